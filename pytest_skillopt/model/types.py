@@ -1,0 +1,126 @@
+"""What the rest of the package knows of a model: one method, and what it returns."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Role = Literal["target", "optimizer", "judge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What model calls consumed. ``cost`` is in US dollars, None where no price is known."""
+
+    calls: int = 0
+    """Calls that were sent and answered, paid for now."""
+    cached: int = 0
+    """Calls answered from the cache, free."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    estimated: bool = False
+    """The provider reported no token counts; the figures are estimates."""
+
+    def __add__(self, other: Usage) -> Usage:
+        known = [u.cost for u in (self, other) if u.cost is not None]
+        return Usage(
+            calls=self.calls + other.calls,
+            cached=self.cached + other.cached,
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cost=sum(known) if known else None,
+            estimated=self.estimated or other.estimated,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Usage:
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A tool the model wants run. ``arguments`` is the JSON text as the model wrote it."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One reply of a model."""
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+
+
+class Model(Protocol):
+    """A chat model in one role (target, optimizer or judge)."""
+
+    @property
+    def name(self) -> str:
+        """``provider:model``, as the user wrote it."""
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over base URL, model and parameters; never the key."""
+
+    @property
+    def simulated(self) -> bool:
+        """True for the embedded offline model."""
+
+    def complete(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        sample: str,
+        stage: str = "",
+        task: str = "",
+        tools: Sequence[dict[str, Any]] = (),
+        response_format: dict[str, Any] | None = None,
+    ) -> Completion:
+        """Ask once; answered from the cache when the same was asked before.
+
+        Args:
+            messages: chat messages in the form of the Chat Completions API.
+            sample: keeps draws apart: the same messages with another ``sample`` are another draw.
+            stage: what the call is for (``rollout``, ``reflect``, ...), for the accounts alone.
+            task: node id it is for, for the accounts alone.
+            tools: tool declarations of the Chat Completions API.
+            response_format: as in the Chat Completions API; left out where the server refuses it.
+
+        Raises:
+            ModelFault: the provider failed after all retries (``.fatal`` where no retry can help).
+            CapReached: a spending cap allows no further call.
+            CacheMiss: the cache is read-only and does not hold the reply.
+        """
+
+
+class ModelError(Exception):
+    """Base of what ``Model.complete`` raises. Never a wrong answer of the model."""
+
+
+class ModelFault(ModelError):
+    """The provider could not answer."""
+
+    def __init__(self, message: str, *, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.fatal = fatal
+
+
+class CapReached(ModelError):
+    """A spending cap was met; the message names it."""
+
+
+class CacheMiss(ModelError):
+    """``--skillopt-cache=ro`` and the reply is not there."""

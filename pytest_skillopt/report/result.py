@@ -1,0 +1,203 @@
+"""``result.json``: everything a report shows, as data. All reports are rendered from it alone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+SCHEMA = "skillopt-result/1"
+
+Mode = Literal["train", "evaluate", "check", "compare", "aa"]
+Status = Literal["accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted"]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class UsageRow(_Record):
+    """Calls of one role and stage. ``cost`` is in US dollars, null where no price is known."""
+
+    role: str
+    stage: str
+    calls: int = 0
+    cached: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float | None = None
+    estimated: bool = False
+
+
+class Turn(_Record):
+    role: str
+    content: str
+
+
+class RolloutSample(_Record):
+    """One kept transcript, as an example of how a task went."""
+
+    outcome: str
+    message: str = ""
+    transcript: list[Turn] = Field(default_factory=list)
+
+
+class Arm(_Record):
+    """One task under one version."""
+
+    passed: int = 0
+    n: int = 0
+    score: float | None = None
+    errors: int = 0
+    sample: RolloutSample | None = None
+
+
+class TaskRow(_Record):
+    """A task before and after. ``change`` is by evidence where the gate has it, else by counts."""
+
+    id: str
+    split: str
+    must_pass: bool = False
+    before: Arm
+    after: Arm | None = None
+    change: Literal["fixed", "broken", "undecided", "same"] = "same"
+    flaky: bool = False
+    """Both passed and failed under one version."""
+    skipped: bool = False
+    calls: int = 0
+    tokens: int = 0
+    cost: float | None = None
+
+
+class Rate(_Record):
+    """Mean over tasks of the pass rate, with a 95 % interval over rollouts; all in [0, 1]."""
+
+    rate: float
+    low: float
+    high: float
+    tasks: int
+    samples: int
+
+
+class Comparison(_Record):
+    """Two versions measured on the same tasks."""
+
+    before: Rate
+    after: Rate | None = None
+
+
+class EditRow(_Record):
+    """One proposed edit and what became of it."""
+
+    op: str
+    target: str = ""
+    content: str = ""
+    reason: str = ""
+    tasks: list[str] = Field(default_factory=list)
+    """Train tasks that called for it."""
+    support: int = 1
+    step: int = 0
+    status: Literal["accepted", "rejected", "refused", "dropped"] = "rejected"
+    why: str = ""
+    """Why it was rejected, refused or dropped."""
+
+
+class StepRow(_Record):
+    """One step of the search."""
+
+    step: int
+    epoch: int = 1
+    candidate: str = ""
+    """Version of the candidate, empty when there was none."""
+    edits: int = 0
+    train: float | None = None
+    """Pass rate on the step's train tasks under the working skill."""
+    before: float | None = None
+    """Val pass rate of the current skill, in the gate."""
+    after: float | None = None
+    verdict: Literal["accepted", "rejected", "unmeasured", "none"] = "none"
+    reason: str = ""
+    gate: str = ""
+
+
+class Hunk(_Record):
+    """One hunk of the accepted diff with the reasons of the edits that made it."""
+
+    diff: str
+    reasons: list[str] = Field(default_factory=list)
+    tasks: list[str] = Field(default_factory=list)
+
+
+class SkillResult(_Record):
+    """What happened to one skill."""
+
+    path: str
+    name: str
+    before: str
+    """Version (SHA-256) at the start."""
+    after: str
+    """Version at the end; equal to ``before`` when nothing was accepted."""
+    status: Status
+    reason: str
+    written: bool = False
+    patch: str = ""
+    """Unified diff from before to after."""
+    hunks: list[Hunk] = Field(default_factory=list)
+    suite: Comparison | None = None
+    """The last comparison on fresh samples of train and val, which decides about writing."""
+    val: Comparison | None = None
+    test: Comparison | None = None
+    test_openings: int = 0
+    """How often the test split has been measured over all runs."""
+    noise_floor: float | None = None
+    """A/A: standard deviation of the suite pass rate between two evaluations."""
+    smallest_gain: float | None = None
+    """Smallest gain in points of the pass rate that the gate would see with power 0.8."""
+    verdict: dict[str, Any] | None = None
+    """The deciding verdict with its evidence (``Verdict.to_json``)."""
+    steps: list[StepRow] = Field(default_factory=list)
+    edits: list[EditRow] = Field(default_factory=list)
+    tasks: list[TaskRow] = Field(default_factory=list)
+    shared_train_val: bool = False
+    """Too few tasks for splits: measured on the tasks that the edits came from."""
+
+
+class Result(_Record):
+    """A run of the plugin."""
+
+    schema_: str = Field(default=SCHEMA, alias="schema")
+    mode: Mode
+    run: str
+    started: str
+    """ISO 8601, UTC."""
+    seconds: float
+    status: Status
+    reason: str
+    command: list[str]
+    """What to run to do the same again."""
+    skills: list[SkillResult] = Field(default_factory=list)
+    models: dict[str, str] = Field(default_factory=dict)
+    """Role to ``provider:model``."""
+    simulated: bool = False
+    """A simulated model took part: the figures say nothing about a real one."""
+    versions: dict[str, str] = Field(default_factory=dict)
+    settings: dict[str, Any] = Field(default_factory=dict)
+    usage: list[UsageRow] = Field(default_factory=list)
+    rollouts: int = 0
+    errors: int = 0
+    """Rollouts that ended in an infrastructure error."""
+    notes: list[str] = Field(default_factory=list)
+    """Whatever a reader must know: moved splits, few tasks, unreadable replies, refused writes."""
+    resume: str = ""
+    """Command that continues a run which ended early."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    def dump(self) -> str:
+        """JSON text, the form in which it lies in the run directory."""
+        return self.model_dump_json(by_alias=True, indent=1)
+
+    @classmethod
+    def load(cls, text: str | bytes) -> Result:
+        """Read it back. Raises ``pydantic.ValidationError`` for anything else than a result."""
+        return cls.model_validate_json(text)

@@ -1,0 +1,42 @@
+"""The protocol between those who want samples and those who take them.
+
+The optimizer and the gate never know which executor runs: in this process, on pytest-xdist
+workers, or in lanes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+
+
+class Executor(Protocol):
+    """Requests in, rollouts out as they finish.
+
+    An executor keeps no record of what it has done and retries nothing: every submitted request
+    comes back exactly once, as a measurement or as an ``error`` rollout, unless it was cancelled.
+    """
+
+    @property
+    def capacity(self) -> int:
+        """How many rollouts can run at once, at least 1."""
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        """Make a version of a skill known before the first request that names it."""
+
+    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+        """Queue requests; those that are not urgent run when nothing urgent waits (prefetching)."""
+
+    def next(self, timeout: float | None = None) -> Rollout | None:
+        """Block until a rollout has finished and return it; None when ``timeout`` seconds passed.
+
+        Raises:
+            RuntimeError: nothing is queued or running, so nothing could ever arrive.
+        """
+
+    def cancel(self, keys: Iterable[str]) -> None:
+        """Drop queued requests by key; what is running already still comes back."""

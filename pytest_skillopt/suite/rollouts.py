@@ -1,0 +1,141 @@
+"""One run of one task under one version of the skill: what is asked for and what comes back.
+
+Both records are frozen, hold nothing but JSON values, and cross process boundaries and lie in the
+journal in the form that ``to_json`` gives.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pytest_skillopt.model.types import Usage
+
+Outcome = Literal["passed", "failed", "skipped", "error"]
+"""How a rollout ended. Only ``passed`` and ``failed`` are measurements."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutRequest:
+    """Sample number ``index`` of a stream of independent samples of one task under one version.
+
+    A stream names what the samples are for (``train``, ``screen``, ``tape``, ``final``, ``test``,
+    ...). Samples of two streams are never the same draw, so that "fresh" means a stream of its own
+    and never depends on what else has been measured.
+    """
+
+    task: str
+    """Node id of the test."""
+    source: str
+    """SHA-256 of the task's source, so that an edited test is never answered from an old run."""
+    skill: str
+    """Path of the skill file, relative to the root directory, with ``/``."""
+    version: str
+    """SHA-256 of the bytes of the skill under test."""
+    model: str
+    """Fingerprint of the target model and its parameters."""
+    stream: str
+    index: int
+
+    @property
+    def key(self) -> str:
+        """Content address: two requests with one key ask for the same sample."""
+        fields = [self.task, self.source, self.skill, self.version, self.model, self.stream]
+        return hashlib.sha256(json.dumps([*fields, self.index]).encode()).hexdigest()
+
+    @property
+    def sample(self) -> str:
+        """What keeps the model replies of two samples apart in the cache."""
+        return f"{self.stream}/{self.index}"
+
+    @property
+    def seed(self) -> int:
+        """A seed in [0, 2**32) of this sample alone, the same in every run and on every worker."""
+        return int(self.key[:8], 16)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> RolloutRequest:
+        return cls(**data)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One turn of a transcript. ``role`` is the chat role, or ``tool`` for a tool's result."""
+
+    role: str
+    content: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"role": self.role, "content": self.content}
+
+
+@dataclass(frozen=True, slots=True)
+class InfraError:
+    """Why a rollout could not be measured. Never a wrong answer, never in a pass rate."""
+
+    kind: str
+    """``setup``, ``provider``, ``timeout``, ``worker``, ``cap``, ``cache`` or ``internal``."""
+    message: str
+    fatal: bool = False
+    """No retry can help (a wrong key, no quota, an unknown model): the run stops at once."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """How one request ended."""
+
+    request: RolloutRequest
+    outcome: Outcome
+    score: float | None = None
+    """Soft score in [0, 1]: what the test recorded, else 1.0 or 0.0 by outcome; None unmeasured."""
+    message: str = ""
+    """First lines of what failed: the assertion as a reader of the test would see it."""
+    location: str = ""
+    """``path:line`` of the failed assertion, relative to the root directory."""
+    feedback: str = ""
+    """What the test told the optimizer with ``rollout.feedback``, in place of ``message``."""
+    transcript: tuple[Message, ...] = ()
+    usage: Usage = Usage()
+    """Target calls of this rollout."""
+    judge_usage: Usage = Usage()
+    duration: float = 0.0
+    """Wall seconds."""
+    output: str = ""
+    """Captured output, bounded."""
+    worker: str = ""
+    attempt: int = 1
+    error: InfraError | None = None
+    """Set exactly when ``outcome`` is ``error``."""
+
+    @property
+    def measured(self) -> bool:
+        return self.outcome in ("passed", "failed")
+
+    @property
+    def passed(self) -> bool:
+        return self.outcome == "passed"
+
+    def to_json(self) -> dict[str, Any]:
+        data = dataclasses.asdict(self)
+        data["transcript"] = [m.to_json() for m in self.transcript]
+        return data
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Rollout:
+        data = dict(data)
+        data["request"] = RolloutRequest.from_json(data["request"])
+        data["transcript"] = tuple(Message(**m) for m in data["transcript"])
+        data["usage"] = Usage.from_json(data["usage"])
+        data["judge_usage"] = Usage.from_json(data["judge_usage"])
+        if data["error"] is not None:
+            data["error"] = InfraError(**data["error"])
+        return cls(**data)
