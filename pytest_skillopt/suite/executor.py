@@ -40,3 +40,7 @@ class Executor(Protocol):
 
     def cancel(self, keys: Iterable[str]) -> None:
         """Drop queued requests by key; what is running already still comes back."""
+
+
+class ExecutorClosed(Exception):
+    """No rollout will arrive any more: the session was interrupted or has lost its workers."""
