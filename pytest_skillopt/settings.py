@@ -48,7 +48,9 @@ class Settings:
     )
     lanes: int = _setting(1, "rollouts at once in each process", low=1, high=256)
     timeout: float = _setting(600.0, "seconds after which a rollout is killed; 0: never", low=0)
-    max_attempts: int = _setting(3, "tries of a rollout that ends in an infrastructure error", low=1)
+    max_attempts: int = _setting(
+        3, "tries of a rollout that ends in an infrastructure error", low=1
+    )
     max_error_rate: float = _setting(
         0.05, "share of infrastructure errors above which nothing is decided", low=0, high=1
     )
@@ -145,16 +147,18 @@ class Settings:
         "hard", "what is compared: hard, soft or mixed", choices=("hard", "soft", "mixed")
     )
     mixed_weight: float = _setting(0.5, "weight of the soft score in mixed", low=0, high=1)
-    gate_alpha: float = _setting(0.05, "bound on accepting an edit that changes nothing", low=1e-6, high=0.5)
-    gate_guard: float = _setting(0.10, "bound on blocking a harmless edit by the guard", low=1e-6, high=0.5)
+    gate_alpha: float = _setting(
+        0.05, "chance of accepting an edit without effect", low=1e-6, high=0.5
+    )
+    gate_guard: float = _setting(0.10, "chance of blocking a harmless edit", low=1e-6, high=0.5)
     gate_k0: int = _setting(3, "samples of the current skill before a comparison", low=1)
     gate_kc: int = _setting(3, "complete rounds of a candidate before it is accepted", low=1)
     gate_kmax: int = _setting(32, "most samples of one task and skill in one decision", low=1)
     gate_margin: float = _setting(0.05, "margin of the gate named margin", low=0, high=1)
-    gate_alpha_run: float = _setting(0.0, "alpha spent over a whole run; 0: per decision", low=0, high=0.5)
-    gate_trades: bool = _setting(False, "weigh fixed against broken tasks in place of the guard")
+    gate_alpha_run: float = _setting(0.0, "alpha of a whole run; 0: per decision", low=0, high=0.5)
+    gate_trades: bool = _setting(False, "weigh fixed against broken tasks instead of the guard")
     gate_broad: bool = _setting(False, "a second test for thin effects on many tasks")
-    final_rollouts: int = _setting(5, "fresh samples of every task before the skill is written", low=1)
+    final_rollouts: int = _setting(5, "fresh samples a task before the skill is written", low=1)
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
@@ -163,7 +167,7 @@ class Settings:
         Raises:
             pytest.UsageError: a value that cannot be read or lies out of range.
         """
-        values = {}
+        values: dict[str, Any] = {}
         for field in dataclasses.fields(cls):
             raw = config.getoption(_dest(field.name))
             where = _flag(field.name)
@@ -181,7 +185,9 @@ def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
     for field in dataclasses.fields(Settings):
         meta = field.metadata
         shown = _show(field.default)
-        text = meta["help"] + (f" (default: {shown})" if shown and "default:" not in meta["help"] else "")
+        text = meta["help"] + (
+            f" (default: {shown})" if shown and "default:" not in meta["help"] else ""
+        )
         group.addoption(
             _flag(field.name),
             dest=_dest(field.name),
@@ -209,7 +215,7 @@ def _parse(field: dataclasses.Field[Any], raw: str, where: str) -> Any:
 
 
 def _number(field: dataclasses.Field[Any], raw: str, where: str) -> int | float:
-    kind = type(field.default)
+    kind: type[int] | type[float] = int if isinstance(field.default, int) else float
     low, high = field.metadata["low"], field.metadata["high"]
     try:
         value: int | float = kind(raw)

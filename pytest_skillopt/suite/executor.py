@@ -29,17 +29,22 @@ class Executor(Protocol):
         """Make a version of a skill known before the first request that names it."""
 
     def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
-        """Queue requests; those that are not urgent run when nothing urgent waits (prefetching)."""
+        """Queue requests; those that are not urgent run when nothing urgent waits (prefetching).
+
+        A request (by its key) that is queued already only moves up when it is urgent now, and one
+        that runs already is not run twice.
+        """
 
     def next(self, timeout: float | None = None) -> Rollout | None:
         """Block until a rollout has finished and return it; None when ``timeout`` seconds passed.
 
         Raises:
+            ExecutorClosed: the session was interrupted, or no worker is left.
             RuntimeError: nothing is queued or running, so nothing could ever arrive.
         """
 
-    def cancel(self, keys: Iterable[str]) -> None:
-        """Drop queued requests by key; what is running already still comes back."""
+    def cancel(self, keys: Iterable[str]) -> set[str]:
+        """Drop queued requests and return the keys dropped; what runs already still comes back."""
 
 
 class ExecutorClosed(Exception):

@@ -116,9 +116,7 @@ class Sampler:
     def request(self, task: str, version: str, stream: str, index: int) -> RolloutRequest:
         """Sample ``index`` of ``stream`` of a task (by node id) under a version."""
         known = self._tasks[task]
-        return RolloutRequest(
-            task, known.source, known.skill, version, self._model, stream, index
-        )
+        return RolloutRequest(task, known.source, known.skill, version, self._model, stream, index)
 
     def known(self, request: RolloutRequest) -> bool:
         """Whether the sample is there already, so that taking it costs nothing."""
@@ -156,7 +154,9 @@ class Sampler:
 
     def cancel_prefetch(self) -> None:
         """Drop what is queued and not yet running."""
-        self._executor.cancel(list(self._in_flight))
+        for key in self._executor.cancel(list(self._in_flight)):
+            del self._in_flight[key]
+            self.taken -= 1
 
     def _resolved(self, key: str) -> bool:
         return key in self._errors or key in self._ledger

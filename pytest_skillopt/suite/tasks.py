@@ -20,7 +20,7 @@ class SkillTask:
     group: str
     """Tasks of one group always lie in one split."""
     split: str = ""
-    """``train``, ``val`` or ``test``; empty until the splits are assigned."""
+    """``train``, ``val``, ``test`` or ``both``; empty until the splits are assigned."""
     rollouts: int | None = None
     min_pass_rate: float | None = None
     must_pass: bool = False

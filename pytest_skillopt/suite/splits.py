@@ -1,0 +1,189 @@
+"""Which tasks the optimizer learns from, which the gate measures, which are opened once.
+
+A task's split follows from a hash of its group alone, so that adding a task moves no other. Only
+where that leaves a small suite far from the ratio asked for are groups moved, and that is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_skillopt.suite.tasks import SkillTask
+
+SPLITS = ("train", "val", "test")
+BOTH = "both"
+"""Split of every task of a suite too small to be split: learnt from and measured on."""
+
+SMALLEST_SPLIT_SUITE = 8
+_TOLERANCE = 0.34
+"""A split may differ from its share by this part of the share before groups are moved."""
+
+
+class SplitError(ValueError):
+    """The tasks cannot be split as asked; the message says what to change."""
+
+
+def parse_ratio(text: str) -> tuple[float, float, float]:
+    """``2:1:1`` as shares of train, val and test that sum to 1.
+
+    Raises:
+        SplitError: not three numbers of which train and val are positive.
+    """
+    parts = text.split(":")
+    try:
+        numbers = [float(part) for part in parts]
+    except ValueError:
+        numbers = []
+    if len(numbers) != 3 or min(numbers[:2], default=0) <= 0 or not 0 <= numbers[2] < float("inf"):
+        raise SplitError(
+            f"skillopt_split: {text!r} is not a ratio train:val:test such as 2:1:1 "
+            "(train and val above 0)"
+        )
+    total = sum(numbers)
+    return (numbers[0] / total, numbers[1] / total, numbers[2] / total)
+
+
+def assign_splits(tasks: Sequence[SkillTask], ratio: str) -> tuple[list[SkillTask], list[str]]:
+    """Return the tasks with their splits, in order, and notes on whatever a reader must know.
+
+    Raises:
+        SplitError: an unknown split name, an empty val split, or one content in two splits.
+    """
+    shares = dict(zip(SPLITS, parse_ratio(ratio), strict=True))
+    for task in tasks:
+        if task.split and task.split not in SPLITS:
+            raise SplitError(
+                f"{task.id}: split={task.split!r} is unknown, it must be train, val or test"
+            )
+    if len(tasks) < SMALLEST_SPLIT_SUITE and not any(task.split for task in tasks):
+        note = (
+            f"fewer than {SMALLEST_SPLIT_SUITE} tasks: no split, the improvement is measured on "
+            "the tasks the edits came from"
+        )
+        return [replace(task, split=BOTH) for task in tasks], [note] if tasks else []
+    units = _units(tasks)
+    of_unit, notes = _assign_units(units, shares)
+    result = [
+        replace(task, split=of_unit[index])
+        for task, index in zip(tasks, _index_of(tasks, units), strict=True)
+    ]
+    _refuse_empty(result)
+    return result, notes
+
+
+def _units(tasks: Iterable[SkillTask]) -> list[list[SkillTask]]:
+    """Tasks that must stay together: one group, or the same content under two names."""
+    parent: dict[str, str] = {}
+
+    def find(key: str) -> str:
+        parent.setdefault(key, key)
+        while parent[key] != key:
+            key = parent[key]
+        return key
+
+    tasks = list(tasks)
+    for task in tasks:
+        a, b = find(f"group {task.group}"), find(f"source {task.source}")
+        parent[max(a, b)] = min(a, b)
+    members: dict[str, list[SkillTask]] = {}
+    for task in tasks:
+        members.setdefault(find(f"group {task.group}"), []).append(task)
+    return list(members.values())
+
+
+def _index_of(tasks: Iterable[SkillTask], units: list[list[SkillTask]]) -> list[int]:
+    unit_of = {task.id: index for index, unit in enumerate(units) for task in unit}
+    return [unit_of[task.id] for task in tasks]
+
+
+def _assign_units(
+    units: list[list[SkillTask]], shares: dict[str, float]
+) -> tuple[list[str], list[str]]:
+    marked = [_marked_split(unit) for unit in units]
+    place = [_place(min(task.group for task in unit)) for unit in units]
+    split = [marked[i] or _by_place(place[i], shares) for i in range(len(units))]
+    moved = _balance(units, marked, place, split, shares)
+    notes = []
+    if moved:
+        names = ", ".join(f"{units[i][0].id} to {split[i]}" for i in moved[:3])
+        more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
+        notes.append(f"splits far from their share: moved {names}{more}")
+    return split, notes
+
+
+def _marked_split(unit: list[SkillTask]) -> str:
+    """The split the marks of a unit name, empty without a mark."""
+    marks = {task.split: task for task in unit if task.split}
+    if len(marks) > 1:
+        (one, first), (two, second), *_ = sorted(marks.items())
+        why = "belong to one group" if first.group == second.group else "have the same content"
+        raise SplitError(
+            f"{first.id} (split={one!r}) and {second.id} (split={two!r}) {why}: "
+            "give them one split, or the optimizer would learn from what it is measured on"
+        )
+    return next(iter(marks), "")
+
+
+def _place(group: str) -> float:
+    """Where a group lies in [0, 1), for good."""
+    return int.from_bytes(hashlib.sha256(group.encode()).digest()[:8]) / 2**64
+
+
+def _by_place(place: float, shares: dict[str, float]) -> str:
+    edge = 0.0
+    for name in SPLITS:
+        edge += shares[name]
+        if place < edge:
+            return name
+    return next(name for name in reversed(SPLITS) if shares[name])
+
+
+def _balance(
+    units: list[list[SkillTask]],
+    marked: list[str],
+    place: list[float],
+    split: list[str],
+    shares: dict[str, float],
+) -> list[int]:
+    """Move unmarked units, nearest by hash first, until every split is near its share."""
+    moved: list[int] = []
+    free = [i for i in range(len(units)) if not marked[i]]
+    total = sum(len(units[i]) for i in free)
+    due = {name: shares[name] * total for name in SPLITS}
+
+    def surplus(name: str) -> float:
+        return sum(len(units[i]) for i in free if split[i] == name) - due[name]
+
+    for _ in free:
+        needy = min(SPLITS, key=lambda name: surplus(name) / max(due[name], 1e-9))
+        rich = max(SPLITS, key=surplus)
+        if surplus(needy) >= -max(0.999, _TOLERANCE * due[needy]) or surplus(rich) < 1:
+            break
+        center = _center(needy, shares)
+        candidates = [i for i in free if split[i] == rich and i not in moved]
+        if not candidates:
+            break
+        nearest = min(candidates, key=lambda i: (abs(place[i] - center), place[i]))
+        split[nearest] = needy
+        moved.append(nearest)
+    return moved
+
+
+def _center(name: str, shares: dict[str, float]) -> float:
+    before = sum(shares[other] for other in SPLITS[: SPLITS.index(name)])
+    return before + shares[name] / 2
+
+
+def _refuse_empty(tasks: Iterable[SkillTask]) -> None:
+    tasks = list(tasks)
+    for name in ("train", "val"):
+        if tasks and not any(task.split == name for task in tasks):
+            raise SplitError(
+                f"the {name} split is empty: mark tasks with "
+                f'@pytest.mark.skill_task(split="{name}"), or change skillopt_split'
+            )
