@@ -1,0 +1,152 @@
+"""``.skillopt``: where runs, the cache and what is remembered between runs are kept."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class RunError(Exception):
+    """A run cannot be opened; the message says which and what there is instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The directory ``.skillopt`` of a project."""
+
+    path: Path
+
+    @property
+    def runs(self) -> Path:
+        return self.path / "runs"
+
+    @property
+    def cache(self) -> Path:
+        return self.path / "cache"
+
+    @property
+    def proposal(self) -> Path:
+        return self.path / "proposal"
+
+    def memory(self, skill: str) -> Path:
+        """Where the step memory of a skill lies."""
+        return self.path / "memory" / (skill.replace("/", "__") + ".json")
+
+    def make(self) -> None:
+        """Create it, out of git's sight."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        ignore = self.path / ".gitignore"
+        if not ignore.exists():
+            ignore.write_text("*\n", encoding="utf-8")
+
+    def new_run(self) -> RunDirectory:
+        """Make and lock the directory of a new run."""
+        self.make()
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        return RunDirectory.open(self.runs / f"{stamp}-{secrets.token_hex(2)}")
+
+    def run_names(self) -> list[str]:
+        """All runs, oldest first."""
+        if not self.runs.is_dir():
+            return []
+        return sorted(p.name for p in self.runs.iterdir() if (p / "journal.jsonl").exists())
+
+    def find(self, name: str) -> Path:
+        """The directory of a run by its name or a unique beginning of it; '' is the latest.
+
+        Raises:
+            RunError: there is no such run, or several.
+        """
+        names = self.run_names()
+        found = [n for n in names if n.startswith(name)] if name else names[-1:]
+        if name in names:
+            found = [name]
+        if len(found) == 1:
+            return self.runs / found[0]
+        listed = ", ".join(names[-5:]) or "none"
+        problem = "several runs begin with" if found else "there is no run"
+        raise RunError(f"{problem} {name!r} in {self.runs} (latest: {listed})".replace(" ''", ""))
+
+    def unfinished(self) -> str:
+        """Name of the latest run if it was cut off, else ''."""
+        names = self.run_names()
+        if not names or (self.runs / names[-1] / "result.json").exists():
+            return ""
+        return names[-1]
+
+    def openings(self, skill: str) -> int:
+        """How often the test split of a skill has been measured, over all runs."""
+        return self._openings().get(skill, 0)
+
+    def count_opening(self, skill: str, run: str) -> int:
+        """Count one more opening (once a run, however often that is resumed); return the count."""
+        path = self.path / "openings.json"
+        counts, seen = self._openings(), self._openings("seen")
+        mark = f"{skill} {run}"
+        if not seen.get(mark):
+            counts[skill] = counts.get(skill, 0) + 1
+            seen[mark] = 1
+            scratch = path.with_suffix(".tmp")
+            scratch.write_text(json.dumps({"counts": counts, "seen": seen}), encoding="utf-8")
+            os.replace(scratch, path)
+        return counts[skill]
+
+    def _openings(self, part: str = "counts") -> dict[str, int]:
+        try:
+            data = json.loads((self.path / "openings.json").read_text(encoding="utf-8"))
+            return {str(k): int(v) for k, v in data[part].items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return {}
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The directory of one run, held by one process at a time."""
+
+    path: Path
+    lock: FileLock
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """Create or take over.
+
+        Raises:
+            RunError: another process works on this run.
+        """
+        (path / "skills").mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path / "lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise RunError(f"run {path.name} is being worked on by another pytest") from None
+        return cls(path, lock)
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    def keep_version(self, version: str, content: bytes) -> None:
+        """Keep the bytes of a version that was tried."""
+        path = self.path / "skills" / f"{version}.md"
+        if not path.exists():
+            path.write_bytes(content)
+
+    def versions(self) -> Iterator[Path]:
+        return (self.path / "skills").glob("*.md")
+
+    def close(self) -> None:
+        self.lock.release()

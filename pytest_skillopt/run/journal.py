@@ -1,0 +1,188 @@
+"""The journal: one line for every rollout, optimizer reply and decision, before anything uses it.
+
+Format (version 1), one JSON object a line: ``n`` (line number from 1), ``at`` (UTC, ISO 8601),
+``kind``, ``data``, and last ``crc``, the CRC-32 in hex of the line's bytes before ``,"crc"``. The
+kinds and their data are listed in ``docs/journal.md``.
+
+A run that was killed leaves at most one torn line, the last, which the next run drops. Any other
+line that does not check out is skipped and reported with its number: what it held is then measured
+again, never guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import zlib
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.suite.rollouts import Rollout
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+VERSION = 1
+_SEAL = b',"crc":"%08x"}\n'
+_SEAL_LENGTH = len(_SEAL % 0)
+
+
+class JournalError(Exception):
+    """The journal could not be written; what had been written before is intact."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line, read back."""
+
+    number: int
+    kind: str
+    data: dict[str, Any]
+    offset: int
+    """Byte offset of the line in the file."""
+
+
+class Journal:
+    """Append-only; every line is flushed to the operating system before ``write`` returns."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create; a torn last line is cut off."""
+        self.path = path
+        self.corrupt: list[int] = []
+        """Numbers of the lines that did not check out when the journal was opened."""
+        self.entries: list[Entry] = []
+        """What was there when the journal was opened, without the data of rollouts and replies."""
+        self._lock = threading.Lock()
+        self._offsets: dict[tuple[str, str], int] = {}
+        path.touch()
+        end = self._scan()
+        self._file = path.open("r+b", buffering=0)
+        self._file.truncate(end)
+        self._end = end
+
+    def write(self, kind: str, data: dict[str, Any], *, key: str = "") -> None:
+        """Append an entry. With ``key`` it can be read back by ``read(kind, key)``.
+
+        Raises:
+            JournalError: the disk is full or the file is gone.
+        """
+        with self._lock:
+            body: dict[str, Any] = {"n": self._count + 1, "at": _now(), "kind": kind}
+            if key:
+                body["key"] = key
+            line = _seal(json.dumps({**body, "data": data}).encode())
+            self._append(line)
+            if key:
+                self._offsets[kind, key] = self._end
+            self._end += len(line)
+            self._count += 1
+
+    def _append(self, line: bytes) -> None:
+        try:
+            self._file.seek(self._end)
+            written = 0
+            while written < len(line):
+                written += self._file.write(line[written:])
+        except OSError as error:
+            raise JournalError(f"{self.path}: {error.strerror or error}") from error
+
+    def read(self, kind: str, key: str) -> dict[str, Any] | None:
+        """The data of the latest entry of this kind with this key, or None."""
+        with self._lock:
+            offset = self._offsets.get((kind, key))
+            if offset is None:
+                return None
+            self._file.seek(offset)
+            line = bytearray()
+            while not line.endswith(b"\n"):
+                chunk = self._file.read(1 << 16)
+                if not chunk:
+                    return None
+                newline = chunk.find(b"\n")
+                line += chunk if newline < 0 else chunk[: newline + 1]
+        entry = _unseal(bytes(line))
+        return None if entry is None else entry["data"]
+
+    def has(self, kind: str, key: str) -> bool:
+        return (kind, key) in self._offsets
+
+    def close(self) -> None:
+        with self._lock:
+            self._file.close()
+
+    def _scan(self) -> int:
+        """Index what is there; return where the last complete line ends."""
+        self._count = 0
+        end = 0
+        with self.path.open("rb") as file:
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._count += 1
+                self._index(line, end)
+                end += len(line)
+        return end
+
+    def _index(self, line: bytes, offset: int) -> None:
+        entry = _unseal(line)
+        if entry is None:
+            self.corrupt.append(self._count)
+            return
+        key = entry.get("key", "")
+        if key:
+            self._offsets[entry["kind"], key] = offset
+        data = {} if key else entry["data"]
+        self.entries.append(Entry(self._count, entry["kind"], data, offset))
+
+
+class JournalLedger:
+    """The rollouts of a run, by request key: the ``Ledger`` of the sampler."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def get(self, key: str) -> Rollout | None:
+        data = self._journal.read("rollout", key)
+        return None if data is None else Rollout.from_json(data)
+
+    def put(self, rollout: Rollout) -> None:
+        """Journal a rollout; an infrastructure error is kept for the report alone."""
+        if rollout.error is None:
+            self._journal.write("rollout", rollout.to_json(), key=rollout.request.key)
+        else:
+            self._journal.write("error", rollout.to_json())
+
+    def __contains__(self, key: str) -> bool:
+        return self._journal.has("rollout", key)
+
+
+def _seal(body: bytes) -> bytes:
+    text = body[:-1]
+    return text + _SEAL % zlib.crc32(text)
+
+
+def _unseal(line: bytes) -> dict[str, Any] | None:
+    """The entry in a line, or None where the line is not what was written."""
+    text, seal = line[:-_SEAL_LENGTH], line[-_SEAL_LENGTH:]
+    if seal != _SEAL % zlib.crc32(text):
+        return None
+    try:
+        entry = json.loads(text + b"}")
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and {"kind", "data"} <= entry.keys() else None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def sync(path: Path) -> None:
+    """Ask the disk itself to keep a file that was written."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
