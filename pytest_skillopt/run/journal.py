@@ -12,12 +12,11 @@ again, never guessed.
 from __future__ import annotations
 
 import json
-import os
 import threading
 import zlib
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from pytest_skillopt.suite.rollouts import Rollout
 
@@ -112,6 +111,12 @@ class Journal:
         with self._lock:
             self._file.close()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def _scan(self) -> int:
         """Index what is there; return where the last complete line ends."""
         self._count = 0
@@ -177,12 +182,3 @@ def _unseal(line: bytes) -> dict[str, Any] | None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def sync(path: Path) -> None:
-    """Ask the disk itself to keep a file that was written."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

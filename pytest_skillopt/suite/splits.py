@@ -160,9 +160,9 @@ def _balance(
         return sum(len(units[i]) for i in free if split[i] == name) - due[name]
 
     for _ in free:
-        needy = min(SPLITS, key=lambda name: surplus(name) / max(due[name], 1e-9))
-        rich = max(SPLITS, key=surplus)
-        if surplus(needy) >= -max(0.999, _TOLERANCE * due[needy]) or surplus(rich) < 1:
+        needy, rich = min(SPLITS, key=surplus), max(SPLITS, key=surplus)
+        near = all(abs(surplus(n)) <= max(0.999, _TOLERANCE * due[n]) for n in (needy, rich))
+        if near or surplus(rich) - surplus(needy) <= 1:
             break
         center = _center(needy, shares)
         candidates = [i for i in free if split[i] == rich and i not in moved]

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.suite import sampler as sampler_module
+from pytest_skillopt.suite.executor import ExecutorClosed
+from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
+from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
+from pytest_skillopt.suite.tasks import SkillTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+TASKS = [SkillTask(id=f"t{i}", source=f"s{i}", skill="SKILL.md", group=f"t{i}") for i in range(4)]
+
+
+class MemoryLedger:
+    def __init__(self) -> None:
+        self.rollouts: dict[str, Rollout] = {}
+        self.errors: list[Rollout] = []
+
+    def get(self, key: str) -> Rollout | None:
+        return self.rollouts.get(key)
+
+    def put(self, rollout: Rollout) -> None:
+        if rollout.error is None:
+            self.rollouts[rollout.request.key] = rollout
+        else:
+            self.errors.append(rollout)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.rollouts
+
+
+class ScriptedExecutor:
+    """Answers in reverse order of submission, so that nobody can rely on the order of arrival."""
+
+    def __init__(self, answer: Callable[[RolloutRequest, int], Rollout], capacity: int = 2) -> None:
+        self.answer = answer
+        self.capacity = capacity
+        self.queue: list[tuple[RolloutRequest, bool]] = []
+        self.runs: dict[str, int] = {}
+        self.closed = False
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        pass
+
+    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+        for request in requests:
+            self.queue = [(r, u) for r, u in self.queue if r.key != request.key]
+            self.queue.append((request, urgent))
+
+    def next(self, timeout: float | None = None) -> Rollout | None:
+        if self.closed:
+            raise ExecutorClosed("interrupted")
+        if not self.queue:
+            raise RuntimeError("nothing queued")
+        request, _ = self.queue.pop()
+        self.runs[request.key] = self.runs.get(request.key, 0) + 1
+        return self.answer(request, self.runs[request.key])
+
+    def cancel(self, keys: Iterable[str]) -> set[str]:
+        wanted = set(keys)
+        dropped = {r.key for r, _ in self.queue if r.key in wanted}
+        self.queue = [(r, u) for r, u in self.queue if r.key not in dropped]
+        return dropped
+
+
+def passed(request: RolloutRequest, run: int) -> Rollout:
+    return Rollout(request, "passed", score=1.0)
+
+
+def error(request: RolloutRequest, kind: str = "worker", *, fatal: bool = False) -> Rollout:
+    return Rollout(request, "error", error=InfraError(kind, "it broke", fatal))
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler_module, "_BACK_OFF", 0.0)
+
+
+def make(executor: ScriptedExecutor, limits: Limits | None = None) -> tuple[Sampler, MemoryLedger]:
+    ledger = MemoryLedger()
+    return Sampler(executor, TASKS, ledger, model="m", limits=limits), ledger
+
+
+def requests(sampler: Sampler, count: int = 4) -> list[RolloutRequest]:
+    version = sampler.add_version("SKILL.md", b"skill")
+    return [sampler.request(f"t{i}", version, "train", 0) for i in range(count)]
+
+
+def test_rollouts_come_back_in_the_order_of_the_requests() -> None:
+    sampler, _ = make(ScriptedExecutor(passed))
+    asked = requests(sampler)
+    assert [r.request for r in sampler.take(asked)] == asked
+
+
+def test_a_sample_is_taken_once() -> None:
+    executor = ScriptedExecutor(passed)
+    sampler, ledger = make(executor)
+    asked = requests(sampler)
+    sampler.take([*asked, *asked])
+    sampler.take(asked)
+    assert set(executor.runs.values()) == {1}
+    fresh = Sampler(executor, TASKS, ledger, model="m")
+    fresh.take(requests(fresh))
+    assert set(executor.runs.values()) == {1}
+    assert fresh.taken == 0
+
+
+def test_an_error_is_tried_again_and_never_kept_as_a_result() -> None:
+    executor = ScriptedExecutor(lambda r, run: error(r) if run < 3 else passed(r, run))
+    sampler, ledger = make(executor)
+    result = sampler.take(requests(sampler, 1))[0]
+    assert result.passed
+    assert result.attempt == 3
+    assert len(ledger.errors) == 2
+    assert sampler.errors == 0
+
+
+def test_a_task_that_always_breaks_ends_as_error_and_not_the_run() -> None:
+    executor = ScriptedExecutor(lambda r, run: error(r) if r.task == "t1" else passed(r, run))
+    sampler, ledger = make(executor)
+    outcomes = [r.outcome for r in sampler.take(requests(sampler))]
+    assert outcomes == ["passed", "error", "passed", "passed"]
+    assert sampler.errors == 1
+    assert all(r.task != "t1" for r in (x.request for x in ledger.rollouts.values()))
+
+
+@pytest.mark.parametrize(("kind", "fatal"), [("provider", True), ("cache", False), ("cap", False)])
+def test_what_no_retry_can_mend_stops_the_run(kind: str, fatal: bool) -> None:
+    executor = ScriptedExecutor(lambda r, run: error(r, kind, fatal=fatal))
+    sampler, _ = make(executor)
+    with pytest.raises(StopRun, match="it broke"):
+        sampler.take(requests(sampler))
+    assert sum(executor.runs.values()) == 1
+
+
+def test_a_run_of_errors_opens_the_breaker() -> None:
+    sampler, _ = make(ScriptedExecutor(lambda r, run: error(r)), Limits(breaker=5))
+    with pytest.raises(StopRun, match="5 infrastructure errors in a row") as stop:
+        sampler.take(requests(sampler))
+    assert stop.value.kind == "breaker"
+
+
+def test_the_cap_on_rollouts_stops_before_it_is_passed() -> None:
+    executor = ScriptedExecutor(passed)
+    sampler, ledger = make(executor, Limits(max_rollouts=5))
+    asked = requests(sampler)
+    sampler.take(asked)
+    with pytest.raises(StopRun, match="--skillopt-max-rollouts=5"):
+        sampler.take([replace(r, index=1) for r in asked])
+    assert len(ledger.rollouts) == 4
+    assert sampler.take([replace(asked[0], index=1)])[0].passed
+
+
+def test_an_interrupt_stops_the_run() -> None:
+    executor = ScriptedExecutor(passed)
+    sampler, _ = make(executor)
+    executor.closed = True
+    with pytest.raises(StopRun, match="interrupted"):
+        sampler.take(requests(sampler))
+
+
+def test_prefetching_fills_idle_workers_and_changes_no_result() -> None:
+    executor = ScriptedExecutor(passed, capacity=3)
+    sampler, _ = make(executor)
+    asked = requests(sampler)
+    sampler.prefetch([replace(asked[0], index=i) for i in range(10)])
+    assert [urgent for _, urgent in executor.queue] == [False] * 3
+    assert [r.request for r in sampler.take(asked)] == asked
+    later = [replace(asked[0], index=i) for i in range(3)]
+    assert [r.request for r in sampler.take(later)] == later
+    assert set(executor.runs.values()) == {1}
+
+
+def test_prefetched_samples_that_are_dropped_can_be_taken_later() -> None:
+    executor = ScriptedExecutor(passed, capacity=3)
+    sampler, _ = make(executor)
+    asked = requests(sampler)
+    sampler.prefetch(asked)
+    sampler.cancel_prefetch()
+    assert executor.queue == []
+    assert sampler.taken == 0
+    assert [r.request for r in sampler.take(asked)] == asked

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError, assign_splits, parse_ratio
+from pytest_skillopt.suite.tasks import SkillTask
+
+
+def task(name: str, *, split: str = "", group: str = "", source: str = "") -> SkillTask:
+    return SkillTask(
+        id=name, source=source or name, skill="SKILL.md", group=group or name, split=split
+    )
+
+
+def suite(count: int, prefix: str = "test_a.py::test_") -> list[SkillTask]:
+    return [task(f"{prefix}{i}") for i in range(count)]
+
+
+def by_id(tasks: list[SkillTask]) -> dict[str, str]:
+    return {t.id: t.split for t in tasks}
+
+
+@given(st.integers(8, 120), st.text("abc", max_size=3))
+def test_every_split_is_near_its_share(count: int, prefix: str) -> None:
+    tasks, _ = assign_splits(suite(count, prefix), "2:1:1")
+    sizes = {name: sum(t.split == name for t in tasks) for name in SPLITS}
+    assert sum(sizes.values()) == count
+    for name, share in zip(SPLITS, (0.5, 0.25, 0.25), strict=True):
+        assert abs(sizes[name] - share * count) <= max(1.5, 0.4 * share * count), sizes
+
+
+def test_adding_a_task_moves_no_other_in_a_large_suite() -> None:
+    before, notes = assign_splits(suite(400), "2:1:1")
+    after, _ = assign_splits([*suite(400), task("test_b.py::test_new")], "2:1:1")
+    assert notes == []
+    assert {k: v for k, v in by_id(after).items() if k in by_id(before)} == by_id(before)
+
+
+def test_moved_groups_are_named() -> None:
+    for prefix in "abcdefghij":
+        tasks, notes = assign_splits(suite(8, prefix), "2:1:1")
+        assert {t.split for t in tasks} == set(SPLITS)
+        if notes:
+            assert "moved" in notes[0]
+            assert prefix in notes[0]
+            return
+    pytest.fail("no suite of eight needed a move")
+
+
+@given(st.permutations(range(20)))
+def test_the_order_of_the_tasks_does_not_matter(order: list[int]) -> None:
+    tasks = suite(20)
+    first, _ = assign_splits(tasks, "2:1:1")
+    second, _ = assign_splits([tasks[i] for i in order], "2:1:1")
+    assert by_id(first) == by_id(second)
+
+
+def test_a_group_stays_together() -> None:
+    tasks = [*suite(20), task("x", group="g"), task("y", group="g"), task("z", group="g")]
+    splits = by_id(assign_splits(tasks, "2:1:1")[0])
+    assert splits["x"] == splits["y"] == splits["z"]
+
+
+def test_the_same_content_stays_together() -> None:
+    tasks = [*suite(20), task("x", source="same"), task("y", source="same")]
+    splits = by_id(assign_splits(tasks, "2:1:1")[0])
+    assert splits["x"] == splits["y"]
+
+
+def test_a_small_suite_without_marks_is_both() -> None:
+    tasks, notes = assign_splits(suite(7), "2:1:1")
+    assert {t.split for t in tasks} == {BOTH}
+    assert "tasks the edits came from" in notes[0]
+
+
+def test_a_small_suite_with_marks_is_split() -> None:
+    tasks, _ = assign_splits(
+        [task("a", split="train"), task("b", split="val"), task("c", split="train")], "2:1:1"
+    )
+    assert by_id(tasks) == {"a": "train", "b": "val", "c": "train"}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "message"),
+    [
+        ([task("a", split="dev"), *suite(9)], "must be train, val or test"),
+        (
+            [task("a", split="train", source="s"), task("b", split="val", source="s")],
+            "same content",
+        ),
+        ([task("a", split="train", group="g"), task("b", split="val", group="g")], "one group"),
+        ([task("a", split="train"), task("b", split="train")], "val split is empty"),
+        ([task("a", split="val"), task("b", split="val")], "train split is empty"),
+    ],
+)
+def test_what_cannot_be_split_is_refused(tasks: list[SkillTask], message: str) -> None:
+    with pytest.raises(SplitError, match=message):
+        assign_splits(tasks, "2:1:1")
+
+
+@pytest.mark.parametrize("ratio", ["", "1", "1:1", "0:1:1", "1:0:1", "a:b:c", "1:1:inf", "1:1:-1"])
+def test_a_ratio_that_is_none_is_refused(ratio: str) -> None:
+    with pytest.raises(SplitError, match="2:1:1"):
+        parse_ratio(ratio)
+
+
+def test_a_ratio_without_test_tasks() -> None:
+    tasks, _ = assign_splits(suite(30), "1:1:0")
+    assert {t.split for t in tasks} == {"train", "val"}
