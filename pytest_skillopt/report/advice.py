@@ -1,0 +1,153 @@
+"""What a reader should do with a result: the sentence on the first screen of every report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pytest_skillopt.report import words
+
+if TYPE_CHECKING:
+    from pytest_skillopt.report.result import Comparison, Result, SkillResult
+
+Tone = Literal["good", "careful", "bad", "neutral"]
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """An answer to "shall I merge this?"."""
+
+    answer: str
+    """A few words."""
+    sentence: str
+    """What was measured, or why nothing could be."""
+    tone: Tone
+    cautions: tuple[str, ...] = ()
+    """What speaks against taking the figures at face value."""
+
+
+def advise(result: Result, skill: SkillResult) -> Advice:
+    """Judge what happened to one skill."""
+    sentence = _sentence(result, skill)
+    if result.mode == "train":
+        return _about_training(result, skill, sentence)
+    if result.mode == "check":
+        return _about_check(result, skill, sentence)
+    answer = "Not measured" if skill.status in ("unmeasured", "interrupted") else "Measured"
+    tone: Tone = "careful" if answer == "Not measured" else "neutral"
+    return Advice(answer, sentence, tone, tuple(_cautions(result, skill)))
+
+
+def headline(result: Result) -> Advice:
+    """Judge the run: the only skill of it, or all of them together."""
+    if len(result.skills) == 1:
+        return advise(result, result.skills[0])
+    if not result.skills:
+        return Advice("Nothing to merge", full_stop(result.reason), "neutral")
+    each = [advise(result, skill) for skill in result.skills]
+    worst = max(each, key=lambda a: ("neutral", "good", "careful", "bad").index(a.tone))
+    return Advice(worst.answer, full_stop(result.reason), worst.tone)
+
+
+def full_stop(text: str) -> str:
+    """A reason as a sentence of its own."""
+    text = text.strip()
+    if not text:
+        return ""
+    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
+
+
+def _about_training(result: Result, skill: SkillResult, sentence: str) -> Advice:
+    if skill.status == "accepted":
+        cautions = tuple(_cautions(result, skill))
+        if cautions:
+            return Advice("Look closer before merging", sentence, "careful", cautions)
+        return Advice("Ready to merge", sentence, "good")
+    if skill.status == "unmeasured":
+        return Advice("Do not merge", sentence, "bad")
+    if skill.status == "interrupted":
+        return Advice("Stopped early", sentence, "careful")
+    return Advice("Nothing to merge", sentence, "neutral")
+
+
+def _about_check(result: Result, skill: SkillResult, sentence: str) -> Advice:
+    cautions = tuple(_cautions(result, skill))
+    if skill.status == "rejected":
+        return Advice("Do not merge", sentence, "bad", cautions)
+    if skill.status in ("unmeasured", "interrupted"):
+        return Advice("Not measured", sentence, "careful", cautions)
+    return Advice("No regression found", sentence, "careful" if cautions else "good", cautions)
+
+
+def _sentence(result: Result, skill: SkillResult) -> str:
+    measured = skill.suite or skill.val
+    reason = full_stop(skill.reason)
+    if measured is None:
+        return reason
+    if measured.after is None:
+        return f"{_single(measured)} {reason}".strip()
+    if result.mode == "train" and skill.status == "accepted":
+        return f"{_change(measured)} {_fixed_and_broken(skill)}"
+    if result.mode in ("check", "compare"):
+        return f"{_change(measured)} {reason}"
+    return reason
+
+
+def _single(measured: Comparison) -> str:
+    rate = measured.before
+    return (
+        f"The suite's pass rate is {words.percent(rate.rate)} ({words.interval(rate)}) "
+        f"over {words.plural(rate.tasks, 'task')}."
+    )
+
+
+def _change(measured: Comparison) -> str:
+    before, after = measured.before, measured.after
+    assert after is not None
+    verb = "rose" if after.rate > before.rate else "fell" if after.rate < before.rate else "stayed"
+    if verb == "stayed":
+        return f"The suite's pass rate stayed at {words.percent(after.rate)}."
+    return (
+        f"The suite's pass rate {verb} from {words.percent(before.rate)} to "
+        f"{words.percent(after.rate)} ({words.points(before.rate, after.rate)} points) "
+        f"on fresh samples of {words.plural(after.tasks, 'task')}."
+    )
+
+
+def _fixed_and_broken(skill: SkillResult) -> str:
+    fixed = sum(task.change == "fixed" for task in skill.tasks)
+    broken = sum(task.change == "broken" for task in skill.tasks)
+    return f"{words.plural(fixed, 'task').capitalize()} fixed, {broken or 'none'} broken."
+
+
+def _cautions(result: Result, skill: SkillResult) -> list[str]:
+    found = []
+    if result.simulated:
+        found.append(
+            "A simulated model took part: the figures say nothing about how a real one behaves."
+        )
+    if skill.verdict is not None and not skill.verdict.get("validated", True):
+        found.append("The gate was off: no edit was tested before it was kept.")
+    if skill.shared_train_val and result.mode == "train":
+        found.append(
+            "Too few tasks for splits: the gain is measured on the very tasks that the edits came "
+            "from, so expect less on new ones."
+        )
+    if skill.test is not None and skill.test.after is not None:
+        before, after = skill.test.before.rate, skill.test.after.rate
+        if after < before:
+            found.append(
+                f"On the test split, which no edit has seen, the pass rate fell from "
+                f"{words.percent(before)} to {words.percent(after)}."
+            )
+    broken = [task.id for task in skill.tasks if task.change == "broken"]
+    if broken:
+        found.append(f"{words.plural(len(broken), 'task').capitalize()} broken: {_some(broken)}.")
+    if result.mode == "train" and skill.status == "accepted" and not skill.written:
+        found.append(f"{skill.path} was not written; the edit is kept as a patch.")
+    return found
+
+
+def _some(names: list[str], most: int = 3) -> str:
+    shown = ", ".join(names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

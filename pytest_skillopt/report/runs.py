@@ -1,0 +1,150 @@
+"""The runs that lie in a run directory: found, read, named, and listed over time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from pytest_skillopt.report import words
+from pytest_skillopt.report.result import SCHEMA, Result
+from pytest_skillopt.report.text import columns, one_line
+from pytest_skillopt.run.directory import Home, RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from pytest_skillopt.report.result import SkillResult
+    from pytest_skillopt.report.text import Align
+
+HOME = ".skillopt"
+"""Name of the directory when nothing else is said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A directory under ``runs/``, with its result or why there is none."""
+
+    id: str
+    path: Path
+    result: Result | None
+    problem: str = ""
+
+
+def find_home(start: Path) -> Home:
+    """The nearest ``.skillopt`` in ``start`` or above it, whether or not there is one."""
+    for folder in (start, *start.parents):
+        if (folder / HOME).is_dir():
+            return Home(folder / HOME)
+    return Home(start / HOME)
+
+
+def load_runs(home: Home) -> list[Run]:
+    """All runs, the oldest first; those without a readable result come before the others."""
+    if not home.runs.is_dir():
+        return []
+    found = [_load(path) for path in home.runs.iterdir() if path.is_dir()]
+    return sorted(found, key=lambda run: (run.result.started if run.result else "", run.id))
+
+
+def pick_run(home: Home, wanted: str | None) -> tuple[Run, Result]:
+    """The run that is named by its id or the start of it, by default the latest with a result.
+
+    Raises:
+        RunError: none, several, or one without a readable result.
+    """
+    if wanted is None:
+        runs = load_runs(home)
+        run = runs[-1] if runs else None
+        if run is None or run.result is None:
+            skipped = "".join(f"\n  {one_line(run.id)}: {run.problem}" for run in runs[-20:])
+            raise RunError(f"no finished run in {home.runs}{skipped}")
+    else:
+        run = _load(home.find(wanted))
+    if run.result is None:
+        raise RunError(f"run {run.id} has no report: {run.problem}")
+    return run, run.result
+
+
+def list_runs(runs: Sequence[Run]) -> Iterator[str]:
+    """A table with a row for each skill of each run, the latest last, and the trend of each."""
+    read = [(run, run.result) for run in runs if run.result is not None]
+    rows = [_row(result, skill) for _, result in read for skill in result.skills or (None,)]
+    if rows:
+        head = ("run", "date", "mode", "status", "skill", "before", "after")
+        spent = ("calls", "tokens", "cost")
+        sides: tuple[Align, ...] = ("left",) * 5 + ("right",) * 5
+        yield from columns([(*head, *spent), *rows], sides, indent="")
+        yield from _trends([result for _, result in read])
+    for run in runs:
+        if run.result is None:
+            yield f"skipped {one_line(run.id)}: {run.problem}"
+
+
+def _load(path: Path) -> Run:
+    file = path / "result.json"
+    try:
+        result = Result.load(file.read_bytes())
+    except FileNotFoundError:
+        return Run(path.name, path, None, "no result.json (it was cut off, or is still running)")
+    except OSError as error:
+        return Run(path.name, path, None, f"result.json: {error.strerror or error}")
+    except ValidationError as error:
+        return Run(path.name, path, None, f"result.json is not a result: {_first(error)}")
+    if result.schema_ != SCHEMA:
+        return Run(
+            path.name, path, None, f"result.json has schema {result.schema_!r}, not {SCHEMA!r}"
+        )
+    return Run(path.name, path, result)
+
+
+def _first(error: ValidationError) -> str:
+    problem = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    return one_line(f"{where}: {problem['msg']}" if where else problem["msg"])
+
+
+def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
+    used = words.total(result.usage)
+    before, after = _ends(skill)
+    return (
+        one_line(result.run),
+        one_line(result.started)[:10],
+        result.mode,
+        skill.status if skill else result.status,
+        one_line(skill.name) if skill else "",
+        words.percent(before),
+        words.percent(after),
+        words.number(used.calls),
+        words.number(used.input_tokens + used.output_tokens),
+        words.money(used.cost) if used.cost is not None else words.UNKNOWN,
+    )
+
+
+def _ends(skill: SkillResult | None) -> tuple[float | None, float | None]:
+    """Pass rate of the suite before and after, None where it was not measured."""
+    measured = (skill.suite or skill.val) if skill else None
+    if measured is None:
+        return None, None
+    return measured.before.rate, measured.after.rate if measured.after else None
+
+
+def _trends(results: Sequence[Result]) -> Iterator[str]:
+    """How the pass rate of the version that was there moved from the first run to the last."""
+    seen: dict[str, list[tuple[str, float]]] = {}
+    for result in results:
+        for skill in result.skills:
+            before, _ = _ends(skill)
+            if before is not None:
+                seen.setdefault(skill.path, []).append((result.started[:10], before))
+    for path, rates in seen.items():
+        if len(rates) < 2:
+            continue
+        (first, was), (last, now) = rates[0], rates[-1]
+        yield (
+            f"{one_line(path)}: the skill that a run found passed {words.percent(was)} on "
+            f"{one_line(first)} and {words.percent(now)} on {one_line(last)} "
+            f"({words.points(was, now)} points over {len(rates)} runs)"
+        )

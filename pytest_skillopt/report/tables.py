@@ -1,0 +1,288 @@
+"""The tables of the terminal report: steps, pass rates, tasks, edits, the diff, the usage."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.report import words
+from pytest_skillopt.report.text import Line, cells, columns, one_line, paragraph, wrap
+from pytest_skillopt.untrusted import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_skillopt.report.result import (
+        Arm,
+        Comparison,
+        EditRow,
+        SkillResult,
+        StepRow,
+        TaskRow,
+        UsageRow,
+    )
+    from pytest_skillopt.report.text import Align
+
+MOST_TASKS = 12
+MOST_DIFF_LINES = 80
+_VERDICTS = {"accepted": "green", "unmeasured": "yellow"}
+_CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
+_ORDER = ("broken", "undecided", "fixed", "same")
+_DIFF = {"+": "green", "-": "red", "@": "cyan"}
+
+
+def steps(rows: Sequence[StepRow], width: int) -> Iterator[Line]:
+    """A row a step with the reason in words."""
+    if not rows:
+        return
+    head = ("step", "train", "val", "edits", "verdict")
+    body = [
+        (
+            str(row.step),
+            words.percent(row.train),
+            words.move(row.before, row.after),
+            str(row.edits),
+            "no candidate" if row.verdict == "none" else row.verdict,
+        )
+        for row in rows
+    ]
+    laid = columns([head, *body], ("right", "right", "right", "right", "left"))
+    indent = max(cells(line) for line in laid) + 2
+    beside = width - indent >= 30
+    yield Line()
+    yield Line(laid[0] + " " * (indent - cells(laid[0])) + "reason" if beside else laid[0])
+    for text, row in zip(laid[1:], rows, strict=True):
+        yield from _step(text, row, indent if beside else None, width)
+
+
+def _step(text: str, row: StepRow, indent: int | None, width: int) -> Iterator[Line]:
+    """The reason stands beside the figures where there is room, below them where there is not."""
+    markup = _markup(_VERDICTS, row.verdict)
+    reason = one_line(row.reason)
+    if not reason or indent is None:
+        yield Line(text, markup)
+        if reason:
+            for line in wrap(reason, width, first=" " * 8, rest=" " * 8):
+                yield Line(line)
+        return
+    first = text + " " * (indent - cells(text))
+    for line in wrap(reason, width, first=first, rest=" " * indent):
+        yield Line(line, markup)
+
+
+def rates(skill: SkillResult, width: int) -> Iterator[Line]:
+    """The pass rates of suite, val and test, and how precise they are."""
+    named = {"suite": skill.suite, "val": skill.val, "test": skill.test}
+    measured = {name: value for name, value in named.items() if value is not None}
+    if measured:
+        yield Line()
+        compared = any(value.after is not None for value in measured.values())
+        for text in _compared(measured) if compared else _single(measured):
+            yield Line(text)
+    said = ["In brackets: 95 % interval over rollouts."] if measured else []
+    said += precision(skill)
+    if said:
+        yield from paragraph(" ".join(said), width, indent="  ")
+
+
+def precision(skill: SkillResult) -> list[str]:
+    """Sentences about how much of a difference is chance."""
+    said = []
+    if skill.noise_floor is not None:
+        said.append(
+            f"Two evaluations of one version differ by {100 * skill.noise_floor:.1f} points "
+            "(standard deviation)."
+        )
+    if skill.smallest_gain is not None:
+        said.append(
+            f"The gate sees a gain of {100 * skill.smallest_gain:.1f} points or more with "
+            "probability 0.8."
+        )
+    if skill.test is not None and skill.test_openings > 1:
+        said.append(f"The test split has been measured {skill.test_openings} times over all runs.")
+    return said
+
+
+def _compared(measured: Mapping[str, Comparison]) -> list[str]:
+    head = ("pass rate", "before", "", "after", "", "points", "")
+    sides: tuple[Align, ...] = ("left", "right", "left", "right", "left", "right", "left")
+    rows = []
+    for name, value in measured.items():
+        before, after = value.before, value.after
+        rows.append(
+            (
+                name,
+                words.percent(before.rate),
+                f"({words.interval(before)})",
+                words.percent(after.rate) if after else "",
+                f"({words.interval(after)})" if after else "",
+                words.points(before.rate, after.rate) if after else "",
+                words.plural(before.tasks, "task"),
+            )
+        )
+    return columns([head, *rows], sides)
+
+
+def _single(measured: Mapping[str, Comparison]) -> list[str]:
+    rows = [
+        (
+            name,
+            words.percent(value.before.rate),
+            f"({words.interval(value.before)})",
+            f"{words.plural(value.before.tasks, 'task')}, "
+            f"{words.plural(value.before.samples, 'rollout')}",
+        )
+        for name, value in measured.items()
+    ]
+    return columns([("pass rate", "", "", ""), *rows], ("left", "right", "left", "left"))
+
+
+def tasks(rows: Sequence[TaskRow], width: int, *, verbose: bool) -> Iterator[Line]:
+    """A row a task, the node id last so that it can be copied whole.
+
+    Without ``verbose`` only the tasks that changed or, where nothing is compared, that did not
+    always pass.
+    """
+    if not rows:
+        return
+    compared = any(row.after is not None for row in rows)
+    ranked = sorted(rows, key=_rank)
+    telling = [row for row in ranked if _telling(row, compared)]
+    shown = ranked if verbose else telling[:MOST_TASKS]
+    yield Line()
+    if shown:
+        laid = _compared_tasks(shown) if compared else _single_tasks(shown)
+        yield Line(laid[0])
+        for text, row in zip(laid[1:], shown, strict=True):
+            yield Line(text, _markup(_CHANGES, row.change))
+    yield from paragraph(_rest(rows, telling, shown, compared), width, indent="  ")
+
+
+def _compared_tasks(rows: Sequence[TaskRow]) -> list[str]:
+    body = [
+        (
+            _share(row.before),
+            _share(row.after) if row.after else words.UNKNOWN,
+            ", ".join(["" if row.change == "same" else row.change, *_marks(row)]).strip(", "),
+            one_line(row.id),
+        )
+        for row in rows
+    ]
+    return columns(
+        [("before", "after", "change", "task"), *body], ("right", "right", "left", "left")
+    )
+
+
+def _single_tasks(rows: Sequence[TaskRow]) -> list[str]:
+    body = [
+        (
+            words.percent(words.pass_rate(row.before)),
+            _share(row.before),
+            ", ".join(_marks(row)),
+            one_line(row.id),
+        )
+        for row in rows
+    ]
+    return columns([("rate", "passed", "", "task"), *body], ("right", "right", "left", "left"))
+
+
+def _share(arm: Arm) -> str:
+    return f"{arm.passed} of {arm.n}"
+
+
+def _marks(row: TaskRow) -> list[str]:
+    errors = row.before.errors + (row.after.errors if row.after else 0)
+    said = ["must pass"] if row.must_pass else []
+    said += ["flaky"] if row.flaky else []
+    said += ["skipped"] if row.skipped else []
+    return said + ([words.plural(errors, "error")] if errors else [])
+
+
+def _rank(row: TaskRow) -> tuple[int, float, str]:
+    rate = words.pass_rate(row.before)
+    return (_ORDER.index(row.change), -1.0 if rate is None else rate, row.id)
+
+
+def _telling(row: TaskRow, compared: bool) -> bool:
+    if compared:
+        return row.change != "same"
+    return row.skipped or row.before.errors > 0 or row.before.passed < row.before.n
+
+
+def _rest(
+    rows: Sequence[TaskRow], telling: Sequence[TaskRow], shown: Sequence[TaskRow], compared: bool
+) -> str:
+    said = []
+    hidden = len(telling) - len(shown)
+    if hidden > 0:
+        said.append(f"{words.number(hidden)} more " + ("changed" if compared else "below 100 %"))
+    quiet = len(rows) - len(telling)
+    if quiet:
+        alike = "about alike before and after" if compared else "always passed"
+        said.append(f"{words.plural(quiet, 'task')} {alike}")
+    flaky = sum(row.flaky for row in rows)
+    if flaky:
+        said.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")
+    return ", ".join(said) + "." if said else ""
+
+
+def edits(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterator[Line]:
+    """How many edits were kept; with ``verbose`` each of them and why."""
+    if not rows:
+        return
+    counts = dict.fromkeys(("accepted", "rejected", "refused", "dropped"), 0)
+    for row in rows:
+        counts[row.status] += 1
+    said = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
+    yield Line()
+    yield Line(f"  edits: {said}")
+    if not verbose:
+        return
+    for row in rows:
+        where = f" at {row.target!r}" if row.target else ""
+        why = row.why or row.reason
+        text = f"step {row.step}, {row.status}: {row.op}{where}" + (f": {why}" if why else "")
+        markup = {"green": True} if row.status == "accepted" else {}
+        yield from paragraph(text, width, markup, indent="    ", hang="  ")
+
+
+def diff(patch: str, *, verbose: bool) -> Iterator[Line]:
+    """A unified diff, coloured, never re-wrapped."""
+    if not patch:
+        return
+    rows = patch.removesuffix("\n").split("\n")
+    shown = rows if verbose else rows[:MOST_DIFF_LINES]
+    yield Line()
+    for row in shown:
+        text = printable(row).replace("\n", " ")
+        header = row.startswith(("---", "+++"))
+        yield Line(text, {"bold": True} if header else _markup(_DIFF, row[:1]))
+    if len(rows) > len(shown):
+        yield Line(f"... {words.plural(len(rows) - len(shown), 'more line')} of the diff")
+
+
+def usage(rows: Sequence[UsageRow]) -> Iterator[Line]:
+    """Calls, tokens and cost by role and stage."""
+    if not rows:
+        return
+    head = ("role", "stage", "calls", "cached", "tokens in", "out", "cost")
+    body = [
+        (
+            row.role,
+            row.stage,
+            words.number(row.calls),
+            words.number(row.cached),
+            words.number(row.input_tokens),
+            words.number(row.output_tokens),
+            words.money(row.cost) if row.cost is not None else words.UNKNOWN,
+        )
+        for row in rows
+    ]
+    yield Line()
+    sides: tuple[Align, ...] = ("left", "left", "right", "right", "right", "right", "right")
+    for text in columns([head, *body], sides):
+        yield Line(text)
+
+
+def _markup(colours: Mapping[str, str], key: str) -> dict[str, bool]:
+    colour = colours.get(key)
+    return {colour: True} if colour else {}

@@ -1,0 +1,120 @@
+"""Lines of plain text: model text made harmless, columns that line up, nothing wider than asked."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from pytest_skillopt.untrusted import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+Align = Literal["left", "right"]
+
+NARROWEST = 40
+"""Columns below which nothing is wrapped any further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line and how it is marked up: keywords of pytest's ``TerminalWriter.line``."""
+
+    text: str = ""
+    markup: Mapping[str, bool] = field(default_factory=dict)
+
+
+def one_line(text: str) -> str:
+    """Text of unknown origin as a single printable line."""
+    return " ".join(printable(text).split())
+
+
+def cells(text: str) -> int:
+    """Columns a terminal needs for ``text``: 2 for wide East Asian characters, 0 for marks."""
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def clip(text: str, width: int) -> str:
+    """At most ``width`` columns, the cut shown by three dots."""
+    if cells(text) <= width:
+        return text
+    kept = ""
+    for char in text:
+        if cells(kept + char) > max(width - 3, 0):
+            break
+        kept += char
+    return kept + "..."[: max(width, 0)]
+
+
+def wrap(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
+    """Break one line of text at spaces, and words that are too long anywhere.
+
+    Args:
+        text: without line breaks.
+        width: columns of a line, the indentation included.
+        first: indentation of the first line.
+        rest: indentation of the others.
+    """
+    width = max(width, NARROWEST)
+    lines: list[str] = []
+    current = first
+    empty = True
+    for word in text.split():
+        gap = "" if empty else " "
+        if not empty and cells(current) + 1 + cells(word) > width:
+            lines.append(current)
+            current, gap = rest, ""
+        while cells(current) + len(gap) + cells(word) > width:
+            head = _head(word, width - cells(current))
+            lines.append(current + head)
+            word, current = word[len(head) :], rest
+        current, empty = current + gap + word, False
+    return [*lines, current] if not empty else [first.rstrip()]
+
+
+def paragraph(
+    text: str,
+    width: int,
+    markup: Mapping[str, bool] | None = None,
+    *,
+    indent: str = "",
+    hang: str = "",
+) -> Iterator[Line]:
+    """Text of unknown origin as wrapped lines, those after the first indented by ``hang`` more."""
+    for line in wrap(one_line(text), width, first=indent, rest=indent + hang):
+        yield Line(line, markup or {})
+
+
+def columns(
+    rows: Sequence[Sequence[str]], align: Sequence[Align], *, indent: str = "  ", gap: str = "  "
+) -> list[str]:
+    """Lay rows out in columns as wide as their widest cell."""
+    widths = [max(cells(row[i]) for row in rows) for i in range(len(align))]
+    laid = []
+    for row in rows:
+        padded = [
+            " " * (width - cells(cell)) + cell
+            if side == "right"
+            else cell + " " * (width - cells(cell))
+            for cell, width, side in zip(row, widths, align, strict=True)
+        ]
+        laid.append((indent + gap.join(padded)).rstrip())
+    return laid
+
+
+def encodable(text: str, encoding: str) -> str:
+    """``text`` with what the terminal's encoding does not have written as an escape."""
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def _head(word: str, width: int) -> str:
+    taken = 0
+    for i, char in enumerate(word):
+        taken += cells(char)
+        if taken > width:
+            return word[: max(i, 1)]
+    return word

@@ -1,0 +1,115 @@
+"""How figures are worded: one way for the terminal, the HTML, and the Markdown report."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.model.types import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_skillopt.report.result import Arm, Rate, UsageRow
+
+UNKNOWN = "-"
+
+
+def percent(rate: float | None) -> str:
+    """A rate in [0, 1] as ``56.7 %``, ``-`` where there is none."""
+    return UNKNOWN if rate is None else f"{100 * rate:.1f} %"
+
+
+def move(before: float | None, after: float | None) -> str:
+    """Two rates as ``52.0 -> 63.0 %``, or the one that there is."""
+    if before is None or after is None:
+        return percent(after if before is None else before)
+    return f"{100 * before:.1f} -> {percent(after)}"
+
+
+def points(before: float, after: float) -> str:
+    """The difference of two rates in percentage points, signed: ``+31.4``."""
+    difference = round(100 * (after - before), 1)
+    return f"{difference:+.1f}" if difference else "0.0"
+
+
+def interval(rate: Rate) -> str:
+    """The 95 % interval in percent: ``48.0 to 64.9``."""
+    return f"{100 * rate.low:.1f} to {100 * rate.high:.1f}"
+
+
+def pass_rate(arm: Arm) -> float | None:
+    """Share of the measured rollouts that passed, None when none was measured."""
+    return arm.passed / arm.n if arm.n else None
+
+
+def plural(n: int, noun: str) -> str:
+    """``1 task``, ``2 tasks``, ``no tasks``."""
+    return f"{number(n) if n else 'no'} {noun if n == 1 else noun + 's'}"
+
+
+def number(n: int) -> str:
+    """With commas between the thousands."""
+    return f"{n:,}"
+
+
+def money(cost: float | None) -> str:
+    """US dollars, to the cent above ten cents and to two significant digits below."""
+    if cost is None:
+        return "not known"
+    if cost == 0 or cost >= 0.1:
+        return f"${cost:,.2f}"
+    return f"${cost:.2g}" if cost >= 0.0001 else "below $0.0001"
+
+
+def duration(seconds: float) -> str:
+    """Wall time in the two units that matter: ``48 s``, ``3 min 12 s``, ``2 h 05 min``."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def version(digest: str) -> str:
+    """A version short enough to read."""
+    return digest[:10]
+
+
+def command(argv: Sequence[str]) -> str:
+    """An argument list as one line that a POSIX shell reads back the same."""
+    return shlex.join(argv)
+
+
+def total(rows: Iterable[UsageRow]) -> Usage:
+    """The sum over roles and stages; ``cost`` is None when no row has one."""
+    summed = Usage()
+    for row in rows:
+        summed += Usage(
+            calls=row.calls,
+            cached=row.cached,
+            input_tokens=row.input_tokens,
+            output_tokens=row.output_tokens,
+            cost=row.cost,
+            estimated=row.estimated,
+        )
+    return summed
+
+
+def unpriced(rows: Iterable[UsageRow]) -> list[str]:
+    """Roles that made paid calls for which no price is known."""
+    return sorted({row.role for row in rows if row.calls and row.cost is None})
+
+
+def cost(rows: Sequence[UsageRow]) -> str:
+    """The cost in words, with what it leaves out."""
+    missing = unpriced(rows)
+    known = total(rows).cost
+    if known is None:
+        return "not known (no price for the model; see skillopt_prices)" if missing else money(0)
+    left_out = f", without the {' and the '.join(missing)} (no price)" if missing else ""
+    return money(known) + left_out

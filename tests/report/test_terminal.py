@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.report import terminal, text
+from pytest_skillopt.report.result import Comparison, Rate, Result, StepRow
+
+MakeResult = Callable[..., Result]
+
+
+def rendered(result: Result, width: int = 80, **options: Any) -> list[str]:
+    return [line.text for line in terminal.lines(result, width, **options)]
+
+
+def joined(result: Result, width: int = 80, **options: Any) -> str:
+    """The report as running text, however it was wrapped."""
+    return " ".join(" ".join(rendered(result, width, **options)).split())
+
+
+def test_training_shows_verdict_steps_rates_diff_cost_and_command(make_result: MakeResult) -> None:
+    report = joined(make_result())
+    assert "on fresh samples of 30 tasks. 11 tasks fixed, 1 broken." in report
+    assert "1 55.0 % 52.0 -> 63.0 % 2 accepted 3 tasks fixed, none broken" in report
+    assert re.search(r"suite 52\.7 % \([\d. to]+\) 70\.0 % \([\d. to]+\) \+17\.3 30 tasks", report)
+    assert re.search(r" test 36\.0 % .* 10 tasks", report)
+    assert "+Write amounts with a point and two decimals." in report
+    assert "calls 1,144, 310 from the cache tokens 870,000 in, 78,000 out cost $1.93" in report
+    assert "time 3 min 12 s, 1,430 rollouts, 3 infrastructure errors" in report
+    assert "note: 2 tasks were moved" in report
+    assert rendered(make_result())[-1] == "pytest-skillopt show 20260102-030405-ab12 --verbose"
+
+
+@pytest.mark.parametrize("status", ["rejected", "unchanged", "unmeasured", "interrupted"])
+def test_training_without_gain_gives_the_reason(make_result: MakeResult, status: str) -> None:
+    result = make_result(status=status)
+    report = joined(result)
+    assert result.reason[1:] in report
+    assert "Ready to merge" not in report
+
+
+@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+@pytest.mark.parametrize("tasks", [0, 1, 40])
+def test_every_mode_renders_at_any_size(make_result: MakeResult, mode: str, tasks: int) -> None:
+    result = make_result(mode=mode, status="measured", tasks=tasks)
+    assert rendered(result)[-1].startswith("pytest-skillopt show")
+
+
+def test_evaluation_lists_failing_tasks_with_flaky_marks(
+    make_result: MakeResult,
+) -> None:
+    result = make_result(mode="evaluate", status="measured", tasks=10)
+    rows = [line for line in rendered(result) if "::test_field" in line]
+    shown = {task.id for task in result.skills[0].tasks if task.before.passed < task.before.n}
+    assert {row.split("  ")[-1].strip() for row in rows} == shown
+    flaky = {task.id for task in result.skills[0].tasks if task.flaky}
+    assert {row.split("  ")[-1].strip() for row in rows if "flaky" in row} == flaky
+    assert any(re.match(r" +40\.0 %  2 of 5  flaky ", row) for row in rows)
+
+
+def test_verbose_lists_every_task_edit_and_stage(make_result: MakeResult) -> None:
+    result = make_result()
+    quiet, verbose = joined(result), joined(result, verbose=True)
+    assert all(task.id in verbose for task in result.skills[0].tasks)
+    assert not all(task.id in quiet for task in result.skills[0].tasks)
+    assert "step 3, refused: insert_after at '## Totals': the target was not found" in verbose
+    assert "optimizer reflect 24 0 90,000 18,000 $0.32" in verbose
+
+
+def test_a_run_that_can_go_on_ends_with_that_command(make_result: MakeResult) -> None:
+    result = make_result(status="interrupted", resume="pytest --skillopt-resume=20260102")
+    assert rendered(result)[-1] == "pytest --skillopt-resume=20260102"
+
+
+def test_cost_says_what_it_leaves_out(make_result: MakeResult) -> None:
+    result = make_result()
+    target, optimizer = result.usage
+    partly = result.model_copy(
+        update={"usage": [target, optimizer.model_copy(update={"cost": None})]}
+    )
+    assert "cost $1.61, without the optimizer (no price)" in joined(partly)
+    unknown = [row.model_copy(update={"cost": None}) for row in result.usage]
+    assert "cost not known" in joined(result.model_copy(update={"usage": unknown}))
+
+
+def test_cautions_stand_at_the_top(make_result: MakeResult) -> None:
+    result = make_result(simulated=True)
+    low = Rate(rate=0.4, low=0.3, high=0.5, tasks=10, samples=50)
+    high = low.model_copy(update={"rate": 0.5})
+    skill = result.skills[0].model_copy(
+        update={
+            "shared_train_val": True,
+            "written": False,
+            "test": Comparison(before=high, after=low),
+            "verdict": {"validated": False},
+        }
+    )
+    top = joined(result.model_copy(update={"skills": [skill]})).split("skills/invoices/SKILL.md (")[
+        0
+    ]
+    assert top.startswith("Look closer before merging.")
+    for said in ("simulated model", "Too few tasks", "fell from 50.0 % to 40.0 %", "gate was off",
+                 "was not written"):  # fmt: skip
+        assert said in top
+
+
+@pytest.mark.parametrize("width", [50, 60, 80, 100, 200])
+def test_prose_and_steps_keep_within_the_width(make_result: MakeResult, width: int) -> None:
+    result = make_result(hostile=True, tasks=8)
+    result = result.model_copy(update={"run": "r", "models": {}})
+    skill = result.skills[0].model_copy(update={"patch": "", "tasks": []})
+    result = result.model_copy(update={"skills": [skill]})
+    lines = rendered(result, width)
+    figures = re.compile(r"^  (pass rate|suite|val|test|calls|tokens|cost|time|step) |^ +\d+ ")
+    assert max(text.cells(line) for line in lines if not figures.search(line)) <= width
+
+
+def test_hostile_text_reaches_no_terminal(make_result: MakeResult) -> None:
+    for line in rendered(make_result(hostile=True, tasks=30), verbose=True):
+        assert not [c for c in line if unicodedata.category(c) in ("Cc", "Cf", "Cs")], ascii(line)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252", "utf-8"])
+def test_lines_can_be_encoded_where_they_are_shown(make_result: MakeResult, encoding: str) -> None:
+    for line in rendered(make_result(hostile=True, tasks=30), verbose=True, encoding=encoding):
+        line.encode(encoding)
+
+
+def test_own_words_are_ascii(make_result: MakeResult) -> None:
+    for mode in ("train", "evaluate", "check", "compare", "aa"):
+        for line in rendered(make_result(mode=mode, status="measured"), verbose=True):
+            assert line.isascii()
+
+
+def test_diff_is_cut_and_says_so(make_result: MakeResult) -> None:
+    result = make_result()
+    long = result.skills[0].model_copy(update={"patch": "+line\n" * 500})
+    result = result.model_copy(update={"skills": [long]})
+    assert "... 420 more lines of the diff" in rendered(result)
+    assert rendered(result, verbose=True).count("+line") == 500
+
+
+def test_several_skills_each_have_a_section(make_result: MakeResult) -> None:
+    report = joined(make_result(skills=2))
+    assert "skills/invoices/SKILL.md (invoice-extraction)" in report
+    assert "skills/s1/SKILL.md (invoice-extraction)" in report
+
+
+def test_header_names_tasks_splits_models_and_simulation() -> None:
+    line = terminal.header_line(
+        mode="train",
+        skills=["SKILL.md"],
+        splits={"train": 20, "val": 10, "test": 10},
+        rollouts=3,
+        models={"target": "offline:a", "optimizer": "offline:a"},
+        simulated=True,
+    )
+    assert line == (
+        "skillopt: training SKILL.md on 40 tasks (20 train, 10 val, 10 test), K=3; "
+        "target and optimizer offline:a (simulated)"
+    )
+
+
+def test_step_line_is_one_line() -> None:
+    row = StepRow(
+        step=2, edits=1, train=0.5, before=0.4, after=0.6, verdict="accepted", reason="a\nb"
+    )
+    assert terminal.step_line(row) == (
+        "skillopt step 2: train 50.0 %, val 40.0 % -> 60.0 %, 1 edit, accepted: a b"
+    )
+    assert terminal.step_line(StepRow(step=3)) == "skillopt step 3: no candidate"
+
+
+def test_progress_line_estimates_what_is_left() -> None:
+    line = terminal.progress_line("step 3, gate", 120, 240, 14.2, errors=2)
+    assert line == "skillopt step 3, gate: 120 of 240 rollouts, 2 errors, 14 s, about 14 s left"
+    assert terminal.progress_line("gate", 7, None, 2.0) == "skillopt gate: 7 rollouts, 2.0 s"
+
+
+@given(st.text(), st.integers(40, 120))
+def test_wrapping_loses_nothing_and_keeps_the_width(words: str, width: int) -> None:
+    line = text.one_line(words)
+    wrapped = text.wrap(line, width, first="  ", rest="    ")
+    assert "".join("".join(wrapped).split()) == "".join(line.split())
+    assert all(text.cells(part) <= width for part in wrapped)

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt import cli
+from pytest_skillopt.report.result import (
+    Comparison,
+    Rate,
+    Result,
+    SkillResult,
+    UsageRow,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PATCH = "--- a/SKILL.md\n+++ b/SKILL.md\n@@ -1 +1 @@\n-old\r\n+new\r\n"
+
+
+def rate(value: float) -> Rate:
+    return Rate(rate=value, low=value, high=value, tasks=8, samples=24)
+
+
+def keep_run(
+    home: Path, name: str, *, before: float = 0.5, after: float = 0.75, patch: str = PATCH
+) -> Path:
+    """Leave a run as a training would; its start is taken from its name."""
+    skill = SkillResult(
+        path="SKILL.md",
+        name="invoices",
+        before="a" * 64,
+        after="b" * 64,
+        status="accepted",
+        reason="the pass rate rose",
+        written=True,
+        patch=patch,
+        suite=Comparison(before=rate(before), after=rate(after)),
+    )
+    result = Result(
+        mode="train",
+        run=name,
+        started=f"{name[:4]}-{name[4:6]}-{name[6:8]}T03:04:05Z",
+        seconds=1.5,
+        status="accepted",
+        reason="the pass rate rose",
+        command=["pytest", "--skillopt-train"],
+        skills=[skill],
+        usage=[UsageRow(role="target", stage="rollout", calls=1200, input_tokens=9000, cost=0.25)],
+    )
+    directory = home / "runs" / name
+    directory.mkdir(parents=True)
+    (directory / "journal.jsonl").touch()
+    (directory / "result.json").write_text(result.dump(), encoding="utf-8")
+    return directory
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / ".skillopt"
+
+
+def test_show_prints_the_latest_run(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep_run(home, "20260103-000000-cc", before=0.25)
+    keep_run(home, "20260101-000000-aa")
+    assert cli.main(["show"]) == 0
+    out = capsys.readouterr().out
+    assert "from 25.0 % to 75.0 %" in out
+    assert out.endswith("pytest-skillopt show 20260103-000000-cc --verbose\n")
+
+
+def test_show_takes_the_start_of_an_id(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep_run(home, "20260103-000000-cc")
+    keep_run(home, "20260101-000000-aa")
+    assert cli.main(["show", "20260101"]) == 0
+    assert "show 20260101-000000-aa" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("wanted", ["2026", "1999", "../20260101-000000-aa", ""])
+def test_errors_name_what_there_is(
+    home: Path, capsys: pytest.CaptureFixture[str], wanted: str
+) -> None:
+    keep_run(home, "20260103-000000-cc")
+    keep_run(home, "20260101-000000-aa")
+    if wanted:
+        assert cli.main(["show", wanted]) == cli.USAGE_ERROR
+        error = capsys.readouterr().err
+        assert "20260103-000000-cc" in error
+        assert "20260101-000000-aa" in error
+    else:
+        assert cli.main(["show", wanted]) == 0
+
+
+def test_no_run_at_all(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("show", "diff", "runs"):
+        assert cli.main([command]) == cli.USAGE_ERROR
+        assert str(home / "runs") in capsys.readouterr().err
+
+
+def test_the_home_is_found_from_a_folder_below(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_run(home, "20260103-000000-cc")
+    below = home.parent / "tests" / "unit"
+    below.mkdir(parents=True)
+    monkeypatch.chdir(below)
+    assert cli.main(["runs"]) == 0
+    assert "20260103-000000-cc" in capsys.readouterr().out
+
+
+def test_dir_names_another_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keep_run(tmp_path / "elsewhere", "20260103-000000-cc")
+    assert cli.main(["runs", "--dir", str(tmp_path / "elsewhere")]) == 0
+    assert "20260103-000000-cc" in capsys.readouterr().out
+
+
+def test_open_path_prints_where_the_html_lies(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = keep_run(home, "20260103-000000-cc")
+    assert cli.main(["show", "--open-path"]) == cli.USAGE_ERROR
+    assert "report.html" in capsys.readouterr().err
+    (directory / "report.html").touch()
+    assert cli.main(["show", "--open-path"]) == 0
+    assert capsys.readouterr().out == f"{(directory / 'report.html').resolve()}\n"
+
+
+def test_diff_is_the_patch_byte_for_byte(
+    home: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    keep_run(home, "20260103-000000-cc")
+    assert cli.main(["diff"]) == 0
+    assert capfdbinary.readouterr().out == PATCH.encode()
+
+
+def test_diff_of_a_run_that_changed_nothing_says_why(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_run(home, "20260103-000000-cc", patch="")
+    assert cli.main(["diff"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "changed nothing" in captured.err
+
+
+def test_runs_lists_over_time_with_the_trend(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep_run(home, "20260103-000000-cc", before=0.4)
+    keep_run(home, "20260101-000000-aa", before=0.5)
+    assert cli.main(["runs"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].split() == [
+        "20260101-000000-aa", "2026-01-01", "train", "accepted", "invoices",
+        "50.0", "%", "75.0", "%", "1,200", "9,000", "$0.25",
+    ]  # fmt: skip
+    assert lines[2].startswith("20260103-000000-cc")
+    assert "50.0 % on 2026-01-01 and 40.0 % on 2026-01-03 (-10.0 points over 2 runs)" in lines[3]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "no result.json"),
+        (b"", "not a result"),
+        (b"{}", "not a result"),
+        (b'{"schema": "other/9"}', "not a result"),
+        (b"\xff\xfe\x00", "not a result"),
+        (b"[" * 5000, "not a result"),
+    ],
+)
+def test_files_that_are_no_results_are_named_and_skipped(
+    home: Path, capsys: pytest.CaptureFixture[str], content: bytes | None, said: str
+) -> None:
+    keep_run(home, "20260103-000000-cc")
+    foreign = home / "runs" / "20269999-foreign"
+    foreign.mkdir()
+    (foreign / "journal.jsonl").touch()
+    (home / "runs" / "a file").touch()
+    if content is not None:
+        (foreign / "result.json").write_bytes(content)
+    assert cli.main(["runs"]) == 0
+    out = capsys.readouterr().out
+    assert "20260103-000000-cc" in out
+    assert f"skipped 20269999-foreign: {said}" in out.replace("result.json is ", "")
+    assert cli.main(["show"]) == 0
+    assert cli.main(["show", "20269999-foreign"]) == cli.USAGE_ERROR
+
+
+def test_another_schema_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = keep_run(home, "20260103-000000-cc") / "result.json"
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("skillopt-result/1", "skillopt-result/9"), encoding="utf-8")
+    assert cli.main(["show", "2026"]) == cli.USAGE_ERROR
+    assert "schema 'skillopt-result/9'" in capsys.readouterr().err
+
+
+def test_wrong_usage_has_the_exit_code_of_pytest(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        cli.main(["show", "--no-such-option"])
+    assert stop.value.code == pytest.ExitCode.USAGE_ERROR
+    assert "--no-such-option" in capsys.readouterr().err
+
+
+def test_a_reader_that_leaves_early_is_no_error(home: Path) -> None:
+    keep_run(home, "20260103-000000-cc", patch="+line\n" * 100_000)
+    code = "import sys; from pytest_skillopt.cli import main; sys.exit(main())"
+    program = [sys.executable, "-c", code, "diff"]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert process.wait(20) == 0
+        assert process.stderr.read() == b""
+
+
+def test_an_ascii_terminal_is_no_error(home: Path) -> None:
+    keep_run(home, "20260103-000000-cc", patch="+Größe 汉\n")
+    code = "import sys; from pytest_skillopt.cli import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "show"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        capture_output=True,
+        check=True,
+    )
+    assert b"+Gr\\xf6\\xdfe \\u6c49" in done.stdout
+    assert done.stderr == b""
