@@ -1,0 +1,136 @@
+"""The base branch as the only authority: what it configures, which files a proposal may change.
+
+All of it is read from the commit at the base branch's tip, never from the work tree: whoever
+prepared the proposal may have written there.
+"""
+
+from __future__ import annotations
+
+import configparser
+import tomllib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.propose.errors import ProposeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pytest_skillopt.propose.git import Entry, Git
+
+MAX_SKILL = 512 * 1024
+"""Bytes of the largest skill file that is proposed."""
+_MAX_CONFIG = 1024 * 1024
+_PREFIX = "skillopt_"
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The tip of the base branch.
+
+    Args:
+        commit: its id.
+        settings: the ini keys ``skillopt_*`` of the project, without the prefix.
+        allowed: the files that a proposal may change, seen from the top of the repository.
+    """
+
+    commit: str
+    settings: Mapping[str, str]
+    allowed: frozenset[str]
+    git: Git
+
+    def entry(self, path: str) -> Entry | None:
+        return self.git.entry(self.commit, path)
+
+    def read(self, entry: Entry) -> bytes:
+        return self.git.read(entry.id, limit=MAX_SKILL)
+
+
+def read_base(git: Git, commit: str) -> Base:
+    """Read what a commit says about proposals.
+
+    Raises:
+        ProposeError: its configuration cannot be read.
+    """
+    files = frozenset(name for name in git.files(commit) if name.startswith(git.prefix))
+    settings = _settings(git, commit, files)
+    return Base(commit, settings, _allowed(settings, git.prefix, files), git)
+
+
+def _allowed(settings: Mapping[str, str], prefix: str, files: frozenset[str]) -> frozenset[str]:
+    """Skill files in the words of ``skillopt_propose_skills``, else of ``skillopt_skill``.
+
+    Where neither is set it is the one SKILL.md of the project, as for a training; of two, none.
+    """
+    named = settings.get("propose_skills") or settings.get("skill") or ""
+    paths = [name.strip().removeprefix("./") for name in named.replace("\n", ",").split(",")]
+    if any(paths):
+        return frozenset(prefix + path for path in paths if path)
+    found = [name for name in files if name.rpartition("/")[2] == "SKILL.md"]
+    return frozenset(found) if len(found) == 1 else frozenset()
+
+
+def _settings(git: Git, commit: str, files: frozenset[str]) -> dict[str, str]:
+    """The ini keys, from the file that pytest itself would take."""
+    for name, parse in _CONFIG_FILES:
+        path = git.prefix + name
+        entry = git.entry(commit, path) if path in files else None
+        if entry is None or not entry.is_file:
+            continue
+        text = git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
+        try:
+            found = parse(text)
+        except (tomllib.TOMLDecodeError, configparser.Error) as error:
+            raise ProposeError(f"{path} of the base branch cannot be read: {error}") from None
+        if found is not None:
+            return {
+                key.removeprefix(_PREFIX): _text(value)
+                for key, value in found.items()
+                if key.startswith(_PREFIX)
+            }
+    return {}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).strip()
+
+
+def _from_toml(text: str) -> dict[str, Any] | None:
+    table = tomllib.loads(text).get("pytest")
+    return table if isinstance(table, dict) else {}
+
+
+def _from_pyproject(text: str) -> dict[str, Any] | None:
+    tool = tomllib.loads(text).get("tool", {})
+    table = tool.get("pytest") if isinstance(tool, dict) else None
+    if not isinstance(table, dict):
+        return None
+    old = table.get("ini_options")
+    return old if isinstance(old, dict) else table
+
+
+def _from_ini(section: str, *, always: bool = False) -> Callable[[str], dict[str, Any] | None]:
+    def parse(text: str) -> dict[str, Any] | None:
+        parser = configparser.ConfigParser(interpolation=None)
+        parser.read_string(text)
+        if parser.has_section(section):
+            return dict(parser[section])
+        return {} if always else None
+
+    return parse
+
+
+_CONFIG_FILES: tuple[tuple[str, Callable[[str], dict[str, Any] | None]], ...] = (
+    ("pytest.toml", _from_toml),
+    (".pytest.toml", _from_toml),
+    ("pytest.ini", _from_ini("pytest", always=True)),
+    (".pytest.ini", _from_ini("pytest", always=True)),
+    ("pyproject.toml", _from_pyproject),
+    ("tox.ini", _from_ini("pytest")),
+    ("setup.cfg", _from_ini("tool:pytest")),
+)
+"""In pytest's order of precedence (``_pytest.config.findpaths.locate_config``)."""

@@ -1,0 +1,231 @@
+"""Everything that must hold before a proposal is pushed. Nothing of the proposal is taken on trust.
+
+A proposal may come out of a job that ran tests, tools and a model's text; whoever controls one of
+them controls the files. So each claim is recomputed: from the files themselves, from the base
+branch as the remote has it, and from the counts.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pydantic import ValidationError
+
+from pytest_skillopt.propose.base import MAX_SKILL
+from pytest_skillopt.propose.errors import ProposeError, Refused
+from pytest_skillopt.propose.evidence import pass_rates
+from pytest_skillopt.propose.git import Entry
+from pytest_skillopt.propose.manifest import BODY, MANIFEST, REPORT, Manifest, blob_id, sha256
+from pytest_skillopt.skill.document import Document, SkillError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pytest_skillopt.propose.base import Base
+    from pytest_skillopt.propose.evidence import PassRates
+    from pytest_skillopt.propose.manifest import SkillProposal
+
+MEGABYTE = 1024 * 1024
+_LIMITS = {MANIFEST: 8 * MEGABYTE, BODY: 256 * 1024, REPORT: 64 * MEGABYTE}
+_SKILL_LIMITS = {"SKILL.md": MAX_SKILL, "skill.patch": 2 * MAX_SKILL}
+_MAX_ENTRIES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The files of a proposal, whole and matching their hashes; what they say is not checked."""
+
+    manifest: Manifest
+    files: Mapping[str, bytes] = field(repr=False)
+
+    @property
+    def body(self) -> str:
+        return self.files.get(BODY, b"").decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A skill of a proposal after every check."""
+
+    name: str
+    path: str
+    rates: PassRates
+    entry: Entry
+    """What the base branch has."""
+    before: bytes = field(repr=False)
+    after: bytes = field(repr=False)
+
+    @property
+    def changes(self) -> bool:
+        """False when the base branch has the proposed text already."""
+        return self.before != self.after
+
+
+def load(directory: Path) -> Proposal:
+    """Read a proposal and check that it is whole.
+
+    Raises:
+        Refused: a file too many, missing, too large, not a regular file, or not matching its hash;
+            a manifest that is none.
+    """
+    files = dict(_read_all(directory))
+    if MANIFEST not in files:
+        raise Refused(f"{directory} holds no {MANIFEST}")
+    try:
+        manifest = Manifest.model_validate_json(files.pop(MANIFEST))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise Refused(f"{MANIFEST}: {where}: {first['msg']}") from None
+    names = [skill.name for skill in manifest.skills]
+    if len(set(names)) != len(names) or len({s.path for s in manifest.skills}) != len(names):
+        raise Refused(f"{MANIFEST} names a skill twice")
+    expected = {BODY} | {f"{name}/{file}" for name in names for file in _SKILL_LIMITS}
+    if REPORT in files:
+        expected.add(REPORT)
+    if set(manifest.files) != expected or set(files) != expected:
+        odd = sorted((set(manifest.files) | set(files)) ^ expected) or sorted(
+            set(manifest.files) ^ set(files)
+        )
+        raise Refused(f"the proposal's files are not those it must have: {', '.join(odd[:5])}")
+    for name, digest in manifest.files.items():
+        if sha256(files[name]) != digest:
+            raise Refused(f"{name} is not the file that {MANIFEST} was written for")
+    return Proposal(manifest, files)
+
+
+def validate(proposal: Proposal, base: Base) -> list[Checked]:
+    """Check every skill of a proposal against the base branch.
+
+    Raises:
+        Refused: naming the skill and what is wrong. One bad skill refuses all.
+    """
+    return [_check(skill, proposal, base) for skill in proposal.manifest.skills]
+
+
+def _check(skill: SkillProposal, proposal: Proposal, base: Base) -> Checked:
+    try:
+        entry = _base_entry(skill, base)
+        rates = _check_evidence(skill)
+        after = proposal.files[f"{skill.name}/SKILL.md"]
+        if sha256(after) != skill.version:
+            raise Refused("the new file is not the version that was measured")
+        before = base.read(entry)
+        if before == after:
+            return Checked(skill.name, skill.path, rates, entry, before, after)
+        _check_base(skill, before, base)
+        _check_document(before, after)
+        _check_patch(skill, proposal, base, entry, after)
+    except ProposeError as error:
+        raise Refused(f"{skill.path}: {error}") from None
+    return Checked(skill.name, skill.path, rates, entry, before, after)
+
+
+def _base_entry(skill: SkillProposal, base: Base) -> Entry:
+    parts = skill.path.split("/")
+    plain = skill.path.isprintable() and not set(skill.path) & set('\\"')
+    if not plain or not all(parts) or {".", "..", ".git"} & {part.lower() for part in parts}:
+        raise Refused("not a plain path under the top of the repository")
+    if skill.path not in base.allowed:
+        known = ", ".join(sorted(base.allowed)) or "none"
+        raise Refused(
+            "not a skill file that the base branch lets proposals change "
+            f"({known}); name it in the setting skillopt_propose_skills there"
+        )
+    entry = base.entry(skill.path)
+    if entry is None:
+        raise Refused("the base branch has no such file")
+    if not entry.is_file:
+        raise Refused("the base branch has something else there than a regular file")
+    return entry
+
+
+def _check_evidence(skill: SkillProposal) -> PassRates:
+    rates = pass_rates(skill.evidence.final)
+    if not rates.improved:
+        raise Refused(
+            "the counts do not give the verdict: pass rate "
+            f"{float(rates.before):.1%} before, {float(rates.after):.1%} after"
+        )
+    if skill.evidence.gate and skill.metric == "hard" and not _gate_rates(skill).improved:
+        raise Refused("the counts of the gate on val do not give the verdict")
+    return rates
+
+
+def _gate_rates(skill: SkillProposal) -> PassRates:
+    try:
+        return pass_rates(skill.evidence.gate)
+    except Refused as error:
+        raise Refused(f"the gate on val: {error}") from None
+
+
+def _check_base(skill: SkillProposal, before: bytes, base: Base) -> None:
+    same = blob_id(before, like=base.commit) == skill.base_blob
+    if not same or sha256(before) != skill.base_version:
+        raise Refused(
+            "the base branch holds another version than the one the training started from "
+            f"({skill.base_version[:12]}): commit and push the skill first if it had local "
+            "changes, or train again on the base branch"
+        )
+
+
+def _check_document(before: bytes, after: bytes) -> None:
+    try:
+        old, new = Document.from_bytes(before), Document.from_bytes(after)
+    except SkillError as error:
+        raise Refused(str(error)) from None
+    if old.frontmatter_text != new.frontmatter_text:
+        raise Refused("the frontmatter was changed")
+    if _kept(old) != _kept(new):
+        raise Refused("a region between skillopt:keep markers was changed")
+
+
+def _kept(document: Document) -> list[str]:
+    return [document.text[r.start : r.end] for r in document.regions if r.name == "keep"]
+
+
+def _check_patch(
+    skill: SkillProposal, proposal: Proposal, base: Base, entry: Entry, after: bytes
+) -> None:
+    """The patch applies to the base's tree and gives exactly it with the one file replaced."""
+    new = Entry(entry.mode, base.git.write_blob(after))
+    wanted = base.git.tree_with(base.commit, {skill.path: new})
+    patch = proposal.files[f"{skill.name}/skill.patch"]
+    if base.git.tree_patched(base.commit, patch) != wanted:
+        raise Refused("the patch does not give the new file, or changes another one")
+
+
+def _read_all(directory: Path) -> Iterator[tuple[str, bytes]]:
+    if directory.is_symlink() or not directory.is_dir():
+        raise Refused(f"{directory} is not a directory")
+    entries = 0
+    for folder, names, files in os.walk(directory):
+        relative = os.path.relpath(folder, directory)
+        entries += len(names) + len(files)
+        if entries > _MAX_ENTRIES or relative.count(os.sep):
+            raise Refused(f"{directory} holds more than a proposal's files")
+        for name in files:
+            key = name if relative == "." else f"{relative}/{name}"
+            limits = _LIMITS if relative == "." else _SKILL_LIMITS
+            if name not in limits:
+                raise Refused(f"{key!r} is no part of a proposal")
+            yield key, _read(os.path.join(folder, name), key, limits[name])
+
+
+def _read(path: str, name: str, limit: int) -> bytes:
+    try:
+        # NONBLOCK: opening a FIFO must not wait for a writer.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise Refused(f"{name}: {error.strerror}") from None
+    with os.fdopen(handle, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise Refused(f"{name} is not a regular file")
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise Refused(f"{name} is larger than {limit} bytes")
+    return data
