@@ -1,0 +1,178 @@
+"""The acceptance gate: does a candidate really improve the suite, or was it luck?
+
+"Accept only if the pass rate strictly improves" is a coin toss with noisy rollouts: an edit that
+changes nothing looks better nearly half of the time, with any number of samples. The staged gate
+keeps that rule as its last condition and puts two others before it:
+
+1. evidence: it is credible that some task improved, whatever the pass rates are;
+2. guard: it is not credible that any task got worse;
+3. the literal rule: the observed suite mean is strictly greater.
+
+An edit to a skill changes a few tasks a lot, so the evidence is cheap: try once every task that the
+incumbent fails, then spend samples only on those that look turned. An edit that changes nothing is
+found out after about one sample a task. ``docs/gate.md`` has the figures, ``benchmarks/gate.py``
+measures them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_skillopt.optimizer.decision import (
+    CANDIDATE,
+    INCUMBENT,
+    TAPE,
+    Round,
+    SequentialGate,
+)
+from pytest_skillopt.optimizer.evidence import log_e, suite_log_e
+from pytest_skillopt.optimizer.wording import change_of, counted, named, plainly
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Sequence
+
+    from pytest_skillopt.optimizer.decision import Plan, Want
+    from pytest_skillopt.optimizer.verdict import Arm, Decision, Draw, Sample, Verdict
+
+
+class Gate(Protocol):
+    """Samples in; either "need these" or a verdict out. Runs nothing, waits for nothing.
+
+    Which samples a verdict rests on is fixed by what the gate asks for, and it asks the next
+    question only when the last one is fully answered: so timing, the number of workers, and what
+    was fetched in advance never change a verdict.
+    """
+
+    def ask(self) -> tuple[Draw, ...] | Verdict:
+        """The draws that are needed now, all independent of each other, or the verdict.
+
+        The same answer until all of them have been told.
+        """
+
+    def tell(self, samples: Iterable[Sample]) -> None:
+        """Answer draws, in any order and in any portions."""
+
+    def likely(self, limit: int) -> tuple[Draw, ...]:
+        """Up to ``limit`` draws that will probably be asked for next, for workers that are idle."""
+
+    def tape(self, arm: Arm) -> dict[str, int]:
+        """Length of the arm's tape by task: hand it to the next gate, for the arm that goes on."""
+
+
+class StagedGate(SequentialGate):
+    """Screen, focus, confirm.
+
+    The incumbent's samples are a *tape* which every candidate is measured against; it is extended
+    where a decision needs more of it. A candidate's screen and focus samples are selected by their
+    luck and are never kept; its confirmation rounds are drawn from its own stream ``tape``, so that
+    after an acceptance they are the new incumbent's tape without anything being moved.
+
+    Whatever the pass rates, the noise and the suite: an edit that changes nothing is accepted with
+    probability at most ``alpha``; one that makes no task worse is blocked by the guard with
+    probability at most ``guard``.
+    """
+
+    name = "staged"
+
+    def decide(self) -> Plan:
+        yield from self.lay_tape(self.options.k0)
+        found = yield from self.seek_improvement()
+        if not found:
+            return self._reject_for_lack_of_evidence()
+        for rounds in (1, self.options.kc):
+            yield from self.complete(rounds)
+            broken = yield from self.settle(self.guarded())
+            if broken:
+                return self._reject_for_breaking(broken)
+        return self.apply_literal_rule()
+
+    def lay_tape(self, length: int) -> Generator[Round, None, None]:
+        """All there is of the incumbent's tape, and at least ``length`` samples of every task."""
+        wants: list[Want] = []
+        for task in self.tasks:
+            short = max(self.old_tape.get(task, 0), length) - self.tally(INCUMBENT, task).n
+            wants += self.wants(INCUMBENT, [task]) * short
+        if wants:
+            yield Round(wants, self.wants(CANDIDATE, self.tasks))
+
+    def seek_improvement(self) -> Generator[Round, None, bool]:
+        """Sample what looks improved, until the evidence is there or nothing promising is left."""
+        screened: list[str] = []
+        if self.evidence() < self.bar:
+            screened = [task for task in self.tasks if self._worth_a_try(task)]
+        if screened:
+            yield Round(self.wants(CANDIDATE, screened), self._if_it_goes_on(screened))
+        while self.evidence() < self.bar:
+            promising = self._promising(screened)
+            if not promising:
+                return False
+            yield Round(self.again(promising), self._if_it_goes_on(promising))
+        return True
+
+    def evidence(self) -> float:
+        """Log e-value that the candidate improves some task of the suite."""
+        of_suite = suite_log_e((self.up(task) for task in self.tasks), len(self.tasks))
+        return of_suite + math.log(self.options.prior)
+
+    @property
+    def bar(self) -> float:
+        """Where the evidence suffices: beyond ``1 / alpha``, by Ville's inequality."""
+        return -math.log(self.alpha)
+
+    def _worth_a_try(self, task: str) -> bool:
+        """Whether one pass of the candidate could make the task look improved."""
+        old = self.tally(INCUMBENT, task)
+        return log_e(1, 1, old.total, old.n) >= math.log(self.options.focus)
+
+    def _promising(self, screened: Sequence[str]) -> list[str]:
+        """Tasks that still look improved, the most promising first."""
+        ups = {task: self.up(task) for task in screened}
+        least, most = math.log(self.options.focus), self.options.kmax
+        promising = [t for t in screened if ups[t] >= least and self.tally(CANDIDATE, t).n < most]
+        return sorted(promising, key=lambda task: -ups[task])
+
+    def _if_it_goes_on(self, tasks: Sequence[str]) -> list[Want]:
+        """What follows if the tasks go on looking as they do: more of them, then all the others."""
+        return self.again(tasks) + self.wants(CANDIDATE, self.tasks, TAPE)
+
+    def complete(self, rounds: int) -> Generator[Round, None, None]:
+        """Bring every task to so many samples of the candidate, the new ones from its own tape."""
+        wants: list[Want] = []
+        for task in self.tasks:
+            short = rounds - self.tally(CANDIDATE, task).n
+            wants += self.wants(CANDIDATE, [task], TAPE) * short
+        if wants:
+            yield Round(wants, self.wants(CANDIDATE, self.tasks, TAPE))
+
+    def guarded(self) -> dict[str, float]:
+        """The tasks that can block, each with the log e-value at which it does."""
+        return self.guard_bars(self.tasks)
+
+    def apply_literal_rule(self) -> Verdict:
+        moved = change_of(self.mean(INCUMBENT), self.mean(CANDIDATE))
+        if not self.improves():
+            return self.judge(
+                "rejected",
+                f"some task improved, but the suite's mean did not strictly rise: {moved}",
+            )
+        fixed = self.fixed()
+        gains = f", {counted(len(fixed), 'task')} fixed ({named(fixed)})" if fixed else ""
+        return self.judge(
+            "accepted",
+            f"the suite's mean rose from {moved}{gains}, and no task credibly broke: "
+            f"evidence {plainly(self.evidence())} where {plainly(self.bar)} is needed",
+        )
+
+    def judge(self, decision: Decision, reason: str) -> Verdict:
+        return self.verdict(decision, reason, log_e=self.evidence())
+
+    def _reject_for_lack_of_evidence(self) -> Verdict:
+        return self.judge(
+            "rejected",
+            "no task credibly improved: "
+            f"evidence {plainly(self.evidence())} where {plainly(self.bar)} is needed",
+        )
+
+    def _reject_for_breaking(self, broken: Sequence[str]) -> Verdict:
+        return self.judge("rejected", f"broken: {self.compared(broken)}")
