@@ -1,0 +1,167 @@
+"""What has to be paid. The agent is called from asynchronous tests, as our service calls it."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import case
+
+pytestmark = pytest.mark.skill_task
+
+TOTALS = [
+    case(
+        "german-notation",
+        """
+Invoice no: 5001
+Date: 3 March 2025
+Server rack                1.050,00 €
+USt 19 %                     199,50 €
+Gesamtbetrag               1.249,50 €
+""",
+        {"currency": "EUR", "total": 1249.50},
+    ),
+    case(
+        "swiss-notation",
+        """
+Invoice no: 5002
+Date: 4 March 2025
+Beratung, 2 Tage           CHF 2'400.00
+MwSt 8.1 %                 CHF 194.40
+Total                      CHF 2'594.40
+""",
+        {"currency": "CHF", "total": 2594.40},
+    ),
+    case(
+        "pounds",
+        """
+Invoice no: 5003
+Date: 5 March 2025
+Carpet tiles               £1,880.00
+VAT 20 %                   £376.00
+Total                      £2,256.00
+""",
+        {"currency": "GBP", "total": 2256.00},
+    ),
+    case(
+        "dollars",
+        """
+Invoice no: 5004
+Date: March 6, 2025
+Annual subscription        $4,300.00
+Total                      $4,300.00
+""",
+        {"currency": "USD", "total": 4300.00},
+    ),
+    case(
+        "several-sums",
+        """
+Invoice no: 5005
+Date: 7 March 2025
+Workbench                  420.00
+Vice                        80.00
+Subtotal                   500.00
+VAT 19 %                    95.00
+Amount due EUR             595.00
+""",
+        {"currency": "EUR", "total": 595.00},
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TOTALS)
+async def test_total(skill_agent, rollout, case):
+    """The sum to be paid and its currency, as the payment run takes them."""
+    reply = skill_agent(
+        f"Extract `currency` and `total` from this document as JSON.\n\n{case.text}"
+    )
+    found = reply.json()
+    right = [found.get(key) == value for key, value in case.expected.items()]
+    rollout.score(sum(right) / len(right))
+    assert found == case.expected, f"expected {case.expected}, got {found}"
+
+
+CREDITS = [
+    case(
+        "returned-goods",
+        """
+CREDIT NOTE
+Credit note no: C-118
+Date: 8 April 2025
+Returned: two desk lamps   106.00
+VAT 19 %                    20.14
+Total EUR                  126.14
+""",
+        -126.14,
+    ),
+    case(
+        "price-correction",
+        """
+Schreinerei Voss
+Gutschrift 2025/G4
+Datum: 10.04.2025
+Preiskorrektur Regal       50,00 €
+Gesamtbetrag               50,00 €
+""",
+        -50.00,
+    ),
+    case(
+        "overpaid",
+        """
+Credit memo no: 77
+Date: 11 April 2025
+Refund of an overpayment   £1,200.00
+Total                      £1,200.00
+""",
+        -1200.00,
+    ),
+    case(
+        "damaged-in-transit",
+        """
+CREDIT NOTE K-9
+Date: 14 April 2025
+Broken glass panel         310.40
+Amount credited EUR        310.40
+""",
+        -310.40,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CREDITS)
+async def test_credit_note(skill_agent, case):
+    """A credit note lowers what we owe, so its amounts are imported below zero."""
+    reply = skill_agent(f"Extract `total` from this document as JSON.\n\n{case.text}")
+    total = reply.json()["total"]
+    assert total == case.expected, f"total of a credit note: expected {case.expected}, got {total}"
+
+
+TAXES = [
+    case(
+        "standard-rate",
+        "Invoice no: 610\nDate: 2 May 2025\nNet 200.00\nVAT 19 % 38.00\nTotal EUR 238.00",
+        {"net": 200.0, "vat": 38.0},
+    ),
+    case(
+        "reduced-rate",
+        "Invoice no: 611\nDate: 2 May 2025\nZwischensumme 1.400,00\nMwSt 7 % 98,00\nBrutto EUR 1.498,00",
+        {"net": 1400.0, "vat": 98.0},
+    ),
+]
+
+
+@pytest.mark.skill_task(group="taxes")
+@pytest.mark.parametrize("case", TAXES)
+async def test_taxes(skill_agent, case):
+    """The sum before VAT and the VAT itself."""
+    reply = skill_agent(f"Extract `net` and `vat` from this document as JSON.\n\n{case.text}")
+    found = reply.json()
+    assert found == case.expected, f"expected {case.expected}, got {found}"
+
+
+@pytest.mark.skill_task(must_pass=True)
+async def test_only_the_requested_keys(skill_agent):
+    """The import refuses an object with a key it does not know. No edit may break this."""
+    reply = skill_agent(
+        "Extract `invoice_number` from this document as JSON.\n\n"
+        "Invoice no: 612\nDate: 3 May 2025\nNet 90.00\nVAT 19 % 17.10\nTotal EUR 107.10"
+    )
+    assert reply.json() == {"invoice_number": "612"}

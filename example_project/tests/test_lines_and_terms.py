@@ -1,0 +1,163 @@
+"""Lines, terms of payment and the ledger: what the agent counts, computes and looks up."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import add_days, case, find_supplier
+
+pytestmark = pytest.mark.skill_task
+
+LINES = [
+    case(
+        "with-shipping",
+        """
+Invoice no: 7001
+Date: 3 June 2025
+Office chair      4 x 129.00    516.00
+Footrest          4 x 24.00      96.00
+Shipping                         19.00
+Total EUR                       631.00
+""",
+        2,
+    ),
+    case(
+        "with-freight",
+        """
+Invoice no: 7002
+Date: 4 June 2025
+Steel profile 40 mm             880.00
+Steel profile 60 mm             940.00
+Cutting to length               120.00
+Freight                         145.00
+Total EUR                      2085.00
+""",
+        3,
+    ),
+    case(
+        "with-postage",
+        """
+Invoice no: 7003
+Date: 5 June 2025
+Reference book                   58.00
+Postage and packing               4.90
+Total EUR                        62.90
+""",
+        1,
+    ),
+    case(
+        "with-delivery-and-handling",
+        """
+Invoice no: 7004
+Date: 6 June 2025
+Coffee beans, 10 kg             189.00
+Oat drink, 24 l                  43.20
+Filters                           9.80
+Descaler                         14.00
+Delivery                         12.50
+Handling                          5.00
+Total EUR                       273.50
+""",
+        4,
+    ),
+    case(
+        "goods-only",
+        """
+Invoice no: 7005
+Date: 10 June 2025
+Monitor 27 inch                 289.00
+Monitor arm                      79.00
+Total EUR                       368.00
+""",
+        2,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", LINES)
+def test_line_count(skill_agent, case):
+    """Only goods and services are lines; what it costs to send them is booked elsewhere."""
+    reply = skill_agent(f"Extract `line_count` from this document as JSON.\n\n{case.text}")
+    count = reply.json()["line_count"]
+    assert count == case.expected, f"line_count: expected {case.expected}, got {count}"
+
+
+TERMS = [
+    case(
+        "thirty-days",
+        "Invoice no: 8001\nDate: 15 January 2025\nTerms: 30 days net\nRepair 240.00\nTotal EUR 240.00",
+        "2025-02-14",
+    ),
+    case(
+        "sixty-days",
+        "Invoice no: 8002\nDate: 20 March 2025\nPayment terms: 60 days\nTimber 990.00\nTotal EUR 990.00",
+        "2025-05-19",
+    ),
+    case(
+        "over-a-short-month",
+        "Invoice no: 8003\nDate: 10 February 2025\nTerms: net 30\nPaint 75.00\nTotal EUR 75.00",
+        "2025-03-12",
+    ),
+    case(
+        "ninety-days",
+        "Invoice no: 8004\nDate: 1 July 2025\nTerms: 90 days\nLease 1450.00\nTotal EUR 1450.00",
+        "2025-09-29",
+    ),
+    case(
+        "printed",
+        "Invoice no: 8005\nDate: 2 July 2025\nDue date: 18 July 2025\nLocks 88.00\nTotal EUR 88.00",
+        "2025-07-18",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", TERMS)
+def test_due_date(skill_agent, rollout, case):
+    """Without a printed due date it follows from the terms, counted in days with `add_days`."""
+    reply = skill_agent(
+        f"Extract `due_date` from this document as JSON.\n\n{case.text}", tools=[add_days]
+    )
+    due = reply.json()["due_date"]
+    if due != case.expected:
+        rollout.feedback(
+            f"due_date: expected {case.expected!r}, got {due!r}. "
+            "The date has to come from the add_days tool, not from mental arithmetic."
+        )
+    assert due == case.expected, f"due_date: expected {case.expected!r}, got {due!r}"
+
+
+LEDGER = [
+    case(
+        "known-german",
+        "Feldmann Elektro GmbH\nVAT ID: DE 811 907 980\nInvoice no: 9001\nCable 60.00\nTotal EUR 60.00",
+        "S-1004",
+    ),
+    case(
+        "known-dutch",
+        "Van Dijk B.V.\nVAT no: NL004495445B01\nInvoice no: 9002\nPump 410.00\nTotal EUR 410.00",
+        "S-1017",
+    ),
+    case(
+        "not-in-the-ledger",
+        "Papeterie Lenoir\nVAT no: FR 11 222 333 444\nInvoice no: 9003\nPaper 30.00\nTotal EUR 30.00",
+        "unknown",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", LEDGER)
+def test_supplier_id(skill_agent, case):
+    """The supplier's number is looked up in the ledger by VAT ID, never invented."""
+    reply = skill_agent(
+        f"Extract `supplier_id` from this document as JSON.\n\n{case.text}", tools=[find_supplier]
+    )
+    number = reply.json()["supplier_id"]
+    assert number == case.expected, f"supplier_id: expected {case.expected!r}, got {number!r}"
+
+
+def test_vat_id(skill_agent):
+    """A VAT ID is imported as one word."""
+    reply = skill_agent(
+        "Extract `vat_id` from this document as JSON.\n\n"
+        "Papeterie Lenoir\nVAT no: FR 11 222 333 444\nInvoice no: 9004\nInk 22.00\nTotal EUR 22.00"
+    )
+    assert reply.json()["vat_id"] == "FR11222333444"

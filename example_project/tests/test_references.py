@@ -1,0 +1,260 @@
+"""Who sent the document, when, and under which numbers it is filed."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import case
+
+pytestmark = pytest.mark.skill_task
+
+SUPPLIERS = [
+    case(
+        "gmbh",
+        """
+Nordwind Logistik GmbH
+Hafenstrasse 12, 20457 Hamburg
+
+INVOICE 2025-0117
+Date: 14 January 2025
+
+Pallet storage January     640.00
+VAT 19 %                   121.60
+Total EUR                  761.60
+""",
+        "Nordwind Logistik",
+    ),
+    case(
+        "limited-company",
+        """
+INVOICE
+
+From: Harbour Print Ltd.
+Invoice no: HP-3391
+Invoice date: 2 May 2025
+
+Leaflets A5, 5000 pcs      310.00
+VAT 20 %                    62.00
+Total GBP                  372.00
+""",
+        "Harbour Print",
+    ),
+    case(
+        "dutch-bv",
+        """
+Van Dijk Koeltechniek B.V.
+Industrieweg 8, Utrecht
+
+Invoice number: 88120
+Invoice date: 11 March 2025
+
+Service of cooling unit    455,00
+BTW 21 %                    95,55
+Total EUR                  550,55
+""",
+        "Van Dijk Koeltechniek",
+    ),
+    case(
+        "french-sarl",
+        """
+Supplier: Atelier Garnier SARL
+Invoice no: F-2025-31
+Date: 7 April 2025
+
+Upholstery of six chairs   720.00
+VAT 20 %                   144.00
+Total EUR                  864.00
+""",
+        "Atelier Garnier",
+    ),
+    case(
+        "sole-trader",
+        """
+Mira Osei Photography
+
+Invoice no: 57
+Date: 19 June 2025
+
+Product photos, one day    900.00
+Total EUR                  900.00
+""",
+        "Mira Osei Photography",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", SUPPLIERS)
+def test_supplier(skill_agent, case):
+    """The supplier is named as the ledger names it: by its name alone, without its legal form."""
+    reply = skill_agent(f"Extract `supplier` from this document as JSON.\n\n{case.text}")
+    supplier = reply.json()["supplier"]
+    assert supplier == case.expected, f"supplier: expected {case.expected!r}, got {supplier!r}"
+
+
+DATES = [
+    case(
+        "month-in-words",
+        """
+Feldmann Elektro GmbH
+Invoice no: 7741
+Date: 3 February 2025
+Rewiring of office         1.120,00
+Total EUR                  1.120,00
+""",
+        "2025-02-03",
+    ),
+    case(
+        "german-dots",
+        """
+Schreinerei Voss
+Rechnungsnummer: 2025/18
+Rechnungsdatum: 09.05.2025
+Regal, Eiche               780,00 €
+Gesamtbetrag               780,00 €
+""",
+        "2025-05-09",
+    ),
+    case(
+        "slashes-british",
+        """
+Harbour Print Ltd.
+Invoice no: HP-3402
+Invoice date: 04/06/2025
+Posters A2                 96.00
+Total GBP                  96.00
+""",
+        "2025-06-04",
+    ),
+    case(
+        "slashes-italian",
+        """
+Tessuti Bellandi S.r.l.
+Invoice no: 210
+Invoice date: 07/03/2025
+Linen, 40 m                512,00
+Total EUR                  512,00
+""",
+        "2025-03-07",
+    ),
+    case(
+        "slashes-spanish",
+        """
+Viveros Almansa S.L.
+Invoice no: VA-77
+Issued: 11/02/2025
+Olive trees                330,00
+Total EUR                  330,00
+""",
+        "2025-02-11",
+    ),
+    case(
+        "slashes-short-year",
+        """
+Kettle & Crumb
+Invoice: 1209
+Date: 05/08/25
+Catering, board meeting    148.50
+Total GBP                  148.50
+""",
+        "2025-08-05",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", DATES)
+def test_issue_date(skill_agent, case):
+    """Our suppliers are European: a date in figures puts the day before the month."""
+    reply = skill_agent(f"Extract `issue_date` from this document as JSON.\n\n{case.text}")
+    issued = reply.json()["issue_date"]
+    assert issued == case.expected, f"issue_date: expected {case.expected!r}, got {issued!r}"
+
+
+ORDERS = [
+    case(
+        "po-with-prefix",
+        """
+Invoice no: 4410
+Date: 5 May 2025
+Your PO: PO-4500017
+Toner, 4 x                 212.00
+Total EUR                  212.00
+""",
+        "4500017",
+    ),
+    case(
+        "po-with-spaces",
+        """
+Invoice no: 9921
+Date: 6 May 2025
+Purchase order: 45 00 231
+Desk lamps                 318.00
+Total EUR                  318.00
+""",
+        "4500231",
+    ),
+    case(
+        "order-with-hyphens",
+        """
+Invoice no: A-77
+Date: 12 May 2025
+Your order no: 450-0388
+Whiteboard                 149.00
+Total EUR                  149.00
+""",
+        "4500388",
+    ),
+    case(
+        "bestellnummer",
+        """
+Rechnungsnummer: 66103
+Datum: 20.05.2025
+Bestellnummer: BST 4500.412
+Kopierpapier               84,00
+Gesamtbetrag EUR           84,00
+""",
+        "4500412",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", ORDERS)
+def test_po_number(skill_agent, case):
+    """Purchase orders are matched by their digits; everything else in the number is decoration."""
+    reply = skill_agent(f"Extract `po_number` from this document as JSON.\n\n{case.text}")
+    number = reply.json()["po_number"]
+    assert number == case.expected, f"po_number: expected {case.expected!r}, got {number!r}"
+
+
+ABSENT = [
+    case(
+        "no-order",
+        "Invoice no: 310\nDate: 2 June 2025\nCleaning 180.00\nTotal EUR 180.00",
+        "po_number",
+    ),
+    case(
+        "no-vat-id",
+        "Invoice no: 311\nDate: 3 June 2025\nGardening 95.00\nTotal EUR 95.00",
+        "vat_id",
+    ),
+    case(
+        "no-delivery-date",
+        "Invoice no: 312\nDate: 4 June 2025\nTranslation 240.00\nTotal EUR 240.00",
+        "delivery_date",
+    ),
+    case(
+        "no-contact",
+        "Invoice no: 313\nDate: 5 June 2025\nKey copies 36.00\nTotal EUR 36.00",
+        "contact",
+    ),
+]
+
+
+@pytest.mark.parametrize("case", ABSENT)
+def test_absent_field(skill_agent, rollout, case):
+    """A field that is not on the document is imported as nothing at all."""
+    reply = skill_agent(
+        f"Extract `invoice_number` and `{case.expected}` from this document as JSON.\n\n{case.text}"
+    )
+    value = reply.json().get(case.expected, "no such key")
+    if value is not None:
+        rollout.feedback(f"{case.expected} is not on the document: expected null, got {value!r}")
+    assert value is None, f"{case.expected}: expected null, got {value!r}"
