@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.optimizer.evidence import log_e
 from pytest_skillopt.optimizer.metric import Metric
@@ -166,7 +166,7 @@ class SequentialGate:
         ValueError: two tasks with one id, or a tape of a task that is not in the suite.
     """
 
-    name: ClassVar[str]
+    name: str
 
     def __init__(
         self,
@@ -286,33 +286,37 @@ class SequentialGate:
             for task, old, new in pairs
         )
 
-    def settle(self, bars: Mapping[str, float]) -> Generator[Round, None, list[str]]:
+    def settle(
+        self, tasks: Sequence[str], bars: Mapping[str, float]
+    ) -> Generator[Round, None, list[str]]:
         """Sample both arms of every task that looks broken until it no longer does.
 
-        Suspects have to be sampled again even where none can block: leaving their bad luck in the
-        suite mean, while the luck of the promising tasks is sampled away, would make the literal
-        rule refuse good edits.
-
         Args:
-            bars: log e-value from which a task counts as broken, for the tasks that can.
+            tasks: the suspects are looked for among these.
+            bars: log e-value from which a task counts as broken, for those that can block.
 
         Returns:
             The broken tasks, as soon as there is one.
         """
         least = math.log(self.options.focus)
         while True:
-            down = {task: self.down(task) for task in self.tasks}
+            down = {task: self.down(task) for task in tasks}
             if broken := [task for task in bars if down[task] >= bars[task]]:
                 return broken
-            suspects = [
-                task
-                for task in self.tasks
-                if down[task] >= least and self.tally(CANDIDATE, task).n < self.options.kmax
-            ]
+            suspects = self.unfinished(task for task in tasks if down[task] >= least)
             if not suspects:
                 return []
             suspects.sort(key=lambda task: -down[task])
             yield Round(self.again(suspects), self.again(suspects) * 2)
+
+    def unfinished(self, tasks: Iterable[str]) -> list[str]:
+        """Those of which the candidate may still be sampled in this decision."""
+        return [t for t in tasks if self.tally(CANDIDATE, t).n < self.options.kmax]
+
+    def forget(self) -> None:
+        """Count anew: what was measured so far has been judged."""
+        for tallies in self._tallies.values():
+            tallies.update((task, Tally()) for task in self.tasks)
 
     def guard_bars(self, tasks: Sequence[str]) -> dict[str, float]:
         """Log e-value from which each of the guarded tasks counts as broken.

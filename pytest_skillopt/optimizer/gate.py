@@ -82,7 +82,9 @@ class StagedGate(SequentialGate):
             return self._reject_for_lack_of_evidence()
         for rounds in (1, self.options.kc):
             yield from self.complete(rounds)
-            broken = yield from self.settle(self.guarded())
+            # Also where nothing can block: the luck of the promising tasks has been sampled away,
+            # and the bad luck of the others would make the literal rule refuse good edits.
+            broken = yield from self.settle(self.tasks, self.guard_bars(self.guarded()))
             if broken:
                 return self._reject_for_breaking(broken)
         return self.apply_literal_rule()
@@ -112,8 +114,12 @@ class StagedGate(SequentialGate):
 
     def evidence(self) -> float:
         """Log e-value that the candidate improves some task of the suite."""
-        of_suite = suite_log_e((self.up(task) for task in self.tasks), len(self.tasks))
-        return of_suite + math.log(self.options.prior)
+        of_tasks = (self.sought(task) for task in self.tasks)
+        return suite_log_e(of_tasks, len(self.tasks)) + math.log(self.options.prior)
+
+    def sought(self, task: str) -> float:
+        """Log e-value of the change that is looked for in a task."""
+        return self.up(task)
 
     @property
     def bar(self) -> float:
@@ -127,10 +133,10 @@ class StagedGate(SequentialGate):
 
     def _promising(self, screened: Sequence[str]) -> list[str]:
         """Tasks that still look improved, the most promising first."""
-        ups = {task: self.up(task) for task in screened}
-        least, most = math.log(self.options.focus), self.options.kmax
-        promising = [t for t in screened if ups[t] >= least and self.tally(CANDIDATE, t).n < most]
-        return sorted(promising, key=lambda task: -ups[task])
+        log_es = {task: self.sought(task) for task in screened}
+        least = math.log(self.options.focus)
+        promising = self.unfinished(task for task in screened if log_es[task] >= least)
+        return sorted(promising, key=lambda task: -log_es[task])
 
     def _if_it_goes_on(self, tasks: Sequence[str]) -> list[Want]:
         """What follows if the tasks go on looking as they do: more of them, then all the others."""
@@ -145,9 +151,9 @@ class StagedGate(SequentialGate):
         if wants:
             yield Round(wants, self.wants(CANDIDATE, self.tasks, TAPE))
 
-    def guarded(self) -> dict[str, float]:
-        """The tasks that can block, each with the log e-value at which it does."""
-        return self.guard_bars(self.tasks)
+    def guarded(self) -> list[str]:
+        """The tasks that block when they credibly got worse."""
+        return self.tasks
 
     def apply_literal_rule(self) -> Verdict:
         moved = change_of(self.mean(INCUMBENT), self.mean(CANDIDATE))
