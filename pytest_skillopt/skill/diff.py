@@ -1,0 +1,146 @@
+"""What changed between two versions: a patch that ``git apply`` takes, hunks, added text.
+
+Lines are git's lines: they end at LF alone, so that a carriage return is part of the line and the
+patch is exact for every style of line endings. A patch must be written to disk as UTF-8 with
+``newline=""``.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.skill.document import to_lf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_NO_NEWLINE = "\\ No newline at end of file\n"
+_QUOTED = {
+    "\a": "a",
+    "\b": "b",
+    "\t": "t",
+    "\n": "n",
+    "\v": "v",
+    "\f": "f",
+    "\r": "r",
+    '"': '"',
+    "\\": "\\",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Hunk:
+    """A stretch of a patch."""
+
+    diff: str
+    """The hunk with its ``@@`` line."""
+    added: tuple[str, ...]
+    """Added lines, without sign and line ending."""
+    removed: tuple[str, ...]
+
+
+def unified(before: Document, after: Document, path: str) -> str:
+    """A unified diff; empty when the versions are equal.
+
+    Args:
+        path: of the file, relative to the root of the repository, with ``/``.
+    """
+    body = "".join(hunk.diff for hunk in hunks(before, after))
+    return f"--- {_file_name('a/' + path)}\n+++ {_file_name('b/' + path)}\n{body}" if body else ""
+
+
+def hunks(before: Document, after: Document) -> tuple[Hunk, ...]:
+    """The hunks of the diff, with three lines of context."""
+    old, new = _LINE.findall(before.text), _LINE.findall(after.text)
+    groups = _matcher(old, new).get_grouped_opcodes(3)
+    return tuple(_hunk(old, new, group) for group in groups)
+
+
+def attribute(hunks: Sequence[Hunk], edits: Sequence[Edit]) -> tuple[tuple[Edit, ...], ...]:
+    """For each hunk the edits that made it: their content is among its added lines or, for
+    ``replace`` and ``delete``, their target among its removed ones. Pure text: an edit that a
+    later one overwrote belongs to no hunk."""
+    return tuple(tuple(edit for edit in edits if _made(edit, hunk)) for hunk in hunks)
+
+
+def added_blocks(before: Document, after: Document) -> list[str]:
+    """Runs of neighbouring added or changed lines, in LF; a changed line counts as a whole."""
+    old, new = to_lf(before.text).split("\n"), to_lf(after.text).split("\n")
+    opcodes = _matcher(old, new).get_opcodes()
+    blocks = [
+        "\n".join(new[j1:j2]) for tag, _, _, j1, j2 in opcodes if tag in ("insert", "replace")
+    ]
+    return [block for block in blocks if block.strip()]
+
+
+def added_text(before: Document, after: Document) -> str:
+    """All added or changed lines, in LF, a blank line between runs that are not neighbours."""
+    return "\n\n".join(added_blocks(before, after))
+
+
+def _matcher(old: Sequence[str], new: Sequence[str]) -> difflib.SequenceMatcher[str]:
+    return difflib.SequenceMatcher(None, old, new, autojunk=False)
+
+
+def _hunk(old: list[str], new: list[str], group: Sequence[tuple[str, int, int, int, int]]) -> Hunk:
+    first, last = group[0], group[-1]
+    lines = [f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@\n"]
+    added: list[str] = []
+    removed: list[str] = []
+    for tag, i1, i2, j1, j2 in group:
+        if tag == "equal":
+            lines += _signed(" ", old[i1:i2])
+            continue
+        lines += [*_signed("-", old[i1:i2]), *_signed("+", new[j1:j2])]
+        removed += [line.rstrip("\r\n") for line in old[i1:i2]]
+        added += [line.rstrip("\r\n") for line in new[j1:j2]]
+    return Hunk("".join(lines), tuple(added), tuple(removed))
+
+
+def _signed(sign: str, lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        yield sign + line if line.endswith("\n") else f"{sign}{line}\n{_NO_NEWLINE}"
+
+
+def _range(start: int, stop: int) -> str:
+    length = stop - start
+    if length == 1:
+        return str(start + 1)
+    return f"{start + 1 if length else start},{length}"
+
+
+def _file_name(name: str) -> str:
+    """Quoted as git does; a tab ends a name that holds a space."""
+    if any(char in _QUOTED or char < " " or char == "\x7f" for char in name):
+        return '"' + "".join(_escaped(char) for char in name) + '"'
+    return name + "\t" if " " in name else name
+
+
+def _escaped(char: str) -> str:
+    if char in _QUOTED:
+        return "\\" + _QUOTED[char]
+    return f"\\{ord(char):03o}" if char < " " or char == "\x7f" else char
+
+
+def _made(edit: Edit, hunk: Hunk) -> bool:
+    removed = {line.strip() for line in hunk.removed}
+    added = {line.strip() for line in hunk.added}
+    new = [line.strip() for line in to_lf(edit.content).split("\n") if line.strip()]
+    if edit.op in ("append", "insert_after"):
+        return bool(added.intersection(new))
+    gone = [line.strip() for line in to_lf(edit.target).split("\n") if line.strip()]
+    if edit.op == "delete":
+        return _covers(gone, removed)
+    return _covers(gone, removed) and _covers(new, added)
+
+
+def _covers(parts: list[str], lines: set[str]) -> bool:
+    """Some part is a line or, where an edit reached inside a line, stands in one."""
+    return any(part in line for part in parts for line in lines)

@@ -1,0 +1,312 @@
+"""Edits of a document: what the optimizer proposes, applied deterministically or refused.
+
+An edit that does not fit exactly is refused with the reason. It is never bent until it fits and
+never silently appended: an edit in the wrong place is measured as if it were the right one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from pytest_skillopt.skill.document import (
+    MANAGED,
+    NEWLINE,
+    Document,
+    SkillError,
+    split_lines,
+    to_lf,
+)
+
+Op = Literal["append", "insert_after", "replace", "delete"]
+OPS: tuple[Op, ...] = get_args(Op)
+
+_MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
+_LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
+_TABLE_ROW = re.compile(r"[ \t]*\|")
+# Headings, fences, rows and comments end with their line; no paragraph goes on after them.
+_SINGLE_LINE = re.compile(r"[ \t]*(?:#{1,6}[ \t]|```|~~~|\||<!--)")
+# What begins a block of its own and therefore never continues the paragraph above it.
+_BLOCK_START = re.compile(r"[ \t]*(?:[-*+>][ \t]|\d{1,9}[.)][ \t]|#{1,6}[ \t]|```|~~~|\||<!--)")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One operation on the body of a document."""
+
+    op: Op
+    target: str = ""
+    """Text that stands exactly once in the editable body; unused by ``append``."""
+    content: str = ""
+    """Text to add; unused by ``delete``."""
+    reason: str = ""
+    tasks: tuple[str, ...] = ()
+    """Node ids of the train tasks that called for it."""
+    support: int = 1
+    """How many independent proposals it stands for, at least 1."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "op": self.op,
+            "target": self.target,
+            "content": self.content,
+            "reason": self.reason,
+            "tasks": list(self.tasks),
+            "support": self.support,
+        }
+
+    @classmethod
+    def from_json(cls, data: object) -> Edit:
+        """Read what ``to_json`` wrote, or an edit as a model writes it.
+
+        Unknown keys are ignored, absent or null ones take their default; ``op`` may be written in
+        capitals or with a hyphen.
+
+        Raises:
+            SkillError: no mapping, an unknown operation, or a text field that is not a text.
+        """
+        if not isinstance(data, Mapping):
+            raise SkillError(f"an edit is an object, not {type(data).__name__}")
+        op = str(data.get("op") or "").strip().lower().replace("-", "_")
+        if op not in OPS:
+            raise SkillError(
+                f"unknown operation {data.get('op')!r}, it must be one of {', '.join(OPS)}"
+            )
+        return cls(
+            op=op,
+            target=_text(data, "target"),
+            content=_text(data, "content"),
+            reason=_text(data, "reason"),
+            tasks=_names(data.get("tasks")),
+            support=_count(data.get("support")),
+        )
+
+
+Patch: TypeAlias = tuple[Edit, ...]
+"""Edits in the order in which they are applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class EditOutcome:
+    """What became of one edit."""
+
+    edit: Edit
+    applied: bool
+    why: str = ""
+    """Why it was refused; empty when it was applied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The document after a patch, and one row per edit in the order of the patch."""
+
+    document: Document
+    rows: tuple[EditOutcome, ...]
+
+    @property
+    def applied(self) -> Patch:
+        return tuple(row.edit for row in self.rows if row.applied)
+
+    @property
+    def refused(self) -> tuple[EditOutcome, ...]:
+        return tuple(row for row in self.rows if not row.applied)
+
+
+class _RefusedError(Exception):
+    """An edit does not fit; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """``text[start:end]`` becomes ``new``."""
+
+    start: int
+    end: int
+    new: str
+
+
+def apply(document: Document, edits: Patch) -> Applied:
+    """Apply the edits one after the other, each to the document that the ones before it left.
+
+    ``append`` adds at the end of the body, before managed blocks that stand at its end.
+    ``insert_after`` adds after the paragraph or list item in which the target ends (inside a code
+    block: after the line). Both set a blank line between what would otherwise run together.
+    ``replace`` puts the content exactly where the target stood; ``delete`` takes the target out
+    and, where it is made of whole lines, its last line ending too. Nothing else changes. Line
+    endings of a target match those of the document, added ones take the document's style.
+    """
+    rows = []
+    for edit in edits:
+        try:
+            document = _apply_one(document, edit)
+        except _RefusedError as refusal:
+            rows.append(EditOutcome(edit, applied=False, why=str(refusal)))
+        else:
+            rows.append(EditOutcome(edit, applied=True))
+    return Applied(document, tuple(rows))
+
+
+def _apply_one(document: Document, edit: Edit) -> Document:
+    _check_form(edit)
+    change = _change(document, edit)
+    text = document.text
+    after = text[: change.start] + change.new + text[change.end :]
+    if after == text:
+        raise _RefusedError("no-op: the document would stay as it is")
+    try:
+        result = Document.from_text(after)
+    except SkillError as error:
+        raise _RefusedError(f"the result is no skill document ({error})") from None
+    if not result.body.strip():
+        raise _RefusedError("nothing would be left of the body")
+    if not result.same_frontmatter(document):
+        raise _RefusedError("it would change what is read as the frontmatter")
+    if protected_texts(result) != protected_texts(document):
+        raise _RefusedError("it would change what a protected region covers")
+    return result
+
+
+def _check_form(edit: Edit) -> None:
+    if edit.op != "append" and not edit.target.strip():
+        raise _RefusedError(f"empty target: {edit.op} needs a text that stands in the body")
+    if edit.op != "delete" and not edit.content.strip():
+        way_out = "; use delete to remove text" if edit.op == "replace" else ""
+        raise _RefusedError(f"empty content{way_out}")
+    if edit.op != "delete" and _MARKER.search(edit.content):
+        raise _RefusedError("the content holds a skillopt marker, which only the user may set")
+
+
+def _change(document: Document, edit: Edit) -> _Change:
+    content = to_lf(edit.content).replace("\n", document.newline)
+    if edit.op == "append":
+        return _added(document, _append_offset(document), content)
+    if edit.op == "insert_after":
+        _, end = _find(document, edit.target.rstrip("\r\n"))
+        return _added(document, _insert_offset(document, end), content)
+    start, end = _find(document, edit.target)
+    if edit.op == "replace":
+        return _Change(start, end, content)
+    return _Change(start, _with_line_end(document.text, start, end), "")
+
+
+def _find(document: Document, target: str) -> tuple[int, int]:
+    """Offsets of the one occurrence of the target in the editable body."""
+    spans = _occurrences(document.text, target)
+    editable = [
+        span for span in spans if span[0] >= document.body_start and not document.protected(*span)
+    ]
+    if len(editable) == 1:
+        return editable[0]
+    if len(editable) > 1:
+        raise _RefusedError(f"target found {len(editable)} times; quote enough of it to be unique")
+    for start, end in spans:
+        region = document.protected(start, end)
+        if region:
+            raise _RefusedError(f"target lies in or overlaps the protected region {region.name}")
+    if spans:
+        raise _RefusedError("target lies in or overlaps the frontmatter")
+    raise _RefusedError("target not found; it must be quoted exactly from the body")
+
+
+def _occurrences(text: str, target: str) -> list[tuple[int, int]]:
+    """Every place, overlapping ones too, where the target stands with line endings of any style."""
+    pattern = re.compile(NEWLINE.join(re.escape(line) for line in to_lf(target).split("\n")))
+    found = []
+    match = pattern.search(text)
+    while match:
+        found.append(match.span())
+        match = pattern.search(text, match.start() + 1)
+    return found
+
+
+def _append_offset(document: Document) -> int:
+    """The end of the text, or the start of the managed blocks that close it."""
+    end = len(document.text)
+    for region in reversed(document.regions):
+        if not region.closed:
+            raise _RefusedError(f"the region {region.name} is never closed and protects the end")
+        if region.name not in MANAGED or document.text[region.end : end].strip():
+            break
+        end = region.start
+    fence = document.fence_at(end)
+    if fence and not fence.closed:
+        raise _RefusedError("the document ends in a code block that is never closed")
+    return end
+
+
+def _insert_offset(document: Document, end: int) -> int:
+    """The end of the paragraph or list item that holds the character before ``end``."""
+    text = document.text
+    lines = split_lines(text[end:])
+    position = end + len(lines[0]) if lines else end
+    single = _SINGLE_LINE.match(text, _line_start(text, end)) or document.fence_at(end)
+    for line in [] if single else lines[1:]:
+        if not line.strip() or _BLOCK_START.match(line):
+            break
+        position += len(line)
+    region = document.protected(position, position)
+    if region:
+        raise _RefusedError(f"the target's paragraph runs into the protected region {region.name}")
+    return position
+
+
+def _line_start(text: str, offset: int) -> int:
+    return max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
+
+
+def _added(document: Document, offset: int, content: str) -> _Change:
+    """The content as lines of its own at ``offset``, set off by blank lines where it needs them."""
+    newline = document.newline
+    content = content.strip("\r\n")
+    before = split_lines(document.text[:offset])
+    after = split_lines(document.text[offset:])
+    lines = content.split(newline)
+    in_code = document.fence_at(offset) is not None
+    unended = bool(before) and not before[-1].endswith(("\n", "\r"))
+    lead = newline if unended else ""
+    tail = "" if unended and not after else newline
+    if before and not in_code and not _runs_on(before[-1], lines[0]):
+        lead += newline
+    if after and not in_code and not _runs_on(lines[-1], after[0]):
+        tail += newline
+    return _Change(offset, offset, lead + content + tail)
+
+
+def _runs_on(upper: str, lower: str) -> bool:
+    """No blank line is needed: one is there, or both are items of one list or rows of one table."""
+    if not upper.strip() or not lower.strip():
+        return True
+    if _TABLE_ROW.match(upper) and _TABLE_ROW.match(lower):
+        return True
+    return bool(_LIST_ITEM.match(lower)) and bool(_LIST_ITEM.match(upper) or upper[:1] in " \t")
+
+
+def _with_line_end(text: str, start: int, end: int) -> int:
+    if start != _line_start(text, start):
+        return end
+    line_end = re.compile(NEWLINE).match(text, end)
+    return line_end.end() if line_end else end
+
+
+def protected_texts(document: Document) -> list[tuple[str, str, bool]]:
+    """Name, text and whether it is closed, of every protected region in order."""
+    return [(r.name, document.text[r.start : r.end], r.closed) for r in document.regions]
+
+
+def _text(data: Mapping[Any, Any], key: str) -> str:
+    value = data.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise SkillError(f"{key} of an edit is a text, not {type(value).__name__}")
+    return value
+
+
+def _names(value: object) -> tuple[str, ...]:
+    return tuple(v for v in value if isinstance(v, str)) if isinstance(value, list | tuple) else ()
+
+
+def _count(value: object) -> int:
+    return max(1, value) if isinstance(value, int) and not isinstance(value, bool) else 1

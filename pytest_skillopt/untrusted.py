@@ -1,0 +1,183 @@
+"""Text from outside: transcripts, model replies, test output. Data, never instructions.
+
+Everything that is shown on a terminal, put before the optimizer or written to disk passes through
+one of these functions first. All are pure and linear in the length of the text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+SHORTEST_SECRET = 8
+"""Characters below which the value of a secret variable is too common a string to redact."""
+
+# Characters that print as nothing although Unicode does not class them as format characters.
+_BLANKS = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u034f\u2028\u2029")
+_JOINERS = "\u200c\u200d"
+_EMOJI_STYLE = "\ufe0e\ufe0f"
+# Letters and printable ASCII are visible; only what this finds is looked at one by one.
+_SUSPECT = re.compile(
+    r"[^\t\n\r\x20-\x7e\xa0-\xac\xae-\u02ff\u0370-\u0588\u0900-\u10ff\u3041-\u3163\u4e00-\u9fff]"
+)
+_ANSI = re.compile(
+    r"\x1b\[[0-?]*[ -/]*[@-~]"  # control sequences
+    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"  # strings up to BEL or ST (titles, links)
+    r"|\x1b[ -/]*[0-~]?"
+    r"|\x9b[0-?]*[ -/]*[@-~]"
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+_SECRET_NAME = re.compile(
+    r"SECRET|TOKEN|PASSW|PASSPHRASE|CREDENTIAL|APIKEY|(?:^|_|ACCESS|PRIVATE)KEY(?:S?$|S?_)|(?:^|_)PAT$",
+    re.IGNORECASE,
+)
+_SECRET_SHAPES = re.compile(
+    r"""
+    -----BEGIN\ [A-Z ]{0,30}PRIVATE\ KEY-----
+        (?:[^-]{0,8000}-----END\ [A-Z ]{0,30}PRIVATE\ KEY-----)?
+    |(?<![A-Za-z0-9])(?:
+        sk-(?:ant-|proj-|or-|svcacct-)?[A-Za-z0-9_-]{20,}
+        |(?:sk|rk|pk)_(?:live|test)_[A-Za-z0-9]{16,}
+        |gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}
+        |glpat-[A-Za-z0-9_-]{20,}
+        |xox[abeoprs]-[A-Za-z0-9-]{10,}
+        |(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])
+        |AIza[A-Za-z0-9_-]{35}
+        |ya29\.[A-Za-z0-9_-]{20,}
+        |hf_[A-Za-z0-9]{30,}
+        |npm_[A-Za-z0-9]{36}
+        |pypi-[A-Za-z0-9_-]{40,}
+        |SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
+        |eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}
+        |(?i:bearer|basic)\ +(?=[A-Za-z0-9+/_=.~-]*\d)[A-Za-z0-9+/_=.~-]{20,}
+        |[a-z][a-z0-9+.]{1,20}://[^\s/:@"'<>]{1,80}:(?![{$<])[^\s/@"'<>]{3,200}@(?=[A-Za-z0-9])
+    )
+    |(?i:api[_-]?key|secret|token|passw(?:or)?d|account[_-]?key|access[_-]?key)
+        (?i:[A-Z0-9_-]{0,20})["']?\s{0,3}[:=]\s{0,3}["']?
+        (?=[A-Za-z0-9+/_=.~-]*\d)(?=[0-9+/_=.~-]*[A-Za-z])(?P<value>[A-Za-z0-9+/_=.~-]{16,})
+    """,
+    re.VERBOSE,
+)
+
+
+def invisible(text: str) -> Iterator[int]:
+    """Offsets of characters that a reader cannot see: zero-width, bidirectional and tag
+    characters, controls other than tab and line endings, fillers, private and unassigned codes.
+
+    Joiners and emoji styles where writing needs them (between letters of a script that joins, in
+    an emoji) are not counted.
+    """
+    for match in _SUSPECT.finditer(text):
+        if _is_invisible(text, match.start()):
+            yield match.start()
+
+
+def _is_invisible(text: str, at: int) -> bool:
+    char = text[at]
+    before = text[at - 1] if at else ""
+    if char in _JOINERS:
+        return not (_joins(before) and _joins(text[at + 1 : at + 2]))
+    if char in _EMOJI_STYLE:
+        return not (
+            before and (before in "0123456789#*" or unicodedata.category(before) in _SYMBOLS)
+        )
+    if "\ufe00" <= char <= "\ufe0d" or "\U000e0000" <= char <= "\U000e0fff":
+        return True
+    return char in _BLANKS or unicodedata.category(char) in {"Cf", "Cc", "Cs", "Co", "Cn"}
+
+
+_SYMBOLS = frozenset({"So", "Sm", "Sk", "Po"})
+
+
+def _joins(char: str) -> bool:
+    return bool(char) and (
+        "\u0600" <= char <= "\u0dff"
+        or char in _EMOJI_STYLE
+        or unicodedata.category(char) in {"So", "Sk"}
+    )
+
+
+def strip_invisible(text: str) -> str:
+    """The text without the characters that ``invisible`` finds."""
+    drop = set(invisible(text))
+    return "".join(c for i, c in enumerate(text) if i not in drop) if drop else text
+
+
+def printable(text: str) -> str:
+    """Fit for a terminal: no escape sequences, no controls but tab and LF, no bidi tricks."""
+    return strip_invisible(_CONTROL.sub("", _ANSI.sub("", text.replace("\r\n", "\n"))))
+
+
+def bound(text: str, head: int, tail: int) -> str:
+    """At most ``head`` characters from the start and ``tail`` from the end, the gap named.
+
+    Args:
+        head: characters kept at the start, at least 0.
+        tail: characters kept at the end, at least 0.
+    """
+    gap = len(text) - head - tail
+    if gap <= 0:
+        return text
+    return f"{text[:head]}\n[... {gap} characters left out ...]\n{text[len(text) - tail :]}"
+
+
+def fence(text: str, nonce: str | None = None) -> str:
+    """Wrap the text as a block of data whose end the text itself cannot write.
+
+    The nonce is derived from the text where none is given, so that the same text makes the same
+    prompt and is found in the cache again; it is changed until the text does not contain it.
+    """
+    nonce = nonce or _digest(text)
+    while nonce.lower() in text.lower():
+        nonce = _digest(nonce + text)
+    return f"[data {nonce}]\n{text}\n[end of data {nonce}]"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def secrets(text: str) -> Iterator[tuple[int, int]]:
+    """Start and end of every stretch that has the shape of a known kind of secret."""
+    for match in _SECRET_SHAPES.finditer(text):
+        yield match.span("value") if match["value"] else match.span()
+
+
+def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
+    """Take out secrets: values of environment variables whose name says so, and known shapes.
+
+    Args:
+        environ: the variables to protect; those of the process where None. Values below
+            ``SHORTEST_SECRET`` characters are left, they would hit ordinary words.
+    """
+    for value, name in _secret_values(os.environ if environ is None else environ):
+        if value in text:
+            text = text.replace(value, f"[redacted {name}]")
+    parts: list[str] = []
+    end = 0
+    for start, stop in secrets(text):
+        parts += [text[end:start], "[redacted]"]
+        end = stop
+    return "".join([*parts, text[end:]])
+
+
+def _secret_values(environ: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Values with their forms in JSON and in URLs, the longest first."""
+    found: dict[str, str] = {}
+    for name, raw in environ.items():
+        value = raw.strip()
+        if len(value) < SHORTEST_SECRET or not _SECRET_NAME.search(name):
+            continue
+        printed = value.encode("utf-8", "replace").decode()
+        for form in (value, json.dumps(value)[1:-1], quote(printed, safe="")):
+            found.setdefault(form, name)
+    return sorted(found.items(), key=lambda item: (-len(item[0]), item))

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.skill.blocks import get_block, new_skill, rewrite_body, set_block
+from pytest_skillopt.skill.document import Document, SkillError
+from pytest_skillopt.skill.edits import Edit, apply, protected_texts
+
+HEAD = "---\nname: x\n---\n\n"
+KEEP = "<!-- skillopt:keep -->\nNever guess.\n<!-- /skillopt:keep -->"
+GUIDE = "<!-- skillopt:guidance -->\nGo slow.\n<!-- /skillopt:guidance -->"
+
+
+def read(text: str) -> Document:
+    return Document.from_bytes(text.encode())
+
+
+def test_a_block_is_set_changed_and_taken_out_again() -> None:
+    document = read("a\r\n")
+    guided = set_block(document, "guidance", "one\ntwo\n")
+    assert guided.text == (
+        "a\r\n\r\n<!-- skillopt:guidance -->\r\none\r\ntwo\r\n<!-- /skillopt:guidance -->\r\n"
+    )
+    assert get_block(guided, "guidance") == "one\ntwo"
+    assert get_block(set_block(guided, "guidance", "three"), "guidance") == "three"
+    assert set_block(guided, "guidance", "") == document
+
+
+@pytest.mark.parametrize("text", ["a", "a\n", "# h\n\n- a", "a\r\nb\r\n", HEAD + "a\n"])
+def test_taking_a_block_out_restores_the_bytes(text: str) -> None:
+    document = read(text)
+    both = set_block(set_block(document, "guidance", "g"), "reminders", "r")
+    assert set_block(set_block(both, "guidance", ""), "reminders", "") == document
+    assert set_block(set_block(both, "reminders", ""), "guidance", "") == document
+
+
+def test_ordinary_edits_may_not_touch_a_block() -> None:
+    document = set_block(read("a\n"), "reminders", "slow down")
+    edits = (
+        Edit("replace", "slow down", "x"),
+        Edit("delete", "<!-- skillopt:reminders -->"),
+        Edit("insert_after", "slow down", "x"),
+    )
+    assert [row.applied for row in apply(document, edits).rows] == [False] * 3
+    assert (
+        get_block(apply(document, (Edit("append", content="b"),)).document, "reminders")
+        == "slow down"
+    )
+
+
+def test_a_block_keeps_other_regions() -> None:
+    document = read(f"a\n\n{KEEP}\n\nb\n")
+    assert protected_texts(set_block(document, "guidance", "g"))[0] == ("keep", KEEP, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "content", "message"),
+    [
+        ("a\n", "notes", "x", "unknown block 'notes'"),
+        ("a\n", "guidance", "<!-- /skillopt:guidance -->", "marker"),
+        ("a\n<!-- skillopt:keep -->\n", "guidance", "x", "no place"),
+        ("a\n<!-- skillopt:guidance -->\n", "guidance", "x", "never closed"),
+        (GUIDE + "\n" + GUIDE, "guidance", "x", "holds 2 blocks"),
+    ],
+)
+def test_a_block_without_a_place_is_an_error(
+    text: str, name: str, content: str, message: str
+) -> None:
+    with pytest.raises(SkillError, match=message):
+        set_block(read(text), name, content)
+
+
+def test_a_rewrite_keeps_frontmatter_margins_and_line_endings() -> None:
+    document = read("---\r\nname: x\r\n---\r\n\r\nold\r\nsame\nend")
+    assert rewrite_body(document, "new\nsame\nend\n").text == (
+        "---\r\nname: x\r\n---\r\n\r\nnew\r\nsame\nend"
+    )
+
+
+def test_a_rewrite_with_the_same_body_is_the_same_document(data: bytes) -> None:
+    document = Document.from_bytes(data)
+    if document.body.strip():
+        assert rewrite_body(document, document.body) == document
+        assert rewrite_body(document, document.body.replace("\r\n", "\n")) == document
+
+
+def test_an_echoed_frontmatter_is_dropped() -> None:
+    result = rewrite_body(read(HEAD + "old\n"), "---\nname: y\nallowed-tools: Bash\n---\nnew\n")
+    assert result.text == HEAD + "new\n"
+
+
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        (f"first\n\n{KEEP}\n\nlast", f"first\n\n{KEEP}\n\nlast"),
+        (
+            "first\n\n<!-- skillopt:keep -->\nGuess.\n<!-- /skillopt:keep -->\n\nlast",
+            f"first\n\n{KEEP}\n\nlast",
+        ),
+        ("## Rules\n\nmore\n\nlast", f"## Rules\n\n{KEEP}\n\nmore\n\nlast"),
+        ("new\n\nlast", f"new\n\n{KEEP}\n\nlast"),
+    ],
+)
+def test_regions_come_through_a_rewrite(new: str, expected: str) -> None:
+    document = read(f"{HEAD}## Rules\n\n{KEEP}\n\nlast\n\n{GUIDE}\n")
+    result = rewrite_body(document, new)
+    assert result.text == f"{HEAD}{expected}\n\n{GUIDE}\n"
+
+
+@pytest.mark.parametrize(
+    ("new", "message"),
+    [
+        (" \n", "empty"),
+        ("all is new", "loses the protected region"),
+        (f"{KEEP}\n\n{KEEP}\n\nlast", "does not have"),
+        (f"{GUIDE}\n\nlast", "moves or invents"),
+        ("---\nlast\n---\n", "frontmatter"),
+    ],
+)
+def test_a_rewrite_that_loses_what_is_protected_is_an_error(new: str, message: str) -> None:
+    with pytest.raises(SkillError, match=message):
+        rewrite_body(read(f"first\n\n{KEEP}\n\nlast\n"), new)
+
+
+LINES = st.lists(
+    st.sampled_from(["alpha", "beta", "gamma", "- x", "", KEEP, "```", "# h"]), max_size=8
+)
+
+
+@given(LINES, LINES)
+def test_a_rewrite_keeps_regions_or_fails(old: list[str], new: list[str]) -> None:
+    document = read(HEAD + "\n".join(["start", *old, GUIDE, ""]))
+    try:
+        result = rewrite_body(document, "\n".join(new))
+    except SkillError:
+        return
+    assert protected_texts(result) == protected_texts(document)
+    assert result.frontmatter_text == document.frontmatter_text
+
+
+def test_a_new_skill_has_valid_frontmatter() -> None:
+    document = new_skill("read-invoices", 'Reads: "invoices"\n  and more # really', "# Rules\n")
+    assert document.frontmatter == {
+        "name": "read-invoices",
+        "description": 'Reads: "invoices" and more # really',
+    }
+    assert document.body == "\n# Rules\n"
+    assert document.warnings == ()
+
+
+@pytest.mark.parametrize("name", ["", "Big", "a--b", "-a", "a_b", "a" * 65])
+def test_a_bad_name_is_an_error(name: str) -> None:
+    with pytest.raises(SkillError, match="is no skill name"):
+        new_skill(name, "x", "y")
+
+
+@pytest.mark.parametrize("description", ["", " \n", "x" * 1025])
+def test_a_bad_description_is_an_error(description: str) -> None:
+    with pytest.raises(SkillError, match="description has 1 to 1024"):
+        new_skill("a", description, "y")

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.skill.diff import added_text, attribute, hunks, unified
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.edits import Edit, apply
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def read(text: str) -> Document:
+    return Document.from_bytes(text.encode())
+
+
+def git_apply(folder: Path, path: str, before: bytes, patch: str) -> bytes:
+    file = folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(before)
+    subprocess.run(
+        ["git", "apply", "--whitespace=nowarn", "-"], input=patch.encode(), cwd=folder, check=True
+    )
+    return file.read_bytes()
+
+
+def test_git_takes_the_patch_of_every_kind_of_document(data: bytes, tmp_path: Path) -> None:
+    before = Document.from_bytes(data)
+    for number, after in enumerate(
+        [
+            Document.from_bytes(data + b"more"),
+            Document.from_bytes(b"\nfirst\r\n" + data),
+            Document.from_bytes(data.replace(b"e", b"E").replace(b"x", b"X")),
+            Document.from_bytes(data.rstrip() + b" \n"),
+        ]
+    ):
+        if after != before:
+            patch = unified(before, after, f"{number}/SKILL.md")
+            assert git_apply(tmp_path, f"{number}/SKILL.md", data, patch) == after.data
+
+
+@pytest.mark.parametrize("path", ["a b/SKILL.md", 'q"uote.md', "späße/ß.md", "back\\slash.md"])
+def test_git_finds_the_file_under_any_name(path: str, tmp_path: Path) -> None:
+    before, after = read("a\n"), read("b")
+    assert git_apply(tmp_path, path, before.data, unified(before, after, path)) == b"b"
+
+
+def test_equal_documents_have_no_diff() -> None:
+    assert unified(read("a"), read("a"), "x") == ""
+    assert hunks(read("a"), read("a")) == ()
+
+
+def test_the_missing_newline_is_marked() -> None:
+    assert unified(read("a"), read("b\n"), "S.md") == (
+        "--- a/S.md\n+++ b/S.md\n@@ -1 +1 @@\n-a\n\\ No newline at end of file\n+b\n"
+    )
+
+
+def test_hunks_know_their_edits() -> None:
+    before = read("".join(f"- rule {n}\n" for n in range(30)))
+    edits = (
+        Edit("replace", "- rule 2\n", "- rule two\n", reason="spelling"),
+        Edit("delete", "- rule 20"),
+        Edit("insert_after", "rule 21", "- rule twenty-one and a half"),
+        Edit("append", content="- last"),
+        Edit("replace", "missing", "- nowhere"),
+    )
+    found = hunks(before, apply(before, edits).document)
+    assert [h.added for h in found] == [
+        ("- rule two",),
+        ("- rule twenty-one and a half",),
+        ("- last",),
+    ]
+    assert found[1].removed == ("- rule 20",)
+    assert attribute(found, edits) == ((edits[0],), (edits[1], edits[2]), (edits[3],))
+
+
+def test_added_text_is_whole_lines_without_what_stayed() -> None:
+    before = read("a\r\nb c d\r\n")
+    after = read("a\r\nb C d\r\ne\r\n")
+    assert added_text(before, after) == "b C d\ne"
+    assert added_text(read("a\r\n"), read("a\n")) == ""

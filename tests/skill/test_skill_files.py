@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_skillopt.skill import files
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import (
+    SkillChanged,
+    find_skill,
+    materialise,
+    read_skill,
+    skill_files,
+    write_skill,
+)
+
+
+def put(path: Path, data: bytes = b"text\n") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def test_the_one_skill_is_found(tmp_path: Path) -> None:
+    skill = put(tmp_path / "skills/invoices/SKILL.md")
+    for other in (
+        ".hidden/SKILL.md",
+        "node_modules/x/SKILL.md",
+        "build/lib/SKILL.md",
+        "myenv/lib/SKILL.md",
+        "x.egg-info/SKILL.md",
+        "skills/skill.md.txt",
+    ):
+        put(tmp_path / other)
+    put(tmp_path / "myenv/pyvenv.cfg")
+    assert find_skill(tmp_path) == skill
+
+
+def test_no_skill_or_several_name_the_setting(tmp_path: Path) -> None:
+    with pytest.raises(SkillError, match=r"no SKILL.md under .*skillopt_skill, or skill= on"):
+        find_skill(tmp_path)
+    put(tmp_path / "b/SKILL.md")
+    put(tmp_path / "a/SKILL.md")
+    with pytest.raises(
+        SkillError, match=r"2 skills under .*: a/SKILL.md, b/SKILL.md; set skillopt_skill"
+    ):
+        find_skill(tmp_path)
+
+
+def test_any_text_file_is_read(tmp_path: Path) -> None:
+    put(tmp_path / "AGENTS.md", b"\xef\xbb\xbf# Agents\r\n")
+    assert read_skill(Path("AGENTS.md"), tmp_path).data == b"\xef\xbb\xbf# Agents\r\n"
+
+
+def test_a_link_inside_of_the_project_is_followed(tmp_path: Path) -> None:
+    target = put(tmp_path / "real/SKILL.md", b"old")
+    target.chmod(0o640)
+    link = tmp_path / "SKILL.md"
+    link.symlink_to(target)
+    assert read_skill(link, tmp_path).data == b"old"
+    write_skill(link, b"new", b"old")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "project"
+    root.mkdir()
+    outside = put(tmp_path / "outside.md")
+    (root / "out.md").symlink_to(outside)
+    (root / "loop.md").symlink_to(root / "loop.md")
+    (root / "dangling.md").symlink_to(root / "nothing.md")
+    (root / "folder").mkdir()
+    os.mkfifo(root / "pipe.md")
+    put(root / "latin.md", b"caf\xe9")
+    put(root / "empty.md", b"")
+    put(root / "large.md", b"x" * 20)
+    monkeypatch.setattr(files, "MAX_SKILL_BYTES", 10)
+    for name, message in {
+        "missing.md": "no such file; set skillopt_skill, or start one with --skillopt-init",
+        "out.md": "lies outside of the project",
+        "../outside.md": "lies outside of the project",
+        "loop.md": "cannot be resolved",
+        "dangling.md": "a link to nothing",
+        "folder": "is a directory",
+        "pipe.md": "is not a regular file",
+        "latin.md": "byte 0xe9 at offset 3",
+        "empty.md": "empty.md: empty",
+        "large.md": "20 bytes, at most 10",
+    }.items():
+        with pytest.raises(SkillError, match=message):
+            read_skill(Path(name), root)
+
+
+def test_the_write_is_complete_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = put(tmp_path / "SKILL.md", b"old")
+    path.chmod(0o664)
+    write_skill(path, b"new\r\n", b"old")
+    assert path.read_bytes() == b"new\r\n"
+    assert path.stat().st_mode & 0o777 == 0o664
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_that_changed_is_not_written(tmp_path: Path) -> None:
+    path = put(tmp_path / "SKILL.md", b"edited by hand")
+    with pytest.raises(SkillChanged, match="changed during the run"):
+        write_skill(path, b"new", b"old")
+    assert path.read_bytes() == b"edited by hand"
+    path.unlink()
+    with pytest.raises(SkillChanged, match="no longer be read"):
+        write_skill(path, b"new", b"old")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failing_write_leaves_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = put(tmp_path / "SKILL.md", b"old")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(SkillError, match="No space left on device"):
+        write_skill(path, b"new", b"old")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_whole_skill_folder_is_sent(tmp_path: Path) -> None:
+    skill = put(tmp_path / "s/SKILL.md", b"skill")
+    put(tmp_path / "s/scripts/run.py", b"#!/usr/bin/env python\n")
+    put(tmp_path / "s/.git/config")
+    put(tmp_path / "s/__pycache__/x.pyc")
+    put(tmp_path / "s/.env")
+    outside = put(tmp_path / "secret.txt")
+    (tmp_path / "s/link.txt").symlink_to(outside)
+    (tmp_path / "s/near.txt").symlink_to(skill)
+    assert skill_files(skill, tmp_path) == {
+        "SKILL.md": b"skill",
+        "near.txt": b"skill",
+        "scripts/run.py": b"#!/usr/bin/env python\n",
+    }
+
+
+@pytest.mark.parametrize("name", ["SKILL.md", "docs/AGENTS.md"])
+def test_beside_other_files_only_resources_are_sent(name: str, tmp_path: Path) -> None:
+    skill = put(tmp_path / name)
+    put(skill.parent / "other.py")
+    put(skill.parent / "references/rates.md", b"rates")
+    assert skill_files(Path(name), tmp_path) == {
+        skill.name: b"text\n",
+        "references/rates.md": b"rates",
+    }
+
+
+def test_a_folder_that_is_too_large_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    skill = put(tmp_path / "s/SKILL.md")
+    put(tmp_path / "s/a.txt", b"x" * 100)
+    with monkeypatch.context() as patch:
+        patch.setattr(files, "MAX_TOTAL_BYTES", 50)
+        with pytest.raises(SkillError, match="50 bytes; move the skill into a folder"):
+            skill_files(skill, tmp_path)
+    monkeypatch.setattr(files, "MAX_FILES", 1)
+    with pytest.raises(SkillError, match="more than 1 files"):
+        skill_files(skill, tmp_path)
+
+
+def test_a_version_is_laid_out_with_its_files(tmp_path: Path) -> None:
+    sent = {"SKILL.md": b"old", "scripts/run.sh": b"#!/bin/sh\n", "a/b.txt": b"b"}
+    path = materialise(tmp_path, sent, "SKILL.md", b"new")
+    assert path.read_bytes() == b"new"
+    assert (tmp_path / "a/b.txt").read_bytes() == b"b"
+    assert os.access(tmp_path / "scripts/run.sh", os.X_OK)
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "a\\..\\x"])
+def test_no_file_leaves_the_folder(name: str, tmp_path: Path) -> None:
+    with pytest.raises(SkillError, match="no path inside"):
+        materialise(tmp_path / "v", {name: b""}, "SKILL.md", b"")
