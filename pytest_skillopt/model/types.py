@@ -124,3 +124,7 @@ class CapReached(ModelError):
 
 class CacheMiss(ModelError):
     """``--skillopt-cache=ro`` and the reply is not there."""
+
+
+class ModelConfigError(ValueError):
+    """The settings name no usable model. The message says what to set."""

@@ -1,0 +1,270 @@
+"""The model behind every role: Chat Completions through the official SDK.
+
+The SDK's own retries are off. Whether a call may go now is the throttle's decision, shared by all
+processes; how often a call is repeated is decided here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import random
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.model.config import NO_KEY, is_local
+from pytest_skillopt.model.faults import Fault, classify, hide_keys
+from pytest_skillopt.model.limits import Bounds, Limits
+from pytest_skillopt.model.reading import estimate_tokens, read_response
+from pytest_skillopt.model.replies import Replies, request_key
+from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pytest_skillopt.model.config import ModelConfig
+    from pytest_skillopt.model.limits import Throttle
+
+FIRST_DELAY = 0.25
+DELAY_FACTOR = 3.0
+LONGEST_DELAY = 60.0
+"""Seconds between tries: 0.25, 0.75, 2.25, ... at most 60, each times a factor in [0.5, 1). With
+six retries a call outlives an outage of 40 s."""
+LONGEST_PAUSE = 900.0
+"""Seconds that a call waits at most at a stretch for leave to go."""
+_NAP = 5.0
+"""Seconds after which a waiting call looks again whether a cap or a pause has changed."""
+_GUESSED_OUTPUT = 500
+"""Output tokens reserved for a call whose output is not bounded."""
+
+
+class ChatModel:
+    """A ``Model`` that may be called from many threads at once.
+
+    Args:
+        config: which model, where, with what parameters.
+        throttle: asked before each call; None: nothing is limited, pauses are kept.
+        cache: replies that need not be paid for; None: every call is sent.
+        environ: where the key is; the process' environment where None.
+        sleep: waits so many seconds.
+        jitter: a number in [0, 1), new each time.
+
+    Raises:
+        ModelConfigError: there is no key.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        *,
+        throttle: Throttle | None = None,
+        cache: Replies | None = None,
+        environ: Mapping[str, str] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._config = config
+        self._throttle: Throttle = throttle or Limits(Bounds())
+        self._replies = cache or Replies("off")
+        self._key = config.api_key(os.environ if environ is None else environ)
+        self._sleep = sleep
+        self._jitter = jitter
+        self._sdk: Any = None
+        self._sdk_lock = threading.Lock()
+        self._takes_schema = True
+        self._calls = itertools.count()
+        self._prefix = uuid.uuid4().hex[:12]
+
+    @property
+    def name(self) -> str:
+        return self._config.name
+
+    @property
+    def fingerprint(self) -> str:
+        return self._config.fingerprint
+
+    @property
+    def simulated(self) -> bool:
+        return self._config.simulated
+
+    def complete(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        sample: str,
+        stage: str = "",
+        task: str = "",
+        tools: Sequence[dict[str, Any]] = (),
+        response_format: dict[str, Any] | None = None,
+    ) -> Completion:
+        """See ``Model.complete``."""
+        account = (self._config.role, stage, task)
+        request = self._request(messages, sample, tools, response_format)
+        key = self._request_key(messages, sample, tools, response_format)
+        found = self._replies.find(key)
+        if found is None and self._replies.mode == "ro":
+            raise CacheMiss(self._miss_words(stage, task, sample))
+        if found is None:
+            with self._replies.claim(key):
+                found = self._replies.find(key)
+                if found is None:
+                    return self._pay(key, request, account)
+        self._throttle.note(found.usage.to_json(), account)
+        return found
+
+    def close(self) -> None:
+        """Close the connections."""
+        with self._sdk_lock:
+            if self._sdk is not None:
+                self._sdk.close()
+                self._sdk = None
+
+    def _request(
+        self,
+        messages: Sequence[dict[str, Any]],
+        sample: str,
+        tools: Sequence[dict[str, Any]],
+        response_format: dict[str, Any] | None,
+    ) -> dict[str, Any]:
+        """The arguments of the SDK's call."""
+        request: dict[str, Any] = {"model": self._config.model, "messages": list(messages)}
+        request |= self._config.parameters
+        if tools:
+            request["tools"] = list(tools)
+        if response_format is not None and self._takes_schema:
+            request["response_format"] = response_format
+        if self.simulated:
+            # A real model draws anew each time; the simulated one must be told which draw it is.
+            request["seed"] = int(hashlib.sha256(sample.encode()).hexdigest()[:8], 16)
+        return request
+
+    def _request_key(
+        self,
+        messages: Sequence[dict[str, Any]],
+        sample: str,
+        tools: Sequence[dict[str, Any]],
+        response_format: dict[str, Any] | None,
+    ) -> str:
+        return request_key(
+            base_url=self._config.base_url,
+            model=self._config.model,
+            messages=messages,
+            parameters=self._config.parameters,
+            tools=tools,
+            response_format=response_format,
+            sample=sample,
+        )
+
+    def _pay(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
+        """Call until there is a reply, the fault is no passing one, or the retries are used up."""
+        attempt = 0
+        while True:
+            outcome = self._call(key, request, account)
+            if isinstance(outcome, Completion):
+                return outcome
+            if "response_format" in request and _may_refuse_schema(outcome):
+                request = {k: v for k, v in request.items() if k != "response_format"}
+                outcome = self._call(key, request, account)
+                if isinstance(outcome, Completion):
+                    self._takes_schema = False
+                    return outcome
+            if not outcome.retry or attempt >= self._config.retries:
+                raise ModelFault(self._fault_words(outcome, attempt), fatal=outcome.fatal)
+            if not outcome.retry_after:
+                delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR**attempt)
+                self._sleep(delay * (0.5 + 0.5 * self._jitter()))
+            attempt += 1
+
+    def _call(
+        self, key: str, request: dict[str, Any], account: tuple[str, str, str]
+    ) -> Completion | Fault:
+        """One call, let go by the throttle. A reply is kept before anything else can fail."""
+        call = self._enter(request)
+        used, after, why = Usage(), 0.0, "interrupted"
+        try:
+            outcome, used = self._send(request)
+            if isinstance(outcome, Completion):
+                self._replies.keep(key, outcome)
+                why = ""
+            else:
+                after, why = outcome.retry_after, outcome.message
+            return outcome
+        finally:
+            self._throttle.done(call, used.to_json(), account, after, why)
+
+    def _enter(self, request: dict[str, Any]) -> str:
+        """Wait for leave to go.
+
+        Raises:
+            CapReached: there is none.
+            ModelFault: the provider has asked for a longer pause than a run can wait for.
+        """
+        call = f"{self._prefix}-{next(self._calls)}"
+        asked = estimate_tokens(json.dumps(request["messages"]))
+        said = self._config.max_output_tokens or _GUESSED_OUTPUT
+        cost = self._config.price.cost(asked, said) if self._config.price else 0.0
+        while wait := self._throttle.ask(call, self._config.base_url, asked + said, cost):
+            if wait > LONGEST_PAUSE:
+                raise ModelFault(f"{self.name}: the provider asks to wait {wait:.0f} s")
+            self._sleep(min(wait, _NAP) * (1 + 0.1 * self._jitter()))
+        return call
+
+    def _send(self, request: dict[str, Any]) -> tuple[Completion | Fault, Usage]:
+        """One HTTP request: the reply or the fault, and what it consumed either way."""
+        try:
+            response = self._client().chat.completions.create(**request)
+        except Exception as error:
+            fault = classify(error)
+            if fault is None:
+                raise
+            return fault, Usage()
+        return read_response(response, request["messages"], self._config.price)
+
+    def _client(self) -> Any:
+        """The SDK's client, made on the first call: importing the SDK takes half a second."""
+        with self._sdk_lock:
+            if self._sdk is None:
+                self._sdk = self._make_client()
+            return self._sdk
+
+    def _make_client(self) -> Any:
+        import openai
+
+        base_url = self._config.base_url
+        if self.simulated:
+            from pytest_skillopt.model.offline import serve
+
+            base_url = serve()
+        options: dict[str, Any] = {}
+        if is_local(base_url):
+            # A proxy from the environment cannot reach a server of this machine.
+            options["http_client"] = openai.DefaultHttpxClient(trust_env=False)
+        return openai.OpenAI(
+            api_key=self._key,
+            base_url=base_url,
+            max_retries=0,
+            timeout=self._config.request_timeout,
+            **options,
+        )
+
+    def _miss_words(self, stage: str, task: str, sample: str) -> str:
+        what = f"a {stage or 'model'} call" + (f" of {task}" if task else "")
+        return (
+            f"{what} (sample {sample}, {self.name}) has no reply in {self._replies.place}, and "
+            "--skillopt-cache=ro lets nothing leave the machine; record it with "
+            "--skillopt-cache=rw"
+        )
+
+    def _fault_words(self, fault: Fault, attempt: int) -> str:
+        tries = f" (after {attempt + 1} tries)" if attempt else ""
+        secrets = () if self._key == NO_KEY else (self._key,)
+        return hide_keys(f"{self.name}: {fault.message}{tries}", *secrets)
+
+
+def _may_refuse_schema(fault: Fault) -> bool:
+    """Whether a server that does not know ``json_schema`` may have answered so."""
+    return fault.status in (400, 422) and not fault.fatal

@@ -1,0 +1,236 @@
+"""Which model plays a role, where it is reached, and with what parameters."""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pytest_skillopt.model.prices import OFFLINE, OPENAI_URL, Price, parse_prices, price_of
+from pytest_skillopt.model.types import ModelConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.settings import Settings
+
+PROVIDERS = ("openai", OFFLINE)
+NO_KEY = "none"
+"""Value of ``skillopt_api_key_env`` that says the server wants no key."""
+
+_FALLBACKS: dict[Role, tuple[Role, ...]] = {
+    "target": ("target",),
+    "optimizer": ("optimizer", "target"),
+    "judge": ("judge", "optimizer", "target"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig:
+    """A model in one role. Holds the name of the variable with the key, never the key."""
+
+    role: Role
+    provider: str
+    """One of ``PROVIDERS``."""
+    model: str
+    base_url: str
+    """Canonical; ``offline`` for the embedded model."""
+    api_key_env: str = "OPENAI_API_KEY"
+    temperature: float | None = None
+    """None: the provider's default."""
+    max_output_tokens: int = 0
+    """0: the provider's default."""
+    request_timeout: float = 120.0
+    """Seconds."""
+    retries: int = 6
+    """Retries of a call that met a passing fault."""
+    price: Price | None = None
+    """None where no price is known."""
+
+    @property
+    def name(self) -> str:
+        """``provider:model``, as the user wrote it."""
+        return f"{self.provider}:{self.model}"
+
+    @property
+    def simulated(self) -> bool:
+        return self.provider == OFFLINE
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """Request parameters that shape the reply, in the names of the Chat Completions API."""
+        found: dict[str, Any] = {}
+        if self.temperature is not None:
+            found["temperature"] = self.temperature
+        if self.max_output_tokens:
+            found[self._limit_name] = self.max_output_tokens
+        return found
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 over base URL, model and parameters; never the key."""
+        fields = [self.base_url, self.model, self.parameters]
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def _limit_name(self) -> str:
+        # OpenAI's reasoning models refuse max_tokens; many compatible servers know nothing else.
+        host = urlsplit(self.base_url).hostname or ""
+        newer = host == "api.openai.com" or host.endswith(".azure.com")
+        return "max_completion_tokens" if newer else "max_tokens"
+
+    def api_key(self, environ: Mapping[str, str]) -> str:
+        """The key for the ``Authorization`` header; a placeholder where the server wants none.
+
+        Raises:
+            ModelConfigError: the variable is not set, and the server is not on this machine.
+        """
+        if self.simulated or self.api_key_env == NO_KEY:
+            return NO_KEY
+        key = environ.get(self.api_key_env, "").strip()
+        if not key and is_local(self.base_url):
+            return NO_KEY
+        if not key:
+            raise ModelConfigError(
+                f"{self.name} ({self.role}): no API key. Set the environment variable "
+                f"{self.api_key_env}, or name another one with skillopt_api_key_env "
+                f"(--skillopt-api-key-env; '{NO_KEY}' for a server that wants no key)"
+            )
+        if not (key.isascii() and key.isprintable()):
+            raise ModelConfigError(
+                f"{self.name} ({self.role}): the value of {self.api_key_env} is not a key, "
+                "it holds characters that no HTTP header can carry"
+            )
+        return key
+
+
+def model_config(settings: Settings, role: Role, environ: Mapping[str, str]) -> ModelConfig:
+    """The model of a role.
+
+    A role without a model of its own takes ``settings.model``; failing that the optimizer takes
+    the target's and the judge the optimizer's. The base URL comes from the role that the model
+    comes from, then from ``settings.base_url`` and ``OPENAI_BASE_URL``.
+
+    Raises:
+        ModelConfigError: no model, an unknown provider, a bad URL, price or temperature, or no key.
+    """
+    named, source = _named_model(settings, role)
+    provider, model = _split(named, role)
+    base_url = OFFLINE if provider == OFFLINE else _base_url(settings, role, source, environ)
+    config = ModelConfig(
+        role=role,
+        provider=provider,
+        model=model,
+        base_url=base_url,
+        api_key_env=settings.api_key_env,
+        temperature=_temperature(settings) if role == "target" else None,
+        max_output_tokens=settings.max_output_tokens,
+        request_timeout=settings.request_timeout,
+        retries=settings.call_retries,
+        price=price_of(model, base_url, parse_prices(settings.prices)),
+    )
+    config.api_key(environ)
+    return config
+
+
+def check_prices(configs: Iterable[ModelConfig]) -> None:
+    """Refuse a cap in money that could not be kept.
+
+    Raises:
+        ModelConfigError: the price of a model is unknown.
+    """
+    unpriced = sorted({config.model for config in configs if config.price is None})
+    if unpriced:
+        raise ModelConfigError(
+            f"skillopt_max_cost: no price is known for {', '.join(unpriced)}. Give it with "
+            f"skillopt_prices (--skillopt-prices), e.g. {unpriced[0]}=0.10/0.40 (US dollars per "
+            "million input/output tokens), or cap calls or tokens instead"
+        )
+
+
+def is_local(base_url: str) -> bool:
+    """Whether the server runs on this machine."""
+    host = urlsplit(base_url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def canonical_url(url: str, where: str = "base URL") -> str:
+    """One spelling for one server: lower-case host, no default port, no slash at the end.
+
+    Raises:
+        ModelConfigError: not an http(s) URL, or one with a user, a password, a query or a fragment.
+    """
+    try:
+        parts = urlsplit(url.strip())
+        port = parts.port
+    except ValueError:
+        raise ModelConfigError(f"{where}: {url!r} is not a URL") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ModelConfigError(f"{where}: {url!r} is not a URL such as http://localhost:8000/v1")
+    if parts.username or parts.password:
+        raise ModelConfigError(f"{where}: leave the credentials out of the URL, use a key variable")
+    if parts.query or parts.fragment:
+        raise ModelConfigError(f"{where}: {url!r} must have no query and no fragment")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    default = {"http": 80, "https": 443}[parts.scheme]
+    place = host if port in (None, default) else f"{host}:{port}"
+    return f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
+
+
+def _named_model(settings: Settings, role: Role) -> tuple[str, Role]:
+    """The model's name and the role whose base URL goes with it."""
+    own, *others = _FALLBACKS[role]
+    if getattr(settings, own):
+        return getattr(settings, own), own
+    if role == "judge" and settings.optimizer:
+        return settings.optimizer, "optimizer"
+    if settings.model:
+        return settings.model, own
+    for other in others:
+        if getattr(settings, other):
+            return getattr(settings, other), other
+    raise ModelConfigError(
+        f"no {role} model is configured. Set skillopt_{role} (--skillopt-{role}) or, for every "
+        "role, skillopt_model (--skillopt-model) to provider:model, e.g. openai:gpt-5-mini"
+    )
+
+
+def _split(named: str, role: Role) -> tuple[str, str]:
+    provider, _, model = named.partition(":")
+    if provider not in PROVIDERS or not model.strip():
+        raise ModelConfigError(
+            f"{role} model {named!r}: write provider:model, where provider is one of "
+            f"{', '.join(PROVIDERS)}. Any OpenAI-compatible server is openai:MODEL with "
+            "skillopt_base_url (--skillopt-base-url) set"
+        )
+    return provider, model.strip()
+
+
+def _base_url(settings: Settings, role: Role, source: Role, environ: Mapping[str, str]) -> str:
+    for where in (f"{role}_base_url", f"{source}_base_url", "base_url"):
+        if getattr(settings, where):
+            return canonical_url(getattr(settings, where), f"skillopt_{where}")
+    return canonical_url(environ.get("OPENAI_BASE_URL") or OPENAI_URL, "OPENAI_BASE_URL")
+
+
+def _temperature(settings: Settings) -> float | None:
+    if not settings.temperature:
+        return None
+    try:
+        value = float(settings.temperature)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 2:
+        raise ModelConfigError(
+            f"skillopt_temperature: {settings.temperature!r} is not a number from 0 to 2"
+        )
+    return value

@@ -1,0 +1,167 @@
+"""What went wrong when a model did not answer: passing or fatal, in the provider's own words.
+
+The SDK is never imported here: an exception of its classes can only exist once it has been.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import json
+import math
+import re
+import sys
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from pytest_skillopt.model.types import CacheMiss, CapReached, ModelError, ModelFault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_MAX_WORDS = 400
+_FATAL_STATUS = frozenset({401, 402, 403, 404})
+_PASSING_STATUS = frozenset({408, 409, 425, 429})
+_FATAL_CODES = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "account_deactivated",
+        "invalid_api_key",
+        "model_not_found",
+        "unsupported_parameter",
+        "unsupported_value",
+    }
+)
+_KEY_SHAPE = re.compile(r"\b(sk|gsk|xai|hf)[-_][A-Za-z0-9_*.\-]{6,}|(?<=Bearer )\S+")
+_MARKUP = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why there is no reply. Never a wrong answer of the model."""
+
+    message: str
+    kind: Literal["provider", "cap", "cache"] = "provider"
+    fatal: bool = False
+    """No retry can help (a wrong key, no quota, an unknown model)."""
+    retry: bool = False
+    """The same request may well succeed a moment later."""
+    retry_after: float = 0.0
+    """Seconds that the provider asked everybody to wait; 0: it said nothing."""
+    status: int = 0
+    """HTTP status of a refusal, else 0."""
+
+
+def classify(error: BaseException) -> Fault | None:
+    """Judge an exception, of the SDK or of this package; None for any other.
+
+    An exception of another library counts when it was raised inside the SDK (a ``JSONDecodeError``
+    of a broken body); the same exception raised by a test is the test's own affair.
+    """
+    if isinstance(error, CapReached):
+        return Fault(str(error), "cap")
+    if isinstance(error, CacheMiss):
+        return Fault(str(error), "cache")
+    if isinstance(error, ModelFault):
+        return Fault(str(error), fatal=error.fatal)
+    if isinstance(error, ModelError):
+        return Fault(str(error), "cache" if type(error).__name__ == "CacheError" else "provider")
+    sdk = sys.modules.get("openai")
+    if sdk is None:
+        return None
+    if isinstance(error, sdk.APIStatusError):
+        return _of_status(error)
+    if isinstance(error, sdk.APITimeoutError):
+        return Fault("the provider did not answer in time (skillopt_request_timeout)", retry=True)
+    if isinstance(error, sdk.APIConnectionError):
+        return Fault(f"cannot reach {_address(error)}: {_root_cause(error)}", retry=True)
+    if isinstance(error, sdk.OpenAIError) or _raised_inside_sdk(error):
+        return Fault(f"unreadable reply ({type(error).__name__}: {brief(str(error))})", retry=True)
+    return None
+
+
+def hide_keys(text: str, *secrets: str) -> str:
+    """``text`` without the given secrets and without what has the shape of an API key."""
+    for secret in secrets:
+        if len(secret) >= 8:
+            text = text.replace(secret, "[key]")
+    return _KEY_SHAPE.sub("[key]", text)
+
+
+def retry_after(headers: Mapping[str, str], now: float | None = None) -> float:
+    """Seconds to wait as ``Retry-After`` (seconds or a date) or ``retry-after-ms`` say; else 0."""
+    millis = _positive(headers.get("retry-after-ms"))
+    if millis:
+        return millis / 1000
+    text = headers.get("retry-after") or ""
+    seconds = _positive(text)
+    if seconds or not text:
+        return seconds
+    try:
+        when = email.utils.parsedate_to_datetime(text).timestamp()
+    except (ValueError, OverflowError):
+        return 0.0
+    return max(0.0, when - (time.time() if now is None else now))
+
+
+def _of_status(error: Any) -> Fault:
+    status = int(error.status_code)
+    words = _provider_words(error)
+    code = str(error.code or error.type or "")
+    fatal = status in _FATAL_STATUS or code in _FATAL_CODES
+    passing = status in _PASSING_STATUS or status >= 500
+    hint = " (is the base URL right, is the model known there?)" if status == 404 else ""
+    return Fault(
+        f"HTTP {status}: {words}{hint}",
+        fatal=fatal,
+        retry=passing and not fatal,
+        retry_after=retry_after(error.response.headers) if passing and not fatal else 0.0,
+        status=status,
+    )
+
+
+def _provider_words(error: Any) -> str:
+    body = error.body
+    if isinstance(body, dict):
+        said = body.get("message") or body.get("detail") or body.get("error") or body
+        code = body.get("code") or ""
+        text = said if isinstance(said, str) else json.dumps(said, default=str)
+        return brief(f"{text} [{code}]" if code and str(code) not in text else text)
+    return brief(str(body)) if body else brief(str(error))
+
+
+def brief(text: str) -> str:
+    """One line of at most ``_MAX_WORDS`` characters, without markup and keys."""
+    line = " ".join(_MARKUP.sub(" ", text).split())
+    line = hide_keys(line)
+    return line if len(line) <= _MAX_WORDS else line[: _MAX_WORDS - 1] + "…"
+
+
+def _address(error: Any) -> str:
+    url = error.request.url
+    return f"{url.scheme}://{url.netloc.decode()}"
+
+
+def _root_cause(error: BaseException) -> str:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return brief(str(error) or type(error).__name__)
+
+
+def _raised_inside_sdk(error: BaseException) -> bool:
+    traceback = error.__traceback__
+    while traceback is not None:
+        if str(traceback.tb_frame.f_globals.get("__name__", "")).split(".")[0] == "openai":
+            return True
+        traceback = traceback.tb_next
+    return False
+
+
+def _positive(text: str | None) -> float:
+    try:
+        value = float(text or 0)
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) and value > 0 else 0.0

@@ -1,0 +1,242 @@
+"""A scriptable OpenAI-compatible server on loopback, for tests that drive the real SDK."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the server sends for one request. The class methods make the usual ones."""
+
+    text: str | None = "ok"
+    status: int = 200
+    finish_reason: str = "stop"
+    tool_calls: tuple[tuple[str, str], ...] = ()
+    """Name and arguments (JSON text) of each tool call."""
+    usage: bool = True
+    """Report token counts: a token for every word of the messages and of the reply."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    raw: str | None = None
+    """Sent as the body in place of a completion."""
+    content_type: str = "application/json"
+    drop: bool = False
+    """Close the connection without an answer."""
+    latency: float | None = None
+    """Seconds before the answer; the server's own where None."""
+
+    @classmethod
+    def error(
+        cls, status: int, message: str = "scripted", *, code: str = "", retry_after: str = ""
+    ) -> Answer:
+        """An error in the provider's form."""
+        body = {"error": {"message": message, "type": "scripted", "param": None, "code": code}}
+        headers = {"Retry-After": retry_after} if retry_after else {}
+        return cls(status=status, raw=json.dumps(body), headers=headers)
+
+    @classmethod
+    def html(cls, status: int = 200) -> Answer:
+        """The page of a proxy that stands before the provider."""
+        page = "<html><head><title>Sign in</title></head><body><h1>Sign in</h1></body></html>"
+        return cls(status=status, raw=page, content_type="text/html")
+
+    @classmethod
+    def garbage(cls) -> Answer:
+        """A body that says it is JSON and is not."""
+        return cls(raw='{"id": "cut of')
+
+    @classmethod
+    def dropped(cls) -> Answer:
+        return cls(drop=True)
+
+    @classmethod
+    def empty(cls) -> Answer:
+        return cls(text="")
+
+    @classmethod
+    def null_choices(cls) -> Answer:
+        return cls(raw=json.dumps(_envelope("m", None, None)))
+
+    @classmethod
+    def truncated(cls, text: str = "half a sen") -> Answer:
+        return cls(text=text, finish_reason="length")
+
+    @classmethod
+    def tool(cls, name: str, **arguments: Any) -> Answer:
+        """One tool call."""
+        return cls.tools((name, arguments))
+
+    @classmethod
+    def tools(cls, *calls: tuple[str, dict[str, Any]]) -> Answer:
+        """Several tool calls in one reply."""
+        made = tuple((name, json.dumps(arguments)) for name, arguments in calls)
+        return cls(text=None, tool_calls=made, finish_reason="tool_calls")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request as it arrived. ``headers`` has lower-case names."""
+
+    path: str
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+    received: float
+    """``time.monotonic()`` at arrival."""
+
+    @property
+    def last(self) -> str:
+        """Content of the last message."""
+        return str(self.body["messages"][-1]["content"])
+
+
+class ChatServer:
+    """Answers ``POST /v1/chat/completions``.
+
+    The answers given to ``script`` come first, in order of arrival; then ``reply``, a function of
+    the request's body that returns a text or an ``Answer``.
+    """
+
+    answer = Answer
+
+    def __init__(self) -> None:
+        self.reply: Callable[[dict[str, Any]], str | Answer] = lambda body: "ok"
+        self.latency = 0.0
+        """Seconds before every answer."""
+        self.requests: list[Request] = []
+        self.peak = 0
+        """Most requests that were being answered at once."""
+        self._scripted: deque[str | Answer] = deque()
+        self._active = 0
+        self._lock = threading.Lock()
+        self._http: _Http | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Base URL, as in ``skillopt_base_url``."""
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    @property
+    def calls(self) -> int:
+        return len(self.requests)
+
+    @property
+    def bodies(self) -> list[dict[str, Any]]:
+        return [request.body for request in self.requests]
+
+    def script(self, *answers: str | Answer) -> None:
+        """Queue answers for the next requests."""
+        self._scripted.extend(answers)
+
+    def start(self) -> None:
+        """Listen; again on the same port after ``stop``."""
+        self._http = _Http(("127.0.0.1", self._port), self)
+        self._port = self._http.server_address[1]
+        threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True).start()
+
+    def stop(self) -> None:
+        """Go down: further connections are refused."""
+        if self._http is not None:
+            self._http.shutdown()
+            self._http.server_close()
+            self._http = None
+
+    def _take(self, request: Request) -> Answer:
+        with self._lock:
+            self.requests.append(request)
+            self._active += 1
+            self.peak = max(self.peak, self._active)
+            scripted = self._scripted.popleft() if self._scripted else None
+        answer = self.reply(request.body) if scripted is None else scripted
+        return Answer(text=answer) if isinstance(answer, str) else answer
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._active -= 1
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 256
+
+    def __init__(self, address: tuple[str, int], owner: ChatServer) -> None:
+        self.owner = owner
+        super().__init__(address, _Handler)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away is no event."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    wbufsize = -1
+    server: _Http
+
+    def do_POST(self) -> None:
+        owner = self.server.owner
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        answer = owner._take(Request(self.path, headers, body, time.monotonic()))
+        try:
+            time.sleep(owner.latency if answer.latency is None else answer.latency)
+            self._send(answer, body)
+        finally:
+            owner._leave()
+
+    def _send(self, answer: Answer, body: dict[str, Any]) -> None:
+        if answer.drop:
+            self.close_connection = True
+            return
+        text = answer.raw if answer.raw is not None else json.dumps(_completion(answer, body))
+        data = text.encode()
+        self.send_response(answer.status)
+        self.send_header("Content-Type", answer.content_type)
+        self.send_header("Content-Length", str(len(data)))
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(data)
+        self.wfile.flush()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
+def _completion(answer: Answer, body: dict[str, Any]) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": answer.text}
+    if answer.tool_calls:
+        message["tool_calls"] = [
+            {"id": f"call_{i}", "type": "function", "function": {"name": n, "arguments": a}}
+            for i, (n, a) in enumerate(answer.tool_calls)
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": answer.finish_reason}
+    usage = _usage(body["messages"], answer.text or "") if answer.usage else None
+    return _envelope(body["model"], [choice], usage)
+
+
+def _usage(messages: Sequence[dict[str, Any]], text: str) -> dict[str, int]:
+    asked = sum(len(str(m.get("content") or "").split()) for m in messages)
+    said = len(text.split())
+    return {"prompt_tokens": asked, "completion_tokens": said, "total_tokens": asked + said}
+
+
+def _envelope(model: str, choices: Any, usage: Any) -> dict[str, Any]:
+    return {
+        "id": "chatcmpl-test",
+        "object": "chat.completion",
+        "created": 1,
+        "model": model,
+        "choices": choices,
+        "usage": usage,
+    }

@@ -1,0 +1,50 @@
+"""Fixtures of the whole test suite."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import ModuleType
+
+    from chat_server import ChatServer
+
+_SUPPORT = Path(__file__).parent / "_support"
+
+
+def _load_support(name: str) -> ModuleType:
+    """Import a module of ``tests/_support`` by its file: importlib mode puts no test folder on
+    ``sys.path``."""
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, _SUPPORT / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+_load_support("chat_server")
+
+
+@pytest.fixture
+def chat_server() -> Iterator[ChatServer]:
+    """An OpenAI-compatible server on loopback; see ``tests/_support/chat_server.py``.
+
+    ``chat_server.url`` is its base URL; ``chat_server.reply`` a function of the request's body;
+    ``chat_server.script("text", chat_server.answer.error(429, retry_after="1"))`` comes first;
+    ``chat_server.calls``, ``.bodies`` and ``.requests`` tell what arrived.
+    """
+    from chat_server import ChatServer
+
+    server = ChatServer()
+    server.start()
+    yield server
+    server.stop()
