@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.model.offline import target
+from pytest_skillopt.model.offline.chat import Reply
+from pytest_skillopt.model.offline.judge import is_judge, judge
+from pytest_skillopt.model.offline.optimizer import is_optimizer, propose
+from pytest_skillopt.model.offline.target import answer
 
 if TYPE_CHECKING:
-    from pytest_skillopt.model.offline.chat import Reply, Request
+    from pytest_skillopt.model.offline.chat import Request
 
 
 def respond(request: Request) -> Reply:
     """Answer as an optimizer, a judge or the agent."""
-    return target.answer(request)
+    if is_optimizer(request):
+        text = json.dumps(propose(request), ensure_ascii=False)
+        garbled = request.draws.chance("garbled", request.temper.garbled)
+        return Reply(text[: len(text) // 2] if garbled else text)
+    if is_judge(request):
+        return Reply(json.dumps(judge(request)))
+    return answer(request)
