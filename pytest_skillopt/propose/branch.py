@@ -76,15 +76,16 @@ def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
     return Plan("update" if tip else "create", name, seen, _commit(git, tree, base, message))
 
 
-def execute(git: Git, remote: str, plan: Plan, *, options: Iterable[str] = ()) -> None:
-    """Push what was planned.
+def execute(git: Git, remote: str, plan: Plan, *, options: Iterable[str] = ()) -> str:
+    """Push what was planned; what the server said to it.
 
     Raises:
         BranchMoved: the branch is no longer what the plan was made for; nothing was changed.
         ProposeError: the push failed.
     """
-    if plan.pushes:
-        git.push(remote, plan.commit, plan.branch, seen=plan.seen, options=options)
+    if not plan.pushes:
+        return ""
+    return git.push(remote, plan.commit, plan.branch, seen=plan.seen, options=options)
 
 
 def is_ours(commit: Commit) -> bool:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.propose.errors import BranchMoved, ProposeError
+from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +56,6 @@ _SETTINGS = (
 
 _REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _MOVED = ("(stale info)", "cannot lock ref", "incorrect old value", "reference already exists")
 """How a push says that the branch moved: before it began, or while it ran."""
@@ -108,22 +108,14 @@ class Git:
     Args:
         directory: the project; the repository is the one around it.
         environ: the environment to take; default the process's own.
-        secrets: strings that are blotted out of every message.
 
     Raises:
         ProposeError: git is not there, or the directory lies in no repository.
     """
 
-    def __init__(
-        self,
-        directory: Path,
-        *,
-        environ: Mapping[str, str] | None = None,
-        secrets: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, directory: Path, *, environ: Mapping[str, str] | None = None) -> None:
         self._directory = directory
         self._environ = _scrub(os.environ if environ is None else environ)
-        self._secrets = tuple(filter(None, secrets))
         self._local = False
         self._extra: tuple[tuple[str, str], ...] = ()
         try:
@@ -302,7 +294,7 @@ class Git:
 
     def push(
         self, remote: str, source: str, branch: str, *, seen: str, options: Iterable[str] = ()
-    ) -> None:
+    ) -> str:
         """Set a branch of the remote, provided it is still where it was seen.
 
         Args:
@@ -312,6 +304,9 @@ class Git:
             seen: id of its tip when it was looked at; ``""`` when it was not there.
             options: push options for the server.
 
+        Returns:
+            What the server said.
+
         Raises:
             BranchMoved: it is no longer there.
             ProposeError: any other fault.
@@ -319,7 +314,7 @@ class Git:
         ref = f"refs/heads/{branch}"
         flags = [f"--push-option={option}" for option in options]
         try:
-            self.run(
+            done = self._run(
                 "push",
                 "--porcelain",
                 "--no-verify",
@@ -335,6 +330,7 @@ class Git:
                     f"{branch} was pushed to by somebody else in the meantime; their push was kept"
                 ) from None
             raise self._with_shallow_hint(error) from None
+        return self._clean(done.stderr)
 
     # the process
 
@@ -351,6 +347,15 @@ class Git:
             GitFailed: exit status other than 0, unless ``check`` is false.
             ProposeError: git is not installed or does not answer.
         """
+        return self._run(*args, input=input, env=env, check=check).stdout
+
+    def _run(
+        self,
+        *args: str,
+        input: bytes | None = None,
+        env: Mapping[str, str] | None = None,
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[bytes]:
         command = ["git"]
         for setting in (*_SETTINGS, f"protocol.file.allow={'always' if self._local else 'never'}"):
             command += ["-c", setting]
@@ -371,13 +376,11 @@ class Git:
             raise ProposeError(f"git {args[0]} gave no answer in {TIMEOUT:.0f} s") from None
         if check and done.returncode:
             raise GitFailed(args[0], self._clean(done.stderr), self._clean(done.stdout))
-        return done.stdout
+        return done
 
     def _clean(self, output: bytes) -> str:
-        text = _CONTROL.sub("", _USERINFO.sub("", output.decode("utf-8", "replace")))
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
-        return text.strip()
+        text = _USERINFO.sub("", output.decode("utf-8", "replace"))
+        return printable(redact(text, self._environ)).strip()
 
     def _with_shallow_hint(self, error: GitFailed) -> ProposeError:
         if self.is_shallow():

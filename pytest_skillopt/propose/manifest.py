@@ -13,7 +13,6 @@ The writer is trusted by nobody: whoever reads a proposal checks it with
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import os
 import re
@@ -23,6 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from pytest_skillopt.skill.diff import unified
+from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -159,7 +161,8 @@ def _fill(
         proposal = _proposal(name, row, before, after, facts, result)
         proposals.append(proposal)
         files[f"{name}/SKILL.md"] = after
-        files[f"{name}/skill.patch"] = unified_patch(proposal.path, before, after)
+        old, new = Document.from_bytes(before), Document.from_bytes(after)
+        files[f"{name}/skill.patch"] = unified(old, new, proposal.path).encode()
     manifest = Manifest(
         run=result.run,
         base_commit=facts.commit,
@@ -224,22 +227,6 @@ def _gate(verdict: dict[str, object]) -> Iterator[TaskCounts]:
                 after_passed=row.candidate_passed,
                 after_n=row.candidate_n,
             )
-
-
-def unified_patch(path: str, before: bytes, after: bytes) -> bytes:
-    """A patch that ``git apply`` takes, byte for byte: CRLF and a missing last newline are kept."""
-    # A tab ends a name that holds spaces.
-    name = os.fsencode(path) + (b"\t" if " " in path else b"")
-    lines = difflib.diff_bytes(
-        difflib.unified_diff, _lines(before), _lines(after), b"a/" + name, b"b/" + name
-    )
-    end = b"\n\\ No newline at end of file\n"
-    return b"".join(line if line.endswith(b"\n") else line + end for line in lines)
-
-
-def _lines(data: bytes) -> list[bytes]:
-    *whole, rest = data.split(b"\n")
-    return [line + b"\n" for line in whole] + ([rest] if rest else [])
 
 
 def blob_id(data: bytes, *, like: str) -> str:

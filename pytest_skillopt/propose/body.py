@@ -1,0 +1,138 @@
+"""The words of a request: what we vouch for first, then the proposal's own text, made inert.
+
+The text was rendered next to a model's output and may have been tampered with since. Outside of
+code blocks, where forges act on what they read, it may not mention anybody, refer to or close an
+issue, run a quick action, load an image or carry HTML other than folding.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from markdown_it import MarkdownIt
+
+from pytest_skillopt.propose.manifest import sha256
+from pytest_skillopt.untrusted import printable, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_skillopt.propose.validate import Checked
+
+MAX_BODY = 60_000
+"""Bytes of a request's text; GitHub takes 65,536 characters."""
+
+_BREAK = "\u200b"
+"""Zero-width space: the words stay readable, and are no mention or reference any more."""
+
+_ACTIVE = (
+    (
+        re.compile(r"<(?=[A-Za-z/!?])(?!/?(?:details|summary|br|sub|sup|kbd)(?: open)? ?/?>)"),
+        "&lt;",
+    ),
+    # A forge looks for mentions in the rendered text, where an entity is the character.
+    (re.compile(r"&(?=[#A-Za-z])(?!(?:amp|lt|gt|quot|nbsp);)"), f"&{_BREAK}"),
+    (re.compile(r"@(?=[\w\[(*_`~\\-])"), f"@{_BREAK}"),
+    (re.compile(r"(?<=[#!])(?=\d)"), _BREAK),
+    (re.compile(r"(?<=\bGH-)(?=\d)", re.IGNORECASE), _BREAK),
+    (
+        re.compile(r"/(issues|pulls?|merge_requests|work_items|discussions)/(?=\d)", re.IGNORECASE),
+        rf"/\1/{_BREAK}",
+    ),
+    (re.compile(r"^([\s>*+-]*(?:\d+[.)]\s+)?)/(?=[A-Za-z])"), rf"\1{_BREAK}/"),
+    (re.compile(r"!(?=\[)"), f"!{_BREAK}"),
+)
+
+
+def compose(skill: Checked, text: str, *, simulated: bool, run_url: str = "") -> str:
+    """The whole text of a skill's request, at most :data:`MAX_BODY` bytes.
+
+    Args:
+        skill: what is proposed, after every check.
+        text: Markdown of the proposal, not to be trusted.
+        simulated: a simulated model took part.
+        run_url: of the CI run that holds the report, ``""`` outside of CI.
+    """
+    head = "\n\n".join(_vouched(skill, simulated, run_url))
+    rest = inert(text, MAX_BODY - len(head.encode()) - 2)
+    return f"{head}\n\n{rest}".rstrip() + "\n"
+
+
+def title(skill: Checked) -> str:
+    """One line: the skill and what it gains."""
+    before, after = float(skill.rates.before), float(skill.rates.after)
+    return f"Train the skill {skill.name}: pass rate {before:.1%} to {after:.1%}"
+
+
+def marker(skill: Checked) -> str:
+    """A comment that names this very change, so that a declined one is recognised."""
+    digest = sha256("\0".join((skill.path, sha256(skill.before), sha256(skill.after))).encode())
+    return f"<!-- skillopt-proposal: {digest[:32]} -->"
+
+
+def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
+    rates = skill.rates
+    yield marker(skill)
+    yield (
+        f"The pass rate of the suite rises from {float(rates.before):.1%} to "
+        f"{float(rates.after):.1%}: {rates.tasks} tasks, {rates.samples} fresh rollouts, "
+        f"recomputed from the counts. The only file that changes is `{skill.path}`."
+    )
+    if simulated:
+        yield "**A simulated model was measured. The figures say nothing about a real one.**"
+    if run_url:
+        yield f"The full report is among the artifacts of [the run that proposed it]({run_url})."
+    yield "Rebuilt by every training until somebody pushes to the branch."
+
+
+def inert(text: str, limit: int = MAX_BODY) -> str:
+    """Markdown of unknown origin that a forge only shows.
+
+    Args:
+        text: Markdown.
+        limit: bytes of the result; what is cut off is said.
+    """
+    text = redact(printable(text))
+    for _ in range(8):
+        # Escaping a tag can move where a code block begins, so once is not enough.
+        calm = _calm(text)
+        if calm == text:
+            return _cut(calm, limit)
+        text = calm
+    return _cut("\n".join(f"    {line}" for line in text.split("\n")), limit)
+
+
+def _calm(text: str) -> str:
+    lines = text.split("\n")
+    code = _code_lines(text)
+    return "\n".join(line if n in code else _break_line(line) for n, line in enumerate(lines))
+
+
+def _break_line(line: str) -> str:
+    for pattern, replacement in _ACTIVE:
+        line = pattern.sub(replacement, line)
+    return line
+
+
+def _code_lines(text: str) -> set[int]:
+    """Numbers, from 0, of the lines inside of code blocks; the fences' own lines are outside."""
+    found: set[int] = set()
+    for token in MarkdownIt("commonmark").parse(text):
+        if token.map and token.type == "fence":
+            found.update(range(token.map[0] + 1, token.map[1] - 1))
+        elif token.map and token.type == "code_block":
+            found.update(range(*token.map))
+    return found
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text.encode()) <= limit:
+        return text
+    note = "\n\n(Cut here. The report holds the rest.)"
+    short = text.encode()[: max(limit - 200, 0)].decode("utf-8", "ignore").rpartition("\n")[0]
+    blocks = [t for t in MarkdownIt("commonmark").parse(short) if t.type == "fence" and t.map]
+    last = blocks[-1] if blocks else None
+    if last and last.map and last.map[1] > short.count("\n") and len(last.markup) < 100:
+        note = f"\n{last.markup}{note}"
+    return short + note

@@ -1,0 +1,205 @@
+"""From a proposal to requests for review: check, plan, push, open. May be repeated at any point."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pytest_skillopt.propose import github, gitlab
+from pytest_skillopt.propose.base import read_base
+from pytest_skillopt.propose.body import compose, marker, title
+from pytest_skillopt.propose.branch import branch_name, execute, plan
+from pytest_skillopt.propose.errors import BranchMoved, ProposeError
+from pytest_skillopt.propose.forge import NoForge, Request, first, place
+from pytest_skillopt.propose.git import BASE, Git
+from pytest_skillopt.propose.validate import load, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from pytest_skillopt.propose.branch import Action, Plan
+    from pytest_skillopt.propose.forge import Forge, Place
+    from pytest_skillopt.propose.validate import Checked, Proposal
+
+ForgeName = Literal["auto", "github", "gitlab", "none"]
+
+_LEFT_ALONE = (
+    "A newer training proposes another version of this skill. Somebody has worked on this branch "
+    "since it was made, so it was left alone. To have it made anew, close this request and delete "
+    "the branch."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the user asked for."""
+
+    proposal: Path
+    base: str = ""
+    """The branch that requests go to; ``""``: the one that is checked out."""
+    remote: str = "origin"
+    forge: ForgeName = "auto"
+    draft: bool = True
+    labels: tuple[str, ...] = ("skillopt",)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one skill."""
+
+    skill: Checked
+    request: Request
+    action: Action | Literal["declined"]
+    url: str = ""
+    """Of the request, ``""`` where there is none or it is not known."""
+
+
+class Publisher:
+    """Publishes the proposals of one project.
+
+    Args:
+        root: the project.
+        options: what is asked for.
+        environ: holds tokens and what a CI says of itself.
+
+    Raises:
+        ProposeError: no git, no remote, no base branch, no forge that could be told.
+    """
+
+    def __init__(self, root: Path, options: Options, environ: Mapping[str, str]) -> None:
+        self._options = options
+        self._environ = environ
+        self._git = Git(root, environ=environ)
+        self._base = options.base or self._checked_out()
+        url = self._git.remote_url(options.remote)
+        self._where = place(url)
+        kind = forge_name(options.forge, self._where, environ)
+        self._forge: Forge = NoForge()
+        headers: dict[str, str] = {}
+        if kind == "github":
+            self._forge = github.GitHub.from_environment(self._where, environ)
+            headers = github.git_headers(self._where, environ)
+        elif kind == "gitlab":
+            self._forge = gitlab.GitLab()
+            headers = gitlab.git_headers(self._where, environ)
+        self._git.use_remote(url, headers)
+
+    def publish(self) -> list[Outcome]:
+        """Check the proposal and bring it to the remote.
+
+        Raises:
+            Refused: the proposal is not to be trusted; nothing was pushed.
+            ProposeError: git or the forge failed; to run again is safe.
+        """
+        proposal = load(self._options.proposal)
+        return [self._publish(skill, proposal) for skill in self._check(proposal)]
+
+    def left_out(self) -> list[str]:
+        """Changed files of the work tree that no proposal takes along."""
+        return self._git.changed()
+
+    def _check(self, proposal: Proposal) -> list[Checked]:
+        self._git.fetch(self._options.remote, self._base)
+        return validate(proposal, read_base(self._git, self._tip()))
+
+    def _tip(self) -> str:
+        tip = self._git.resolve(BASE)
+        if tip is None:
+            raise ProposeError(f"the branch {self._base} of {self._options.remote} has no commit")
+        return tip
+
+    def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
+        request = self._request(skill, proposal)
+        try:
+            return self._act(skill, request)
+        except BranchMoved:
+            # Somebody was faster. Another look tells a human from another run of this job.
+            again = {checked.name: checked for checked in self._check(proposal)}
+            return self._act(again[skill.name], request)
+
+    def _act(self, skill: Checked, request: Request) -> Outcome:
+        made = plan(self._git, self._tip(), skill, _message(request))
+        if made.action == "human":
+            note = f"<!-- skillopt-left-alone: {request.marker[5:-4].strip()} -->"
+            url = self._forge.comment(made.branch, _LEFT_ALONE, note)
+            return Outcome(skill, request, "human", url)
+        if made.action in ("delete", "nothing"):
+            execute(self._git, self._options.remote, made)
+            return Outcome(skill, request, made.action, self._forge.close(made.branch))
+        if url := self._forge.declined(request):
+            return Outcome(skill, request, "declined", url)
+        said = self._push(made, request)
+        return Outcome(skill, request, made.action, self._forge.publish(request, said))
+
+    def _push(self, made: Plan, request: Request) -> str:
+        options = self._forge.push_options(request)
+        return execute(self._git, self._options.remote, made, options=options)
+
+    def _request(self, skill: Checked, proposal: Proposal) -> Request:
+        simulated = proposal.manifest.simulated
+        body = compose(skill, proposal.body, simulated=simulated, run_url=run_url(self._environ))
+        return Request(
+            branch=branch_name(skill.name),
+            base=self._base,
+            title=title(skill),
+            body=body,
+            marker=marker(skill),
+            draft=self._options.draft,
+            labels=self._options.labels,
+        )
+
+    def _checked_out(self) -> str:
+        branch = self._git.branch()
+        if not branch:
+            raise ProposeError(
+                "HEAD is detached, so the branch that proposals go to is not known: name it with "
+                "--base, e.g. --base main"
+            )
+        if branch.startswith("skillopt/"):
+            raise ProposeError(
+                f"{branch} is checked out, which is itself a proposal: name the branch that "
+                "proposals go to with --base, e.g. --base main"
+            )
+        return branch
+
+
+def forge_name(wanted: ForgeName, where: Place | None, environ: Mapping[str, str]) -> ForgeName:
+    """Which forge it is: as asked for, as the CI says, as the remote's host says.
+
+    Raises:
+        ProposeError: none of them says.
+    """
+    if wanted != "auto":
+        return wanted
+    if environ.get("GITHUB_ACTIONS") == "true":
+        return "github"
+    if environ.get("GITLAB_CI") == "true":
+        return "gitlab"
+    host = where.host if where else ""
+    if "github" in host:
+        return "github"
+    if "gitlab" in host:
+        return "gitlab"
+    raise ProposeError(
+        f"cannot tell which forge {host or 'a local remote'} is: name it with --forge, or push "
+        "only with --no-forge"
+    )
+
+
+def run_url(environ: Mapping[str, str]) -> str:
+    """Address of the CI run that this is, ``""`` outside of CI."""
+    if run := first(environ, "GITHUB_RUN_ID"):
+        server = first(environ, "GITHUB_SERVER_URL") or "https://github.com"
+        url = f"{server}/{first(environ, 'GITHUB_REPOSITORY')}/actions/runs/{run}"
+    else:
+        url = first(environ, "CI_PIPELINE_URL")
+    return url if url.startswith("https://") and not set(url) & set(" ()<>\n") else ""
+
+
+def _message(request: Request) -> str:
+    return (
+        f"{request.title}\n\n"
+        "Proposed by pytest-skillopt. Measured on fresh samples of the suite, and checked again "
+        "against\nthe base branch before it was pushed.\n"
+    )
