@@ -56,6 +56,10 @@ class Settings:
     )
     breaker: int = _setting(20, "infrastructure errors in a row that stop the run", low=1)
     dir: str = _setting(".skillopt", "where runs and the cache are kept")
+    write: bool = _setting(True, "write the skill file when a better one is found; no: only propose")
+    propose_skills: str = _setting(
+        "", "skill files that a proposal may change, with commas (default: skillopt_skill)"
+    )
 
     # models
     model: str = _setting("", "provider:model of every role that has none of its own")
