@@ -1,0 +1,269 @@
+"""Every private touch of pytest, pytest-xdist and execnet, each in one function.
+
+``probe`` and ``probe_xdist`` are called at the start of a session that needs them and fail with a
+message that names the versions, so that a future release breaks here, loudly, and nowhere else.
+See docs/decisions/private-api.md for what is relied on and why nothing public does it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import importlib.metadata
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from _pytest.runner import SetupState, runtestprotocol
+from _pytest.stash import Stash
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+_LOGGING_HOOKS = ("pytest_runtest_logreport", "pytest_exception_interact")
+_PRUNE_ABOVE = 16
+
+
+def _unsupported(missing: str, *packages: str) -> pytest.UsageError:
+    versions = ", ".join(f"{name} {_version(name)}" for name in packages)
+    return pytest.UsageError(
+        f"pytest-skillopt {_version('pytest-skillopt')} cannot run rollouts with {versions}: "
+        f"{missing} is not as expected. Install a version that pytest-skillopt supports."
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+# pytest
+
+
+def probe(session: pytest.Session) -> None:
+    """Check what rollouts need of pytest.
+
+    Raises:
+        pytest.UsageError: pytest has changed.
+    """
+    state = getattr(session, "_setupstate", None)
+    caller = session.config.hook.pytest_runtest_logreport
+    checks: list[tuple[str, bool]] = [
+        ("Session._setupstate.stack", isinstance(getattr(state, "stack", None), dict)),
+        ("SetupState.teardown_exact", hasattr(state, "teardown_exact")),
+        ("HookCaller._hookimpls", isinstance(getattr(caller, "_hookimpls", None), list)),
+        ("Stash._storage", isinstance(getattr(Stash(), "_storage", None), dict)),
+    ]
+    for item in session.items[:1]:
+        checks.append(("Item._report_sections", hasattr(item, "_report_sections")))
+        checks.append(("Item.keywords._markers", hasattr(item.keywords, "_markers")))
+        if isinstance(item, pytest.Function):
+            checks.append(("Function._initrequest", hasattr(item, "_initrequest")))
+            checks.append(("Function._fixtureinfo", hasattr(item, "_fixtureinfo")))
+    for name, there in checks:
+        if not there:
+            raise _unsupported(name, "pytest", "pluggy")
+
+
+def fresh_copy(item: pytest.Item) -> pytest.Item:
+    """A copy of a collected item that has not run yet: same node id, same parent, own state.
+
+    Running the item itself again would keep its report sections, its ``user_properties``, the
+    markers a test added and, for a method, the instance.
+    """
+    clone: Any = copy.copy(item)
+    clone._report_sections = []
+    clone.user_properties = list(item.user_properties)
+    clone.own_markers = list(item.own_markers)
+    clone.stash = clone._store = Stash()
+    clone.stash._storage.update(cast("Any", item.stash)._storage)
+    clone.keywords = copy.copy(item.keywords)
+    clone.keywords.node = clone
+    clone.keywords._markers = dict(cast("Any", item.keywords)._markers)
+    if isinstance(item, pytest.Function):
+        _forget_instance(clone)
+        clone._initrequest()
+    if hasattr(item, "dtest"):
+        # A doctest clears the globals of its examples after the first run.
+        clone.dtest = copy.copy(item.dtest)
+        clone.dtest.globs = dict(item.dtest.globs)
+    return cast("pytest.Item", clone)
+
+
+def _forget_instance(clone: Any) -> None:
+    if getattr(clone, "_instance", None) is not None:
+        del clone._instance
+        clone._obj = None
+    elif isinstance(clone.parent, pytest.Class):
+        clone._obj = None
+
+
+def run_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
+    """Set up, call and tear down, without logging the reports."""
+    return runtestprotocol(item, log=False, nextitem=nextitem)
+
+
+def setup_stack(session: pytest.Session) -> list[pytest.Item | pytest.Collector]:
+    """The nodes that are set up now, outermost first."""
+    return list(cast("Any", session)._setupstate.stack)
+
+
+def tear_down_to(session: pytest.Session, item: pytest.Item | None) -> None:
+    """Tear down every node that ``item`` does not descend from; everything for None."""
+    cast("Any", session)._setupstate.teardown_exact(item)
+
+
+def forget_setup(session: pytest.Session) -> None:
+    """Give the session a new setup state, after an old one was left in disorder."""
+    cast("Any", session)._setupstate = SetupState()
+
+
+def finish_fixture(fixturedef: Any, request: pytest.FixtureRequest) -> None:
+    """Tear a live fixture down, after all fixtures that depend on it."""
+    fixturedef.finish(request)
+
+
+def prune_finalizers(item: pytest.Item) -> None:
+    """Drop what finished fixtures of this item left behind on fixtures of wider scopes.
+
+    pytest appends one finalizer to every wider-scoped fixture for each function-scoped one that
+    used it, and keeps it, with the request, the item and its output, until that scope ends.
+    """
+    definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+    for fixturedef in [d for defs in definitions.values() for d in defs]:
+        finalizers = fixturedef._finalizers
+        if len(finalizers) > _PRUNE_ABOVE:
+            finalizers[:] = [f for f in finalizers if not _is_spent(f)]
+
+
+def _is_spent(finalizer: Callable[[], object]) -> bool:
+    if not isinstance(finalizer, functools.partial):
+        return False
+    owner = getattr(finalizer.func, "__self__", finalizer)
+    return getattr(owner, "cached_result", owner) is None
+
+
+def empty(item: pytest.Item) -> None:
+    """Let go of the output of an item that something may still refer to."""
+    spent: Any = item
+    spent._report_sections, spent.user_properties = [], []
+
+
+def forget_subtests(item: pytest.Item) -> None:
+    """Forget the failed subtests that pytest counts by node id, for the ordinary reports."""
+    try:
+        from _pytest.subtests import failed_subtests_key
+    except ImportError:  # before pytest 9
+        return
+    counts = cast("dict[object, int]", item.config.stash[failed_subtests_key])
+    counts.pop(getattr(item, "id", item.nodeid), None)
+    counts.pop(item.nodeid, None)
+
+
+@contextlib.contextmanager
+def diverted_reports(
+    config: pytest.Config, receive: Callable[[pytest.TestReport], None]
+) -> Iterator[None]:
+    """Send every logged report to ``receive`` and to nobody else.
+
+    Subtests log their reports themselves, to the terminal, to junitxml, to ``-x`` and, in an xdist
+    worker, to the controller, where a rollout has no place.
+    """
+
+    class _Receiver:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            receive(report)
+
+    callers: list[Any] = [getattr(config.hook, name) for name in _LOGGING_HOOKS]
+    saved = [list(caller._hookimpls) for caller in callers]
+    receiver = _Receiver()
+    for caller in callers:
+        caller._hookimpls[:] = []
+    config.pluginmanager.register(receiver)
+    try:
+        yield
+    finally:
+        config.pluginmanager.unregister(receiver)
+        for caller, implementations in zip(callers, saved, strict=True):
+            added = list(caller._hookimpls)
+            caller._hookimpls[:] = [*implementations, *added]
+
+
+def crash_location(report: pytest.TestReport) -> tuple[str, int] | None:
+    """Path and line (1-based) at which a report says the test crashed."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    return (crash.path, crash.lineno) if crash is not None else None
+
+
+def node_id(item: pytest.Item) -> str:
+    """The node id as in a run without xdist, whose ``--dist=loadgroup`` appends ``@group``."""
+    if not item.config.getoption("loadgroup", False):
+        return item.nodeid
+    groups = {_group_name(mark) for mark in item.iter_markers("xdist_group")}
+    return item.nodeid.removesuffix("@" + "_".join(sorted(groups)))
+
+
+def _group_name(mark: pytest.Mark) -> str:
+    return str(mark.args[0] if mark.args else mark.kwargs.get("name", "default"))
+
+
+# pytest-xdist and execnet
+
+
+def probe_xdist(node: Any) -> None:
+    """Check what the warm workers need of a node of xdist's controller.
+
+    Raises:
+        pytest.UsageError: xdist or execnet has changed.
+    """
+    checks = [
+        ("WorkerController.notify_inproc", hasattr(node, "notify_inproc")),
+        ("WorkerController.shutdown", hasattr(node, "shutdown")),
+        ("WorkerController.workerinput", isinstance(getattr(node, "workerinput", None), dict)),
+        ("Gateway.newchannel", hasattr(getattr(node, "gateway", None), "newchannel")),
+    ]
+    for name, there in checks:
+        if not there:
+            raise _unsupported(name, "pytest-xdist", "execnet")
+
+
+def wake_controller(node: Any) -> None:
+    """Make xdist's loop look at its scheduler, from any thread.
+
+    The event is passed on to ``Scheduling.mark_test_complete`` unread.
+    """
+    node.notify_inproc("runtest_protocol_complete", node=node, item_index=None, duration=0.0)
+
+
+def wrap_shutdown(node: Any, around: Callable[[Callable[[], None]], None]) -> None:
+    """Have ``around(shutdown)`` called where xdist tells a worker to shut down.
+
+    What xdist says reaches its own loop in the worker, never ours.
+    """
+    node.shutdown = functools.partial(around, node.shutdown)
+
+
+def unlimit_restarts(config: pytest.Config) -> None:
+    """Lift xdist's default bound of restarted workers; ours counts those that never came up."""
+    if config.getoption("maxworkerrestart", None) is None:
+        dsession: Any = config.pluginmanager.get_plugin("dsession")
+        if not hasattr(dsession, "_max_worker_restart"):
+            raise _unsupported("DSession._max_worker_restart", "pytest-xdist")
+        dsession._max_worker_restart = None
+
+
+def is_local_child(node: Any) -> bool:
+    """Whether a worker is a process that this machine's controller started itself."""
+    spec = node.gateway.spec
+    return bool(getattr(spec, "popen", False)) and not getattr(spec, "via", None)
+
+
+def worker_channel(config: pytest.Config) -> Any:
+    """The channel that the controller put into this worker's input; None elsewhere."""
+    return getattr(config, "workerinput", {}).get("skillopt_channel")
+
+
+def worker_input(config: pytest.Config) -> dict[str, Any]:
+    return cast("dict[str, Any]", getattr(config, "workerinput", {}))

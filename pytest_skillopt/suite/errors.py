@@ -1,0 +1,79 @@
+"""Which exceptions are infrastructure, and which the test's own affair.
+
+``classify_error`` is the built-in implementation of the hook ``pytest_skillopt_classify_error``.
+"""
+
+from __future__ import annotations
+
+import linecache
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.model import faults
+from pytest_skillopt.model.types import ModelError
+from pytest_skillopt.suite.rollouts import InfraError
+
+if TYPE_CHECKING:
+    import pytest
+
+_REPLY_ATTRIBUTES = frozenset({"choices", "output_text", "output", "usage"})
+
+
+class RolloutTimeout(BaseException):
+    """Interrupts a rollout that took longer than ``skillopt_timeout``.
+
+    Not an ``Exception``, so that a test's own handlers let it through.
+    """
+
+
+def classify(config: pytest.Config, exception: BaseException) -> InfraError | None:
+    """Ask the hook; what this package raises itself is not for users to judge."""
+    if isinstance(exception, ModelError | RolloutTimeout):
+        return classify_error(exception)
+    error: InfraError | None = config.hook.pytest_skillopt_classify_error(
+        config=config, exception=exception
+    )
+    return error
+
+
+def classify_error(exception: BaseException) -> InfraError | None:
+    """Judge an exception that escaped from a test; None where it may be a wrong answer.
+
+    Errors are: whatever a model of ours raises; the exceptions of the openai SDK and what it lets
+    escape (a broken body); time-outs and connection errors of anything the test talks to; and the
+    use of a reply that the SDK passed on although it is none (HTML with status 200 comes back as a
+    string, an error in the body as ``choices=None``).
+    """
+    if isinstance(exception, RolloutTimeout):
+        return InfraError("timeout", str(exception))
+    fault = faults.classify(exception)
+    if fault is not None:
+        return InfraError(fault.kind, fault.message, fault.fatal)
+    if isinstance(exception, TimeoutError):
+        return InfraError("timeout", _words(exception))
+    if isinstance(exception, ConnectionError):
+        return InfraError("provider", _words(exception))
+    if _is_use_of_no_reply(exception):
+        return InfraError("provider", f"the provider sent no reply ({_words(exception)})")
+    return None
+
+
+def _is_use_of_no_reply(exception: BaseException) -> bool:
+    if isinstance(exception, AttributeError):
+        return isinstance(exception.obj, str) and exception.name in _REPLY_ATTRIBUTES
+    if isinstance(exception, TypeError) and "'NoneType' object" in str(exception):
+        return ".choices" in _raising_line(exception)
+    return False
+
+
+def _raising_line(exception: BaseException) -> str:
+    traceback = exception.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if traceback is None:
+        return ""
+    frame = traceback.tb_frame
+    return linecache.getline(frame.f_code.co_filename, traceback.tb_lineno, frame.f_globals)
+
+
+def _words(exception: BaseException) -> str:
+    return f"{type(exception).__name__}: {exception}"

@@ -1,0 +1,201 @@
+"""The executor over worker processes: who runs what, and what comes back.
+
+It knows workers by the channel on which it talks to them. What they say arrives in execnet's
+receiver threads, one a worker, which keep the books under one lock and send the next request at
+once; whoever wants the rollouts waits in ``WorkersExecutor.next`` in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.suite.executor import ExecutorClosed
+from pytest_skillopt.suite.pending import PendingRequests, start_cost
+from pytest_skillopt.suite.rollouts import InfraError, Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from pytest_skillopt.suite.rollouts import RolloutRequest
+
+
+class Worker:
+    """One worker process as the controller sees it."""
+
+    def __init__(self, name: str, channel: Any) -> None:
+        self.name = name
+        self.slots = 0
+        """How many rollouts it can run at once; 0 until it is welcome and once it is lost."""
+        self.lost = False
+        self.running: dict[str, RolloutRequest] = {}
+        self.last: RolloutRequest | None = None
+        self._channel = channel
+        self._known: set[tuple[str, ...]] = set()
+        # execnet's socket gateways tear the stream when two threads send at once.
+        self._sending = threading.Lock()
+
+    @property
+    def free(self) -> int:
+        """How many more rollouts it can run now."""
+        return self.slots - len(self.running)
+
+    def send(self, *message: Any) -> None:
+        """Say something; what a dead worker was told is settled when its end is noticed."""
+        with self._sending, contextlib.suppress(OSError):
+            self._channel.send(message)
+
+    def shut_down(self, shutdown: Callable[[], None]) -> None:
+        """End our loop in the worker, then xdist's."""
+        self.send("stop")
+        with self._sending:
+            shutdown()
+
+    def run(self, request: RolloutRequest, library: _Library) -> None:
+        """Send a request, after whatever of its skill the worker has not been sent yet."""
+        with self._sending, contextlib.suppress(OSError):
+            for message in library.messages(request):
+                address = tuple(message[:-1])
+                if address not in self._known:
+                    self._channel.send(message)
+                    self._known.add(address)
+            self._channel.send(("run", json.dumps(request.to_json())))
+
+
+class _Library:
+    """What a worker has to be told of a skill before it can run a request."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, dict[str, bytes]] = {}
+        self._contents: dict[tuple[str, str], bytes] = {}
+
+    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
+        self._files[skill] = dict(files)
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        self._contents[skill, version] = content
+
+    def check(self, requests: Iterable[RolloutRequest]) -> None:
+        """Raises:
+        KeyError: a request names a version that was never added.
+        """
+        for request in requests:
+            self._contents[request.skill, request.version]
+
+    def messages(self, request: RolloutRequest) -> list[tuple[Any, ...]]:
+        skill, version = request.skill, request.version
+        messages: list[tuple[Any, ...]] = []
+        if skill in self._files:
+            messages.append(("skill", skill, self._files[skill]))
+        return [*messages, ("version", skill, version, self._contents[skill, version])]
+
+
+class WorkersExecutor:
+    """Spreads requests over the workers. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._pending = PendingRequests()
+        self._workers: list[Worker] = []
+        self._done: deque[str | Rollout] = deque()
+        self._library = _Library()
+        self._closed = ""
+
+    @property
+    def capacity(self) -> int:
+        with self._changed:
+            return max(1, sum(worker.slots for worker in self._workers))
+
+    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
+        """Make the files beside a skill's document known, by relative path."""
+        self._library.add_skill(skill, files)
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        self._library.add_version(skill, version, content)
+
+    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+        requests = list(requests)
+        self._library.check(requests)
+        with self._changed:
+            running = {key for worker in self._workers for key in worker.running}
+            self._pending.add((r for r in requests if r.key not in running), urgent=urgent)
+        self._dispatch()
+
+    def next(self, timeout: float | None = None) -> Rollout | None:
+        with self._changed:
+            self._changed.wait_for(self._anything_to_say, timeout)
+            if self._done:
+                done = self._done.popleft()
+            elif self._closed:
+                raise ExecutorClosed(self._closed)
+            elif self._is_idle():
+                raise RuntimeError("no rollout is queued or running")
+            else:
+                return None
+        return done if isinstance(done, Rollout) else Rollout.from_json(json.loads(done))
+
+    def cancel(self, keys: Iterable[str]) -> set[str]:
+        with self._changed:
+            return self._pending.drop(keys)
+
+    def close(self, reason: str) -> None:
+        """No rollout will be run any more; whoever waits is told why."""
+        with self._changed:
+            self._closed = self._closed or reason
+            self._changed.notify_all()
+
+    def welcome(self, worker: Worker, slots: int) -> None:
+        """A worker is up and has collected what the others have; it runs ``slots`` at once."""
+        with self._changed:
+            if not worker.lost:
+                worker.slots = slots
+                self._workers.append(worker)
+        self._dispatch()
+
+    def finished(self, worker: Worker, key: str, text: str) -> None:
+        """A worker sent a rollout, as JSON text."""
+        with self._changed:
+            if worker.running.pop(key, None) is not None:
+                self._done.append(text)
+                self._changed.notify_all()
+        self._dispatch()
+
+    def lost(self, worker: Worker) -> None:
+        """A worker is gone; what it was running comes back as errors."""
+        with self._changed:
+            worker.lost, worker.slots = True, 0
+            if worker in self._workers:
+                self._workers.remove(worker)
+            for request in worker.running.values():
+                error = InfraError("worker", f"worker {worker.name} died while it ran this task")
+                self._done.append(Rollout(request, "error", error=error, worker=worker.name))
+            worker.running = {}
+            self._changed.notify_all()
+
+    def _dispatch(self) -> None:
+        with self._changed:
+            assigned = [] if self._closed else self._assign()
+        # Outside of the lock: a worker behind a slow network must not stop the others.
+        for worker, request in assigned:
+            worker.run(request, self._library)
+
+    def _assign(self) -> list[tuple[Worker, RolloutRequest]]:
+        assigned = []
+        while self._pending and self._workers:
+            worker = max(self._workers, key=lambda w: w.free)
+            if worker.free < 1:
+                break
+            request = self._pending.take(functools.partial(start_cost, worker.last))
+            worker.running[request.key] = worker.last = request
+            assigned.append((worker, request))
+        return assigned
+
+    def _anything_to_say(self) -> bool:
+        return bool(self._done or self._closed or self._is_idle())
+
+    def _is_idle(self) -> bool:
+        return not self._pending and not any(worker.running for worker in self._workers)

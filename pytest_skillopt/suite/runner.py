@@ -1,0 +1,269 @@
+"""Runs rollouts of collected items in this process, one after another.
+
+Every rollout is a fresh copy of the item that goes through pytest's own protocol, hooks and all.
+Function-scoped fixtures are anew each time, wider scopes stay, and what depends on the ``skill``
+fixture is set up anew when the version under test changes. A rollout is not a test of the session:
+its reports reach neither the terminal nor junitxml nor ``-x``.
+See docs/decisions/warm-workers.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import shutil
+import time
+import warnings
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.model.types import Usage
+from pytest_skillopt.suite import _compat
+from pytest_skillopt.suite.context import RolloutContext, shorten
+from pytest_skillopt.suite.errors import RolloutTimeout
+from pytest_skillopt.suite.outcome import Ending, Phase, captured_output, conclude
+from pytest_skillopt.suite.rollouts import Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable, Iterator
+    from pathlib import Path
+
+    from pytest_skillopt.suite.rollouts import RolloutRequest
+    from pytest_skillopt.suite.versions import SkillVersions
+
+SKILL_FIXTURE = "skill"
+_OUTPUT_LIMIT = 16_000
+
+
+class RolloutRunner:
+    """Runs requests over the items of one pytest session.
+
+    ``run`` works only inside ``rollouts_only``. Not thread-safe: a session runs one rollout at a
+    time, lanes have a session each.
+    """
+
+    def __init__(
+        self, session: pytest.Session, versions: SkillVersions, *, worker: str = "main"
+    ) -> None:
+        """Raises:
+        pytest.UsageError: a private interface of pytest has changed.
+        """
+        _compat.probe(session)
+        self._session = session
+        self._versions = versions
+        self._worker = worker
+        self._items = {_compat.node_id(item): item for item in session.items}
+        self._shown: tuple[str, str] | None = None
+        self._skills: list[tuple[Any, pytest.FixtureRequest]] = []
+        self._stray: list[str] = []
+
+    def run(self, request: RolloutRequest) -> Rollout:
+        """Run one rollout; whatever the test does is in what is returned.
+
+        Raises:
+            KeyboardInterrupt: the user, or the test, wants the session to end.
+        """
+        started = time.perf_counter()
+        collected = self._items.get(request.task)
+        if collected is None:
+            ending = Ending.of_error("internal", f"{request.task} was not collected here")
+            return self._rollout(request, ending, started)
+        content = self._versions.content(request.skill, request.version)
+        directory = self._versions.directory(request.skill, request.version)
+        context = RolloutContext(self._session.config, request, directory, content)
+        running = _Running(self._skills)
+        token = _RUNNING.set(running)
+        try:
+            with context.active():
+                ending = self._run_item(_compat.fresh_copy(collected), running, context)
+        finally:
+            _RUNNING.reset(token)
+        return self._rollout(request, ending, started, running, context)
+
+    def close(self) -> list[str]:
+        """Tear down every fixture that is still up; returns what went wrong between rollouts."""
+        self._tear_down(None)
+        stray, self._stray = self._stray, []
+        return stray
+
+    def _run_item(self, item: pytest.Item, running: _Running, context: RolloutContext) -> Ending:
+        session = self._session
+        stop = session.shouldstop, session.shouldfail
+        try:
+            self._switch(item, context.request)
+            # The next item is a copy: then exactly the function scope is torn down.
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=copy.copy(item))
+        except pytest.exit.Exception as exception:
+            self._start_over()
+            return Ending.of_error("setup", f"the test stopped the run: {exception}", fatal=True)
+        except RolloutTimeout as timeout:
+            self._start_over()
+            return Ending.of_error("timeout", str(timeout))
+        except Exception as exception:
+            self._start_over()
+            return Ending.of_error("internal", f"{type(exception).__name__}: {exception}")
+        except BaseException:
+            self._start_over()
+            raise
+        finally:
+            session.shouldstop, session.shouldfail = stop
+            self._tidy(item, running)
+        return conclude(item.config, running.phases, context.refusals)
+
+    def _switch(self, item: pytest.Item, request: RolloutRequest) -> None:
+        """Tear down what the item does not share, and what depends on another version."""
+        shown = request.skill, request.version
+        if shown != self._shown:
+            for fixturedef, subrequest in self._skills:
+                self._between(lambda f=fixturedef, s=subrequest: _compat.finish_fixture(f, s))
+            self._skills.clear()
+            self._shown = shown
+        stack = _compat.setup_stack(self._session)
+        if stack != item.listchain()[: len(stack)]:
+            self._tear_down(item)
+
+    def _tear_down(self, item: pytest.Item | None) -> None:
+        self._between(lambda: _compat.tear_down_to(self._session, item))
+
+    def _between(self, step: Any) -> None:
+        """What fails between two rollouts belongs to neither of them, but must be seen."""
+        try:
+            step()
+        except Exception as exception:
+            what = f"{type(exception).__name__}: {exception}"
+            self._stray.append(f"teardown of a wider-scoped fixture failed: {what}")
+
+    def _start_over(self) -> None:
+        """Leave no half set-up state to the next rollout."""
+        self._skills.clear()
+        self._tear_down(None)
+        if _compat.setup_stack(self._session):
+            _compat.forget_setup(self._session)
+
+    def _tidy(self, item: pytest.Item, running: _Running) -> None:
+        """Keep tens of thousands of rollouts from piling up."""
+        _compat.prune_finalizers(item)
+        _compat.forget_subtests(item)
+        for path in running.temporary:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def _rollout(
+        self,
+        request: RolloutRequest,
+        ending: Ending,
+        started: float,
+        running: _Running | None = None,
+        context: RolloutContext | None = None,
+    ) -> Rollout:
+        score = None
+        if ending.outcome in ("passed", "failed"):
+            recorded = context.score if context is not None else None
+            score = float(ending.outcome == "passed") if recorded is None else recorded
+        output = running.output() if running is not None else ""
+        stray, self._stray = self._stray, []
+        return Rollout(
+            request=request,
+            outcome=ending.outcome,
+            score=score,
+            message=ending.message,
+            location=ending.location,
+            feedback=context.feedback if context else "",
+            transcript=context.transcript if context else (),
+            usage=context.usage if context else Usage(),
+            judge_usage=context.judge_usage if context else Usage(),
+            duration=time.perf_counter() - started,
+            output=shorten("\n".join([*stray, output]), _OUTPUT_LIMIT).strip(),
+            worker=self._worker,
+            error=ending.error,
+        )
+
+
+@dataclass
+class _Running:
+    """What the hooks learn of the rollout in progress."""
+
+    skills: list[tuple[Any, pytest.FixtureRequest]]
+    phases: list[Phase] = field(default_factory=list)
+    temporary: list[Path] = field(default_factory=list)
+    recorded: list[warnings.WarningMessage] = field(default_factory=list)
+
+    def output(self) -> str:
+        shown = dict.fromkeys(_shown(warning) for warning in self.recorded)
+        return "\n".join([captured_output(self.phases), *shown])
+
+
+def _shown(warning: warnings.WarningMessage) -> str:
+    return f"{warning.filename}:{warning.lineno}: {warning.category.__name__}: {warning.message}"
+
+
+_RUNNING: ContextVar[_Running | None] = ContextVar("skillopt_running", default=None)
+
+
+@contextlib.contextmanager
+def rollouts_only(config: pytest.Config) -> Iterator[None]:
+    """While open, items that run are rollouts; ordinary tests cannot run meanwhile."""
+    hooks = _RolloutHooks()
+    with _compat.diverted_reports(config, _name_subtest):
+        config.pluginmanager.register(hooks)
+        try:
+            yield
+        finally:
+            config.pluginmanager.unregister(hooks)
+
+
+def _name_subtest(report: pytest.TestReport) -> None:
+    """Subtests log their reports, with their name, right after they have been made."""
+    running = _RUNNING.get()
+    if running is not None and running.phases:
+        running.phases[-1] = dataclasses.replace(running.phases[-1], subtest=report.head_line or "")
+
+
+class _RolloutHooks:
+    """Registered once a process; which rollout is meant is known by the thread that runs it."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
+        running = _RUNNING.get()
+        if running is None:
+            return None
+        # The hook's wrappers have set the filters; what is recorded here is not kept for ever.
+        with warnings.catch_warnings(record=True) as recorded:
+            reports = _compat.run_protocol(item, nextitem)
+        running.recorded = recorded
+        running.phases = list(_marked(running.phases, reports))
+        return True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        running = _RUNNING.get()
+        if running is not None:
+            running.phases.append(Phase(report, call.excinfo))
+        return report
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
+    ) -> Generator[None, object, object]:
+        value = yield
+        running = _RUNNING.get()
+        if running is not None and fixturedef.argname == SKILL_FIXTURE:
+            running.skills.append((fixturedef, request))
+        elif running is not None and fixturedef.argname == "tmp_path":
+            running.temporary.append(value)  # type: ignore[arg-type]
+        return value
+
+
+def _marked(phases: Iterable[Phase], reports: list[pytest.TestReport]) -> Iterator[Phase]:
+    """Tell the three reports of the test itself from those of its subtests."""
+    main = {id(report) for report in reports}
+    for phase in phases:
+        yield dataclasses.replace(phase, main=id(phase.report) in main)

@@ -1,0 +1,101 @@
+"""Rollouts in this process, one after another, in the main thread."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.suite import processes
+from pytest_skillopt.suite.errors import RolloutTimeout
+from pytest_skillopt.suite.pending import PendingRequests, start_cost
+from pytest_skillopt.suite.rollouts import InfraError, Rollout
+from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
+from pytest_skillopt.suite.versions import SkillVersions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import pytest
+
+    from pytest_skillopt.suite.rollouts import RolloutRequest
+
+_INSIST = 5.0
+"""Seconds after which a rollout that swallowed its interrupt is interrupted again."""
+
+
+class SerialExecutor:
+    """Runs a queued request whenever ``next`` is called.
+
+    A time-out can only interrupt the Python code of the main thread here: code that waits inside a
+    C extension is not reached. Workers (``-n 1``) end in any case.
+    """
+
+    def __init__(self, session: pytest.Session, *, timeout: float = 0.0) -> None:
+        """Args:
+        timeout: seconds after which a rollout is interrupted; 0: never.
+        """
+        self._versions = SkillVersions()
+        self._runner = RolloutRunner(session, self._versions)
+        self._timeout = timeout
+        self._pending = PendingRequests()
+        self._last: RolloutRequest | None = None
+        self._open = contextlib.ExitStack()
+        self._open.enter_context(rollouts_only(session.config))
+
+    @property
+    def capacity(self) -> int:
+        return 1
+
+    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
+        """Make the files beside a skill's document known, by relative path."""
+        self._versions.add_skill(skill, files)
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        self._versions.add_version(skill, version, content)
+
+    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+        self._pending.add(requests, urgent=urgent)
+
+    def next(self, timeout: float | None = None) -> Rollout | None:
+        """Run one request. ``timeout`` is not looked at: nothing runs while nobody waits."""
+        if not self._pending:
+            raise RuntimeError("no rollout is queued")
+        request = self._last = self._pending.take(functools.partial(start_cost, self._last))
+        try:
+            with _interrupted_after(self._timeout, request.task):
+                return self._runner.run(request)
+        except RolloutTimeout as late:  # between the rollout's end and the alarm's
+            return Rollout(request, "error", error=InfraError("timeout", str(late)))
+
+    def cancel(self, keys: Iterable[str]) -> set[str]:
+        return self._pending.drop(keys)
+
+    def close(self) -> list[str]:
+        """End; returns what went wrong in teardowns between rollouts. May be called twice."""
+        stray = self._runner.close()
+        self._open.close()
+        self._versions.close()
+        return stray
+
+
+@contextlib.contextmanager
+def _interrupted_after(seconds: float, task: str) -> Iterator[None]:
+    possible = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
+    if not seconds or not possible:
+        yield
+        return
+
+    def interrupt(signum: int, frame: object) -> None:
+        processes.kill_descendants(younger_than=seconds + _INSIST)
+        raise RolloutTimeout(f"{task} took longer than skillopt_timeout={seconds:g} seconds")
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _INSIST)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

@@ -1,0 +1,118 @@
+"""A pytest plugin that runs a job over the executors, without models and without a training.
+
+Loaded with ``-p rollout_driver``; ``--drive=module:function`` names the job, a function of the
+executor and the tasks that runs in the controller.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.suite import remote
+from pytest_skillopt.suite.rollouts import RolloutRequest
+from pytest_skillopt.suite.tasks import SkillTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from pytest_skillopt.suite.executor import Executor
+    from pytest_skillopt.suite.rollouts import Rollout
+
+SKILL = "skills/demo/SKILL.md"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--drive", default="")
+    parser.addoption("--drive-lanes", type=int, default=1)
+    parser.addoption("--drive-timeout", type=float, default=0.0)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if not config.getoption("drive"):
+        return
+    lanes = config.getoption("drive_lanes")
+    timeout = config.getoption("drive_timeout")
+    if remote.is_warm_worker(config):
+        config.pluginmanager.register(
+            remote.WorkerLoop(config, collect, lanes=lanes, timeout=timeout)
+        )
+    elif config.getoption("tx", None):
+        from pytest_skillopt.suite.workers import XdistRun
+
+        services = {"add": lambda a, b: a + b, "fail": fail}
+        run = XdistRun(config, find_job(config), services=services, shared=config.rootpath / "cache")
+        config.pluginmanager.register(run)
+    else:
+        config.pluginmanager.register(InProcess(lanes, timeout))
+
+
+def fail(kind: str) -> None:
+    from pytest_skillopt.model import types
+
+    raise getattr(types, kind)(f"a {kind} of the controller")
+
+
+class InProcess:
+    def __init__(self, lanes: int, timeout: float) -> None:
+        self.lanes = lanes
+        self.timeout = timeout
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        executor: SerialExecutor | LanesExecutor
+        if self.lanes > 1:
+            from pytest_skillopt.suite.lanes import LanesExecutor
+
+            executor = LanesExecutor(session, lanes=self.lanes, timeout=self.timeout)
+        else:
+            from pytest_skillopt.suite.serial import SerialExecutor
+
+            executor = SerialExecutor(session, timeout=self.timeout)
+        try:
+            find_job(session.config)(executor, collect(session.items))
+        finally:
+            executor.close()
+        return True
+
+
+def collect(items: list[pytest.Item]) -> list[SkillTask]:
+    return [SkillTask(item.nodeid, "source", SKILL, item.nodeid) for item in items]
+
+
+def find_job(config: pytest.Config) -> Callable[[Any, list[SkillTask]], None]:
+    module, _, name = config.getoption("drive").partition(":")
+    found: Callable[[Any, list[SkillTask]], None] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def version_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def requests(
+    tasks: Iterable[SkillTask], content: bytes, *, stream: str = "train", k: int = 1
+) -> list[RolloutRequest]:
+    version = version_of(content)
+    return [
+        RolloutRequest(task.id, task.source, task.skill, version, "model", stream, index)
+        for index in range(k)
+        for task in tasks
+    ]
+
+
+def take(executor: Executor, wanted: list[RolloutRequest], content: bytes) -> list[Rollout]:
+    """Submit, wait for all, and return the rollouts in the order of the requests."""
+    executor.add_version(SKILL, version_of(content), content)
+    executor.submit(wanted)
+    found: dict[str, Rollout] = {}
+    while len(found) < len(wanted):
+        rollout = executor.next()
+        assert rollout is not None
+        assert rollout.request.key not in found
+        found[rollout.request.key] = rollout
+    return [found[request.key] for request in wanted]
