@@ -1,0 +1,279 @@
+"""A conversation with the target model, with tools: what the fixture ``skill_agent`` is."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import hashlib
+import json
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.model.reply import Reply, ReplyError, ToolRun
+from pytest_skillopt.model.tools import make_tools
+from pytest_skillopt.model.types import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_skillopt.model.tools import Tool
+    from pytest_skillopt.model.types import Completion, Model, ToolCall
+
+STAGE = "rollout"
+
+
+class Agent:
+    """Calls the model with the skill as system prompt. A further call continues the conversation.
+
+    Args:
+        model: of the role ``target``.
+        system: the skill's text.
+        sample: keeps the draws of two rollouts apart.
+        task: node id, for the accounts.
+        record: told role and content of each turn as it happens.
+        on_usage: told the usage of each model call as it happens.
+        max_turns: model calls of one call of the agent, at least 1.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        system: str,
+        sample: str,
+        task: str = "",
+        record: Callable[[str, str], None] | None = None,
+        on_usage: Callable[[Usage], None] | None = None,
+        max_turns: int = 16,
+    ) -> None:
+        self._model = model
+        self._system = system
+        self._task = task
+        self._record = record or _ignore_turn
+        self._on_usage = on_usage or _ignore_usage
+        self._max_turns = max_turns
+        self._draws = _Draws(sample)
+        self._talk = _Conversation()
+        self._busy = threading.Lock()
+
+    def __call__(
+        self,
+        prompt: str,
+        *,
+        tools: Sequence[Callable[..., Any]] | None = None,
+        system: str | None = None,
+        fresh: bool = False,
+    ) -> Reply:
+        """Say ``prompt`` to the model, run the tools it asks for, and return its last message.
+
+        Args:
+            prompt: the user's turn.
+            tools: Python functions, ``async`` ones too; None: those of the conversation so far.
+                What a tool raises is shown to the model, save ``AssertionError``.
+            system: goes before the skill's text in the system prompt of a new conversation.
+            fresh: begin a new conversation.
+
+        Raises:
+            ReplyError: no last message after ``max_turns`` model calls.
+            ModelError: the infrastructure failed.
+            TypeError: a function that cannot be declared as a tool.
+            RuntimeError: the conversation is in use by another thread.
+        """
+        return self._turn(prompt, tools, system, fresh, _run_awaitable)
+
+    async def aio(
+        self,
+        prompt: str,
+        *,
+        tools: Sequence[Callable[..., Any]] | None = None,
+        system: str | None = None,
+        fresh: bool = False,
+    ) -> Reply:
+        """As calling the agent, without blocking the event loop.
+
+        Tools that are plain functions run in another thread, coroutines in this event loop.
+        """
+        loop = asyncio.get_running_loop()
+
+        def on_this_loop(awaitable: Any) -> Any:
+            return asyncio.run_coroutine_threadsafe(_wrap(awaitable), loop).result()
+
+        return await asyncio.to_thread(self._turn, prompt, tools, system, fresh, on_this_loop)
+
+    def new(self) -> Agent:
+        """An agent with the same skill and a conversation of its own, for use side by side."""
+        other = copy.copy(self)
+        other._talk = _Conversation()
+        other._busy = threading.Lock()
+        return other
+
+    def _turn(
+        self,
+        prompt: str,
+        tools: Sequence[Callable[..., Any]] | None,
+        system: str | None,
+        fresh: bool,
+        awaiter: Callable[[Any], Any],
+    ) -> Reply:
+        if not self._busy.acquire(blocking=False):
+            raise RuntimeError(
+                "two calls at once in one conversation; give each its own with skill_agent.new()"
+            )
+        try:
+            talk = _Conversation() if fresh else self._talk.copy()
+            self._open(talk, system)
+            if tools is not None:
+                talk.tools = make_tools(tools)
+            reply = self._run(talk, prompt, awaiter)
+            self._talk = talk
+            return reply
+        finally:
+            self._busy.release()
+
+    def _open(self, talk: _Conversation, system: str | None) -> None:
+        if talk.messages:
+            if system is not None:
+                raise ValueError("system= opens a conversation: pass fresh=True with it")
+            return
+        prompt = f"{system}\n\n{self._system}" if system else self._system
+        if prompt:
+            talk.messages.append({"role": "system", "content": prompt})
+        if system:
+            self._note(talk, "system", system)
+
+    def _run(self, talk: _Conversation, prompt: str, awaiter: Callable[[Any], Any]) -> Reply:
+        talk.messages.append({"role": "user", "content": str(prompt)})
+        self._note(talk, "user", str(prompt))
+        declared = [tool.declaration() for tool in talk.tools.values()]
+        runs: list[ToolRun] = []
+        usage = Usage()
+        for _ in range(self._max_turns):
+            completion = self._complete(talk, declared)
+            usage += completion.usage
+            talk.messages.append(_as_message(completion))
+            self._note(talk, "assistant", _as_turn(completion))
+            if not completion.tool_calls:
+                return Reply(
+                    completion.text,
+                    tool_calls=tuple(runs),
+                    transcript=tuple(talk.turns),
+                    usage=usage,
+                )
+            for call in completion.tool_calls:
+                run = _run_tool(talk.tools, call, awaiter)
+                runs.append(run)
+                talk.messages.append(
+                    {"role": "tool", "tool_call_id": call.id, "content": run.result}
+                )
+                self._note(talk, "tool", run.result)
+        called = ", ".join(run.name for run in runs[-3:])
+        raise ReplyError(
+            f"no final answer after {self._max_turns} model calls (skillopt_max_turns); "
+            f"the last tools called: {called}"
+        )
+
+    def _complete(self, talk: _Conversation, tools: list[dict[str, Any]]) -> Completion:
+        completion = self._model.complete(
+            talk.messages,
+            sample=self._draws.sample(talk.messages, tools),
+            stage=STAGE,
+            task=self._task,
+            tools=tools,
+        )
+        self._on_usage(completion.usage)
+        return completion
+
+    def _note(self, talk: _Conversation, role: str, content: str) -> None:
+        talk.turns.append((role, content))
+        self._record(role, content)
+
+
+@dataclass(slots=True)
+class _Conversation:
+    messages: list[dict[str, Any]] = field(default_factory=list)
+    turns: list[tuple[str, str]] = field(default_factory=list)
+    tools: dict[str, Tool] = field(default_factory=dict)
+
+    def copy(self) -> _Conversation:
+        return _Conversation(list(self.messages), list(self.turns), dict(self.tools))
+
+
+class _Draws:
+    """Names of the draws of one rollout: asked the same thing twice, a model draws twice."""
+
+    def __init__(self, sample: str) -> None:
+        self._sample = sample
+        self._asked: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def sample(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
+        digest = hashlib.sha256(json.dumps([messages, tools]).encode()).hexdigest()
+        with self._lock:
+            before = self._asked[digest]
+            self._asked[digest] += 1
+        return f"{self._sample}#{before}" if before else self._sample
+
+
+def _run_tool(tools: dict[str, Tool], call: ToolCall, awaiter: Callable[[Any], Any]) -> ToolRun:
+    if call.name in tools:
+        result = tools[call.name].call(call.arguments, awaiter)
+    else:
+        known = ", ".join(tools) or "none"
+        result = f"Error: there is no tool {call.name!r}; the tools are: {known}"
+    return ToolRun(call.name, call.arguments, result)
+
+
+def _as_message(completion: Completion) -> dict[str, Any]:
+    message: dict[str, Any] = {"role": "assistant", "content": completion.text or None}
+    if completion.tool_calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": call.arguments},
+            }
+            for call in completion.tool_calls
+        ]
+    return message
+
+
+def _as_turn(completion: Completion) -> str:
+    calls = [f"[calls {call.name}({call.arguments})]" for call in completion.tool_calls]
+    return "\n".join([completion.text, *calls] if completion.text else calls)
+
+
+def _run_awaitable(awaitable: Any) -> Any:
+    """Run to the end from a synchronous call, in a thread of its own where a loop runs here."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(_wrap(awaitable))
+    outcome: list[Any] = []
+    failure: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            outcome.append(asyncio.run(_wrap(awaitable)))
+        except BaseException as error:
+            failure.append(error)
+
+    thread = threading.Thread(target=run, name="skillopt-async-tool")
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return outcome[0]
+
+
+async def _wrap(awaitable: Any) -> Any:
+    return await awaitable
+
+
+def _ignore_turn(role: str, content: str) -> None:
+    """Nobody keeps the transcript."""
+
+
+def _ignore_usage(usage: Usage) -> None:
+    """Nobody keeps accounts."""

@@ -1,0 +1,138 @@
+"""Replies in a given form: asked for by schema, read tolerantly, repaired once, never guessed."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from pytest_skillopt.model.jsontext import NoJson, find_json
+from pytest_skillopt.model.types import ModelFault, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_skillopt.model.types import Model
+
+FormT = TypeVar("FormT", bound=BaseModel)
+
+_MAX_QUOTED = 4000
+"""Characters of an unreadable reply that are shown to the model again."""
+_DROPPED_KEYWORDS = frozenset({"title", "default", "minLength", "maxLength"})
+"""What strict mode of the provider refuses or what says nothing to a model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[FormT]):
+    """What came back. ``value`` is None where it stayed unreadable; ``problem`` then says why."""
+
+    value: FormT | None
+    usage: Usage
+    problem: str = ""
+    repaired: bool = False
+    """It took the second try."""
+
+
+def ask_json(
+    model: Model,
+    messages: Sequence[dict[str, Any]],
+    form: type[FormT],
+    *,
+    sample: str,
+    stage: str = "",
+    task: str = "",
+) -> Answer[FormT]:
+    """Ask for a JSON object of the given form; show the model its mistake once.
+
+    Raises:
+        ModelError: as ``Model.complete``. A passing fault in the repair leaves the answer
+            unreadable instead, so that what the first try cost is not lost to the accounts.
+    """
+    asked = response_format(form)
+    first = model.complete(messages, sample=sample, stage=stage, task=task, response_format=asked)
+    value, problem = _read(first.text, form)
+    if value is not None:
+        return Answer(value, first.usage)
+    repair = [
+        *messages,
+        {"role": "assistant", "content": first.text[:_MAX_QUOTED]},
+        {"role": "user", "content": _repair_request(problem)},
+    ]
+    try:
+        second = model.complete(
+            repair, sample=f"{sample}/repair", stage=stage, task=task, response_format=asked
+        )
+    except ModelFault as fault:
+        if fault.fatal:
+            raise
+        return Answer(None, first.usage, problem)
+    value, problem = _read(second.text, form)
+    return Answer(value, first.usage + second.usage, problem, repaired=value is not None)
+
+
+def response_format(form: type[BaseModel]) -> dict[str, Any]:
+    """``response_format`` of the Chat Completions API that asks for this form.
+
+    Strict where the form allows it: in strict mode every property is required and no other one
+    may come, so an object with free keys cannot be asked for.
+    """
+    schema = _strict(form.model_json_schema())
+    name = re.sub(r"\W", "_", form.__name__).strip("_") or "reply"
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": name, "schema": schema, "strict": not _has_free_object(schema)},
+    }
+
+
+def _read(text: str, form: type[FormT]) -> tuple[FormT | None, str]:
+    try:
+        return form.model_validate(find_json(text)), ""
+    except NoJson as error:
+        return None, str(error)
+    except ValidationError as error:
+        return None, "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'reply'}: {item['msg']}"
+            for item in error.errors(include_url=False)[:5]
+        )
+
+
+def _repair_request(problem: str) -> str:
+    return (
+        f"Your reply could not be read: {problem}. Reply again with the corrected JSON object "
+        "alone, without any text or fence around it."
+    )
+
+
+def _strict(schema: Any, *, names: bool = False) -> Any:
+    """The schema without what strict mode refuses.
+
+    Args:
+        schema: a JSON schema, or a part of one.
+        names: the keys are names of properties or definitions, not keywords.
+    """
+    if isinstance(schema, list):
+        return [_strict(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if names:
+        return {name: _strict(value) for name, value in schema.items()}
+    kept = {
+        key: _strict(value, names=key in ("properties", "$defs"))
+        for key, value in schema.items()
+        if key not in _DROPPED_KEYWORDS
+    }
+    if "properties" in kept:
+        kept["required"] = list(kept["properties"])
+        kept["additionalProperties"] = False
+    return kept
+
+
+def _has_free_object(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return any(map(_has_free_object, schema))
+    if not isinstance(schema, dict):
+        return False
+    free = schema.get("type") == "object" and "properties" not in schema
+    return free or any(map(_has_free_object, schema.values()))
