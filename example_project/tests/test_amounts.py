@@ -137,12 +137,24 @@ async def test_credit_note(skill_agent, case):
 TAXES = [
     case(
         "standard-rate",
-        "Invoice no: 610\nDate: 2 May 2025\nNet 200.00\nVAT 19 % 38.00\nTotal EUR 238.00",
+        """
+Invoice no: 610
+Date: 2 May 2025
+Net 200.00
+VAT 19 % 38.00
+Total EUR 238.00
+""",
         {"net": 200.0, "vat": 38.0},
     ),
     case(
         "reduced-rate",
-        "Invoice no: 611\nDate: 2 May 2025\nZwischensumme 1.400,00\nMwSt 7 % 98,00\nBrutto EUR 1.498,00",
+        """
+Invoice no: 611
+Date: 2 May 2025
+Zwischensumme 1.400,00
+MwSt 7 % 98,00
+Brutto EUR 1.498,00
+""",
         {"net": 1400.0, "vat": 98.0},
     ),
 ]

@@ -84,27 +84,57 @@ def test_line_count(skill_agent, case):
 TERMS = [
     case(
         "thirty-days",
-        "Invoice no: 8001\nDate: 15 January 2025\nTerms: 30 days net\nRepair 240.00\nTotal EUR 240.00",
+        """
+Invoice no: 8001
+Date: 15 January 2025
+Terms: 30 days net
+Repair 240.00
+Total EUR 240.00
+""",
         "2025-02-14",
     ),
     case(
         "sixty-days",
-        "Invoice no: 8002\nDate: 20 March 2025\nPayment terms: 60 days\nTimber 990.00\nTotal EUR 990.00",
+        """
+Invoice no: 8002
+Date: 20 March 2025
+Payment terms: 60 days
+Timber 990.00
+Total EUR 990.00
+""",
         "2025-05-19",
     ),
     case(
         "over-a-short-month",
-        "Invoice no: 8003\nDate: 10 February 2025\nTerms: net 30\nPaint 75.00\nTotal EUR 75.00",
+        """
+Invoice no: 8003
+Date: 10 February 2025
+Terms: net 30
+Paint 75.00
+Total EUR 75.00
+""",
         "2025-03-12",
     ),
     case(
         "ninety-days",
-        "Invoice no: 8004\nDate: 1 July 2025\nTerms: 90 days\nLease 1450.00\nTotal EUR 1450.00",
+        """
+Invoice no: 8004
+Date: 1 July 2025
+Terms: 90 days
+Lease 1450.00
+Total EUR 1450.00
+""",
         "2025-09-29",
     ),
     case(
         "printed",
-        "Invoice no: 8005\nDate: 2 July 2025\nDue date: 18 July 2025\nLocks 88.00\nTotal EUR 88.00",
+        """
+Invoice no: 8005
+Date: 2 July 2025
+Due date: 18 July 2025
+Locks 88.00
+Total EUR 88.00
+""",
         "2025-07-18",
     ),
 ]
@@ -128,17 +158,35 @@ def test_due_date(skill_agent, rollout, case):
 LEDGER = [
     case(
         "known-german",
-        "Feldmann Elektro GmbH\nVAT ID: DE 811 907 980\nInvoice no: 9001\nCable 60.00\nTotal EUR 60.00",
+        """
+Feldmann Elektro GmbH
+VAT ID: DE 811 907 980
+Invoice no: 9001
+Cable 60.00
+Total EUR 60.00
+""",
         "S-1004",
     ),
     case(
         "known-dutch",
-        "Van Dijk B.V.\nVAT no: NL004495445B01\nInvoice no: 9002\nPump 410.00\nTotal EUR 410.00",
+        """
+Van Dijk B.V.
+VAT no: NL004495445B01
+Invoice no: 9002
+Pump 410.00
+Total EUR 410.00
+""",
         "S-1017",
     ),
     case(
         "not-in-the-ledger",
-        "Papeterie Lenoir\nVAT no: FR 11 222 333 444\nInvoice no: 9003\nPaper 30.00\nTotal EUR 30.00",
+        """
+Papeterie Lenoir
+VAT no: FR 11 222 333 444
+Invoice no: 9003
+Paper 30.00
+Total EUR 30.00
+""",
         "unknown",
     ),
 ]

@@ -227,22 +227,42 @@ def test_po_number(skill_agent, case):
 ABSENT = [
     case(
         "no-order",
-        "Invoice no: 310\nDate: 2 June 2025\nCleaning 180.00\nTotal EUR 180.00",
+        """
+Invoice no: 310
+Date: 2 June 2025
+Cleaning 180.00
+Total EUR 180.00
+""",
         "po_number",
     ),
     case(
         "no-vat-id",
-        "Invoice no: 311\nDate: 3 June 2025\nGardening 95.00\nTotal EUR 95.00",
+        """
+Invoice no: 311
+Date: 3 June 2025
+Gardening 95.00
+Total EUR 95.00
+""",
         "vat_id",
     ),
     case(
         "no-delivery-date",
-        "Invoice no: 312\nDate: 4 June 2025\nTranslation 240.00\nTotal EUR 240.00",
+        """
+Invoice no: 312
+Date: 4 June 2025
+Translation 240.00
+Total EUR 240.00
+""",
         "delivery_date",
     ),
     case(
         "no-contact",
-        "Invoice no: 313\nDate: 5 June 2025\nKey copies 36.00\nTotal EUR 36.00",
+        """
+Invoice no: 313
+Date: 5 June 2025
+Key copies 36.00
+Total EUR 36.00
+""",
         "contact",
     ),
 ]

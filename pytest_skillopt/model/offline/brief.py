@@ -28,14 +28,15 @@ _VALUE = r"(?P<{0}>\{{[^{{}}]*\}}|'[^']*'|\"[^\"]*\"|-?[\d.]+|None|null|True|Fal
 _COMPARED = tuple(
     re.compile(pattern)
     for pattern in (
-        rf"expected:? {_VALUE.format('want')},? (?:but )?(?:got|was|found):? {_VALUE.format('got')}",
+        rf"expected:? {_VALUE.format('want')},? (?:but )?(?:got|was):? {_VALUE.format('got')}",
         rf"got:? {_VALUE.format('got')},? (?:but )?expected:? {_VALUE.format('want')}",
         rf"(?:assert|E) +{_VALUE.format('got')} (?:==|is) {_VALUE.format('want')}",
         rf"{_VALUE.format('got')} != {_VALUE.format('want')}",
     )
 )
 _FIELD = re.compile(
-    r"(?:^|\n|: |`)([A-Za-z][\w ]{1,30}?)`?(?: of a[^:\n]{0,30})?(?: is not [^:\n]{0,40})?: (?=expected|got)"
+    r"(?:^|\n|: |`)([A-Za-z][\w ]{1,30}?)`?(?: of a[^:\n]{0,30})?(?: is not [^:\n]{0,40})?: "
+    r"(?=expected|got)"
 )
 _KEY = re.compile(r"\[['\"](\w+)['\"]\]")
 _ASKED = re.compile(r"Extract [^.\n]*?`(\w+)`(?! and)")

@@ -52,7 +52,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A declared function: its name, what it says of itself, and the JSON schemas of its parameters."""
+    """A declared function; ``parameters`` holds the JSON schema of each parameter."""
 
     name: str
     description: str

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.model.offline.conventions import CONVENTIONS, read
+from pytest_skillopt.model.offline.conventions import read
 from pytest_skillopt.model.offline.language import is_negated, statements
+from pytest_skillopt.model.offline.phrases import CONVENTIONS
 
 if TYPE_CHECKING:
     from pytest_skillopt.model.offline.chat import Request, Tool

@@ -42,4 +42,4 @@ def _parts(prompt: str) -> tuple[str, str]:
 
 
 def _words(text: str) -> set[str]:
-    return {w for w in re.findall(r"[a-z]{5,}", text.lower())} - _COMMON
+    return set(re.findall(r"[a-z]{5,}", text.lower())) - _COMMON

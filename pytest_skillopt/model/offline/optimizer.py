@@ -17,7 +17,7 @@ from pytest_skillopt.model.offline.hunches import contradicts, described, hunch,
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_skillopt.model.offline.brief import Brief, Suggestion
+    from pytest_skillopt.model.offline.brief import Suggestion
     from pytest_skillopt.model.offline.chat import Request
     from pytest_skillopt.model.offline.hunches import Hunch
 

@@ -14,11 +14,12 @@ _CONCEPTS = {
     "invoice_number": r"(?:invoice|document|credit ?note) ?(?:no|nr|number|id|ref)\w*|^number$",
     "due_date": r"due|payable by",
     "delivery_date": r"deliver\w* (?:date|on)|date of delivery",
-    "issue_date": r"(?:invoice|issued?|document|billing) ?(?:date|on)|^issued$|^date$|date of (?:issue|invoice)",
+    "issue_date": r"(?:invoice|issued?|document|billing) ?(?:date|on)|^issued$|^date$|"
+    r"date of (?:issue|invoice)",
     "order_number": r"\bpo\b|purchase ?order|order ?(?:no|nr|number|ref|id)\w*|^order$",
     "vat_id": r"(?:vat|tax|ust) ?(?:id|no|nr|number|reg)\w*",
     "vat_rate": r"(?:vat|tax) ?(?:rate|percent)\w*",
-    "line_count": r"(?:line|item|position)s? ?(?:item)?s? ?(?:count|number|total)|number of (?:line|item|position)\w*|"
+    "line_count": r"(?:line|item|position)s? ?(?:item)?s? ?(?:count|number|total)|"
     r"(?:count|number) (?:of )?(?:line|item|position)\w*|how many",
     "line_items": r"(?:line|item|position)s?(?: items?)?$|^items$",
     "supplier_id": r"(?:supplier|vendor|creditor) ?(?:id|no|nr|number|code)\b",

@@ -6,7 +6,6 @@ import calendar
 import json
 import re
 from datetime import date, timedelta
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.offline.chat import Reply
@@ -18,6 +17,7 @@ from pytest_skillopt.model.offline.values import Money, code_of, find_date, last
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from decimal import Decimal
 
     from pytest_skillopt.model.offline.chat import Request
 

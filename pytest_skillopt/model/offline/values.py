@@ -34,7 +34,7 @@ _MONTH_DAY = re.compile(r"\b([^\W\d_]{3,})\.?\s+(\d{1,2})(?:st|nd|rd|th)?,?\s+(\
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """An amount, how it was printed and in what currency. ``unit`` is a symbol or code, or empty."""
+    """An amount as read and as printed. ``unit`` is a symbol or code, or empty."""
 
     value: Decimal
     printed: str
