@@ -122,6 +122,14 @@ class Round(NamedTuple):
 Plan = Generator[Round, None, Verdict]
 
 
+class Settled(Exception):
+    """Raised from anywhere within a plan: the decision ends here, with this verdict."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(verdict.reason)
+        self.verdict = verdict
+
+
 class Unmeasured(Exception):
     """The evidence cannot be obtained; ends the decision."""
 
@@ -247,10 +255,14 @@ class SequentialGate:
         stream = stream or self.streams[arm]
         return [Want(arm, task, stream) for task in tasks]
 
-    def again(self, tasks: Sequence[str]) -> list[Want]:
-        """One more sample of both arms each, where the incumbent has not had enough of them."""
+    def again(self, tasks: Sequence[str], stream: str | None = None) -> list[Want]:
+        """One more sample of both arms each, where the incumbent has not had enough of them.
+
+        Args:
+            stream: the candidate's, where it is not the usual one.
+        """
         thin = [task for task in tasks if self.tally(INCUMBENT, task).n < self.options.kmax]
-        return self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, thin)
+        return self.wants(CANDIDATE, tasks, stream) + self.wants(INCUMBENT, thin)
 
     def tally(self, arm: Arm, task: str) -> Tally:
         return self._tallies[arm][task]
@@ -277,6 +289,10 @@ class SequentialGate:
     def fixed(self) -> list[str]:
         """Tasks that credibly improved."""
         return [task for task in self.tasks if self.up(task) >= DECISIVE]
+
+    def broken(self) -> list[str]:
+        """Tasks that credibly got worse."""
+        return [task for task in self.tasks if self.down(task) >= DECISIVE]
 
     def compared(self, tasks: Sequence[str]) -> str:
         """The tasks with how often they passed under either skill."""
@@ -361,12 +377,15 @@ class SequentialGate:
 
     def _resume(self) -> None:
         """Let the plan go on to its next round, or to its end."""
+        self._outlook = ()
         try:
             if not self.tasks:
                 raise Unmeasured("there is no task to measure", "at least one task")
             following = next(self._plan)
         except StopIteration as end:
             self._verdict = end.value
+        except Settled as end:
+            self._verdict = end.verdict
         except Unmeasured as gap:
             self._give_up(gap)
         else:
@@ -478,7 +497,6 @@ class SequentialGate:
 
     def _give_up(self, gap: Unmeasured) -> None:
         self._plan.close()
-        self._outlook = ()
         self._verdict = self.verdict("unmeasured", gap.reason, missing=gap.missing)
 
     def _evidence(self, task: str) -> TaskEvidence:

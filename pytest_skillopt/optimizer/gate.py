@@ -25,6 +25,7 @@ from pytest_skillopt.optimizer.decision import (
     TAPE,
     Round,
     SequentialGate,
+    Settled,
 )
 from pytest_skillopt.optimizer.evidence import log_e, suite_log_e
 from pytest_skillopt.optimizer.wording import change_of, counted, named, plainly
@@ -74,6 +75,7 @@ class StagedGate(SequentialGate):
     """
 
     name = "staged"
+    _highest = -math.inf
 
     def decide(self) -> Plan:
         yield from self.lay_tape(self.options.k0)
@@ -82,11 +84,8 @@ class StagedGate(SequentialGate):
             return self._reject_for_lack_of_evidence()
         for rounds in (1, self.options.kc):
             yield from self.complete(rounds)
-            # Also where nothing can block: the luck of the promising tasks has been sampled away,
-            # and the bad luck of the others would make the literal rule refuse good edits.
-            broken = yield from self.settle(self.tasks, self.guard_bars(self.guarded()))
-            if broken:
-                return self._reject_for_breaking(broken)
+            yield from self.watch_over_the_rest()
+        yield from self.look_again()
         return self.apply_literal_rule()
 
     def lay_tape(self, length: int) -> Generator[Round, None, None]:
@@ -106,16 +105,21 @@ class StagedGate(SequentialGate):
         if screened:
             yield Round(self.wants(CANDIDATE, screened), self._if_it_goes_on(screened))
         while self.evidence() < self.bar:
-            promising = self._promising(screened)
+            promising = self.promising(screened)
             if not promising:
                 return False
             yield Round(self.again(promising), self._if_it_goes_on(promising))
         return True
 
     def evidence(self) -> float:
-        """Log e-value that the candidate improves some task of the suite."""
-        of_tasks = (self.sought(task) for task in self.tasks)
-        return suite_log_e(of_tasks, len(self.tasks)) + math.log(self.options.prior)
+        """Log e-value that the candidate improves some task: the highest it has been.
+
+        That it has ever been beyond the bar is what Ville's inequality bounds.
+        """
+        log_es = (self.sought(task) for task in self.tasks)
+        now = suite_log_e(log_es, len(self.tasks)) + math.log(self.options.prior)
+        self._highest = max(self._highest, now)
+        return self._highest
 
     def sought(self, task: str) -> float:
         """Log e-value of the change that is looked for in a task."""
@@ -123,7 +127,7 @@ class StagedGate(SequentialGate):
 
     @property
     def bar(self) -> float:
-        """Where the evidence suffices: beyond ``1 / alpha``, by Ville's inequality."""
+        """Where the evidence suffices: chance reaches ``1 / alpha`` with probability alpha."""
         return -math.log(self.alpha)
 
     def _worth_a_try(self, task: str) -> bool:
@@ -131,7 +135,7 @@ class StagedGate(SequentialGate):
         old = self.tally(INCUMBENT, task)
         return log_e(1, 1, old.total, old.n) >= math.log(self.options.focus)
 
-    def _promising(self, screened: Sequence[str]) -> list[str]:
+    def promising(self, screened: Sequence[str]) -> list[str]:
         """Tasks that still look improved, the most promising first."""
         log_es = {task: self.sought(task) for task in screened}
         least = math.log(self.options.focus)
@@ -151,9 +155,32 @@ class StagedGate(SequentialGate):
         if wants:
             yield Round(wants, self.wants(CANDIDATE, self.tasks, TAPE))
 
+    def watch_over_the_rest(self) -> Generator[Round, None, None]:
+        """Sample what looks broken until it no longer does; end the decision when it is.
+
+        Also where nothing may block: the luck of the promising tasks has been sampled away, and
+        leaving the bad luck of the others would make the literal rule refuse good edits.
+        """
+        broken = yield from self.settle(self.tasks, self.guard_bars(self.guarded()))
+        if broken:
+            raise Settled(self.judge("rejected", f"broken: {self.compared(broken)}"))
+
     def guarded(self) -> list[str]:
         """The tasks that block when they credibly got worse."""
         return self.tasks
+
+    def look_again(self) -> Generator[Round, None, None]:
+        """While the mean has not risen, more rounds of both arms, as many again at most.
+
+        Some task did improve, so that it has not risen is likely the noise of the others. The bound
+        on accepting an edit that changes nothing is the evidence's, and stands.
+        """
+        for _ in range(self.options.kc):
+            if self.improves():
+                return
+            more = self.again(self.tasks, TAPE)
+            yield Round(more, more)
+            yield from self.watch_over_the_rest()
 
     def apply_literal_rule(self) -> Verdict:
         moved = change_of(self.mean(INCUMBENT), self.mean(CANDIDATE))
@@ -179,6 +206,3 @@ class StagedGate(SequentialGate):
             "no task credibly improved: "
             f"evidence {plainly(self.evidence())} where {plainly(self.bar)} is needed",
         )
-
-    def _reject_for_breaking(self, broken: Sequence[str]) -> Verdict:
-        return self.judge("rejected", f"broken: {self.compared(broken)}")
