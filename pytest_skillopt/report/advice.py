@@ -6,11 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.report import words
+from pytest_skillopt.report.text import clip, one_line
 
 if TYPE_CHECKING:
     from pytest_skillopt.report.result import Comparison, Result, SkillResult
 
 Tone = Literal["good", "careful", "bad", "neutral"]
+
+_SIMULATED = "A simulated model took part: the figures say nothing about how a real one behaves."
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +49,8 @@ def headline(result: Result) -> Advice:
         return Advice("Nothing to merge", full_stop(result.reason), "neutral")
     each = [advise(result, skill) for skill in result.skills]
     worst = max(each, key=lambda a: ("neutral", "good", "careful", "bad").index(a.tone))
-    return Advice(worst.answer, full_stop(result.reason), worst.tone)
+    cautions = (_SIMULATED,) if result.simulated else ()
+    return Advice(worst.answer, full_stop(result.reason), worst.tone, cautions)
 
 
 def full_stop(text: str) -> str:
@@ -123,9 +127,7 @@ def _fixed_and_broken(skill: SkillResult) -> str:
 def _cautions(result: Result, skill: SkillResult) -> list[str]:
     found = []
     if result.simulated:
-        found.append(
-            "A simulated model took part: the figures say nothing about how a real one behaves."
-        )
+        found.append(_SIMULATED)
     if skill.verdict is not None and not skill.verdict.get("validated", True):
         found.append("The gate was off: no edit was tested before it was kept.")
     if skill.shared_train_val and result.mode == "train":
@@ -149,5 +151,5 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
 
 
 def _some(names: list[str], most: int = 3) -> str:
-    shown = ", ".join(names[:most])
+    shown = ", ".join(clip(one_line(name), 120) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -162,7 +162,7 @@ def _compared_tasks(rows: Sequence[TaskRow]) -> list[str]:
         (
             _share(row.before),
             _share(row.after) if row.after else words.UNKNOWN,
-            ", ".join(["" if row.change == "same" else row.change, *_marks(row)]).strip(", "),
+            ", ".join(["" if row.change == "same" else row.change, *marks(row)]).strip(", "),
             one_line(row.id),
         )
         for row in rows
@@ -177,7 +177,7 @@ def _single_tasks(rows: Sequence[TaskRow]) -> list[str]:
         (
             words.percent(words.pass_rate(row.before)),
             _share(row.before),
-            ", ".join(_marks(row)),
+            ", ".join(marks(row)),
             one_line(row.id),
         )
         for row in rows
@@ -189,7 +189,8 @@ def _share(arm: Arm) -> str:
     return f"{arm.passed} of {arm.n}"
 
 
-def _marks(row: TaskRow) -> list[str]:
+def marks(row: TaskRow) -> list[str]:
+    """What is particular about a task, in a word or two each."""
     errors = row.before.errors + (row.after.errors if row.after else 0)
     said = ["must pass"] if row.must_pass else []
     said += ["flaky"] if row.flaky else []

@@ -1,0 +1,124 @@
+"""The HTML report as a browser lays it out, at the widths and in the themes it is made for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.report.html import render_html
+from pytest_skillopt.report.result import Result
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MakeResult = Callable[..., Result]
+
+# Boxes of one row that lie over each other, and boxes that stick out of the page.
+OVERLAPS = """(() => {
+  const found = [];
+  const rows = '.figures, .figures > div, .side, .task, .pair, .hunk, .scales, [role=row], .facts';
+  for (const row of document.querySelectorAll(rows)) {
+    const boxes = [...row.children].filter(e => !e.matches('.columns'))
+      .map(e => [e, e.getBoundingClientRect()]).filter(([, b]) => b.width && b.height);
+    for (let i = 0; i < boxes.length; i++) for (let j = i + 1; j < boxes.length; j++) {
+      const [a, b] = [boxes[i][1], boxes[j][1]];
+      const x = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+      const y = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+      if (x > 1 && y > 1) found.push(row.className + ': ' + boxes[i][0].textContent.slice(0, 40)
+        + ' | ' + boxes[j][0].textContent.slice(0, 40));
+    }
+  }
+  return found.slice(0, 5);
+})()"""
+SPILLS = """(() => [...document.querySelectorAll('main *:not(svg *)')].filter(e => {
+    if (e.closest('.scroll table')) return false;
+    const box = e.getBoundingClientRect();
+    const scrolls = getComputedStyle(e).overflowX === 'auto' || !e.clientWidth;
+    return box.right > innerWidth + 1 || box.left < -1
+      || (!scrolls && e.scrollWidth > e.clientWidth + 1);
+  }).map(e => e.tagName + '.' + e.className + ': ' + e.textContent.slice(0, 60)).slice(0, 5))()"""
+CONTRAST = """(() => {
+  const level = rgb => {
+    const [r, g, b] = rgb.match(/[0-9.]+/g).slice(0, 3).map(v => v / 255)
+      .map(v => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = e => {
+    for (; e; e = e.parentElement) {
+      const colour = getComputedStyle(e).backgroundColor;
+      if (colour !== 'rgba(0, 0, 0, 0)') return colour;
+    }
+    return 'rgb(255, 255, 255)';
+  };
+  return [...document.querySelectorAll('main *:not(svg *)')].filter(e =>
+    [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()) && e.offsetParent
+  ).map(e => {
+    const [a, b] = [level(getComputedStyle(e).color), level(behind(e))].sort((x, y) => y - x);
+    return [(a + 0.05) / (b + 0.05), e.tagName + '.' + e.className + ' ' + e.textContent.trim()];
+  }).filter(([ratio]) => ratio < 4.5).map(([ratio, who]) => ratio.toFixed(2) + who.slice(0, 50));
+})()"""
+
+CASES: dict[str, dict[str, Any]] = {
+    "no-task": {"tasks": 0, "steps": 0, "status": "unchanged"},
+    "one-task": {"tasks": 1, "status": "rejected"},
+    "40-tasks": {"tasks": 40},
+    "400-tasks": {"tasks": 400, "steps": 60},
+    "hostile": {"tasks": 40, "hostile": True},
+    "three-skills": {"tasks": 8, "skills": 3, "simulated": True},
+    "evaluation": {"mode": "evaluate", "status": "measured", "tasks": 40},
+    "check": {"mode": "check", "status": "rejected", "tasks": 40},
+}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_overflows_or_overlaps_and_nothing_is_fetched(
+    browser: Any, make_result: MakeResult, tmp_path: Path, case: str, width: int
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render_html(make_result(**CASES[case])), encoding="utf-8")
+    browser.open(file, width=width)
+    browser.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
+    assert browser.evaluate("innerWidth") == width
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(SPILLS) == []
+    assert browser.evaluate(OVERLAPS) == []
+    assert browser.evaluate("document.title").startswith(("Look", "Nothing", "Measured", "Do not"))
+    assert browser.complaints() == []
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_text_is_legible_in_both_themes(
+    browser: Any, make_result: MakeResult, tmp_path: Path, dark: bool
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render_html(make_result(simulated=True)), encoding="utf-8")
+    browser.open(file, width=1280, dark=dark)
+    browser.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
+    assert browser.evaluate(CONTRAST) == []
+    ground = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, ground[4:-1].split(","))) < 200) is dark
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_first_screen_holds_the_answer(
+    browser: Any, make_result: MakeResult, tmp_path: Path, width: int
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render_html(make_result(simulated=True)), encoding="utf-8")
+    browser.open(file, width=width, height=844)
+    bottom = "document.querySelector('.figures').getBoundingClientRect().bottom"
+    assert browser.evaluate(bottom) <= 844
+
+
+def test_the_policy_stops_a_script_that_got_in(
+    browser: Any, make_result: MakeResult, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    page = render_html(make_result()).replace("</main>", "<script>window.ran = 1</script></main>")
+    file.write_text(page, encoding="utf-8")
+    browser.open(file, width=1280)
+    assert browser.evaluate("window.ran") is None
+    assert any("Content Security Policy" in complaint for complaint in browser.complaints())

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pytest_skillopt.report import html
+from pytest_skillopt.report.result import EditRow, Result, RolloutSample, StepRow, Turn
+
+MakeResult = Callable[..., Result]
+
+
+class Page(HTMLParser):
+    """Elements, attributes and text of a page, as a browser would see them."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def values(self, name: str) -> list[str]:
+        return [value for _, key, value in self.attributes if key == name]
+
+
+def plain(source: str) -> str:
+    return " ".join(Page(source).text.split())
+
+
+def test_page_answers_then_shows_the_evidence_in_order(make_result: MakeResult) -> None:
+    text = plain(html.render_html(make_result(simulated=True)))
+    order = [
+        "Look closer before merging", "A simulated model took part", "What changes",
+        "Write amounts with a point and two decimals.", "Amounts came back as '1.204,50'.",
+        "tests/test_invoices.py::test_field[0-supplier-nordwind]", "Pass rates",
+        "Steps what was tried", "Tasks open one", "Edits not kept", "the target was not found",
+        "What it cost", "How to do it again", "'invoice and not slow'",
+    ]  # fmt: skip
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_page_needs_nothing_from_elsewhere_and_runs_nothing(make_result: MakeResult) -> None:
+    page = Page(html.render_html(make_result(hostile=True)))
+    assert not {"script", "iframe", "object", "embed", "form", "base", "img"} & set(page.tags)
+    assert not [name for _, name, _ in page.attributes if name.startswith("on") or name == "style"]
+    assert page.values("src") == []
+    assert all(value.startswith(("#", "data:,")) for value in page.values("href"))
+
+
+def test_policy_allows_the_own_style_and_nothing_else(make_result: MakeResult) -> None:
+    source = html.render_html(make_result())
+    policy = next(v for v in Page(source).values("content") if v.startswith("default-src 'none'"))
+    style = re.search(r"<style>(.*?)</style>", source, re.DOTALL)
+    assert style is not None
+    digest = base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in policy
+    assert "unsafe" not in policy
+
+
+def test_ids_are_unique_and_links_lead_somewhere(make_result: MakeResult) -> None:
+    page = Page(html.render_html(make_result(skills=3)))
+    ids = page.values("id")
+    assert len(ids) == len(set(ids))
+    named = [value[1:] for value in page.values("href") if value.startswith("#")]
+    named += " ".join(page.values("aria-labelledby")).split()
+    assert set(named) <= set(ids)
+
+
+@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+@pytest.mark.parametrize(
+    "status", ["accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted"]
+)
+@pytest.mark.parametrize("tasks", [0, 1, 7])
+def test_every_mode_and_status_renders(
+    make_result: MakeResult, mode: str, status: str, tasks: int
+) -> None:
+    page = Page(html.render_html(make_result(mode=mode, status=status, tasks=tasks, steps=tasks)))
+    assert page.tags.count("h1") == 1
+
+
+def test_every_task_is_a_row_with_both_transcripts(make_result: MakeResult) -> None:
+    result = make_result(tasks=40)
+    source = html.render_html(result)
+    text = plain(source)
+    for task in result.skills[0].tasks:
+        assert task.id in text
+    assert source.count('class="transcript"') == 80
+
+
+def test_400_tasks_with_long_transcripts_stay_light(make_result: MakeResult) -> None:
+    result = make_result(tasks=400, steps=60, hostile=True)
+    talk = [Turn(role="assistant", content="<&>" * 5000)] * 40
+    sample = RolloutSample(outcome="failed", message="m" * 9000, transcript=talk)
+    rows = [
+        row.model_copy(update={"before": row.before.model_copy(update={"sample": sample})})
+        for row in result.skills[0].tasks
+    ]
+    skill = result.skills[0].model_copy(update={"tasks": rows})
+    source = html.render_html(result.model_copy(update={"skills": [skill]}))
+    assert len(source.encode()) < 3_000_000
+    assert "28 turns left out" in source
+    assert "this page has no room left for it" in source
+
+
+def test_curve_has_a_text_alternative_and_marks_by_shape(make_result: MakeResult) -> None:
+    source = html.render_html(make_result())
+    assert "step 1 from 52.0 % to 63.0 %; step 4 from 63.0 % to 74.0 %." in plain(source)
+    curve = source.split('<svg class="curve"')[1].split("</svg>")[0]
+    assert curve.count('<circle class="accepted"') == 2
+    assert curve.count('<path class="rejected"') == 4
+
+
+def test_curve_of_steps_without_any_measurement_is_left_out(make_result: MakeResult) -> None:
+    result = make_result()
+    skill = result.skills[0].model_copy(update={"steps": [StepRow(step=1, reason="no edits")]})
+    source = html.render_html(result.model_copy(update={"skills": [skill]}))
+    assert '<svg class="curve"' not in source
+    assert "no edits" in plain(source)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(evil=st.text(max_size=60) | st.sampled_from(["<script>", "\"'><svg onload=x>", "]]>-->"]))
+def test_any_text_stays_text(make_result: MakeResult, evil: str) -> None:
+    plain_page = Page(html.render_html(with_text(make_result, "plain")))
+    page = Page(html.render_html(with_text(make_result, evil or "x")))
+    assert page.tags == plain_page.tags
+    assert [a[:2] for a in page.attributes] == [a[:2] for a in plain_page.attributes]
+
+
+def with_text(make_result: MakeResult, text: str) -> Result:
+    """A result with ``text`` wherever a model or a test could have put it."""
+    result = make_result(tasks=3)
+    skill = result.skills[0]
+    tasks = [row.model_copy(update={"id": f"t::{i}{text}"}) for i, row in enumerate(skill.tasks)]
+    hunk = skill.hunks[0].model_copy(
+        update={"diff": "+" + text.replace("\n", " "), "reasons": [text], "tasks": [text]}
+    )
+    skill = skill.model_copy(
+        update={
+            "name": text,
+            "path": text,
+            "reason": text,
+            "tasks": tasks,
+            "hunks": [hunk],
+            "steps": [step.model_copy(update={"reason": f"r{text}"}) for step in skill.steps],
+            "edits": [EditRow(op=text, target=f"t{text}", content=f"c{text}", reason=f"r{text}")],
+        }
+    )
+    return result.model_copy(
+        update={"skills": [skill], "models": {"target": text}, "command": ["pytest", text]}
+    )
