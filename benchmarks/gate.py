@@ -26,7 +26,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_skillopt.optimizer.decision import CANDIDATE, INCUMBENT, GateOptions, GateTask
+from pytest_skillopt.optimizer.decision import CANDIDATE, INCUMBENT, TAPE, GateOptions, GateTask
+from pytest_skillopt.optimizer.gate import run_gate
 from pytest_skillopt.optimizer.gates import make_gate
 from pytest_skillopt.optimizer.verdict import Sample, Verdict
 
@@ -180,16 +181,15 @@ def drive(
     tape: dict[str, int] = memory.setdefault("tape", {})
     before = memory["before"] = memory.get("before", -1) + 1
     gate = make_gate(name, [GateTask(i) for i in ids], options, tape=tape, decisions_before=before)
-    while not isinstance(asked := gate.ask(), Verdict):
-        gate.tell([_answer(draw, store, roll) for draw in asked])
-    goes_on: Arm = CANDIDATE if asked.accepted else INCUMBENT
+    verdict = run_gate(gate, lambda draws: [_answer(draw, store, roll) for draw in draws])
+    goes_on: Arm = CANDIDATE if verdict.accepted else INCUMBENT
     memory["tape"] = gate.tape(goes_on)
     memory["store"] = {
         (INCUMBENT, task, stream, index): passed
         for (arm, task, stream, index), passed in store.items()
-        if arm == goes_on and stream == "tape"
+        if arm == goes_on and stream == TAPE
     }
-    return asked
+    return verdict
 
 
 def _answer(

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_skillopt.optimizer.evidence import log_e
@@ -200,7 +200,9 @@ class SequentialGate:
         self._tallies: dict[Arm, dict[str, Tally]] = {
             arm: {task: Tally() for task in self.tasks} for arm in (INCUMBENT, CANDIDATE)
         }
+        self._all_tasks = self.tasks
         self._skipped: list[str] = []
+        self._in_doubt: set[str] = set()
         self._errors: Counter[str] = Counter()
         self._drawn: Counter[Want] = Counter()
         self._batch: dict[Draw, Sample | None] = {}
@@ -245,7 +247,7 @@ class SequentialGate:
     def tape(self, arm: Arm) -> dict[str, int]:
         """How many samples of the stream ``tape`` have been drawn of the arm that goes on."""
         return {
-            task: drawn for task in self._all() if (drawn := self._drawn[Want(arm, task, TAPE)])
+            task: drawn for task in self._all_tasks if (drawn := self._drawn[Want(arm, task, TAPE)])
         }
 
     # What gates are written with.
@@ -362,7 +364,7 @@ class SequentialGate:
             metric=self.metric.name,
             before=self.mean(INCUMBENT) if complete[INCUMBENT] else None,
             after=self.mean(CANDIDATE) if complete[CANDIDATE] else None,
-            tasks=tuple(self._evidence(task) for task in self._all()),
+            tasks=tuple(self._evidence(task) for task in self._all_tasks),
             e_value=None if log_e is None else math.exp(min(log_e, 700.0)),
             alpha=self.alpha,
             missing=missing,
@@ -371,9 +373,6 @@ class SequentialGate:
         )
 
     # The machinery.
-
-    def _all(self) -> list[str]:
-        return sorted(chain(self.tasks, self._skipped))
 
     def _resume(self) -> None:
         """Let the plan go on to its next round, or to its end."""
@@ -394,19 +393,20 @@ class SequentialGate:
 
     def _open_batch(self, wants: Iterable[Want]) -> None:
         for want in wants:
-            self._batch[Draw(*want, index=self._drawn[want])] = None
-            self._drawn[want] += 1
+            index = self._drawn.get(want, 0)
+            self._batch[Draw(*want, index)] = None
+            self._drawn[want] = index + 1
         self._open = len(self._batch)
 
     def _note(self, sample: Sample) -> None:
-        if sample.draw not in self._batch:
-            raise ValueError(f"{sample.draw} was not asked for")
-        known = self._batch[sample.draw]
+        known = self._batch.get(sample.draw, sample)
         if known is None:
             if sample.passed is not None:
                 self.metric.value(sample)
             self._batch[sample.draw] = sample
             self._open -= 1
+        elif sample.draw not in self._batch:
+            raise ValueError(f"{sample.draw} was not asked for")
         elif known != sample:
             raise ValueError(f"{sample.draw} was told before with another outcome")
 
@@ -430,6 +430,7 @@ class SequentialGate:
         tally = self._tallies[sample.draw.arm][sample.draw.task]
         if sample.skipped:
             tally.skipped = True
+            self._in_doubt.add(sample.draw.task)
         elif sample.passed is None:
             self._errors[sample.draw.task] += 1
             tally.failures_in_a_row += 1
@@ -474,11 +475,9 @@ class SequentialGate:
         candidate under which a task skips must not be compared without it.
         """
         probes = []
-        for task in self.tasks:
-            tallies = {arm: self._tallies[arm][task] for arm in (INCUMBENT, CANDIDATE)}
+        for task in sorted(self._in_doubt):
+            tallies = {arm: self.tally(arm, task) for arm in (INCUMBENT, CANDIDATE)}
             skipped = [arm for arm, tally in tallies.items() if tally.skipped]
-            if not skipped:
-                continue
             if any(tally.n for tally in tallies.values()):
                 raise Unmeasured(
                     f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
@@ -486,11 +485,12 @@ class SequentialGate:
                     f"samples of {task} without a skip; or deselect it",
                 )
             if len(skipped) == 2:
+                self._in_doubt.discard(task)
                 self._skipped.append(task)
-            else:
+            elif not tallies[_other(skipped[0])].failures_in_a_row:
                 probes += self.wants(_other(skipped[0]), [task])
-        gone = set(self._skipped)
-        self.tasks = [task for task in self.tasks if task not in gone]
+        if len(self.tasks) + len(self._skipped) > len(self._all_tasks):
+            self.tasks = [task for task in self._all_tasks if task not in self._skipped]
         if not self.tasks:
             raise Unmeasured("every task was skipped", "at least one task that runs")
         return probes

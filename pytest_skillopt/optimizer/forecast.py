@@ -8,13 +8,15 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.decision import CANDIDATE, GateTask
+from pytest_skillopt.optimizer.gate import run_gate
 from pytest_skillopt.optimizer.gates import make_gate
-from pytest_skillopt.optimizer.verdict import Sample, Verdict
+from pytest_skillopt.optimizer.verdict import Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.optimizer.decision import GateOptions
+    from pytest_skillopt.optimizer.verdict import Draw
 
 
 def interval(counts: Sequence[tuple[float, int]], confidence: float = 0.95) -> tuple[float, float]:
@@ -141,12 +143,11 @@ def _decide(
     options: GateOptions | None,
     rng: random.Random,
 ) -> bool:
-    gate = make_gate(name, [GateTask(f"{task:04d}") for task in range(len(before))], options)
-    while not isinstance(asked := gate.ask(), Verdict):
-        samples = []
-        for draw in asked:
+    def take(draws: Sequence[Draw]) -> Iterator[Sample]:
+        for draw in draws:
             rates = after if draw.arm == CANDIDATE else before
             passed = rng.random() < rates[int(draw.task)]
-            samples.append(Sample(draw, passed, float(passed)))
-        gate.tell(samples)
-    return asked.accepted
+            yield Sample(draw, passed, float(passed))
+
+    tasks = [GateTask(f"{task:04d}") for task in range(len(before))]
+    return run_gate(make_gate(name, tasks, options), take).accepted

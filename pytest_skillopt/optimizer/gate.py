@@ -28,13 +28,14 @@ from pytest_skillopt.optimizer.decision import (
     Settled,
 )
 from pytest_skillopt.optimizer.evidence import log_e, suite_log_e
+from pytest_skillopt.optimizer.verdict import Verdict
 from pytest_skillopt.optimizer.wording import change_of, counted, named, plainly
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
 
     from pytest_skillopt.optimizer.decision import Plan, Want
-    from pytest_skillopt.optimizer.verdict import Arm, Decision, Draw, Sample, Verdict
+    from pytest_skillopt.optimizer.verdict import Arm, Decision, Draw, Sample
 
 
 class Gate(Protocol):
@@ -59,6 +60,13 @@ class Gate(Protocol):
 
     def tape(self, arm: Arm) -> dict[str, int]:
         """Length of the arm's tape by task: hand it to the next gate, for the arm that goes on."""
+
+
+def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> Verdict:
+    """Take what the gate asks for until it has decided."""
+    while not isinstance(asked := gate.ask(), Verdict):
+        gate.tell(take(asked))
+    return asked
 
 
 class StagedGate(SequentialGate):
