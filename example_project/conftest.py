@@ -1,36 +1,21 @@
-"""What the three test files share."""
+"""The way in which most tests talk to the agent."""
 
 from __future__ import annotations
 
-import datetime
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from invoice_desk.prompts import ask_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
-@dataclass(frozen=True)
-class Case:
-    """The text of one document and what accounts payable expects of it."""
+@pytest.fixture
+def extract(skill_agent: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """Ask for fields of a document as the desk does, and read the answer's JSON object."""
 
-    name: str
-    text: str
-    expected: Any
+    def ask(document: str, *fields: str, tools: list[Callable[..., Any]] | None = None) -> Any:
+        return skill_agent(ask_for(document, *fields), tools=tools).json()
 
-
-def case(name: str, text: str, expected: Any) -> Any:
-    """A parameter of a test that is named after its document."""
-    return pytest.param(Case(name, text.strip(), expected), id=name)
-
-
-def add_days(date: str, days: int) -> str:
-    """Return the date (YYYY-MM-DD) that lies a number of days after a date (YYYY-MM-DD)."""
-    return (datetime.date.fromisoformat(date) + datetime.timedelta(days=days)).isoformat()
-
-
-SUPPLIERS = {"DE811907980": "S-1004", "NL004495445B01": "S-1017", "FR40303265045": "S-1030"}
-
-
-def find_supplier(vat_id: str) -> str:
-    """Return the ledger's number of the supplier with a VAT ID, or "unknown"."""
-    return SUPPLIERS.get("".join(filter(str.isalnum, vat_id)), "unknown")
+    return ask

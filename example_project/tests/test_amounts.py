@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from conftest import case
+from documents import Document, document
+from invoice_desk.prompts import ask_for
 
 pytestmark = pytest.mark.skill_task
 
 TOTALS = [
-    case(
+    document(
         "german-notation",
         """
 Invoice no: 5001
@@ -19,7 +20,7 @@ Gesamtbetrag               1.249,50 €
 """,
         {"currency": "EUR", "total": 1249.50},
     ),
-    case(
+    document(
         "swiss-notation",
         """
 Invoice no: 5002
@@ -30,7 +31,7 @@ Total                      CHF 2'594.40
 """,
         {"currency": "CHF", "total": 2594.40},
     ),
-    case(
+    document(
         "pounds",
         """
 Invoice no: 5003
@@ -41,7 +42,7 @@ Total                      £2,256.00
 """,
         {"currency": "GBP", "total": 2256.00},
     ),
-    case(
+    document(
         "dollars",
         """
 Invoice no: 5004
@@ -51,7 +52,7 @@ Total                      $4,300.00
 """,
         {"currency": "USD", "total": 4300.00},
     ),
-    case(
+    document(
         "several-sums",
         """
 Invoice no: 5005
@@ -67,20 +68,18 @@ Amount due EUR             595.00
 ]
 
 
-@pytest.mark.parametrize("case", TOTALS)
-async def test_total(skill_agent, rollout, case):
+@pytest.mark.parametrize("doc", TOTALS)
+async def test_total(skill_agent, rollout, doc: Document):
     """The sum to be paid and its currency, as the payment run takes them."""
-    reply = skill_agent(
-        f"Extract `currency` and `total` from this document as JSON.\n\n{case.text}"
-    )
+    reply = await skill_agent.aio(ask_for(doc.text, "currency", "total"))
     found = reply.json()
-    right = [found.get(key) == value for key, value in case.expected.items()]
+    right = [found.get(key) == value for key, value in doc.expected.items()]
     rollout.score(sum(right) / len(right))
-    assert found == case.expected, f"expected {case.expected}, got {found}"
+    assert found == doc.expected, f"expected {doc.expected}, got {found}"
 
 
 CREDITS = [
-    case(
+    document(
         "returned-goods",
         """
 CREDIT NOTE
@@ -92,7 +91,7 @@ Total EUR                  126.14
 """,
         -126.14,
     ),
-    case(
+    document(
         "price-correction",
         """
 Schreinerei Voss
@@ -103,7 +102,7 @@ Gesamtbetrag               50,00 €
 """,
         -50.00,
     ),
-    case(
+    document(
         "overpaid",
         """
 Credit memo no: 77
@@ -113,7 +112,7 @@ Total                      £1,200.00
 """,
         -1200.00,
     ),
-    case(
+    document(
         "damaged-in-transit",
         """
 CREDIT NOTE K-9
@@ -126,16 +125,16 @@ Amount credited EUR        310.40
 ]
 
 
-@pytest.mark.parametrize("case", CREDITS)
-async def test_credit_note(skill_agent, case):
+@pytest.mark.parametrize("doc", CREDITS)
+async def test_credit_note(skill_agent, doc: Document):
     """A credit note lowers what we owe, so its amounts are imported below zero."""
-    reply = skill_agent(f"Extract `total` from this document as JSON.\n\n{case.text}")
+    reply = await skill_agent.aio(ask_for(doc.text, "total"))
     total = reply.json()["total"]
-    assert total == case.expected, f"total of a credit note: expected {case.expected}, got {total}"
+    assert total == doc.expected, f"total of a credit note: expected {doc.expected}, got {total!r}"
 
 
 TAXES = [
-    case(
+    document(
         "standard-rate",
         """
 Invoice no: 610
@@ -146,7 +145,7 @@ Total EUR 238.00
 """,
         {"net": 200.0, "vat": 38.0},
     ),
-    case(
+    document(
         "reduced-rate",
         """
 Invoice no: 611
@@ -161,19 +160,17 @@ Brutto EUR 1.498,00
 
 
 @pytest.mark.skill_task(group="taxes")
-@pytest.mark.parametrize("case", TAXES)
-async def test_taxes(skill_agent, case):
+@pytest.mark.parametrize("doc", TAXES)
+async def test_taxes(skill_agent, doc: Document):
     """The sum before VAT and the VAT itself."""
-    reply = skill_agent(f"Extract `net` and `vat` from this document as JSON.\n\n{case.text}")
+    reply = await skill_agent.aio(ask_for(doc.text, "net", "vat"))
     found = reply.json()
-    assert found == case.expected, f"expected {case.expected}, got {found}"
+    assert found == doc.expected, f"expected {doc.expected}, got {found}"
 
 
 @pytest.mark.skill_task(must_pass=True)
 async def test_only_the_requested_keys(skill_agent):
     """The import refuses an object with a key it does not know. No edit may break this."""
-    reply = skill_agent(
-        "Extract `invoice_number` from this document as JSON.\n\n"
-        "Invoice no: 612\nDate: 3 May 2025\nNet 90.00\nVAT 19 % 17.10\nTotal EUR 107.10"
-    )
+    document = "Invoice no: 612\nDate: 3 May 2025\nNet 90.00\nVAT 19 % 17.10\nTotal EUR 107.10"
+    reply = await skill_agent.aio(ask_for(document, "invoice_number"))
     assert reply.json() == {"invoice_number": "612"}

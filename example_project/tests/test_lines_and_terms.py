@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from conftest import add_days, case, find_supplier
+from documents import Document, document
+from invoice_desk.tools import add_days, find_supplier
 
 pytestmark = pytest.mark.skill_task
 
 LINES = [
-    case(
+    document(
         "with-shipping",
         """
 Invoice no: 7001
@@ -20,7 +21,7 @@ Total EUR                       631.00
 """,
         2,
     ),
-    case(
+    document(
         "with-freight",
         """
 Invoice no: 7002
@@ -33,7 +34,7 @@ Total EUR                      2085.00
 """,
         3,
     ),
-    case(
+    document(
         "with-postage",
         """
 Invoice no: 7003
@@ -44,7 +45,7 @@ Total EUR                        62.90
 """,
         1,
     ),
-    case(
+    document(
         "with-delivery-and-handling",
         """
 Invoice no: 7004
@@ -59,7 +60,7 @@ Total EUR                       273.50
 """,
         4,
     ),
-    case(
+    document(
         "goods-only",
         """
 Invoice no: 7005
@@ -73,16 +74,15 @@ Total EUR                       368.00
 ]
 
 
-@pytest.mark.parametrize("case", LINES)
-def test_line_count(skill_agent, case):
+@pytest.mark.parametrize("doc", LINES)
+def test_line_count(extract, doc: Document):
     """Only goods and services are lines; what it costs to send them is booked elsewhere."""
-    reply = skill_agent(f"Extract `line_count` from this document as JSON.\n\n{case.text}")
-    count = reply.json()["line_count"]
-    assert count == case.expected, f"line_count: expected {case.expected}, got {count}"
+    count = extract(doc.text, "line_count")["line_count"]
+    assert count == doc.expected, f"line_count: expected {doc.expected}, got {count!r}"
 
 
 TERMS = [
-    case(
+    document(
         "thirty-days",
         """
 Invoice no: 8001
@@ -93,7 +93,7 @@ Total EUR 240.00
 """,
         "2025-02-14",
     ),
-    case(
+    document(
         "sixty-days",
         """
 Invoice no: 8002
@@ -104,7 +104,7 @@ Total EUR 990.00
 """,
         "2025-05-19",
     ),
-    case(
+    document(
         "over-a-short-month",
         """
 Invoice no: 8003
@@ -115,7 +115,7 @@ Total EUR 75.00
 """,
         "2025-03-12",
     ),
-    case(
+    document(
         "ninety-days",
         """
 Invoice no: 8004
@@ -126,7 +126,7 @@ Total EUR 1450.00
 """,
         "2025-09-29",
     ),
-    case(
+    document(
         "printed",
         """
 Invoice no: 8005
@@ -140,23 +140,20 @@ Total EUR 88.00
 ]
 
 
-@pytest.mark.parametrize("case", TERMS)
-def test_due_date(skill_agent, rollout, case):
+@pytest.mark.parametrize("doc", TERMS)
+def test_due_date(extract, rollout, doc: Document):
     """Without a printed due date it follows from the terms, counted in days with `add_days`."""
-    reply = skill_agent(
-        f"Extract `due_date` from this document as JSON.\n\n{case.text}", tools=[add_days]
-    )
-    due = reply.json()["due_date"]
-    if due != case.expected:
+    due = extract(doc.text, "due_date", tools=[add_days])["due_date"]
+    if due != doc.expected:
         rollout.feedback(
-            f"due_date: expected {case.expected!r}, got {due!r}. "
+            f"due_date: expected {doc.expected!r}, got {due!r}. "
             "The date has to come from the add_days tool, not from mental arithmetic."
         )
-    assert due == case.expected, f"due_date: expected {case.expected!r}, got {due!r}"
+    assert due == doc.expected
 
 
 LEDGER = [
-    case(
+    document(
         "known-german",
         """
 Feldmann Elektro GmbH
@@ -167,7 +164,7 @@ Total EUR 60.00
 """,
         "S-1004",
     ),
-    case(
+    document(
         "known-dutch",
         """
 Van Dijk B.V.
@@ -178,7 +175,7 @@ Total EUR 410.00
 """,
         "S-1017",
     ),
-    case(
+    document(
         "not-in-the-ledger",
         """
 Papeterie Lenoir
@@ -192,20 +189,14 @@ Total EUR 30.00
 ]
 
 
-@pytest.mark.parametrize("case", LEDGER)
-def test_supplier_id(skill_agent, case):
+@pytest.mark.parametrize("doc", LEDGER)
+def test_supplier_id(extract, doc: Document):
     """The supplier's number is looked up in the ledger by VAT ID, never invented."""
-    reply = skill_agent(
-        f"Extract `supplier_id` from this document as JSON.\n\n{case.text}", tools=[find_supplier]
-    )
-    number = reply.json()["supplier_id"]
-    assert number == case.expected, f"supplier_id: expected {case.expected!r}, got {number!r}"
+    number = extract(doc.text, "supplier_id", tools=[find_supplier])["supplier_id"]
+    assert number == doc.expected, f"supplier_id: expected {doc.expected!r}, got {number!r}"
 
 
-def test_vat_id(skill_agent):
+def test_vat_id(extract):
     """A VAT ID is imported as one word."""
-    reply = skill_agent(
-        "Extract `vat_id` from this document as JSON.\n\n"
-        "Papeterie Lenoir\nVAT no: FR 11 222 333 444\nInvoice no: 9004\nInk 22.00\nTotal EUR 22.00"
-    )
-    assert reply.json()["vat_id"] == "FR11222333444"
+    document = "Papeterie Lenoir\nVAT no: FR 11 222 333 444\nInvoice no: 9004\nTotal EUR 22.00"
+    assert extract(document, "vat_id")["vat_id"] == "FR11222333444"

@@ -1,0 +1,1 @@
+"""The invoice desk: an agent that reads supplier invoices for accounts payable."""

@@ -1,0 +1,9 @@
+"""What the desk says to its agent. How to do it stands in the skill, not here."""
+
+from __future__ import annotations
+
+
+def ask_for(document: str, *fields: str) -> str:
+    """The request for some fields of a document."""
+    names = " and ".join(f"`{field}`" for field in fields)
+    return f"Extract {names} from this document as JSON.\n\n{document}"
