@@ -1,0 +1,143 @@
+"""What a training may still spend, so that the last comparison is never left without means.
+
+The caps themselves are enforced where calls are made; here they are only planned with. Samples and
+calls that were answered from a ledger or a cache count like paid ones: a resumed or repeated run
+then takes the decisions of the first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.model.types import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.rollouts import Rollout
+
+
+class OutOfMeans(Exception):
+    """The search has to end here, or the last comparison could not be paid for."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Caps:
+    """Zero turns a cap off. ``seconds`` is wall time, ``cost`` US dollars."""
+
+    rollouts: int = 0
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Caps:
+        return cls(
+            settings.max_rollouts,
+            settings.max_calls,
+            settings.max_tokens,
+            settings.max_cost,
+            settings.max_time,
+        )
+
+
+class Allowance:
+    """Counts what was spent and says what the search may still take."""
+
+    def __init__(
+        self, caps: Caps, *, search_samples: int = 0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Args:
+        search_samples: samples that the search may take in all; 0 leaves it to the caps.
+        """
+        self._caps = caps
+        self._search_samples = search_samples
+        self._clock = clock
+        self._start = clock()
+        self._keys: set[str] = set()
+        self._target = Usage()
+        self._optimizer = Usage()
+        self.reserve = 0
+        """Samples kept back for the last comparison and the test split."""
+
+    @property
+    def capped(self) -> bool:
+        """Whether a cap is set, so that nothing may be spent on a guess."""
+        return any(dataclasses.astuple(self._caps))
+
+    @property
+    def samples(self) -> int:
+        """Distinct samples taken so far."""
+        return len(self._keys)
+
+    @property
+    def optimizer_calls(self) -> int:
+        return self._optimizer.calls + self._optimizer.cached
+
+    def took(self, rollouts: Sequence[Rollout]) -> None:
+        for rollout in rollouts:
+            if rollout.request.key not in self._keys:
+                self._keys.add(rollout.request.key)
+                self._target += rollout.usage + rollout.judge_usage
+
+    def called(self, usage: Usage) -> None:
+        self._optimizer += usage
+
+    def release(self) -> None:
+        """The search is over: nothing is kept back any more, and its own bound is gone."""
+        self.reserve = 0
+        self._search_samples = 0
+
+    def left(self) -> int | None:
+        """Samples that the search may still take; None without any bound."""
+        bounds = [left for left in self._bounds() if left is not None]
+        return max(0, min(bounds)) if bounds else None
+
+    def covers(self, samples: int) -> bool:
+        left = self.left()
+        return left is None or samples <= left
+
+    def require(self, samples: int) -> None:
+        """Raises:
+        OutOfMeans: so many samples more would eat up what is kept back.
+        """
+        if not self.covers(samples):
+            kept = f", {self.reserve} are kept for the last comparison" if self.reserve else ""
+            raise OutOfMeans(
+                f"the budget of the search is used up after {self.samples} samples{kept}"
+            )
+
+    def _bounds(self) -> list[int | None]:
+        """What each bound leaves of samples, the reserve taken off where it shares the bound."""
+        caps, used = self._caps, self._target + self._optimizer
+        spent = float(used.calls + used.cached)
+        return [
+            self._search_samples - self.samples if self._search_samples else None,
+            caps.rollouts - self.samples - self.reserve if caps.rollouts else None,
+            self._share(caps.calls, spent, float(self._target.calls + self._target.cached)),
+            self._share(caps.tokens, _tokens(used), _tokens(self._target)),
+            self._share(caps.cost, used.cost or 0.0, self._target.cost or 0.0),
+            self._share(caps.seconds, self._clock() - self._start, self._clock() - self._start),
+        ]
+
+    def _share(self, cap: float, spent: float, by_target: float) -> int | None:
+        """Samples that fit under a cap at the price that a sample had so far."""
+        if not cap:
+            return None
+        each = by_target / self.samples if self.samples and by_target > 0 else 0.0
+        if each == 0.0:
+            return None if spent < cap else 0
+        return int((cap - spent) / each) - self.reserve
+
+
+def _tokens(usage: Usage) -> float:
+    return float(usage.input_tokens + usage.output_tokens)

@@ -1,0 +1,174 @@
+"""What was tried on a skill: kept over steps, resumes and later runs, in one bounded JSON file.
+
+A run reads what the runs before it left behind. A run that starts from the same skill with the same
+seed and tasks as an earlier one is that run again: it reads only what was there before it, so that
+it asks the same questions and is answered from the cache.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from pytest_skillopt.optimizer.proposals import Proposal
+
+SCHEMA = "skillopt-memory/1"
+_ENTRIES = 200
+"""Attempts kept of one run."""
+_RUNS = 20
+"""Runs kept in the file."""
+_PATTERNS = 30
+_SHOWN_TEXT = 240
+
+Fate = Literal["refused", "failed", "rejected", "accepted", "dropped"]
+"""Refused by a check, failed its trial, rejected by the gate, accepted, or dropped as useless."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One edit that was proposed and what became of it."""
+
+    key: str
+    text: str
+    fate: Fate
+    why: str = ""
+    effects: dict[str, float] = field(default_factory=dict)
+    """Train task to the change of its pass rate, in [-1, 1]."""
+    times: int = 1
+    step: int = 0
+
+
+class Memory:
+    """The attempts of this run and of the runs before it."""
+
+    def __init__(self, path: Path | None = None, *, run: str = "", enabled: bool = True) -> None:
+        """Args:
+        path: the JSON file; None keeps nothing beyond this run.
+        run: identity of this run (start version, seed and tasks).
+        enabled: False remembers nothing at all.
+        """
+        self._path = path if enabled else None
+        self._run = run
+        self._enabled = enabled
+        self._attempts: dict[str, Attempt] = {}
+        self._patterns: dict[str, int] = {}
+        self.advice = ""
+        """What the meta stage learnt about which kinds of edits work; never shipped."""
+        self.notes: list[str] = []
+        self._earlier = self._load() if self._path else []
+        self._past: dict[str, Attempt] = {}
+        for section in self._earlier:
+            self.advice = section.get("advice", "") or self.advice
+            for entry in section["attempts"]:
+                attempt = Attempt(**entry)
+                self._past[attempt.key] = attempt
+
+    def remember(
+        self,
+        proposal: Proposal,
+        fate: Fate,
+        why: str = "",
+        effects: Mapping[str, float] | None = None,
+    ) -> None:
+        """Keep what became of an edit; the last word counts, the tries are added up."""
+        if not self._enabled:
+            return
+        before = self._attempts.pop(proposal.key, None)
+        attempt = Attempt(
+            proposal.key,
+            proposal.text[:_SHOWN_TEXT],
+            fate,
+            why,
+            dict(effects or {}),
+            1,
+            proposal.step,
+        )
+        if before is not None and before.fate == fate:
+            attempt = replace(attempt, times=before.times + 1)
+        self._attempts[proposal.key] = attempt
+        while len(self._attempts) > _ENTRIES:
+            del self._attempts[next(iter(self._attempts))]
+
+    def remember_patterns(self, signatures: Iterable[str]) -> None:
+        """Count how often tasks failed in the same place and way."""
+        if not self._enabled:
+            return
+        for signature in signatures:
+            if signature:
+                self._patterns[signature] = self._patterns.get(signature, 0) + 1
+        ranked = sorted(self._patterns.items(), key=lambda item: (-item[1], item[0]))
+        self._patterns = dict(ranked[:_PATTERNS])
+
+    def attempt(self, proposal: Proposal) -> Attempt | None:
+        """What became of this edit in this run, else in an earlier one."""
+        return self._attempts.get(proposal.key) or self._past.get(proposal.key)
+
+    def tried_now(self, proposal: Proposal) -> Attempt | None:
+        """What became of this edit in this run alone."""
+        return self._attempts.get(proposal.key)
+
+    def render(self, limit: int = 20, *, accepted: bool = False) -> str:
+        """The latest attempts and the commonest failures, as text for a prompt.
+
+        Args:
+            limit: most attempts shown.
+            accepted: show the successful ones too; they stand in the document already.
+        """
+        attempts = [*self._past.values(), *self._attempts.values()]
+        shown = [a for a in attempts if accepted or a.fate != "accepted"][-limit:]
+        lines = [_describe(attempt) for attempt in shown]
+        common = [f"- seen {n} times: {what}" for what, n in self._patterns.items() if n > 1]
+        return "\n".join(lines + common[:5])
+
+    def save(self) -> None:
+        """Write the file in one piece; nothing without a path."""
+        if self._path is None:
+            return
+        own = {
+            "run": self._run,
+            "advice": self.advice,
+            "attempts": [asdict(attempt) for attempt in self._attempts.values()],
+        }
+        document = {"schema": SCHEMA, "runs": [*self._earlier, own][-_RUNS:]}
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+        scratch.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
+        scratch.replace(self._path)
+
+    def _load(self) -> list[dict[str, Any]]:
+        assert self._path is not None
+        try:
+            document = json.loads(self._path.read_text(encoding="utf-8"))
+            runs = [_checked(section) for section in document["runs"]]
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.notes.append(
+                f"{self._path}: not a memory of earlier runs ({error}); starting afresh"
+            )
+            return []
+        names = [section["run"] for section in runs]
+        return runs[: names.index(self._run)] if self._run in names else runs
+
+
+def _checked(section: dict[str, Any]) -> dict[str, Any]:
+    for entry in section["attempts"]:
+        Attempt(**entry)
+    return {"run": section["run"], "advice": section["advice"], "attempts": section["attempts"]}
+
+
+def _describe(attempt: Attempt) -> str:
+    effects = ""
+    if attempt.effects:
+        better = sum(change > 0 for change in attempt.effects.values())
+        worse = sum(change < 0 for change in attempt.effects.values())
+        effects = f" ({better} tasks better, {worse} worse, of {len(attempt.effects)})"
+    times = f", {attempt.times} times" if attempt.times > 1 else ""
+    why = f": {attempt.why}" if attempt.why else ""
+    return f"- {attempt.fate}{times}{why}{effects}: {attempt.text}"

@@ -1,0 +1,68 @@
+"""Every figure of the search ``trials``, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TrialParameters:
+    """Defaults for suites of 10 to 200 tests. ``docs/optimizer.md`` says what each is worth."""
+
+    failures: int = 2
+    """Failed samples of a task before analysts see it: one failure may be bad luck."""
+    calls_per_task: int = 3
+    """Analyst calls about a failing task; edits that several of them make are tried first."""
+    tasks_per_call: int = 1
+    calls_per_way: int = 9
+    """Analyst calls of one round about tasks that fail in the same place and way."""
+    calls_per_round: int = 30
+
+    lifted: float = 0.85
+    """Pass rate, in (0, 1), to which a useful edit lifts a task that asked for it."""
+    share: float = 0.6
+    """Share of its tasks, in (0, 1], on which a useful edit works."""
+    upper: float = 2.5
+    """Log likelihood ratio at which an edit has won its trial."""
+    lower: float = -1.5
+    """Log likelihood ratio at which it has lost."""
+    most_samples: int = 10
+    """Samples of one trial."""
+    most_per_task: int = 3
+    """Samples of one task in one trial."""
+    tries: int = 2
+    """Lost trials after which an edit is not tried again."""
+    lines_at_once: int = 4
+    """Edits on trial at the same time, on tasks of their own."""
+    joint_lines: int = 4
+    """Edits that lost alone and are tried together for the task that asked for them."""
+    advance: float = 0.9
+    """What a failure further on in a test counts in a trial, where a pass counts 1."""
+
+    bundle: int = 5
+    """Edits that gather before they go to the gate together."""
+    growth: int = 2
+    """Edits that join a refused bundle before it goes to the gate again."""
+    refusals: int = 3
+    """Refusals after which a bundle is taken apart."""
+    revalidation: int = 2
+    """Fresh samples of each arm when an edit is left out before the gate; 0: no re-validation."""
+    prior_samples: int = 2
+    """Fresh samples of each arm on the tasks that the bundle fixed, as evidence before the gate."""
+
+    idle_rounds: int = 2
+    """Rounds with fresh evidence and without a gathered edit before the search ends."""
+    samples_per_task: int = 34
+    """Samples that the search may take for each train and val task, the gate's included."""
+    least_samples: int = 250
+    calls_for_task: int = 6
+    """Optimizer calls for each train task, in all."""
+    least_calls: int = 60
+
+    def search_samples(self, tasks: int) -> int:
+        """Samples that the search may take in a suite of so many train and val tasks."""
+        return max(self.least_samples, self.samples_per_task * tasks)
+
+    def search_calls(self, train: int) -> int:
+        """Optimizer calls that the search may make for so many train tasks."""
+        return max(self.least_calls, self.calls_for_task * train)

@@ -1,0 +1,31 @@
+"""How many edits an update may make at a step: the learning rate of a text."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+def edit_budget(
+    schedule: Schedule | str, step: int, steps: int, *, start: int = 4, end: int = 2
+) -> int:
+    """Edits allowed at ``step`` (0 is the first) of a planned ``steps``, from ``start`` to ``end``.
+
+    With ``t = min(step, steps) / steps``: linear is ``round(start + (end - start) t)``, cosine is
+    ``round(end + (start - end) (1 + cos(pi t)) / 2)``, as in SkillOpt. Never below ``end``, and
+    never below 1.
+
+    Raises:
+        ValueError: the name of the schedule is unknown.
+    """
+    floor = max(1, min(start, end))
+    if schedule == "constant":
+        return max(1, start)
+    t = min(max(step, 0), steps) / steps if steps > 0 else 1.0
+    if schedule == "linear":
+        return max(floor, round(start + (end - start) * t))
+    if schedule == "cosine":
+        return max(floor, round(end + (start - end) * (1 + math.cos(math.pi * t)) / 2))
+    raise ValueError(f"schedule {schedule!r} is none of constant, linear, cosine")

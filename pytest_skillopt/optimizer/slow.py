@@ -1,0 +1,154 @@
+"""The slow update: guidance from the comparison of two epochs, in a block of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.optimizer.briefing import evidence, material, quote
+from pytest_skillopt.optimizer.calls import Question
+from pytest_skillopt.optimizer.forms import Guidance
+from pytest_skillopt.optimizer.proposals import Proposal
+from pytest_skillopt.optimizer.records import TaskRecord
+from pytest_skillopt.optimizer.vetting import Refusal
+from pytest_skillopt.skill.blocks import get_block, set_block
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.edits import Edit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pytest_skillopt.optimizer.context import Context
+    from pytest_skillopt.optimizer.workbench import Workbench
+    from pytest_skillopt.skill.document import Document
+
+BLOCK = "guidance"
+_SAMPLES = 2
+_TITLES = {
+    "improved": "Improved",
+    "regressed": "Regressed",
+    "persistent": "Failing under both",
+    "stable": "Stable",
+}
+_SHOWN = {
+    "mixed": ("improved", "regressed", "persistent", "stable"),
+    "changed": ("improved", "regressed"),
+    "unchanged": ("persistent", "stable"),
+}
+_TRANSCRIPTS = 6
+"""Tasks of which a rollout is shown, regressions first."""
+
+
+def slow_update(bench: Workbench, before: Document, context: Context) -> bool:
+    """Compare the previous epoch's skill with the current one; True when guidance was accepted.
+
+    A sample of the train tasks is measured afresh under both and sorted into improved, regressed,
+    failing under both and stable. The guidance goes into a protected block and, like every change,
+    through the gate.
+    """
+    current = bench.incumbent
+    if before == current:
+        return False
+    pairs = _measure_pairs(bench, before, context)
+    groups = group_pairs(pairs, context.settings.slow_update_pairs)
+    if not any(groups.values()):
+        return False
+    answer = context.calls.ask_one(
+        Question(
+            "slow update",
+            f"{context.label}/slow_update",
+            context.calls.prompts.render("slow_update"),
+            _material(before, groups, pairs, context.at(document=current)),
+            Guidance,
+        )
+    )
+    if answer is None or answer.text.strip() == get_block(current, BLOCK):
+        return False
+    return _propose(bench, answer, groups, context)
+
+
+def group_pairs(
+    pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], policy: str
+) -> dict[str, list[str]]:
+    """Node ids by group, those groups alone that the policy (``slow_update_pairs``) shows."""
+    groups: dict[str, list[str]] = {name: [] for name in _SHOWN[policy]}
+    for task, (old, new) in pairs.items():
+        if old.n and new.n and (name := _group(old, new)) in groups:
+            groups[name].append(task)
+    return groups
+
+
+def _group(old: TaskRecord, new: TaskRecord) -> str:
+    if new.rate != old.rate:
+        return "improved" if new.rate > old.rate else "regressed"
+    return "persistent" if new.failed else "stable"
+
+
+def _measure_pairs(
+    bench: Workbench, before: Document, context: Context
+) -> dict[str, tuple[TaskRecord, TaskRecord]]:
+    count = min(context.settings.slow_update_samples, len(bench.train))
+    tasks = context.random("slow update").sample(bench.train, count)
+    wanted = {task.id: _SAMPLES for task in tasks}
+    old, new = bench.sample_all([(before, wanted), (bench.incumbent, wanted)], "train")
+    return {t.id: (TaskRecord.of(t, old[t.id]), TaskRecord.of(t, new[t.id])) for t in tasks}
+
+
+def _material(
+    before: Document,
+    groups: Mapping[str, Iterable[str]],
+    pairs: Mapping[str, tuple[TaskRecord, TaskRecord]],
+    context: Context,
+) -> str:
+    listing = "\n".join(
+        f"- {_TITLES[name]}: {task} ({pairs[task][0].rate:.0%} to {pairs[task][1].rate:.0%})"
+        for name, tasks in groups.items()
+        for task in tasks
+    )
+    order = [
+        task
+        for name in ("regressed", "persistent", "improved", "stable")
+        for task in groups.get(name, ())
+    ]
+    shown = [pairs[task][1] for task in order[:_TRANSCRIPTS]]
+    return material(
+        context,
+        ("The document at the end of the previous epoch", quote(before.text)),
+        ("The guidance that stands in the document now", quote(get_block(context.document, BLOCK))),
+        ("Tasks under both", listing),
+        ("Rollouts under the current document", evidence(shown, context)),
+    )
+
+
+def _propose(
+    bench: Workbench, answer: Guidance, groups: Mapping[str, list[str]], context: Context
+) -> bool:
+    tasks = tuple(task for name in ("regressed", "persistent") for task in groups.get(name, ()))
+    proposal = Proposal(
+        Edit("append", "", answer.text.strip()),
+        answer.reasoning,
+        tasks,
+        origin="slow",
+        step=context.step,
+    )
+    try:
+        candidate = set_block(bench.incumbent, BLOCK, answer.text.strip())
+    except SkillError as error:
+        bench.refuse([Refusal(proposal, str(error))])
+        return False
+    checked = context.vetting.check(bench.incumbent, candidate, proposal)
+    if isinstance(checked, Refusal):
+        bench.refuse([checked])
+        return False
+    if bench.judged(candidate):
+        return False
+    verdict = bench.consider(candidate, [proposal])
+    bench.settle([proposal], "accepted" if verdict.accepted else "rejected", verdict.reason)
+    bench.end_step(
+        epoch=context.epoch,
+        records=[],
+        candidate=candidate.version,
+        edits=1,
+        verdict=verdict,
+        reason=f"slow update: {verdict.reason}",
+    )
+    return verdict.accepted

@@ -1,0 +1,64 @@
+"""One row a task for the report: how it went before and after."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.report.result import Arm, RolloutSample, TaskRow, Turn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal
+
+    from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.suite.tasks import SkillTask
+
+
+def task_row(
+    task: SkillTask,
+    before: Sequence[Rollout],
+    after: Sequence[Rollout],
+    change: Literal["fixed", "broken", "undecided", "same"] = "same",
+) -> TaskRow:
+    """The counts of both arms, with one rollout of each as an example (a failure where there is).
+
+    Usage counts both arms. An arm without rollouts was not run.
+    """
+    rollouts = [*before, *after]
+    usages = [rollout.usage + rollout.judge_usage for rollout in rollouts]
+    costs = [usage.cost for usage in usages if usage.cost is not None]
+    arms = (before, after)
+    return TaskRow(
+        id=task.id,
+        split=task.split,
+        must_pass=task.must_pass,
+        before=_arm(before),
+        after=_arm(after) if after else None,
+        change=change,
+        flaky=any({r.passed for r in arm if r.measured} == {True, False} for arm in arms),
+        skipped=bool(rollouts) and all(rollout.outcome == "skipped" for rollout in rollouts),
+        calls=sum(usage.calls + usage.cached for usage in usages),
+        tokens=sum(usage.input_tokens + usage.output_tokens for usage in usages),
+        cost=sum(costs) if costs else None,
+    )
+
+
+def _arm(rollouts: Sequence[Rollout]) -> Arm:
+    measured = [rollout for rollout in rollouts if rollout.measured]
+    scores = [rollout.score for rollout in measured if rollout.score is not None]
+    shown = next((r for r in measured if not r.passed), measured[0] if measured else None)
+    return Arm(
+        passed=sum(rollout.passed for rollout in measured),
+        n=len(measured),
+        score=sum(scores) / len(scores) if scores else None,
+        errors=sum(rollout.outcome == "error" for rollout in rollouts),
+        sample=_example(shown) if shown else None,
+    )
+
+
+def _example(rollout: Rollout) -> RolloutSample:
+    return RolloutSample(
+        outcome=rollout.outcome,
+        message=rollout.message,
+        transcript=[Turn(role=turn.role, content=turn.content) for turn in rollout.transcript],
+    )

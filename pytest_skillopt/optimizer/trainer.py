@@ -1,0 +1,335 @@
+"""Train one skill: search, then compare afresh, then say what may be written.
+
+Rollout, reflect, aggregate, select, update, gate: the search runs these stages and keeps what the
+gate accepts. What it ends with is compared with the start once more, on fresh samples of the whole
+suite. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.optimizer.allowance import Allowance, Caps, OutOfMeans
+from pytest_skillopt.optimizer.calls import Calls
+from pytest_skillopt.optimizer.context import Context
+from pytest_skillopt.optimizer.decision import GateTask
+from pytest_skillopt.optimizer.gates import make_gate
+from pytest_skillopt.optimizer.guidance import contracts_of, read_preferences
+from pytest_skillopt.optimizer.memory import Memory
+from pytest_skillopt.optimizer.parameters import TrialParameters
+from pytest_skillopt.optimizer.rates import suite_rate
+from pytest_skillopt.optimizer.search_batch import BatchSearch
+from pytest_skillopt.optimizer.search_trials import TrialSearch
+from pytest_skillopt.optimizer.stages import Stages
+from pytest_skillopt.optimizer.taskrows import task_row
+from pytest_skillopt.optimizer.templates import Prompts
+from pytest_skillopt.optimizer.vetting import Vetting
+from pytest_skillopt.optimizer.workbench import Workbench
+from pytest_skillopt.report.result import Comparison, EditRow, StepRow, TaskRow
+from pytest_skillopt.suite.sampler import StopRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_skillopt.model.types import Model
+    from pytest_skillopt.optimizer.proposals import Proposal
+    from pytest_skillopt.optimizer.verdict import Verdict
+    from pytest_skillopt.optimizer.workbench import Observer, Sampling
+    from pytest_skillopt.report.result import Rate, Status
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.suite.tasks import SkillTask
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOutcome:
+    """What a training found. ``after`` is the document to write; ``before`` where nothing is."""
+
+    skill: str
+    before: Document
+    after: Document
+    status: Status
+    reason: str
+    proposal: Document
+    """The best that the search found, whether or not it may be written."""
+    accepted: tuple[Proposal, ...] = ()
+    """The edits of ``proposal``, in order, with their reasons and tasks."""
+    verdict: Verdict | None = None
+    """The last comparison."""
+    suite: Comparison | None = None
+    val: Comparison | None = None
+    test: Comparison | None = None
+    steps: tuple[StepRow, ...] = ()
+    edits: tuple[EditRow, ...] = ()
+    tasks: tuple[TaskRow, ...] = ()
+    shared_train_val: bool = False
+    notes: tuple[str, ...] = ()
+    samples: int = 0
+    optimizer_calls: int = 0
+
+
+class NullObserver:
+    """Listens to nothing."""
+
+    def step(self, row: StepRow) -> None:
+        """A step has ended."""
+
+    def record(self, kind: str, data: dict[str, Any]) -> None:
+        """A decision was made."""
+
+
+class Trainer:
+    """Trains one skill on one suite, with any sampler and any model."""
+
+    def __init__(
+        self,
+        document: Document,
+        tasks: Sequence[SkillTask],
+        sampler: Sampling,
+        model: Model,
+        settings: Settings,
+        *,
+        skill: str = "SKILL.md",
+        memory: Path | None = None,
+        root: Path | None = None,
+        stages: Stages | None = None,
+        prompt: Callable[[str], str | None] | None = None,
+        observer: Observer | None = None,
+        deterministic: bool = False,
+        parameters: TrialParameters | None = None,
+    ) -> None:
+        """Args:
+        document: the skill as it is on disk.
+        tasks: the suite with its splits assigned; all of one skill.
+        sampler: ``suite.sampler.Sampler`` over any executor.
+        model: the optimizer.
+        skill: path of the skill as in the tasks.
+        memory: file of what was tried, kept over runs; None keeps nothing.
+        root: what relative paths of the settings are relative to.
+        stages: replacements of single stages.
+        prompt: returns a template in the place of a built-in one, or None.
+        deterministic: a task has one fixed outcome under one skill.
+        parameters: of the search ``trials``; its defaults fit suites of 10 to 200 tests.
+
+        Raises:
+            ValueError: no train or no val task, or a template or preference that cannot be read.
+        """
+        self._settings = settings
+        self._skill = skill
+        self._sampler = sampler
+        self._parameters = parameters or TrialParameters()
+        self._deterministic = deterministic
+        _check(tasks)
+        allowance = Allowance(Caps.of(settings), search_samples=self._search_samples(tasks))
+        self._calls = Calls(
+            model,
+            Prompts(settings.prompts, prompt, root=root),
+            workers=settings.optimizer_workers,
+            on_usage=allowance.called,
+        )
+        train = [task for task in tasks if task.split in ("train", "both")]
+        context = Context(
+            document=document,
+            settings=settings,
+            calls=self._calls,
+            memory=Memory(
+                memory, run=_run_name(document, settings, tasks), enabled=settings.memory
+            ),
+            vetting=Vetting(
+                tasks,
+                allow=[rule.strip() for rule in settings.lint_allow.split(",") if rule.strip()],
+                max_tokens=settings.max_skill_tokens,
+            ),
+            preferences=read_preferences(settings.preferences, root),
+            contracts=contracts_of(train),
+        )
+        self._bench = Workbench(
+            context,
+            tasks,
+            skill=skill,
+            sampler=sampler,
+            stages=stages or Stages(),
+            allowance=allowance,
+            observer=observer or NullObserver(),
+            deterministic=deterministic,
+        )
+        allowance.reserve = self._final_samples() + self._test_samples()
+
+    def run(self) -> TrainOutcome:
+        """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
+        bench = self._bench
+        short = self._shortage()
+        if short:
+            return self._outcome("unchanged", short)
+        stopped, reason = self._search()
+        if bench.incumbent == bench.start:
+            bench.context.memory.save()
+            status: Status = "interrupted" if stopped == "interrupted" else "unchanged"
+            return self._outcome(status, f"no candidate passed the gate: {reason}")
+        outcome = self._compare(stopped, reason)
+        bench.context.memory.save()
+        return outcome
+
+    def _search(self) -> tuple[str, str]:
+        """Run the search to its end: the kind of fault that ended it, if any, and the reason."""
+        bench = self._bench
+        search: BatchSearch | TrialSearch
+        if self._settings.search == "batch":
+            search = BatchSearch(bench)
+        else:
+            search = TrialSearch(bench, self._parameters)
+        try:
+            return "", search.run()
+        except OutOfMeans as end:
+            return "", end.reason
+        except StopRun as end:
+            bench.notes.append(f"the search ended early: {end.reason}")
+            return end.kind, end.reason
+
+    def _compare(self, stopped: str, reason: str) -> TrainOutcome:
+        """The last comparison; without it nothing may be written."""
+        bench = self._bench
+        if stopped and stopped != "cap":
+            status: Status = "interrupted" if stopped == "interrupted" else "unmeasured"
+            why = f"a better skill was found, but the last comparison was not made: {reason}"
+            return self._outcome(status, why)
+        tasks = self._measured_tasks()
+        options = replace(bench.gate_options(), rollouts=self._settings.final_rollouts)
+        gate = make_gate("final", [GateTask(t.id, t.must_pass) for t in tasks], options)
+        try:
+            verdict, before, after = bench.compare(bench.start, bench.incumbent, gate)
+        except StopRun as end:
+            why = f"a better skill was found, but the last comparison was not made: {end.reason}"
+            return self._outcome("interrupted" if end.kind == "interrupted" else "unmeasured", why)
+        test_before, test_after = self._open_test() if verdict.accepted else ({}, {})
+        return self._outcome(
+            verdict.decision,
+            f"{verdict.reason}; the search ended: {reason}",
+            verdict=verdict,
+            before=before | test_before,
+            after=after | test_after,
+        )
+
+    def _open_test(self) -> tuple[dict[str, list[Rollout]], dict[str, list[Rollout]]]:
+        """Measure the test tasks once under both documents, for the report alone."""
+        bench = self._bench
+        wanted = {task.id: task.rollouts or self._settings.rollouts for task in bench.test}
+        bench.allowance.release()
+        try:
+            before, after = bench.sample_all(
+                [(bench.start, wanted), (bench.incumbent, wanted)], "test"
+            )
+        except (StopRun, OutOfMeans) as end:
+            bench.notes.append(f"the test split was not measured: {end.reason}")
+            return {}, {}
+        return before, after
+
+    def _outcome(
+        self,
+        status: Status,
+        reason: str,
+        *,
+        verdict: Verdict | None = None,
+        before: Mapping[str, list[Rollout]] | None = None,
+        after: Mapping[str, list[Rollout]] | None = None,
+    ) -> TrainOutcome:
+        bench = self._bench
+        before, after = before or {}, after or {}
+        accepted = status == "accepted"
+        changes = {row.task: row.change for row in verdict.tasks} if verdict else {}
+        rows = [
+            task_row(task, before[task.id], after.get(task.id, []), changes.get(task.id, "same"))
+            for task in [*self._measured_tasks(), *bench.test]
+            if task.id in before
+        ]
+        return TrainOutcome(
+            skill=self._skill,
+            before=bench.start,
+            after=bench.incumbent if accepted else bench.start,
+            status=status,
+            reason=reason,
+            proposal=bench.incumbent,
+            accepted=tuple(bench.accepted),
+            verdict=verdict,
+            suite=_comparison(rows, ("train", "val", "both")),
+            val=_comparison(rows, ("val", "both")),
+            test=_comparison(rows, ("test",)),
+            steps=tuple(bench.steps),
+            edits=tuple(bench.edits),
+            tasks=tuple(rows),
+            shared_train_val=bench.shared,
+            notes=tuple(self._notes()),
+            samples=bench.allowance.samples,
+            optimizer_calls=self._calls.asked,
+        )
+
+    def _notes(self) -> list[str]:
+        notes = [*self._bench.context.memory.notes, *self._bench.notes]
+        if self._calls.unreadable:
+            notes.append(
+                f"{self._calls.unreadable} of {self._calls.asked} replies of the optimizer could "
+                "not be read, not even after a repair; they were left out"
+            )
+        if self._calls.lost:
+            notes.append(
+                f"{self._calls.lost} of {self._calls.asked} optimizer calls were not answered by "
+                "the provider; they were left out"
+            )
+        return list(dict.fromkeys(notes))
+
+    def _measured_tasks(self) -> list[SkillTask]:
+        """All tasks of train and val, each once."""
+        bench = self._bench
+        return list({task.id: task for task in [*bench.train, *bench.val]}.values())
+
+    def _final_samples(self) -> int:
+        return 2 * self._settings.final_rollouts * len(self._measured_tasks())
+
+    def _test_samples(self) -> int:
+        return 2 * sum(task.rollouts or self._settings.rollouts for task in self._bench.test)
+
+    def _search_samples(self, tasks: Sequence[SkillTask]) -> int:
+        if self._settings.search == "batch":
+            return 0
+        return self._parameters.search_samples(sum(task.split != "test" for task in tasks))
+
+    def _shortage(self) -> str:
+        """Why the caps cannot pay for the last comparison and a search before it, if so."""
+        bench, cap = self._bench, self._settings.max_rollouts
+        least = bench.allowance.reserve + len(bench.train) + len(bench.val)
+        if not cap or cap >= least:
+            return ""
+        return (
+            f"--skillopt-max-rollouts={cap} leaves nothing to search with: the last comparison and "
+            f"the test split need {bench.allowance.reserve} and the first look at the suite "
+            f"{least - bench.allowance.reserve}; raise it to at least {least}, or lower "
+            "--skillopt-final-rollouts"
+        )
+
+
+def _check(tasks: Sequence[SkillTask]) -> None:
+    for name in ("train", "val"):
+        if not any(task.split in (name, "both") for task in tasks):
+            raise ValueError(
+                f"no {name} task: a training needs at least one train and one val task"
+            )
+
+
+def _run_name(document: Document, settings: Settings, tasks: Sequence[SkillTask]) -> str:
+    """Identity of a training: what starts from here with this seed and suite is this run again."""
+    parts = [document.version, settings.seed, sorted(task.id for task in tasks)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _comparison(rows: Sequence[TaskRow], splits: tuple[str, ...]) -> Comparison | None:
+    chosen = [row for row in rows if row.split in splits]
+    before = suite_rate((row.before.passed, row.before.n) for row in chosen)
+    if before is None:
+        return None
+    after: Rate | None = suite_rate((row.after.passed, row.after.n) for row in chosen if row.after)
+    return Comparison(before=before, after=after)

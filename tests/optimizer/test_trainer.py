@@ -1,0 +1,197 @@
+"""The training as a whole, in a toy world, without a pytest session of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.model.types import CapReached
+from pytest_skillopt.optimizer.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.suite.sampler import StopRun
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+SEARCHES = ("batch", "trials")
+
+
+def train(toy: ModuleType, world: Any, model: Any = None, **settings: Any) -> Any:
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks)
+    document = Document.from_bytes(toy.SKILL)
+    return Trainer(
+        document, tasks, sampler, model or toy.ToyOptimizer(), Settings(**settings)
+    ).run()
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_skill_improves_on_unseen_tasks(toy: ModuleType, search: str) -> None:
+    world = toy.make_world()
+    outcome = train(toy, world, search=search)
+    unseen = [task.id for task in toy.make_tasks(world) if task.split == "test"]
+    assert outcome.status == "accepted"
+    assert world.mean(outcome.after.text, unseen) > world.mean(outcome.before.text, unseen) + 0.3
+    assert outcome.suite.after.rate > outcome.suite.before.rate
+    assert outcome.test.after.rate > outcome.test.before.rate
+    assert {row.status for row in outcome.edits} >= {"accepted"}
+    assert outcome.after.frontmatter_text == outcome.before.frontmatter_text
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_two_runs_with_one_seed_are_equal(toy: ModuleType, search: str) -> None:
+    one = train(toy, toy.make_world(), search=search, optimizer_workers=1)
+    other = train(toy, toy.make_world(), search=search, optimizer_workers=8)
+    assert one == other
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_harmful_optimizer_changes_nothing(toy: ModuleType, search: str) -> None:
+    world = toy.make_world()
+    outcome = train(toy, world, toy.ToyOptimizer(useful=0.0, harmful=1.0), search=search)
+    assert outcome.status == "unchanged"
+    assert outcome.after == outcome.before
+    assert outcome.verdict is None
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_optimizer_never_sees_a_val_or_test_task(toy: ModuleType, search: str) -> None:
+    world, model = toy.make_world(), toy.ToyOptimizer()
+    train(toy, world, model, search=search)
+    hidden = [task.id for task in toy.make_tasks(world) if task.split != "train"]
+    prompts = "\n".join(prompt for _, _, prompt in model.asked)
+    assert "[t0]" in prompts
+    assert not [task for task in hidden if task in prompts]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_cap_too_small_for_the_last_comparison_is_said_before_any_call(
+    toy: ModuleType, search: str
+) -> None:
+    model = toy.ToyOptimizer()
+    outcome = train(toy, toy.make_world(), model, search=search, max_rollouts=100)
+    assert outcome.status == "unchanged"
+    assert "--skillopt-max-rollouts=100 leaves nothing" in outcome.reason
+    assert (outcome.samples, model.asked) == (0, [])
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_last_comparison_fits_under_a_cap(toy: ModuleType, search: str) -> None:
+    outcome = train(toy, toy.make_world(), search=search, max_rollouts=700)
+    assert outcome.samples <= 700
+    assert outcome.verdict is not None
+    assert outcome.verdict.gate == "final"
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_fault_leaves_the_skill_as_it_was(toy: ModuleType, search: str) -> None:
+    world = toy.make_world()
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks)
+
+    def break_down(taken: int) -> None:
+        if taken >= 400:
+            raise StopRun("401: wrong key", kind="fatal")
+
+    sampler.before_take = break_down
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL), tasks, sampler, toy.ToyOptimizer(), Settings(search=search)
+    ).run()
+    assert outcome.status in ("unmeasured", "unchanged")
+    assert outcome.after == outcome.before
+    assert any("401: wrong key" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_cap_on_the_optimizer_ends_the_search_and_still_compares(
+    toy: ModuleType, search: str
+) -> None:
+    model = toy.ToyOptimizer()
+    allowed = 40 if search == "trials" else 8
+
+    def stop(form: str, messages: object) -> None:
+        if len(model.asked) > allowed:
+            raise CapReached("--skillopt-max-calls is reached")
+
+    model.script = stop
+    outcome = train(toy, toy.make_world(), model, search=search)
+    assert outcome.status == "accepted"
+    assert outcome.verdict.gate == "final"
+
+
+def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType) -> None:
+    world = toy.make_world()
+    honest = world.rate
+
+    def rate(task: str, text: str) -> float:
+        return float(honest(task, text))
+
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks)
+    run = world.run
+
+    def spoil(request: Any, text: str) -> Any:
+        rollout = run(request, text)
+        if request.stream != "final":
+            return rollout
+        return dataclasses.replace(rollout, outcome="failed", score=0.0)
+
+    world.run = spoil
+    world.rate = rate
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL), tasks, sampler, toy.ToyOptimizer(), Settings(search="batch")
+    ).run()
+    assert outcome.status == "rejected"
+    assert outcome.after == outcome.before
+    assert outcome.proposal != outcome.before
+    assert outcome.test is None, "the test split stays closed"
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_suite_too_small_to_split_is_trained_on_itself(toy: ModuleType, search: str) -> None:
+    world = toy.make_world(tasks=7, rules=1)
+    splits = dict.fromkeys(world.needs, "both")
+    tasks = toy.make_tasks(world, splits)
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        toy.ToySampler(world, tasks),
+        toy.ToyOptimizer(useful=1.0),
+        Settings(search=search),
+    ).run()
+    assert outcome.status == "accepted"
+    assert outcome.shared_train_val
+    assert outcome.test is None
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_nothing_is_asked_when_every_task_passes(toy: ModuleType, search: str) -> None:
+    world, model = toy.make_world(weak=1.0, strong=1.0), toy.ToyOptimizer()
+    outcome = train(toy, world, model, search=search, failure_only=True)
+    assert outcome.status == "unchanged"
+    assert "every train task passes" in outcome.reason
+    assert model.asked == []
+
+
+def test_unreadable_replies_are_counted_and_nothing_is_guessed(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer(script=lambda form, messages: "I would rather not.")
+    outcome = train(toy, toy.make_world(), model, search="batch")
+    assert outcome.status == "unchanged"
+    assert any("could not be read" in note for note in outcome.notes)
+
+
+def test_a_training_without_val_tasks_is_refused(toy: ModuleType, tmp_path: Path) -> None:
+    world = toy.make_world(tasks=8)
+    tasks = toy.make_tasks(world, dict.fromkeys(world.needs, "train"))
+    with pytest.raises(ValueError, match="no val task"):
+        Trainer(
+            Document.from_bytes(toy.SKILL),
+            tasks,
+            toy.ToySampler(world, tasks),
+            toy.ToyOptimizer(),
+            Settings(),
+        )
