@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 # From the particular to the general: the first that matches a key names its meaning.
 _CONCEPTS = {
     "invoice_number": r"(?:invoice|document|credit ?note) ?(?:no|nr|number|id|ref)\w*|^number$",
-    "due_date": r"due|payable by",
+    "due_date": r"\bdue\b(?: date)?|payable by",
     "delivery_date": r"deliver\w* (?:date|on)|date of delivery",
     "issue_date": r"(?:invoice|issued?|document|billing) ?(?:date|on)|^issued$|^date$|"
     r"date of (?:issue|invoice)",
@@ -72,8 +72,7 @@ def requested(instruction: str, schema: dict[str, Any] | None = None) -> list[Ke
     names = names or _IDENTIFIER.findall(instruction) or _listed(instruction)
     if names:
         return [Key(name, concept_of(name)) for name in _unique(names)]
-    found = [(m.start(), c) for c, p in _PROSE.items() if (m := p.search(instruction))]
-    return [Key(concept, concept) for _, concept in sorted(_without_overlap(found))]
+    return [Key(concept, concept) for concept in _mentioned(instruction)]
 
 
 def concept_of(name: str) -> str:
@@ -86,7 +85,8 @@ def _listed(instruction: str) -> list[str]:
     found = _LISTED.search(instruction)
     if not found:
         return []
-    parts = re.split(r",|\band\b|\bor\b", found[1])
+    listed = re.sub(r"\s+(?:as|in) (?:a |one )?json\b.*", "", found[1], flags=re.IGNORECASE)
+    parts = re.split(r",|\band\b|\bor\b", listed)
     return [part.strip() for part in parts if re.fullmatch(r"[A-Za-z][\w -]{0,30}", part.strip())]
 
 
@@ -94,6 +94,13 @@ def _unique(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _without_overlap(found: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    """Keep one concept per place: "supplier id" is not the supplier."""
-    return list({start: (start, concept) for start, concept in reversed(found)}.values())
+def _mentioned(instruction: str) -> list[str]:
+    """Concepts in the order of the text; a word speaks for one only, the most particular."""
+    taken: list[tuple[int, int, str]] = []
+    for concept, pattern in _PROSE.items():
+        for match in pattern.finditer(instruction):
+            start, end = match.span()
+            if all(end <= a or b <= start for a, b, _ in taken):
+                taken.append((start, end, concept))
+                break
+    return [concept for _, _, concept in sorted(taken)]
