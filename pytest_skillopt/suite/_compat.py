@@ -11,16 +11,37 @@ import contextlib
 import copy
 import functools
 import importlib.metadata
+import warnings
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+from _pytest import assertion
+from _pytest.fixtures import FixtureManager
 from _pytest.runner import SetupState, runtestprotocol
 from _pytest.stash import Stash
+from _pytest.warnings import catch_warnings_for_item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 _LOGGING_HOOKS = ("pytest_runtest_logreport", "pytest_exception_interact")
+_COLLECTION_REPORTS = ("pytest_collectreport", "pytest_deselected", "pytest_collection_finish")
+_RUNTEST_HOOKS = (
+    "pytest_runtest_protocol",
+    "pytest_runtest_setup",
+    "pytest_runtest_call",
+    "pytest_runtest_teardown",
+)
+_SWITCHING_PLUGINS = (
+    "assertion",
+    "capturemanager",
+    "faulthandler",
+    "logging-plugin",
+    "threadexception",
+    "timeout",
+    "unraisableexception",
+    "warnings",
+)
 _PRUNE_ABOVE = 16
 
 
@@ -125,6 +146,11 @@ def finish_fixture(fixturedef: Any, request: pytest.FixtureRequest) -> None:
     fixturedef.finish(request)
 
 
+def abandon_setup(fixturedef: Any) -> None:
+    """Let a fixture that is not going to be set up after all be asked for again."""
+    fixturedef._finalizers.clear()
+
+
 def prune_finalizers(item: pytest.Item) -> None:
     """Drop what finished fixtures of this item left behind on fixtures of wider scopes.
 
@@ -162,6 +188,14 @@ def forget_subtests(item: pytest.Item) -> None:
     counts.pop(item.nodeid, None)
 
 
+def take_stop(session: pytest.Session) -> str:
+    """Why the session has been asked to stop, empty if it has not; and forget it."""
+    state = cast("Any", session)
+    reason = state._shouldstop or state._shouldfail
+    state._shouldstop = state._shouldfail = False
+    return str(reason or "")
+
+
 @contextlib.contextmanager
 def diverted_reports(
     config: pytest.Config, receive: Callable[[pytest.TestReport], None]
@@ -176,19 +210,98 @@ def diverted_reports(
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
             receive(report)
 
-    callers: list[Any] = [getattr(config.hook, name) for name in _LOGGING_HOOKS]
-    saved = [list(caller._hookimpls) for caller in callers]
     receiver = _Receiver()
-    for caller in callers:
-        caller._hookimpls[:] = []
-    config.pluginmanager.register(receiver)
+    with _without(config, _LOGGING_HOOKS):
+        config.pluginmanager.register(receiver)
+        try:
+            yield
+        finally:
+            config.pluginmanager.unregister(receiver)
+
+
+# lanes: several sessions over one configuration
+
+
+def more_sessions(base: pytest.Session, count: int) -> list[pytest.Session]:
+    """Collect ``count`` times more, quietly, each time into a session of its own.
+
+    Every session has its own fixtures, set-up state and items, so that each can run a rollout while
+    the others do. Modules are not imported again.
+
+    Raises:
+        pytest.UsageError: the suite is not the same when it is collected again.
+    """
+    config = base.config
+    manager = config.pluginmanager
+    fixtures = cast("Any", base)._fixturemanager
+    manager.unregister(base)
+    manager.unregister(fixtures)
+    try:
+        with _without(config, _COLLECTION_REPORTS), warnings.catch_warnings(record=True):
+            return [_one_more_session(base) for _ in range(count)]
+    finally:
+        manager.register(base, "session")
+        manager.register(fixtures, "funcmanage")
+
+
+def _one_more_session(base: pytest.Session) -> pytest.Session:
+    session: Any = pytest.Session.from_config(base.config)
+    session._setupstate = SetupState()
+    session._fixturemanager = FixtureManager(session)
+    try:
+        session.perform_collect()
+    finally:
+        base.config.pluginmanager.unregister(session)
+        base.config.pluginmanager.unregister(session._fixturemanager)
+    if {item.nodeid for item in session.items} != {item.nodeid for item in base.items}:
+        raise pytest.UsageError(
+            "--skillopt-lanes: the suite is not the same when it is collected again; "
+            "parametrise from something that does not change"
+        )
+    return cast("pytest.Session", session)
+
+
+@contextlib.contextmanager
+def shared_process(session: pytest.Session) -> Iterator[None]:
+    """While open, pytest leaves alone what all rollouts of a process share.
+
+    Standard output, log handlers, warning filters, timers and the explanation of assertions are
+    switched around each test, last in first out, which fails for tests that overlap. The filters
+    and the explanations are switched once instead, the rest not at all.
+    """
+    config = session.config
+    explain = assertion.pytest_runtest_protocol(session.items[0])
+    filters = catch_warnings_for_item(
+        config=config, ihook=config.hook, when="runtest", item=None, record=False
+    )
+    with _without(config, _RUNTEST_HOOKS, _SWITCHING_PLUGINS), filters:
+        next(explain)
+        try:
+            yield
+        finally:
+            explain.close()
+
+
+@contextlib.contextmanager
+def _without(
+    config: pytest.Config, hooks: Sequence[str], plugins: Sequence[str] | None = None
+) -> Iterator[None]:
+    """Take implementations of hooks away, those of the named plugins or all, and put them back."""
+    manager = config.pluginmanager
+    named = None if plugins is None else [p for p in map(manager.get_plugin, plugins) if p]
+    saved = []
+    for name in hooks:
+        caller: Any = getattr(config.hook, name)
+        saved.append((caller._hookimpls, list(caller._hookimpls)))
+        caller._hookimpls[:] = [
+            i for i in caller._hookimpls if named is not None and i.plugin not in named
+        ]
     try:
         yield
     finally:
-        config.pluginmanager.unregister(receiver)
-        for caller, implementations in zip(callers, saved, strict=True):
-            added = list(caller._hookimpls)
-            caller._hookimpls[:] = [*implementations, *added]
+        for implementations, before in saved:
+            added = [i for i in implementations if i not in before]
+            implementations[:] = [*before, *added]
 
 
 def crash_location(report: pytest.TestReport) -> tuple[str, int] | None:

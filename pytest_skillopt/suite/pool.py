@@ -142,7 +142,7 @@ class WorkersExecutor:
         with self._changed:
             return self._pending.drop(keys)
 
-    def close(self, reason: str) -> None:
+    def stop(self, reason: str) -> None:
         """No rollout will be run any more; whoever waits is told why."""
         with self._changed:
             self._closed = self._closed or reason

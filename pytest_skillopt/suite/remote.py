@@ -6,27 +6,25 @@ Nothing here is imported by the controller, and nothing assumes that the two sha
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
-import sys
 import threading
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_skillopt.suite import _compat, processes
-from pytest_skillopt.suite.context import shorten
 from pytest_skillopt.suite.link import Link
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
 from pytest_skillopt.suite.versions import SkillVersions
+from pytest_skillopt.suite.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pytest_skillopt.suite.lanes import Lanes
     from pytest_skillopt.suite.tasks import SkillTask
 
 _LINK = pytest.StashKey[Link]()
@@ -80,7 +78,7 @@ class WorkerLoop:
         self._lanes = lanes
         self._collect = collect
         self._worker: str = _compat.worker_input(config)["workerid"]
-        self._versions = SkillVersions()
+        self._versions = SkillVersions(kept=lanes)
         self._watchdog = Watchdog(timeout, self._give_up)
 
     @pytest.hookimpl(tryfirst=True)
@@ -120,17 +118,32 @@ class WorkerLoop:
         return {**facts, "tasks": json.dumps([task.to_json() for task in tasks], sort_keys=True)}
 
     def _serve(self, session: pytest.Session) -> None:
-        runner = RolloutRunner(session, self._versions, worker=self._worker)
-        with rollouts_only(session.config), self._watchdog:
-            try:
-                for request in self._requests():
-                    with self._watchdog.watching(request):
-                        rollout = runner.run(request)
-                    self._send(rollout)
-            finally:
-                for line in runner.close():
-                    self._link.send("stray", line)
-                self._versions.close()
+        engine = self._engine(session)
+        engine.start()
+        self._watchdog.start()
+        try:
+            for request in self._requests():
+                engine.put(request)
+        finally:
+            self._watchdog.stop()
+            for line in engine.close():
+                self._link.send("stray", line)
+            self._versions.close()
+
+    def _engine(self, session: pytest.Session) -> _OneLane | Lanes:
+        if self._lanes == 1:
+            runner = RolloutRunner(session, self._versions, worker=self._worker)
+            return _OneLane(session.config, runner, self._deliver, self._watchdog)
+        from pytest_skillopt.suite.lanes import Lanes
+
+        return Lanes(
+            session,
+            self._versions,
+            self._deliver,
+            lanes=self._lanes,
+            worker=self._worker,
+            watchdog=self._watchdog,
+        )
 
     def _requests(self) -> Iterator[RolloutRequest]:
         while True:
@@ -149,8 +162,10 @@ class WorkerLoop:
         while self._link.inbox.get()[0] != "stop":
             continue
 
-    def _send(self, rollout: Rollout) -> None:
-        self._link.send("result", rollout.request.key, json.dumps(rollout.to_json()))
+    def _deliver(self, rollout: Rollout) -> None:
+        # When the controller is gone, a stop is in the inbox already.
+        with contextlib.suppress(OSError):
+            self._link.send("result", rollout.request.key, json.dumps(rollout.to_json()))
 
     def _give_up(self, request: RolloutRequest, message: str) -> None:
         """End the worker: nothing else stops a rollout that hangs, or what it started."""
@@ -161,60 +176,32 @@ class WorkerLoop:
         os._exit(1)
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Watched:
-    request: RolloutRequest
-    since: float
-    thread: int
+class _OneLane:
+    """Runs each rollout at once, in the main thread."""
 
+    def __init__(
+        self,
+        config: pytest.Config,
+        runner: RolloutRunner,
+        deliver: Callable[[Rollout], None],
+        watchdog: Watchdog,
+    ) -> None:
+        self._runner = runner
+        self._deliver = deliver
+        self._watchdog = watchdog
+        self._open = contextlib.ExitStack()
+        self._config = config
 
-class Watchdog:
-    """Calls ``give_up`` from a thread of its own when a rollout takes longer than ``timeout``."""
+    def start(self) -> None:
+        self._open.enter_context(rollouts_only(self._config))
 
-    def __init__(self, timeout: float, give_up: Callable[[RolloutRequest, str], None]) -> None:
-        self._timeout = timeout
-        self._give_up = give_up
-        self._watched: dict[str, _Watched] = {}
-        self._stopped = threading.Event()
+    def put(self, request: RolloutRequest) -> None:
+        with self._watchdog.watching(request):
+            rollout = self._runner.run(request)
+        self._deliver(rollout)
 
-    def __enter__(self) -> Watchdog:
-        if self._timeout:
-            threading.Thread(target=self._watch, name="skillopt-watchdog", daemon=True).start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._stopped.set()
-
-    @contextlib.contextmanager
-    def watching(self, request: RolloutRequest) -> Iterator[None]:
-        key = request.key
-        self._watched[key] = _Watched(request, time.monotonic(), threading.get_ident())
-        try:
-            yield
-        finally:
-            self._watched.pop(key, None)
-
-    def _watch(self) -> None:
-        while not self._stopped.wait(min(1.0, self._timeout / 10)):
-            late = time.monotonic() - self._timeout
-            for watched in list(self._watched.values()):
-                if watched.since < late:
-                    self._give_up(watched.request, self._message(watched))
-
-    def _message(self, watched: _Watched) -> str:
-        return shorten(
-            f"{watched.request.task} took longer than skillopt_timeout={self._timeout:g} seconds"
-            f"{_where(watched.thread)}",
-            1_000,
-        )
-
-
-def _where(thread: int) -> str:
-    """The innermost line that is neither Python's own nor an installed package's."""
-    frame = sys._current_frames().get(thread)
-    while frame is not None:
-        path = frame.f_code.co_filename
-        if "site-packages" not in path and not path.startswith((sys.base_prefix, "<")):
-            return f", at {path}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""
+    def close(self) -> list[str]:
+        """Returns what went wrong in teardowns between rollouts."""
+        stray = self._runner.close()
+        self._open.close()
+        return stray

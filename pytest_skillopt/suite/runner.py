@@ -29,7 +29,7 @@ from pytest_skillopt.suite.outcome import Ending, Phase, captured_output, conclu
 from pytest_skillopt.suite.rollouts import Rollout
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from pytest_skillopt.suite.rollouts import RolloutRequest
@@ -61,8 +61,16 @@ class RolloutRunner:
         self._skills: list[tuple[Any, pytest.FixtureRequest]] = []
         self._stray: list[str] = []
 
-    def run(self, request: RolloutRequest) -> Rollout:
+    @property
+    def items(self) -> Mapping[str, pytest.Item]:
+        """The collected items by the id of their task."""
+        return self._items
+
+    def run(self, request: RolloutRequest, *, alone: bool = True) -> Rollout:
         """Run one rollout; whatever the test does is in what is returned.
+
+        Args:
+            alone: no other rollout runs in this process meanwhile.
 
         Raises:
             KeyboardInterrupt: the user, or the test, wants the session to end.
@@ -75,7 +83,7 @@ class RolloutRunner:
         content = self._versions.content(request.skill, request.version)
         directory = self._versions.directory(request.skill, request.version)
         context = RolloutContext(self._session.config, request, directory, content)
-        running = _Running(self._skills)
+        running = _Running(self._skills, alone)
         token = _RUNNING.set(running)
         try:
             with context.active():
@@ -91,8 +99,6 @@ class RolloutRunner:
         return stray
 
     def _run_item(self, item: pytest.Item, running: _Running, context: RolloutContext) -> Ending:
-        session = self._session
-        stop = session.shouldstop, session.shouldfail
         try:
             self._switch(item, context.request)
             # The next item is a copy: then exactly the function scope is torn down.
@@ -110,8 +116,10 @@ class RolloutRunner:
             self._start_over()
             raise
         finally:
-            session.shouldstop, session.shouldfail = stop
+            stop = _compat.take_stop(self._session)
             self._tidy(item, running)
+        if stop:
+            return Ending.of_error("setup", f"the test stopped the run: {stop}", fatal=True)
         return conclude(item.config, running.phases, context.refusals)
 
     def _switch(self, item: pytest.Item, request: RolloutRequest) -> None:
@@ -187,6 +195,7 @@ class _Running:
     """What the hooks learn of the rollout in progress."""
 
     skills: list[tuple[Any, pytest.FixtureRequest]]
+    alone: bool
     phases: list[Phase] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
     recorded: list[warnings.WarningMessage] = field(default_factory=list)
@@ -232,10 +241,12 @@ class _RolloutHooks:
         running = _RUNNING.get()
         if running is None:
             return None
-        # The hook's wrappers have set the filters; what is recorded here is not kept for ever.
-        with warnings.catch_warnings(record=True) as recorded:
+        if running.alone:
+            # The hook's wrappers have set the filters; what is recorded here is not kept for ever.
+            with warnings.catch_warnings(record=True) as running.recorded:
+                reports = _compat.run_protocol(item, nextitem)
+        else:
             reports = _compat.run_protocol(item, nextitem)
-        running.recorded = recorded
         running.phases = list(_marked(running.phases, reports))
         return True
 

@@ -182,7 +182,7 @@ class XdistRun:
         self._failed_starts += 1
         if self._failed_starts > _START_FAILURES * self._expected:
             reason = f"{self._failed_starts} workers in a row died before they had collected"
-            self._executor.close(reason)
+            self._executor.stop(reason)
             raise pytest.exit.Exception(reason, returncode=1)
 
     @property
@@ -206,7 +206,7 @@ class XdistRun:
         try:
             check_agreement({"the others": {"tasks": self._tasks}, member.worker.name: facts})
         except (pytest.UsageError, KeyboardInterrupt) as error:
-            self._executor.close(f"the suite has changed during the run: {error}")
+            self._executor.stop(f"the suite has changed during the run: {error}")
         else:
             self._executor.welcome(member.worker, facts["slots"])
 
@@ -233,7 +233,7 @@ class XdistRun:
         return isinstance(error, RuntimeError) and not self._members
 
     def _end(self, reason: str) -> None:
-        self._executor.close(reason)
+        self._executor.stop(reason)
         if self._timer is not None:
             self._timer.cancel()
         if self._thread is not None:
