@@ -1,5 +1,76 @@
-"""Train a SKILL.md with your own pytest suite."""
+"""Train a SKILL.md with your own pytest suite.
+
+The names here are those that a user's tests and ``conftest.py`` may need; they are imported when
+first used, so that an ordinary pytest run pays nothing for them.
+"""
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pytest_skillopt.fixtures import Recorder, Skill
+    from pytest_skillopt.model.agent import Agent
+    from pytest_skillopt.model.reply import Reply
+    from pytest_skillopt.model.types import (
+        CacheMiss,
+        CapReached,
+        Completion,
+        Model,
+        ModelFault,
+        ToolCall,
+        Usage,
+    )
+    from pytest_skillopt.optimizer.proposals import Patch, Proposal
+    from pytest_skillopt.optimizer.trainer import Trainer
+    from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.suite.rollouts import InfraError, Rollout
+
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Agent": "model.agent",
+    "CacheMiss": "model.types",
+    "CapReached": "model.types",
+    "Completion": "model.types",
+    "Edit": "skill.edits",
+    "InfraError": "suite.rollouts",
+    "Model": "model.types",
+    "ModelFault": "model.types",
+    "Patch": "optimizer.proposals",
+    "Proposal": "optimizer.proposals",
+    "Recorder": "fixtures",
+    "Reply": "model.reply",
+    "Rollout": "suite.rollouts",
+    "Skill": "fixtures",
+    "ToolCall": "model.types",
+    "Trainer": "optimizer.trainer",
+    "Usage": "model.types",
+}
+
+__all__ = [
+    "Agent",
+    "CacheMiss",
+    "CapReached",
+    "Completion",
+    "Edit",
+    "InfraError",
+    "Model",
+    "ModelFault",
+    "Patch",
+    "Proposal",
+    "Recorder",
+    "Reply",
+    "Rollout",
+    "Skill",
+    "ToolCall",
+    "Trainer",
+    "Usage",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(f"pytest_skillopt.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'pytest_skillopt' has no attribute {name!r}")

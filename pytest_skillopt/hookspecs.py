@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_skillopt.model.types import Model, Role
+    from pytest_skillopt.optimizer.context import Context
+    from pytest_skillopt.optimizer.gate import Gate
+    from pytest_skillopt.optimizer.proposals import Patch
+    from pytest_skillopt.optimizer.records import TaskRecord
+    from pytest_skillopt.optimizer.stages import GateQuestion
+    from pytest_skillopt.optimizer.update import Update
     from pytest_skillopt.report.result import StepRow
     from pytest_skillopt.suite.rollouts import InfraError
 
@@ -77,4 +85,79 @@ def pytest_skillopt_prompt(config: pytest.Config, name: str) -> str | None:
         def pytest_skillopt_prompt(config, name):
             if name == "preferences":
                 return "Write for readers who have never seen an invoice."
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_skillopt_reflect(
+    config: pytest.Config, records: Sequence[TaskRecord], context: Context
+) -> Sequence[Patch] | None:
+    """Stage 2: from the rollouts of train tasks to proposed patches.
+
+    ``records`` has one entry a task with its rollouts under the working skill; ``context`` holds
+    that skill (``.document``), the settings, the memory and the edit budget::
+
+        # conftest.py
+        from pytest_skillopt import Edit, Patch, Proposal
+
+        def pytest_skillopt_reflect(config, records, context):
+            failing = tuple(r.task.id for r in records if r.failed)
+            edit = Edit(op="append", target="", content="Answer with JSON alone.")
+            return [Patch((Proposal(edit, reason="house rule", tasks=failing),))]
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_skillopt_aggregate(
+    config: pytest.Config, patches: Sequence[Patch], context: Context
+) -> Patch | None:
+    """Stage 3: merge the patches of the analysts into one::
+
+    # conftest.py
+    from pytest_skillopt import Patch
+
+    def pytest_skillopt_aggregate(config, patches, context):
+        return Patch(tuple(p for patch in patches for p in patch.proposals))
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context) -> Patch | None:
+    """Stage 4: keep at most ``context.budget`` proposals::
+
+    # conftest.py
+    from dataclasses import replace
+
+    def pytest_skillopt_select(config, patch, context):
+        short = sorted(patch.proposals, key=lambda p: len(p.edit.content))
+        return replace(patch, proposals=tuple(short[: context.budget]))
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context) -> Update | None:
+    """Stage 5: apply the patch to the working skill::
+
+    # conftest.py
+    from pytest_skillopt.optimizer.update import update
+
+    def pytest_skillopt_update(config, patch, context):
+        done = update(patch, context)
+        print("refused:", len(done.refusals))
+        return done
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate | None:
+    """Stage 6: the gate of one decision: asks for draws, is told samples, ends in a verdict.
+
+    ``question`` has the tasks, the options and the length of the current skill's tape::
+
+        # conftest.py
+        from dataclasses import replace
+        from pytest_skillopt.optimizer.stages import open_gate
+
+        def pytest_skillopt_gate(config, question):
+            return open_gate(replace(question, name="confirm"))
     """

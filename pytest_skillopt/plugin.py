@@ -1,1 +1,145 @@
-"""pytest hooks and nothing else."""
+"""pytest hooks and nothing else: options, the marker, and which mode is on.
+
+Installed and not asked for, this module adds a marker, fixtures and options; everything else is
+imported by the hook that needs it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.fixtures import rollout, skill, skill_agent, skill_judge
+from pytest_skillopt.mode import Mode, add_mode_options
+from pytest_skillopt.settings import add_settings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_skillopt.model.types import Model, Role
+    from pytest_skillopt.optimizer.context import Context
+    from pytest_skillopt.optimizer.gate import Gate
+    from pytest_skillopt.optimizer.proposals import Patch
+    from pytest_skillopt.optimizer.records import TaskRecord
+    from pytest_skillopt.optimizer.stages import GateQuestion
+    from pytest_skillopt.optimizer.update import Update
+    from pytest_skillopt.suite.rollouts import InfraError
+
+__all__ = ["rollout", "skill", "skill_agent", "skill_judge"]
+
+_MARKER = (
+    "skill_task(*, skill=None, split=None, rollouts=None, min_pass_rate=None, group=None, "
+    "must_pass=False, contract=None): a task for the agent skill that pytest-skillopt evaluates "
+    "and trains."
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("skillopt", "training of agent skills (pytest-skillopt)")
+    add_mode_options(group)
+    add_settings(parser, group)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    from pytest_skillopt import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", _MARKER)
+    mode = Mode.from_config(config)
+    if mode is not None:
+        from pytest_skillopt.session import start
+
+        start(config, mode)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A marker with a wrong argument is a usage error in every mode."""
+    from pytest_skillopt.suite.collect import MarkerArguments
+
+    for item in items:
+        MarkerArguments.of(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if "skill" in getattr(item, "fixturenames", ()):
+        from pytest_skillopt.suite.locate import select_skill
+
+        select_skill(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
+    """Run an ``async def`` task where no plugin for asynchronous tests claims it."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj) or _is_claimed(pyfuncitem):
+        return None
+    if pyfuncitem.get_closest_marker("skill_task") is None:
+        return None
+    import asyncio
+
+    names = pyfuncitem._fixtureinfo.argnames
+    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    asyncio.run(pyfuncitem.obj(**arguments))
+    return True
+
+
+def _is_claimed(item: pytest.Function) -> bool:
+    return any(item.get_closest_marker(name) for name in ("anyio", "asyncio", "trio"))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model:
+    from pytest_skillopt.models import Models
+
+    return Models.of(config).build(role)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_skillopt_classify_error(
+    config: pytest.Config, exception: BaseException
+) -> InfraError | None:
+    from pytest_skillopt.suite.errors import classify_error
+
+    return classify_error(exception)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_skillopt_reflect(records: Sequence[TaskRecord], context: Context) -> Sequence[Patch]:
+    from pytest_skillopt.optimizer.reflect import reflect
+
+    return reflect(records, context)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_skillopt_aggregate(patches: Sequence[Patch], context: Context) -> Patch:
+    from pytest_skillopt.optimizer.aggregate import aggregate
+
+    return aggregate(patches, context)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_skillopt_select(patch: Patch, context: Context) -> Patch:
+    from pytest_skillopt.optimizer.select import select
+
+    return select(patch, context)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_skillopt_update(patch: Patch, context: Context) -> Update:
+    from pytest_skillopt.optimizer.update import update
+
+    return update(patch, context)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_skillopt_gate(question: GateQuestion) -> Gate:
+    from pytest_skillopt.optimizer.stages import open_gate
+
+    return open_gate(question)

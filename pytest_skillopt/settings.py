@@ -55,6 +55,7 @@ class Settings:
         0.05, "share of infrastructure errors above which nothing is decided", low=0, high=1
     )
     breaker: int = _setting(20, "infrastructure errors in a row that stop the run", low=1)
+    prefetch: bool = _setting(True, "let idle workers take samples that are likely needed soon")
     dir: str = _setting(".skillopt", "where runs and the cache are kept")
     write: bool = _setting(True, "write the skill file when a better one is found; no: only propose")
     propose_skills: str = _setting(

@@ -77,12 +77,18 @@ class Home:
         problem = "several runs begin with" if found else "there is no run"
         raise RunError(f"{problem} {name!r} in {self.runs} (latest: {listed})".replace(" ''", ""))
 
-    def unfinished(self) -> str:
-        """Name of the latest run if it was cut off, else ''."""
-        names = self.run_names()
-        if not names or (self.runs / names[-1] / "result.json").exists():
+    def unfinished(self, besides: str = "") -> str:
+        """Name of the latest training (``besides`` one) if it can be continued, else ''."""
+        names = [name for name in self.run_names() if name != besides]
+        if not names:
             return ""
-        return names[-1]
+        try:
+            data = json.loads((self.runs / names[-1] / "result.json").read_text(encoding="utf-8"))
+            return names[-1] if data["resume"] else ""
+        except FileNotFoundError:
+            return names[-1]
+        except (OSError, ValueError, KeyError, TypeError):
+            return ""
 
     def openings(self, skill: str) -> int:
         """How often the test split of a skill has been measured, over all runs."""

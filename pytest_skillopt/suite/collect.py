@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MARKER = "skill_task"
 _TEXT_LIMIT = 20_000
+_ROLES = {"skill_agent": "target", "skill_judge": "judge"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +120,9 @@ def collect_task(item: pytest.Item, skill_path: Callable[[str | None], str]) -> 
         must_pass=bool(arguments.must_pass),
         contract=arguments.contract or "",
         doc=inspect.getdoc(function) or "",
+        roles=tuple(
+            role for name, role in _ROLES.items() if name in getattr(item, "fixturenames", ())
+        ),
         text=f"{text}\n{json.dumps(shown, ensure_ascii=False)}"[:_TEXT_LIMIT],
     )
 

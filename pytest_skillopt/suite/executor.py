@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
@@ -45,6 +45,13 @@ class Executor(Protocol):
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
         """Drop queued requests and return the keys dropped; what runs already still comes back."""
+
+
+class SkillExecutor(Executor, Protocol):
+    """An executor over the items of a pytest session, which needs the files of a skill too."""
+
+    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
+        """Make the files beside a skill's document known, by relative path with ``/``."""
 
 
 class ExecutorClosed(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import time
+from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -57,6 +58,7 @@ class Limits:
     max_rollouts: int = 0
     max_time: float = 0.0
     breaker: int = 20
+    prefetch: bool = True
 
 
 class Sampler:
@@ -90,6 +92,8 @@ class Sampler:
         self._attempts: dict[str, int] = {}
         self._errors: dict[str, Rollout] = {}
         self._delayed: list[tuple[float, str]] = []
+        self._likely: deque[RolloutRequest] = deque()
+        self._prefetched: set[str] = set()
         self._errors_in_a_row = 0
         self._deadline = time.monotonic() + self._limits.max_time if self._limits.max_time else None
         self.taken = 0
@@ -135,28 +139,39 @@ class Sampler:
         self._hurry([r for r in missing if r.key in self._in_flight])
         waiting = {r.key for r in missing}
         while waiting:
+            self._employ_idle()
             self._receive()
             waiting = {key for key in waiting if not self._resolved(key)}
         return [self._result(r.key) for r in requests]
 
     def prefetch(self, requests: Iterable[RolloutRequest]) -> None:
-        """Let idle workers take samples that are likely to be asked for soon."""
-        idle = self._executor.capacity - len(self._in_flight)
-        wanted = [
-            r
-            for r in dict.fromkeys(requests)
-            if r.key not in self._in_flight and not self._resolved(r.key)
-        ]
-        left = self.rollouts_left
-        count = min(idle, len(wanted) if left is None else left)
-        if count > 0 and self._executor.capacity > 1:
-            self._start(wanted[:count], urgent=False)
+        """Name samples that are likely to be asked for soon, the most useful first.
+
+        While others are waited for, idle workers take them. They are samples like all others: what
+        is asked for later is there already, and nothing depends on whether it is.
+        """
+        self._likely = deque(dict.fromkeys(requests)) if self._limits.prefetch else deque()
 
     def cancel_prefetch(self) -> None:
-        """Drop what is queued and not yet running."""
-        for key in self._executor.cancel(list(self._in_flight)):
+        """Forget what was named and drop what is queued but not yet running."""
+        self._likely.clear()
+        for key in self._executor.cancel(list(self._prefetched)):
+            self._prefetched.discard(key)
             del self._in_flight[key]
             self.taken -= 1
+
+    def _employ_idle(self) -> None:
+        """Give idle workers the likely samples, as far as the cap on rollouts goes."""
+        if self._executor.capacity == 1:
+            return
+        while self._likely and len(self._in_flight) < self._executor.capacity:
+            request = self._likely.popleft()
+            if request.key in self._in_flight or self._resolved(request.key):
+                continue
+            if self.rollouts_left == 0:
+                return
+            self._prefetched.add(request.key)
+            self._start([request], urgent=False)
 
     def _resolved(self, key: str) -> bool:
         return key in self._errors or key in self._ledger
@@ -187,6 +202,7 @@ class Sampler:
 
     def _hurry(self, requests: Sequence[RolloutRequest]) -> None:
         """What was only prefetched is waited for now."""
+        self._prefetched.difference_update(r.key for r in requests)
         delayed = {key for _, key in self._delayed}
         queued = [r for r in requests if r.key not in delayed]
         if queued:
@@ -217,6 +233,7 @@ class Sampler:
         key = rollout.request.key
         if key not in self._in_flight:
             return
+        self._prefetched.discard(key)
         attempt = self._attempts.get(key, 0) + 1
         rollout = replace(rollout, attempt=attempt)
         if rollout.error is None:

@@ -28,6 +28,8 @@ class SkillTask:
     """What the task fixes about the answer and no edit may break."""
     doc: str = ""
     """Docstring of the test function: what the optimizer is told the task is about."""
+    roles: tuple[str, ...] = ()
+    """Roles whose model the test uses through a fixture: ``target``, ``judge``."""
     text: str = ""
     """Source of the test function and representation of its parameters (bounded), for the leak
     check; never shown to the optimizer."""
@@ -37,4 +39,4 @@ class SkillTask:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SkillTask:
-        return cls(**data)
+        return cls(**{**data, "roles": tuple(data.get("roles", ()))})

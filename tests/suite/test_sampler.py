@@ -58,6 +58,7 @@ class ScriptedExecutor:
             raise ExecutorClosed("interrupted")
         if not self.queue:
             raise RuntimeError("nothing queued")
+        self.queue.sort(key=lambda entry: entry[1])
         request, _ = self.queue.pop()
         self.runs[request.key] = self.runs.get(request.key, 0) + 1
         return self.answer(request, self.runs[request.key])
@@ -165,24 +166,38 @@ def test_an_interrupt_stops_the_run() -> None:
         sampler.take(requests(sampler))
 
 
-def test_prefetching_fills_idle_workers_and_changes_no_result() -> None:
-    executor = ScriptedExecutor(passed, capacity=3)
-    sampler, _ = make(executor)
+def test_idle_workers_take_likely_samples_while_others_are_waited_for() -> None:
+    executor = ScriptedExecutor(passed, capacity=6)
+    sampler, ledger = make(executor)
     asked = requests(sampler)
-    sampler.prefetch([replace(asked[0], index=i) for i in range(10)])
-    assert [urgent for _, urgent in executor.queue] == [False] * 3
+    likely = [replace(asked[0], index=i) for i in range(10)]
+    sampler.prefetch(likely)
+    assert executor.queue == []
     assert [r.request for r in sampler.take(asked)] == asked
-    later = [replace(asked[0], index=i) for i in range(3)]
-    assert [r.request for r in sampler.take(later)] == later
+    assert [urgent for _, urgent in executor.queue] == [False] * 5
+    assert not any(r.key in ledger for r in likely[1:])
+    assert [r.request for r in sampler.take(likely)] == likely
     assert set(executor.runs.values()) == {1}
 
 
+@pytest.mark.parametrize("limits", [Limits(prefetch=False), Limits(max_rollouts=4)])
+def test_nothing_is_prefetched_against_the_settings(limits: Limits) -> None:
+    executor = ScriptedExecutor(passed, capacity=6)
+    sampler, _ = make(executor, limits)
+    asked = requests(sampler)
+    sampler.prefetch([replace(asked[0], index=i) for i in range(1, 10)])
+    sampler.take(asked)
+    assert sampler.taken == 4
+
+
 def test_prefetched_samples_that_are_dropped_can_be_taken_later() -> None:
-    executor = ScriptedExecutor(passed, capacity=3)
+    executor = ScriptedExecutor(passed, capacity=6)
     sampler, _ = make(executor)
     asked = requests(sampler)
-    sampler.prefetch(asked)
+    sampler.prefetch(asked[1:])
+    sampler.take(asked[:1])
     sampler.cancel_prefetch()
     assert executor.queue == []
-    assert sampler.taken == 0
+    assert sampler.taken == sum(executor.runs.values())
     assert [r.request for r in sampler.take(asked)] == asked
+    assert set(executor.runs.values()) == {1}

@@ -1,0 +1,75 @@
+"""The models of this process, one a role, made when first used."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.settings import Settings
+
+if TYPE_CHECKING:
+    from pytest_skillopt.model.limits import Throttle
+    from pytest_skillopt.model.replies import Replies
+    from pytest_skillopt.model.types import Model, Role
+
+
+class Models:
+    """Builds models through the hook ``pytest_skillopt_client`` and keeps them."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        *,
+        throttle: Throttle | None = None,
+        cache: Replies | None = None,
+    ) -> None:
+        """Args:
+        throttle: decides about every call; None: nothing is limited.
+        cache: answers repeated calls; None: every call is sent.
+        """
+        self._config = config
+        self._settings = settings
+        self._throttle = throttle
+        self._cache = cache
+        self._made: dict[Role, Model] = {}
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Models:
+        """The models of this session; in an ordinary run without cache, caps or files."""
+        if MODELS not in config.stash:
+            config.stash[MODELS] = cls(config, Settings.from_config(config))
+        return config.stash[MODELS]
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    def get(self, role: Role) -> Model:
+        """The model of a role.
+
+        Raises:
+            ModelConfigError: the settings name no usable model.
+        """
+        if role not in self._made:
+            self._made[role] = self._config.hook.pytest_skillopt_client(
+                config=self._config, role=role
+            )
+        return self._made[role]
+
+    def build(self, role: Role) -> Model:
+        """The built-in client of a role: the official SDK against an OpenAI-compatible server."""
+        from pytest_skillopt.model.client import ChatModel
+        from pytest_skillopt.model.config import model_config
+
+        return ChatModel(
+            model_config(self._settings, role, os.environ),
+            throttle=self._throttle,
+            cache=self._cache,
+        )
+
+
+MODELS = pytest.StashKey[Models]()
+"""Set by the session when a mode is on; else on the first use of a model in a test."""

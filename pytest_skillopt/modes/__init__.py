@@ -1,0 +1,1 @@
+"""What a session can do: one function a mode, from a ``Run`` to a ``Result``."""

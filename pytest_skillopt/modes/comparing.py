@@ -1,0 +1,113 @@
+"""Two versions of a skill against each other: what check, compare and A/A have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.optimizer.decision import TAPE, GateOptions, GateTask
+from pytest_skillopt.optimizer.rates import suite_rate
+from pytest_skillopt.optimizer.taskrows import task_row
+from pytest_skillopt.optimizer.verdict import Sample, Verdict
+from pytest_skillopt.report.result import Comparison
+from pytest_skillopt.suite.rollouts import Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.optimizer.gate import Gate
+    from pytest_skillopt.optimizer.verdict import Draw
+    from pytest_skillopt.report.result import TaskRow
+    from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.suite.rollouts import RolloutRequest
+    from pytest_skillopt.suite.tasks import SkillTask
+
+_LIKELY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A verdict with the rollouts it rests on, by task."""
+
+    verdict: Verdict
+    incumbent: Mapping[str, list[Rollout]]
+    candidate: Mapping[str, list[Rollout]]
+
+    def rows(self, tasks: Iterable[SkillTask]) -> list[TaskRow]:
+        changes = {task.task: task.change for task in self.verdict.tasks}
+        return [
+            task_row(
+                task,
+                self.incumbent.get(task.id, []),
+                self.candidate.get(task.id, []),
+                changes.get(task.id, "same"),
+            )
+            for task in tasks
+        ]
+
+
+def gate_tasks(tasks: Iterable[SkillTask]) -> list[GateTask]:
+    return [GateTask(task.id, task.must_pass) for task in tasks]
+
+
+def gate_options(run: Run) -> GateOptions:
+    return GateOptions.from_settings(run.settings)
+
+
+def decide(
+    run: Run,
+    gate: Gate,
+    incumbent: str,
+    candidate: str,
+    *,
+    stored: Mapping[str, Sequence[tuple[bool, float]]] | None = None,
+) -> Decided:
+    """Carry a decision out.
+
+    Args:
+        incumbent: version (SHA-256), made known to the sampler before.
+        candidate: likewise.
+        stored: (passed, score) of samples that open the incumbent's tape, by task.
+
+    Raises:
+        StopRun: a cap, a fatal fault, or an interrupt.
+    """
+    versions = {"incumbent": incumbent, "candidate": candidate}
+    rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
+
+    def request(draw: Draw) -> RolloutRequest:
+        return run.sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
+
+    def is_stored(draw: Draw) -> bool:
+        on_tape = draw.arm == "incumbent" and draw.stream == TAPE
+        return on_tape and draw.index < len((stored or {}).get(draw.task, ()))
+
+    while not isinstance(asked := gate.ask(), Verdict):
+        run.sampler.prefetch(request(d) for d in gate.likely(_LIKELY) if not is_stored(d))
+        fresh = [draw for draw in asked if not is_stored(draw)]
+        taken = dict(zip(fresh, run.sampler.take([request(d) for d in fresh]), strict=True))
+        for draw in asked:
+            rollout = taken.get(draw) or _recalled(request(draw), (stored or {})[draw.task])
+            taken[draw] = rollout
+            rollouts[draw.arm].setdefault(draw.task, []).append(rollout)
+        gate.tell(_sample(draw, taken[draw]) for draw in asked)
+    run.sampler.cancel_prefetch()
+    run.journal.write("verdict", {"candidate": candidate, **asked.to_json()})
+    return Decided(asked, rollouts["incumbent"], rollouts["candidate"])
+
+
+def _recalled(request: RolloutRequest, stored: Sequence[tuple[bool, float]]) -> Rollout:
+    passed, score = stored[request.index]
+    return Rollout(request, "passed" if passed else "failed", score=score, worker="baseline")
+
+
+def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
+    """Suite rates of both arms, None where nothing was measured."""
+    before = suite_rate((row.before.passed, row.before.n) for row in rows)
+    after = suite_rate((row.after.passed, row.after.n) for row in rows if row.after)
+    return Comparison(before=before, after=after) if before else None
+
+
+def _sample(draw: Draw, rollout: Rollout) -> Sample:
+    passed = rollout.passed if rollout.measured else None
+    return Sample(draw, passed, rollout.score or 0.0, skipped=rollout.outcome == "skipped")

@@ -1,0 +1,68 @@
+"""``--collect-only``: what a mode would do, and the most it could cost; no model is called."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.modes.skills import skills_of, split_tasks
+from pytest_skillopt.session import describe_tasks, keep_tasks
+from pytest_skillopt.suite.splits import SplitError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_skillopt.mode import Mode
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.tasks import SkillTask
+
+
+class Plan:
+    """Takes the place of the controller when pytest only collects."""
+
+    def __init__(self, config: pytest.Config, mode: Mode, settings: Settings) -> None:
+        self._config = config
+        self._mode = mode
+        self._settings = settings
+        self._lines: list[str] = []
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        others = keep_tasks(self._config, items)
+        tasks = describe_tasks(self._config, self._settings, items)
+        try:
+            tasks, notes = split_tasks(tasks, self._settings.split, self._mode)
+        except SplitError as error:
+            raise pytest.UsageError(str(error)) from None
+        self._lines = list(plan_lines(tasks, self._mode, self._settings, notes, others))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        terminalreporter.section("skillopt plan")
+        for line in self._lines:
+            terminalreporter.write_line(line)
+
+
+def plan_lines(
+    tasks: Sequence[SkillTask],
+    mode: Mode,
+    settings: Settings,
+    notes: Sequence[str],
+    others: int,
+) -> Iterator[str]:
+    """What would be measured and the upper bounds, one line each."""
+    if not tasks:
+        yield "no test is marked skill_task: nothing would be done"
+        return
+    for skill in skills_of(tasks):
+        group = [task for task in tasks if task.skill == skill]
+        splits = Counter(task.split for task in group)
+        named = ", ".join(f"{count} {name}" for name, count in splits.items() if name)
+        yield f"{skill}: {len(group)} tasks" + (f" ({named})" if named else "")
+    if others:
+        yield f"{others} other tests are deselected"
+    yield from notes
+    from pytest_skillopt.modes.forecast import forecast
+
+    yield from forecast(tasks, mode, settings)

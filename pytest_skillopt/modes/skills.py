@@ -1,0 +1,67 @@
+"""The skills and the splits of a run, from its tasks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import read_skill
+from pytest_skillopt.suite.splits import assign_splits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pytest_skillopt.mode import Mode
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.tasks import SkillTask
+
+
+def split_tasks(
+    tasks: Sequence[SkillTask], ratio: str, mode: Mode
+) -> tuple[list[SkillTask], list[str]]:
+    """Assign the splits, skill by skill; only a training needs them.
+
+    Raises:
+        SplitError: the tasks cannot be split as asked.
+    """
+    if mode.name != "train":
+        return list(tasks), []
+    split: dict[str, SkillTask] = {}
+    notes: list[str] = []
+    for skill in skills_of(tasks):
+        group = [task for task in tasks if task.skill == skill]
+        assigned, said = assign_splits(group, ratio)
+        split.update((task.id, task) for task in assigned)
+        notes += said
+    return [split[task.id] for task in tasks], notes
+
+
+def skills_of(tasks: Iterable[SkillTask]) -> list[str]:
+    """The skills that the tasks are about, each once, in order."""
+    return list(dict.fromkeys(task.skill for task in tasks))
+
+
+def read_documents(
+    root: Path, tasks: Sequence[SkillTask], settings: Settings, *, init: bool = False
+) -> dict[str, Document]:
+    """The skills on disk; with ``init`` a missing one is made from the tasks' docstrings.
+
+    Raises:
+        SkillError: a file that is missing or cannot be a skill.
+    """
+    found: dict[str, Document] = {}
+    for skill in skills_of(tasks):
+        path = root / skill
+        if init and not path.exists():
+            from pytest_skillopt.modes.init import make_skill
+
+            make_skill(path, [task for task in tasks if task.skill == skill])
+        try:
+            found[skill] = read_skill(path, root)
+        except SkillError as error:
+            if path.exists():
+                raise
+            raise SkillError(f"{error} (--skillopt-init makes one to start from)") from None
+    return found

@@ -1,0 +1,68 @@
+"""One pytest report a task, after everything was measured."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from pytest_skillopt.report.junit import task_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_skillopt.report.result import Result, TaskRow
+    from pytest_skillopt.run.openrun import Run
+
+
+def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
+    """The tasks as test cases: judged by their pass rate with ``--skillopt``, else measured.
+
+    A report for the call and one for the teardown, because junitxml closes a case with the latter.
+    """
+    judged = run.mode.name == "evaluate"
+    least = {task.id: task.min_pass_rate for task in run.tasks}
+    for row in (row for skill in result.skills for row in skill.tasks):
+        outcome, words = "passed", ""
+        if judged:
+            own = least.get(row.id)
+            outcome, words = _judge(row, run.settings.min_pass_rate if own is None else own)
+        for when in ("call", "teardown"):
+            report = _report(row, when, outcome if when == "call" else "passed", words)  # type: ignore[arg-type]
+            if not judged:
+                report.skillopt_measured = True  # type: ignore[attr-defined]
+            yield report
+
+
+def _judge(row: TaskRow, least: float) -> tuple[str, str]:
+    arm = row.before
+    if row.skipped:
+        return "skipped", "skipped in every rollout"
+    if not arm.n:
+        return "failed", f"never measured: {arm.errors} rollouts ended in infrastructure errors"
+    if arm.passed / arm.n >= least:
+        return "passed", ""
+    words = f"passed {arm.passed} of {arm.n} rollouts, min_pass_rate is {least:g}"
+    if arm.sample and arm.sample.message and arm.sample.outcome == "failed":
+        words += f"\n{arm.sample.message}"
+    return "failed", words
+
+
+def _report(
+    row: TaskRow,
+    when: Literal["call", "teardown"],
+    outcome: Literal["passed", "failed", "skipped"],
+    words: str,
+) -> pytest.TestReport:
+    path, _, rest = row.id.partition("::")
+    location = (path, None, rest.replace("::", "."))
+    longrepr = (path, 0, words) if outcome == "skipped" else words or None
+    return pytest.TestReport(
+        nodeid=row.id,
+        location=location,
+        keywords={},
+        outcome=outcome,
+        longrepr=longrepr,
+        when=when,
+        user_properties=task_properties(row),
+    )

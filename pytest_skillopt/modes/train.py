@@ -1,0 +1,145 @@
+"""``pytest --skillopt-train``: improve each skill of the suite, one after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.modes.stages import hooked_prompt, hooked_stages
+from pytest_skillopt.optimizer.trainer import Trainer
+from pytest_skillopt.report.result import Hunk, SkillResult
+from pytest_skillopt.run.replies import JournaledModel
+from pytest_skillopt.skill.diff import attribute, hunks, unified
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import write_skill
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_skillopt.modes.display import Display
+    from pytest_skillopt.optimizer.trainer import TrainOutcome
+    from pytest_skillopt.report.result import Result, StepRow
+    from pytest_skillopt.run.openrun import Run
+
+_RANK = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
+"""What several skills come to: the first that one of them has."""
+
+
+def train(run: Run, display: Display) -> Result:
+    """Train, write what was accepted, and leave a proposal for the pull request."""
+    outcomes: list[TrainOutcome] = []
+    for skill in run.documents:
+        outcome = _train_skill(run, display, skill)
+        outcomes.append(outcome)
+        run.notes += outcome.notes
+        if outcome.status == "interrupted":
+            break
+    results = [_written(run, outcome) for outcome in outcomes]
+    status = next(s for s in _RANK if any(r.status == s for r in results))
+    reason = "; ".join(r.reason if len(results) == 1 else f"{r.path}: {r.reason}" for r in results)
+    resumable = any(_ended_early(outcome) for outcome in outcomes)
+    return run.result(status, reason, results, resume=_resume(run) if resumable else "")  # type: ignore[arg-type]
+
+
+def _train_skill(run: Run, display: Display, skill: str) -> TrainOutcome:
+    display.begin("step 1")
+    return Trainer(
+        run.documents[skill],
+        run.tasks_of(skill),
+        run.sampler,
+        JournaledModel(run.models.get("optimizer"), run.journal),
+        run.settings,
+        skill=skill,
+        memory=run.home.memory(skill),
+        root=run.root,
+        stages=hooked_stages(display.config),
+        prompt=hooked_prompt(display.config),
+        observer=_Observer(run, display),
+    ).run()
+
+
+class _Observer:
+    """Shows a step, tells the hook, and keeps decisions in the journal."""
+
+    def __init__(self, run: Run, display: Display) -> None:
+        self._run = run
+        self._display = display
+
+    def step(self, row: StepRow) -> None:
+        self._display.step(row)
+        config: pytest.Config = self._display.config
+        config.hook.pytest_skillopt_step(config=config, step=row)
+
+    def record(self, kind: str, data: dict[str, Any]) -> None:
+        self._run.journal.write(kind, data)
+
+
+def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
+    """Write an accepted skill, if the file is still what the training began with."""
+    result = _skill_result(run, outcome)
+    if outcome.status != "accepted":
+        return result
+    try:
+        write_skill(run.root / outcome.skill, outcome.after.data, outcome.before.data)
+    except SkillError as error:
+        patch = run.directory.path / "skill.patch"
+        run.notes.append(f"{outcome.skill} was not written: {error}; the change is in {patch}")
+        return result
+    run.journal.write("written", {"skill": outcome.skill, "version": outcome.after.version})
+    return result.model_copy(update={"written": True})
+
+
+def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
+    opened = outcome.test is not None
+    if opened:
+        openings = run.home.count_opening(outcome.skill, run.directory.name)
+    else:
+        openings = run.home.openings(outcome.skill)
+    return SkillResult(
+        path=outcome.skill,
+        name=outcome.before.name,
+        before=outcome.before.version,
+        after=outcome.after.version,
+        status=outcome.status,
+        reason=outcome.reason,
+        patch=unified(outcome.before, outcome.after, outcome.skill),
+        hunks=_hunks(outcome),
+        suite=outcome.suite,
+        val=outcome.val,
+        test=outcome.test,
+        test_openings=openings,
+        verdict=outcome.verdict.to_json() if outcome.verdict else None,
+        steps=list(outcome.steps),
+        edits=list(outcome.edits),
+        tasks=list(outcome.tasks),
+        shared_train_val=outcome.shared_train_val,
+    )
+
+
+def _hunks(outcome: TrainOutcome) -> list[Hunk]:
+    found = hunks(outcome.before, outcome.after)
+    edits = [
+        replace(proposal.edit, reason=proposal.reason, tasks=proposal.tasks)
+        for proposal in outcome.accepted
+    ]
+    made_by = attribute(found, edits) if found else ()
+    return [
+        Hunk(
+            diff=hunk.diff,
+            reasons=list(dict.fromkeys(edit.reason for edit in made if edit.reason)),
+            tasks=list(dict.fromkeys(task for edit in made for task in edit.tasks)),
+        )
+        for hunk, made in zip(found, made_by, strict=True)
+    ]
+
+
+def _ended_early(outcome: TrainOutcome) -> bool:
+    """Whether there is something left to do that another session could do."""
+    return outcome.status in ("interrupted", "unmeasured") or any(
+        note.startswith("the search ended early") for note in outcome.notes
+    )
+
+
+def _resume(run: Run) -> str:
+    words = [w for w in run.command if not w.startswith("--skillopt-resume")]
+    return " ".join([*words, f"--skillopt-resume={run.directory.name}"])

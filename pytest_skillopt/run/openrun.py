@@ -1,0 +1,108 @@
+"""Everything a mode needs of a run, opened at its start and closed at its end."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.report.result import Result, SkillResult, UsageRow
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from pytest_skillopt.mode import Mode
+    from pytest_skillopt.model.limits import Limits
+    from pytest_skillopt.models import Models
+    from pytest_skillopt.report.result import Status
+    from pytest_skillopt.run.directory import Home, RunDirectory
+    from pytest_skillopt.run.journal import Journal
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.sampler import Sampler
+    from pytest_skillopt.suite.tasks import SkillTask
+
+_PACKAGES = ("pytest-skillopt", "pytest", "pytest-xdist", "openai")
+
+
+@dataclass
+class Run:
+    """One run: its tasks and skills, where samples come from and where everything is kept."""
+
+    mode: Mode
+    settings: Settings
+    root: Path
+    home: Home
+    directory: RunDirectory
+    journal: Journal
+    limits: Limits
+    models: Models
+    sampler: Sampler
+    tasks: Sequence[SkillTask]
+    documents: Mapping[str, Document]
+    """The skills as they were on disk at the start, by path relative to the root."""
+    command: Sequence[str]
+    fingerprint: str = ""
+    """Of the target model; empty where no task uses one."""
+    notes: list[str] = field(default_factory=list)
+    roles: Mapping[str, str] = field(default_factory=dict)
+    """Role to ``provider:model`` of the models that take part."""
+    simulated: bool = False
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    clock: float = field(default_factory=time.monotonic)
+
+    def tasks_of(self, skill: str) -> list[SkillTask]:
+        return [task for task in self.tasks if task.skill == skill]
+
+    def result(
+        self,
+        status: Status,
+        reason: str,
+        skills: Sequence[SkillResult],
+        *,
+        rollouts: int | None = None,
+        resume: str = "",
+    ) -> Result:
+        """Put a result together from what the mode found and what the run has counted."""
+        return Result(
+            mode=self.mode.name,
+            run=self.directory.name,
+            started=self.started.isoformat(timespec="seconds"),
+            seconds=round(time.monotonic() - self.clock, 3),
+            status=status,
+            reason=reason,
+            command=list(self.command),
+            skills=list(skills),
+            models=dict(self.roles),
+            simulated=self.simulated,
+            versions=versions(),
+            settings=self.settings.to_json(),
+            usage=[UsageRow(**row) for row in self.limits.rows()],
+            rollouts=self.sampler.taken if rollouts is None else rollouts,
+            errors=self.sampler.errors,
+            notes=list(dict.fromkeys(self.notes)),
+            resume=resume,
+        )
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a result depends on."""
+    found = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def command_line(arguments: Sequence[str]) -> list[str]:
+    """What to run to do the same again."""
+    program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "pytest"
+    return ["pytest" if program in ("__main__.py", "py.test") else program, *arguments]

@@ -1,0 +1,103 @@
+"""Whether a run on disk is the one that is asked for, so that its samples may be used."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.run.directory import RunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.mode import Mode
+    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.run.journal import Journal
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.tasks import SkillTask
+
+_FREE = frozenset(
+    {
+        "lanes",
+        "prefetch",
+        "timeout",
+        "max_attempts",
+        "breaker",
+        "dir",
+        "cache",
+        "prices",
+        "optimizer_workers",
+        "requests_per_minute",
+        "tokens_per_minute",
+        "max_in_flight",
+        "request_timeout",
+        "call_retries",
+        "api_key_env",
+        "max_rollouts",
+        "max_calls",
+        "max_tokens",
+        "max_cost",
+        "max_time",
+        "model",
+        "target",
+        "optimizer",
+        "judge",
+        "base_url",
+        "target_base_url",
+        "optimizer_base_url",
+        "judge_base_url",
+    }
+)
+"""Settings that may differ when a run is continued: they change no sample and no decision. Models
+are compared by their fingerprints."""
+
+
+def describe_run(
+    mode: Mode,
+    settings: Settings,
+    tasks: Sequence[SkillTask],
+    documents: Mapping[str, Document],
+    fingerprints: Mapping[Role, str],
+) -> dict[str, Any]:
+    """What must be the same for a run to be continued."""
+    decisive = {k: v for k, v in settings.to_json().items() if k not in _FREE}
+    return {
+        "mode": mode.name,
+        "settings": decisive,
+        "suite": _digest(f"{task.id} {task.source} {task.split}" for task in tasks),
+        "skills": {skill: document.version for skill, document in documents.items()},
+        "models": dict(fingerprints),
+    }
+
+
+def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
+    """Enter the description into a new journal, or compare it with that of an old one.
+
+    Raises:
+        RunError: the run was about something else.
+    """
+    earlier = next((e.data for e in journal.entries if e.kind == "run"), None)
+    if earlier is None:
+        journal.write("run", description)
+        return
+    for part, words in (
+        ("mode", "it was not a training"),
+        ("skills", "the skill has changed since"),
+        ("suite", "the tasks have changed since"),
+        ("models", "it used other models"),
+    ):
+        if earlier.get(part) != description[part]:
+            raise RunError(f"run {journal.path.parent.name} cannot be continued: {words}")
+    now, then = description["settings"], earlier.get("settings", {})
+    changed = sorted(k for k in now.keys() | then.keys() if now.get(k) != then.get(k))
+    if changed:
+        listed = ", ".join(f"{name} (was {then.get(name)!r})" for name in changed)
+        raise RunError(
+            f"run {journal.path.parent.name} cannot be continued with other settings: {listed}"
+        )
+
+
+def _digest(lines: Iterable[str]) -> str:
+    return hashlib.sha256(json.dumps(sorted(lines)).encode()).hexdigest()

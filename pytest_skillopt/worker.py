@@ -1,0 +1,98 @@
+"""A session with a mode on, as a pytest-xdist worker sees it.
+
+Its models ask the controller before each call, so that one place keeps the rates and the caps of
+all workers; replies come from the controller's cache, on disk where this machine sees it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.model.replies import Replies
+from pytest_skillopt.models import MODELS, Models
+from pytest_skillopt.session import describe_tasks, keep_tasks
+from pytest_skillopt.suite.remote import (
+    WorkerLoop,
+    link,
+    sees_files_of_controller,
+    shared_directory,
+)
+
+if TYPE_CHECKING:
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.link import Link
+
+
+def join(config: pytest.Config, settings: Settings) -> None:
+    """Make this worker serve the controller."""
+    wire = link(config)
+    config.stash[MODELS] = Models(
+        config, settings, throttle=RemoteThrottle(wire), cache=_replies(config, settings, wire)
+    )
+    config.pluginmanager.register(_TasksOnly(config), "skillopt-tasks")
+    loop = WorkerLoop(
+        config,
+        lambda items: describe_tasks(config, settings, items),
+        timeout=settings.timeout,
+    )
+    config.pluginmanager.register(loop, "skillopt-worker")
+
+
+class _TasksOnly:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        keep_tasks(self._config, items)
+
+
+def _replies(config: pytest.Config, settings: Settings, wire: Link) -> Replies:
+    mode: Any = settings.cache
+    if mode != "off" and sees_files_of_controller(config):
+        return Replies.open(shared_directory(config), mode)
+    return Replies(mode, RemoteCache(wire))
+
+
+class RemoteThrottle:
+    """The controller's ``Limits`` behind the channel."""
+
+    def __init__(self, wire: Link) -> None:
+        self._wire = wire
+
+    def ask(self, call: str, provider: str, tokens: int, cost: float) -> float:
+        wait = self._wire.ask("throttle.ask", self._wire.prefix + call, provider, tokens, cost)
+        return float(wait)
+
+    def done(
+        self,
+        call: str,
+        usage: dict[str, Any],
+        account: tuple[str, str, str],
+        retry_after: float = 0.0,
+        fault: str = "",
+    ) -> None:
+        named = self._wire.prefix + call
+        self._wire.ask("throttle.done", named, usage, account, retry_after, fault)
+
+    def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
+        self._wire.ask("throttle.note", usage, account)
+
+
+class RemoteCache:
+    """The controller's cache behind the channel, for a machine that does not see its files."""
+
+    directory = Path("the controller's cache")
+
+    def __init__(self, wire: Link) -> None:
+        self._wire = wire
+
+    def get(self, key: str) -> str | None:
+        found: str | None = self._wire.ask("cache.get", key)
+        return found
+
+    def set(self, key: str, value: str) -> None:
+        self._wire.ask("cache.set", key, value)
