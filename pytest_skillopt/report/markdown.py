@@ -1,0 +1,251 @@
+"""The report as Markdown: the text of a pull request, a job summary, ``summary.md``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.report import tables, words
+from pytest_skillopt.report.advice import advise, headline
+from pytest_skillopt.report.inert import code, fenced, prose
+from pytest_skillopt.report.result import Hunk
+from pytest_skillopt.report.text import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from pytest_skillopt.report.result import (
+        Arm,
+        Comparison,
+        EditRow,
+        Result,
+        SkillResult,
+        StepRow,
+        TaskRow,
+        UsageRow,
+    )
+
+SUMMARY_LIMIT = 900_000
+"""Bytes; GitHub refuses a job summary above 1 MiB."""
+
+MOST_DIFF_LINES = 300
+MOST_DIFF_LINE = 2_000
+MOST_ITEMS = 12_000
+"""Bytes of one list, so that no list crowds out what comes after it."""
+
+_CHANGES = {
+    "broken": "broken: pass less often than before",
+    "undecided": "undecided: moved, but it may be chance",
+    "fixed": "fixed: pass more often than before",
+}
+
+
+def pull_request_body(result: Result, limit: int = 60_000) -> str:
+    """The text of a pull request.
+
+    Args:
+        result: the run.
+        limit: most bytes of UTF-8, at least 2,000; what does not fit is left out and named.
+    """
+    return _fit(_blocks(result), limit, result)
+
+
+def step_summary(result: Result) -> str:
+    """The text for ``$GITHUB_STEP_SUMMARY`` and ``summary.md``."""
+    return _fit(_blocks(result), SUMMARY_LIMIT, result)
+
+
+def _fit(blocks: Iterator[str], limit: int, result: Result) -> str:
+    """As many blocks as there is room for, in order; each is whole, so that the cut is clean."""
+    where = code(f"report.html of run {result.run}", 200)
+    pointer = f"Transcripts and all figures: {where}, in the artifact of the job.\n"
+    cut = f"_Shortened to fit._ {pointer}"
+    room = limit - len(cut.encode())
+    kept, shortened = [], False
+    for block in blocks:
+        size = len(block.encode()) + 2
+        if size <= room:
+            kept.append(block)
+            room -= size
+        else:
+            shortened = True
+    return "\n\n".join([*kept, cut if shortened else pointer])
+
+
+def _blocks(result: Result) -> Iterator[str]:
+    said = headline(result)
+    yield f"## {said.answer}"
+    yield prose(said.sentence, 1200)
+    if said.cautions:
+        yield "\n".join(f"> - {prose(caution)}" for caution in said.cautions)
+    for skill in result.skills:
+        yield from _skill(result, skill)
+    yield from _spent(result)
+    if result.notes:
+        yield "### Notes"
+        yield _items(prose(note) for note in result.notes)
+    yield from _again(result)
+
+
+def _skill(result: Result, skill: SkillResult) -> Iterator[str]:
+    versions = f"version {code(words.version(skill.before))}"
+    if skill.after != skill.before:
+        versions += f" to {code(words.version(skill.after))}"
+    yield f"### {code(skill.path)} ({prose(skill.name, 120)}), {versions}"
+    if len(result.skills) > 1:
+        said = advise(result, skill)
+        yield f"**{said.answer}.** {prose(said.sentence, 1200)}"
+        if said.cautions:
+            yield "\n".join(f"> - {prose(caution)}" for caution in said.cautions)
+    yield from _diff(skill)
+    yield from _rates(skill)
+    yield from _tasks(skill.tasks)
+    yield from _steps(skill.steps)
+    yield from _edits(skill.edits)
+
+
+def _diff(skill: SkillResult) -> Iterator[str]:
+    room = MOST_DIFF_LINES
+    for hunk in skill.hunks or ([Hunk(diff=skill.patch)] if skill.patch else []):
+        rows = [row for row in hunk.diff.split("\n") if not row.startswith(("--- ", "+++ "))]
+        if room <= 0:
+            yield f"The rest of the diff is in {code('skill.patch')}."
+            return
+        # Each line keeps its sign, so that none begins with what GitLab takes for a command.
+        shown = "\n".join(row[:MOST_DIFF_LINE] for row in rows[:room])
+        block = [fenced(shown, "diff")]
+        block += [f"- {prose(reason)}" for reason in hunk.reasons]
+        if hunk.tasks:
+            named = ", ".join(code(task) for task in hunk.tasks[:6])
+            more = len(hunk.tasks) - 6
+            block.append(f"- called for by {named}" + (f" and {more} more" if more > 0 else ""))
+        yield "\n".join([block[0], "", *block[1:]]).strip()
+        room -= len(rows)
+
+
+def _rates(skill: SkillResult) -> Iterator[str]:
+    named = {"suite": skill.suite, "val": skill.val, "test": skill.test}
+    measured = {name: value for name, value in named.items() if value is not None}
+    if measured:
+        rows = ["| pass rate | before | after | points | tasks |", "|---|---|---|---:|---:|"]
+        rows += [_rate_row(name, value) for name, value in measured.items()]
+        yield "\n".join(rows)
+    said = ["In brackets: 95 % interval over rollouts."] if measured else []
+    said += tables.precision(skill)
+    if said:
+        yield " ".join(said)
+
+
+def _rate_row(name: str, value: Comparison) -> str:
+    before, after = value.before, value.after
+    then = f"**{words.percent(after.rate)}** ({words.interval(after)})" if after else ""
+    points = words.points(before.rate, after.rate) if after else ""
+    now = f"{words.percent(before.rate)} ({words.interval(before)})"
+    return f"| {name} | {now} | {then} | {points} | {before.tasks} |"
+
+
+def _tasks(rows: Sequence[TaskRow]) -> Iterator[str]:
+    if any(row.after is not None for row in rows):
+        for change, meaning in _CHANGES.items():
+            chosen = [row for row in rows if row.change == change]
+            yield from _folded(
+                f"{words.plural(len(chosen), 'task')} {meaning}",
+                [
+                    f"{code(row.id)}: {_counts(row.before)} to {_counts(row.after)}"
+                    for row in chosen
+                ],
+            )
+        return
+    missed = [row for row in rows if row.before.passed < row.before.n or not row.before.n]
+    yield from _folded(
+        f"{words.plural(len(missed), 'task')} did not always pass",
+        [f"{code(row.id)}: {_counts(row.before)}{_marked(row)}" for row in missed],
+    )
+
+
+def _counts(arm: Arm | None) -> str:
+    return f"{arm.passed} of {arm.n}" if arm else words.UNKNOWN
+
+
+def _marked(row: TaskRow) -> str:
+    marks = tables.marks(row)
+    return f" ({', '.join(marks)})" if marks else ""
+
+
+def _steps(rows: Sequence[StepRow]) -> Iterator[str]:
+    shown = [
+        f"**step {row.step}** {'no candidate' if row.verdict == 'none' else row.verdict}, "
+        f"val {words.move(row.before, row.after)}, {words.plural(row.edits, 'edit')}"
+        + (f": {prose(row.reason)}" if one_line(row.reason) else "")
+        for row in rows
+    ]
+    yield from _folded(words.plural(len(rows), "step"), shown)
+
+
+def _edits(rows: Sequence[EditRow]) -> Iterator[str]:
+    lost = [row for row in rows if row.status != "accepted"]
+    shown = [
+        f"{row.status} in step {row.step}: {code(row.op, 40)} "
+        + code(row.content or row.target, 200)
+        + (f": {prose(row.why)}" if one_line(row.why) else "")
+        for row in lost
+    ]
+    yield from _folded(f"{words.plural(len(lost), 'edit')} not kept", shown)
+
+
+def _spent(result: Result) -> Iterator[str]:
+    used = words.total(result.usage)
+    about = "about " if used.estimated else ""
+    rollouts = words.plural(result.rollouts, "rollout")
+    if result.errors:
+        rollouts += f", {words.plural(result.errors, 'infrastructure error')}"
+    yield "### What it cost"
+    yield _items(
+        [
+            f"calls: {words.number(used.calls)}, {words.number(used.cached)} from the cache",
+            f"tokens: {about}{words.number(used.input_tokens)} in, "
+            f"{words.number(used.output_tokens)} out",
+            f"cost: {prose(words.cost(result.usage))}",
+            f"time: {words.duration(result.seconds)}, {rollouts}",
+        ]
+    )
+    yield from _folded("by role and stage", [_usage(row) for row in result.usage])
+
+
+def _usage(row: UsageRow) -> str:
+    price = prose(words.money(row.cost)) if row.cost is not None else "no price"
+    return (
+        f"{prose(row.role, 80)}, {prose(row.stage, 80)}: {words.plural(row.calls, 'call')}, "
+        f"{words.number(row.input_tokens)} tokens in, "
+        f"{words.number(row.output_tokens)} out, {price}"
+    )
+
+
+def _again(result: Result) -> Iterator[str]:
+    yield "### How to do it again"
+    yield fenced(one_line(words.command(result.command))[:4000], "sh")
+    roles = [f"{prose(role, 80)}: {code(model)}" for role, model in result.models.items()]
+    versions = [f"{prose(name, 80)}: {code(value)}" for name, value in result.versions.items()]
+    settings = [
+        f"{code(name)}: {code(str(value))}"
+        for name, value in result.settings.items()
+        if value not in ("", None)
+    ]
+    yield from _folded("models, versions and settings", [*roles, *versions, *settings])
+
+
+def _folded(title: str, items: Sequence[str]) -> Iterator[str]:
+    """A list that a reader opens; the title is ours, the items are inert."""
+    if items:
+        yield f"<details><summary>{title}</summary>\n\n{_items(items)}\n\n</details>"
+
+
+def _items(items: Iterable[str]) -> str:
+    """A list of as many items as fit into ``MOST_ITEMS`` bytes, and how many more there are."""
+    lines, room, rest = [], MOST_ITEMS, 0
+    for item in items:
+        room -= len(item.encode()) + 3
+        if room >= 0:
+            lines.append(f"- {item}")
+        else:
+            rest += 1
+    return "\n".join([*lines, f"- and {words.number(rest)} more"] if rest else lines)

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from pytest_skillopt.report import inert
+from pytest_skillopt.report.markdown import pull_request_body, step_summary
+from pytest_skillopt.report.result import EditRow, Hunk, Result
+from pytest_skillopt.report.text import one_line
+from pytest_skillopt.untrusted import printable
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+MakeResult = Callable[..., Result]
+
+PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+
+HOSTILE = [
+    "@octocat and @org/team, mail a@example.com",
+    "fixes #1, closes GH-2, resolves octo/repo#3, octo/repo@0123456789abcdef",
+    "closes https://github.com/o/r/issues/4 and www.example.com and ftp://example.com",
+    "deadbeefdeadbeefdeadbeefdeadbeefdeadbeef :tada: $x^2$ !5 %6 ~7 [vulnerability:8]",
+    "![i](http://e.com/p.png) [l](javascript:alert(1)) <http://e.com> [r]: http://e.com",
+    "<img src=x onerror=alert(1)> &lt;b&gt; <!-- --> </details> </summary> <script>",
+    "``` ```` `x` ``` ~~~ \\` \\\\",
+    "# head\n\n- item\n1. one\n> quote\n***\n| a | b |\n|---|---|\n/close\n```\n/merge\n```",
+    "/close", "- x", "+ x", "1. x", "1) x", "===", "---", "    indented", "* x", "_a_ **b** ~~c~~",
+    "`", "``", "a`", "`a", "\\", "|", "\\|", "a\\", "\u200b@x", "@\u2060x",
+]  # fmt: skip
+
+texts = (
+    st.sampled_from(HOSTILE) | st.text(max_size=80) | st.text(alphabet="`~\n @#1a/<>&\\|[]-*_!:.")
+)
+
+
+def tokens(source: str) -> list[Token]:
+    flat = []
+    for token in PARSER.parse(source):
+        flat.append(token)
+        flat += token.children or []
+    return flat
+
+
+def rendered_text(source: str) -> str:
+    """What a forge searches for references: the text outside of code."""
+    return "\n".join(token.content for token in tokens(source) if token.type == "text")
+
+
+def effects(text: str) -> list[str]:
+    """Whatever GitHub or GitLab would act on in rendered text."""
+    found = re.findall(r"@\w|[#!]\w|\bGH-\d|://|www\.\w|:[\w+-]+:|[%~$&]\w", text, re.IGNORECASE)
+    return found + re.findall(r"(?<![0-9a-f])[0-9a-f]{7,}", text)
+
+
+@given(texts)
+def test_prose_has_no_effect_and_no_markup(text: str) -> None:
+    for start in ("", "- ", "> - ", "**x**: "):
+        source = start + inert.prose(text, 10_000)
+        kinds = {token.type for token in tokens(source)} - {"inline", "text", "text_special"}
+        plain = {token.type for token in tokens(start + "x")} - {"inline", "text"}
+        assert kinds <= plain | {"paragraph_open", "paragraph_close"}, source
+        assert effects(rendered_text(source)) == []
+        assert not re.search(r"^/", source, re.MULTILINE)
+
+
+@given(st.text(max_size=80))
+def test_prose_reads_as_it_was_written(text: str) -> None:
+    source = f"x {inert.prose(text)}"
+    found = [token.content for token in tokens(source) if token.type.startswith("text")]
+    assert "".join(found).replace("\u200b", "") == f"x {one_line(text)}".strip()
+
+
+@given(texts)
+def test_code_is_one_span(text: str) -> None:
+    source = f"x {inert.code(text, 10_000)} y"
+    spans = [token for token in tokens(source) if token.type == "code_inline"]
+    line = one_line(text)
+    assert [span.content for span in spans] == ([line] if line else [])
+
+
+@given(texts)
+def test_fence_holds_whatever_is_in_it(text: str) -> None:
+    blocks = PARSER.parse(f"a\n\n{inert.fenced(text, 'diff')}\n\nb")
+    kinds = ["paragraph_open", "inline", "paragraph_close"]
+    assert [block.type for block in blocks] == [*kinds, "fence", *kinds]
+    assert blocks[3].content.strip("\n") == printable(text).strip("\n")
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(texts)
+@pytest.mark.parametrize("mode", ["train", "evaluate"])
+def test_a_report_full_of_hostile_text_is_inert(
+    make_result: MakeResult, mode: str, text: str
+) -> None:
+    source = pull_request_body(with_text(make_result, mode, text))
+    same = pull_request_body(with_text(make_result, mode, "harmless"))
+    assert effects(rendered_text(source)) == []
+    assert headings(source) == headings(same)
+    assert html(source) == html(same)
+    assert not {"link_open", "image", "html_inline", "blockquote"} & {
+        t.type for t in tokens(source)
+    }
+    assert not re.search(r"^/", source, re.MULTILINE)
+
+
+def headings(source: str) -> list[str]:
+    return [token.tag for token in tokens(source) if token.type == "heading_open"]
+
+
+def html(source: str) -> list[str]:
+    return [t.content.split("<summary>")[0] for t in tokens(source) if t.type == "html_block"]
+
+
+def with_text(make_result: MakeResult, mode: str, text: str) -> Result:
+    """A result with ``text`` wherever a model or a test could have put it."""
+    result = make_result(mode=mode, tasks=4)
+    skill = result.skills[0]
+    rows = [
+        row.model_copy(update={"id": f"t::{i}{text}", "change": "fixed"})
+        for i, row in enumerate(skill.tasks)
+    ]
+    lines = "".join(f"+{part}\n" for part in text.split("\n"))
+    hunk = Hunk(diff="@@ -1 +1 @@\n" + lines, reasons=[text or "x"], tasks=[f"t::{text}"])
+    edit = EditRow(op="append", content=f"c{text}", why=f"w{text}", status="refused")
+    steps = [step.model_copy(update={"reason": f"r{text}"}) for step in skill.steps]
+    skill = skill.model_copy(
+        update={"name": f"n{text}", "path": f"p{text}", "reason": text or "x", "tasks": rows,
+                "hunks": [hunk], "steps": steps, "edits": [edit], "status": "rejected"}
+    )  # fmt: skip
+    return result.model_copy(
+        update={"skills": [skill], "notes": [f"n{text}"], "models": {"target": f"m{text}"},
+                "command": ["pytest", text], "run": f"r{text}"}
+    )  # fmt: skip
+
+
+def test_body_holds_verdict_diff_reasons_rates_cost_and_command(make_result: MakeResult) -> None:
+    body = pull_request_body(make_result(simulated=True))
+    assert body.startswith(
+        "## Look closer before merging\n\nThe suite's pass rate rose from 52.7 %"
+    )
+    for part in (
+        "> - A simulated model took part",
+        "```diff\n@@ -12,3 +12,4 @@\n",
+        "- Amounts came back as '1.204,50'.\n- called for by `tests/test_invoices.py::test_",
+        "| suite | 52.7 % (44.7 to 60.7) | **70.0 %** (62.7 to 77.3) | +17.3 | 30 |",
+        "<details><summary>1 task broken",
+        "- `tests/test_invoices.py::test_field[002-supplier-85]`: 5 of 5 to 0 of 5",
+        "- **step 1** accepted, val 52.0 -> 63.0 %, 2 edits: 3 tasks fixed, none broken",
+        "- refused in step 3: `insert_after` `Use euros.`: the target was not found",
+        "- cost: \\$\u200b1.93",
+        "```sh\npytest --skillopt-train -n 2 -k 'invoice and not slow'\n```",
+        "report.html of run 20260102-030405-ab12",
+    ):
+        assert part in body, part
+
+
+@pytest.mark.parametrize("limit", [2_000, 5_000, 20_000, 60_000])
+@pytest.mark.parametrize("hostile", [False, True])
+def test_body_keeps_within_the_limit_and_points_to_the_rest(
+    make_result: MakeResult, limit: int, hostile: bool
+) -> None:
+    result = make_result(tasks=400, steps=200, hostile=hostile)
+    body = pull_request_body(result, limit)
+    assert len(body.encode()) <= limit
+    assert body.startswith("## Look closer before merging")
+    assert "_Shortened to fit._ Transcripts and all figures:" in body or limit == 60_000
+    ours = [token.content for token in PARSER.parse(body) if token.type == "html_block"]
+    assert sum("<details>" in part for part in ours) == sum("</details>" in part for part in ours)
+
+
+def test_a_huge_diff_is_cut(make_result: MakeResult) -> None:
+    result = make_result()
+    skill = result.skills[0].model_copy(
+        update={"hunks": [Hunk(diff="@@ @@\n" + "+line\n" * 500)] * 3}
+    )
+    body = pull_request_body(result.model_copy(update={"skills": [skill]}))
+    assert body.count("+line") == 299
+    assert "The rest of the diff is in `skill.patch`." in body
+
+
+@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+@pytest.mark.parametrize("status", ["accepted", "unmeasured", "interrupted"])
+@pytest.mark.parametrize("tasks", [0, 1, 40])
+def test_every_mode_has_a_summary(
+    make_result: MakeResult, mode: str, status: str, tasks: int
+) -> None:
+    summary = step_summary(make_result(mode=mode, status=status, tasks=tasks))
+    assert headings(summary)[0] == "h2"
+    assert "What it cost" in summary
