@@ -7,8 +7,9 @@ main thread. It knows no difference.
 
 from __future__ import annotations
 
+import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,15 +21,15 @@ from pytest_skillopt.suite.collect import collect_tasks
 from pytest_skillopt.suite.locate import skill_locator
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Generator, Sequence
     from pathlib import Path
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.report.result import Result
     from pytest_skillopt.suite.executor import SkillExecutor
+    from pytest_skillopt.suite.lanes import LanesExecutor
+    from pytest_skillopt.suite.serial import SerialExecutor
     from pytest_skillopt.suite.tasks import SkillTask
-
-_EXIT = {"unmeasured": pytest.ExitCode.TESTS_FAILED, "interrupted": pytest.ExitCode.INTERRUPTED}
 
 
 def start(config: pytest.Config, mode: Mode) -> None:
@@ -74,71 +75,43 @@ def describe_tasks(
 
 
 class Controller:
-    """Runs the mode in this process's session, or over the workers of pytest-xdist."""
+    """The mode in the process that decides: over this session's items, or over xdist's workers."""
 
     def __init__(self, config: pytest.Config, mode: Mode, settings: Settings) -> None:
         self._config = config
         self._mode = mode
         self._settings = settings
-        self._result: Result | None = None
-        self._distributed = False
         self._services = Services()
+        self._result: Result | None = None
+        self._reports: list[pytest.TestReport] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """xdist has decided by now whether the session is distributed."""
-        self._refuse_other_loops()
-        if config.getoption("dist", "no") != "no":
-            from pytest_skillopt.suite.workers import XdistRun
+        """Choose who runs the rollouts; xdist has decided by now whether there are workers."""
+        if config.getoption("looponfail", False):
+            raise pytest.UsageError(f"{self._mode.flag} does not go with --looponfail")
+        if config.getoption("dist", "no") == "no":
+            config.pluginmanager.register(_InProcess(config, self._settings, self._work))
+            return
+        from pytest_skillopt.suite.workers import XdistRun
 
-            self._distributed = True
-            run = XdistRun(
-                config,
-                self._work,
-                services=self._services.table,
-                on_lost=self._services.forget,
-                shared=self._shared_cache(),
-            )
-            config.pluginmanager.register(run, "skillopt-xdist")
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        keep_tasks(self._config, items)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
-        if self._distributed:
-            return None
-        if session.testsfailed:
-            raise session.Interrupted(f"{session.testsfailed} errors during collection")
-        tasks = describe_tasks(self._config, self._settings, session.items)
-        if tasks:
-            self._serve(session, tasks)
-        return True
-
-    def _serve(self, session: pytest.Session, tasks: list[SkillTask]) -> None:
-        """Run the mode in this process, in lanes where they are asked for."""
-        if self._settings.lanes > 1:
-            from pytest_skillopt.suite.lanes import LanesExecutor
-
-            executor: Any = LanesExecutor(
-                session, lanes=self._settings.lanes, timeout=self._settings.timeout
-            )
-        else:
-            from pytest_skillopt.suite.serial import SerialExecutor
-
-            executor = SerialExecutor(session, timeout=self._settings.timeout)
-        try:
-            self._work(executor, tasks)
-        finally:
-            executor.close()
+        run = XdistRun(
+            config,
+            self._work,
+            services=self._services.table,
+            on_lost=self._services.forget,
+            shared=self._shared_cache(),
+        )
+        config.pluginmanager.register(run, "skillopt-xdist")
 
     def _work(self, executor: SkillExecutor, tasks: list[SkillTask]) -> None:
-        from pytest_skillopt.modes.conduct import conduct
+        """What an executor is wanted for; in a thread of its own where there are workers."""
+        if tasks:
+            from pytest_skillopt.modes.conduct import conduct
 
-        self._result = conduct(
-            self._config, self._mode, self._settings, executor, tasks, self._services
-        )
+            self._result, self._reports = conduct(
+                self._config, self._mode, self._settings, executor, tasks, self._services
+            )
 
     def _shared_cache(self) -> Path | None:
         if self._settings.cache == "off":
@@ -146,18 +119,21 @@ class Controller:
         return Home(self._config.rootpath / self._settings.dir).cache
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> Any:
-        """Set the exit status before the terminal's summary looks at it."""
-        if self._result is not None and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = self._exit_status(self._result)
-        return (yield)
+    def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
+        """Rollouts are no tests. When they are over, each task is reported once, as one.
 
-    def _exit_status(self, result: Result) -> int:
-        from pytest_skillopt.modes.conduct import fails_the_session
+        The exit status is settled here as well: after the loop pytest asks for the failures.
+        """
+        value = yield
+        for report in self._reports:
+            self._config.hook.pytest_runtest_logreport(report=report)
+        if self._result is not None:
+            from pytest_skillopt.modes.conduct import fails_the_session
 
-        if fails_the_session(self._mode, result):
-            return pytest.ExitCode.TESTS_FAILED
-        return _EXIT.get(result.status, pytest.ExitCode.OK)
+            if self._result.status == "interrupted":
+                raise KeyboardInterrupt
+            session.testsfailed += fails_the_session(self._mode, self._result)
+        return value
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
         """A task of a training is measured; it neither passes nor fails."""
@@ -172,11 +148,48 @@ class Controller:
 
         terminalreporter.section("skillopt")
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
-        width = terminalreporter._tw.fullwidth
+        width = shutil.get_terminal_size().columns
         verbose = self._config.option.verbose > 0
         for line in lines(self._result, width, encoding=encoding, verbose=verbose):
             terminalreporter.write_line(line.text, **line.markup)
 
-    def _refuse_other_loops(self) -> None:
-        if self._config.getoption("looponfail", False):
-            raise pytest.UsageError(f"{self._mode.flag} does not go with --looponfail")
+
+class _InProcess:
+    """Runs the rollouts in this process, in lanes where they are asked for."""
+
+    def __init__(
+        self,
+        config: pytest.Config,
+        settings: Settings,
+        work: Callable[[SkillExecutor, list[SkillTask]], None],
+    ) -> None:
+        self._config = config
+        self._settings = settings
+        self._work = work
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        keep_tasks(self._config, items)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        if session.testsfailed:
+            raise session.Interrupted(f"{session.testsfailed} errors during collection")
+        tasks = describe_tasks(self._config, self._settings, session.items)
+        executor = self._executor(session)
+        try:
+            self._work(executor, tasks)
+        finally:
+            executor.close()
+        return True
+
+    def _executor(self, session: pytest.Session) -> SerialExecutor | LanesExecutor:
+        if self._settings.lanes > 1:
+            from pytest_skillopt.suite.lanes import LanesExecutor
+
+            return LanesExecutor(
+                session, lanes=self._settings.lanes, timeout=self._settings.timeout
+            )
+        from pytest_skillopt.suite.serial import SerialExecutor
+
+        return SerialExecutor(session, timeout=self._settings.timeout)

@@ -14,6 +14,7 @@ from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.display import Display
 from pytest_skillopt.modes.skills import read_documents, split_tasks
+from pytest_skillopt.modes.taskreports import task_reports
 from pytest_skillopt.report.files import write_reports
 from pytest_skillopt.run.directory import Home, RunDirectory, RunError
 from pytest_skillopt.run.journal import Journal, JournalError, JournalLedger
@@ -44,8 +45,8 @@ def conduct(
     executor: SkillExecutor,
     tasks: list[SkillTask],
     services: Services,
-) -> Result:
-    """Carry out a mode and keep its result.
+) -> tuple[Result, list[pytest.TestReport]]:
+    """Carry out a mode and keep its result; beside it a report a task, for pytest.
 
     Raises:
         pytest.UsageError: the suite, the skill, the models or the run are not as they must be.
@@ -56,8 +57,7 @@ def conduct(
         display.header(run)
         result = _carry_out(run, display)
         write_reports(run.directory.path, result)
-        display.tasks(run, result)
-    return result
+    return result, list(task_reports(run, result))
 
 
 def _carry_out(run: Run, display: Display) -> Result:

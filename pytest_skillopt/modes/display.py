@@ -11,7 +11,7 @@ from pytest_skillopt.report.terminal import header_line, progress_line, step_lin
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_skillopt.report.result import Result, StepRow
+    from pytest_skillopt.report.result import StepRow
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.rollouts import Rollout
@@ -67,13 +67,6 @@ class Display:
     def step(self, row: StepRow) -> None:
         self.line(step_line(row))
         self.begin(f"step {row.step + 1}")
-
-    def tasks(self, run: Run, result: Result) -> None:
-        """Report every task to pytest once: its counts, junitxml and other plugins see tasks."""
-        from pytest_skillopt.modes.taskreports import task_reports
-
-        for report in task_reports(run, result):
-            self.config.hook.pytest_runtest_logreport(report=report)
 
     def line(self, text: str) -> None:
         if self._reporter is not None and self.config.option.verbose > -2:

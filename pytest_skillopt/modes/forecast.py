@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.optimizer.search_batch import batch_size
 from pytest_skillopt.optimizer.parameters import TrialParameters
+from pytest_skillopt.optimizer.search_batch import batch_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
