@@ -78,7 +78,11 @@ class Brief:
     suggestions: tuple[Suggestion, ...]
     bodies: tuple[str, ...]
     tried: str
+    """What was tried before, as text."""
+    reminders: tuple[str, ...]
+    """Reminders that are to be merged."""
     forbidden: str
+    """Terms that edits have to do without."""
     budget: int
     instructions: str
 
@@ -87,7 +91,7 @@ def read_brief(text: str) -> Brief:
     """Take the text of all messages apart."""
     sections = _sections(text)
     document = _data(sections.get("The document", ""))
-    rollouts = sections.get("Rollouts", "") or _unfenced_rest(sections)
+    rollouts = "\n".join(v for k, v in sections.items() if k.startswith("Rollouts"))
     tasks = [part for part in _split(_TASK, rollouts) if "that failed" in part or "assert" in part]
     failures = [f for part in tasks for f in _failures(part)]
     found = _BUDGET.search(sections.get("", text))
@@ -99,6 +103,7 @@ def read_brief(text: str) -> Brief:
         suggestions=tuple(_suggestions(text)),
         bodies=tuple(_data(part) for part in _split(_BODY, text)[1:]),
         tried=sections.get("Tried before", ""),
+        reminders=tuple(re.findall(r"^- (.+)$", sections.get("Reminders", ""), re.MULTILINE)),
         forbidden=sections.get("Terms to do without", ""),
         budget=int(found[1] or found[2]) if found else 4,
         instructions=sections.get("", ""),
@@ -117,12 +122,6 @@ def _sections(text: str) -> dict[str, str]:
         end = following.start() if following else len(text)
         sections.setdefault(head[1].strip(), text[head.end() : end])
     return sections
-
-
-def _unfenced_rest(sections: dict[str, str]) -> str:
-    return "\n".join(
-        v for k, v in sections.items() if k not in ("", "The document", "Tried before")
-    )
 
 
 def _split(pattern: re.Pattern[str], text: str) -> list[str]:

@@ -66,8 +66,8 @@ RULES: dict[tuple[str, str], tuple[str, ...]] = {
 """By convention and value, several wordings each."""
 
 TOOL_RULES = (
-    "Call the `{tool}` tool for this instead of working it out yourself.",
-    "Always use the `{tool}` tool; never compute its result in your head.",
+    "A {what} that is not printed comes from the `{tool}` tool, never from your own reckoning.",
+    "Always use the `{tool}` tool to work out a {what}.",
     "When no {what} is printed, call `{tool}` with the values from the document.",
 )
 

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_skillopt.model.offline.chat import Request
 
-_COMMON = {"about", "answer", "their", "there", "these", "which", "should", "would", "reply"}
+_COMMON = {
+    *("about", "answer", "their", "there", "these", "which", "should", "would", "reply"),
+    *("mention", "mentions", "names", "states", "gives", "contains", "every", "under"),
+}
 _NOISE = 0.05
+_RUBRIC = re.compile(
+    r"^#* ?(?:rubric|criteri\w+)\W*\n(.*?)(?=\n#|\n\n(?:question|answer):|\Z)",
+    re.IGNORECASE | re.DOTALL | re.MULTILINE,
+)
 
 
 def is_judge(request: Request) -> bool:
@@ -34,7 +41,7 @@ def judge(request: Request) -> dict[str, Any]:
 
 
 def _parts(prompt: str) -> tuple[str, str]:
-    found = re.search(r"^#* ?(?:rubric|criteri\w+)\W*\n(.*?)(?=\n#|\Z)", prompt, re.I | re.S | re.M)
+    found = _RUBRIC.search(prompt)
     if found:
         return found[1], prompt[: found.start()] + prompt[found.end() :]
     first, _, rest = prompt.partition("\n\n")

@@ -86,10 +86,11 @@ class Editor:
         return {"reasoning": f"{len(new)} rules were worked in.", "body": text}
 
     def reminders(self) -> dict[str, Any]:
-        found = [f"Do not forget: {self._worded(h)}" for h in self._hunches()]
+        """Lapses: what the document says and the agent did not do; or a shorter list of them."""
+        found = list(dict.fromkeys(self.brief.reminders))
         if not found:
-            listed = re.findall(r"^- (.+)$", self.brief.body, re.MULTILINE)
-            found = list(dict.fromkeys(listed)) if "reminders" in self.brief.instructions else []
+            lapses = [h for h in self._causes() if states(self.brief.body, h)]
+            found = [f"Do not forget: {self._worded(h)}" for h in lapses]
         return {
             "reasoning": "What the document says was not always done.",
             "reminders": found[: self.brief.budget],
@@ -103,16 +104,20 @@ class Editor:
         rules = [self._worded(h) for h in self._hunches()][:3]
         return {"reasoning": "What still fails, as rules.", "text": "\n".join(map(_bullet, rules))}
 
-    def _hunches(self) -> list[Hunch]:
-        """Causes of the failures shown, without those that the document covers already."""
+    def _causes(self) -> list[Hunch]:
+        """What the failures shown have in common with a convention, each once."""
         found = [hunch(failure) for failure in self.brief.failures]
         if not self.brief.failures:
             found = [described(about) for about in self.brief.abouts]
-        return [h for h in dict.fromkeys(found) if h and not states(self.brief.body, h)]
+        return [cause for cause in dict.fromkeys(found) if cause]
+
+    def _hunches(self) -> list[Hunch]:
+        """Causes that the document does not cover yet."""
+        return [cause for cause in self._causes() if not states(self.brief.body, cause)]
 
     def _reflected(self) -> dict[str, Any]:
         causes = [h for h in self._hunches() if not self._draws.chance(f"missed/{h}", _MISSED)]
-        edits = [self._edit(h) for h in causes]
+        edits = [self._edit(h) for h in causes if self._wordings(h)]
         if self._draws.chance("platitude", self._temper.platitude):
             edits.append(self._append(self._draws.pick("which platitude", PLATITUDES)))
         if self._draws.chance("harmful", self._temper.harmful):
@@ -173,16 +178,17 @@ class Editor:
         return {"op": "append", "target": "", "content": _bullet(content)}
 
     def _worded(self, wanted: Hunch) -> str:
-        """A wording of the rule, one that was not tried before where there is one."""
+        wordings = self._wordings(wanted) or self._wordings(wanted, again=True)
+        return self._draws.pick(f"wording/{wanted}", wordings)
+
+    def _wordings(self, wanted: Hunch, *, again: bool = False) -> list[str]:
+        """Ways to say the rule, those tried before only when asked for ``again``."""
         name, value = wanted
-        wordings: Sequence[str] = RULES.get(wanted, ())
+        wordings: Sequence[str] = RULES.get(wanted, (f"{name.replace('_', ' ')}: {value}.",))
         if name == "tool":
-            what = self.brief.failures[0].field.replace("_", " ") or "value"
+            what = (self.brief.failures[0].field or "value").replace("_", " ")
             wordings = [rule.format(tool=value, what=what) for rule in TOOL_RULES]
-        if not wordings:
-            return f"{name.replace('_', ' ').capitalize()}: {value}."
-        fresh = [w for w in wordings if w not in self.brief.tried]
-        return self._draws.pick(f"wording/{wanted}", fresh or wordings)
+        return [w for w in wordings if again or w not in self.brief.tried]
 
 
 def is_optimizer(request: Request) -> bool:

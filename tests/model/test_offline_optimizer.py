@@ -1,0 +1,315 @@
+"""The simulated optimizer reads the prompts of the real stages and answers in their forms."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.model.offline.brief import read_brief
+from pytest_skillopt.model.offline.chat import parse_request
+from pytest_skillopt.model.offline.conventions import read
+from pytest_skillopt.model.offline.drafts import HARMFUL, PLATITUDES
+from pytest_skillopt.model.offline.hunches import hunch
+from pytest_skillopt.model.offline.roles import respond
+from pytest_skillopt.model.offline.server import TEMPERS
+from pytest_skillopt.model.structured import response_format
+from pytest_skillopt.model.types import Completion
+from pytest_skillopt.optimizer.aggregate import aggregate
+from pytest_skillopt.optimizer.calls import Calls
+from pytest_skillopt.optimizer.context import Context
+from pytest_skillopt.optimizer.forms import Body, EditCount, Edits, Guidance, Ranking, Reminders
+from pytest_skillopt.optimizer.memory import Memory
+from pytest_skillopt.optimizer.proposals import Patch, Proposal
+from pytest_skillopt.optimizer.records import TaskRecord
+from pytest_skillopt.optimizer.reflect import reflect
+from pytest_skillopt.optimizer.templates import Prompts
+from pytest_skillopt.optimizer.vetting import Vetting
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.edits import Edit, apply
+from pytest_skillopt.suite.rollouts import Message, Rollout, RolloutRequest
+from pytest_skillopt.suite.tasks import SkillTask
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pydantic import BaseModel
+
+START = Path(__file__).parents[1] / "data" / "example_skill_start.md"
+
+
+class Offline:
+    """The simulated model without the network between."""
+
+    name = "offline"
+    fingerprint = "offline"
+    simulated = True
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def complete(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        sample: str,
+        stage: str = "",
+        task: str = "",
+        tools: Sequence[dict[str, Any]] = (),
+        response_format: dict[str, Any] | None = None,
+    ) -> Completion:
+        seed = int(hashlib.sha256(sample.encode()).hexdigest()[:8], 16)
+        body = {"model": self._model, "messages": list(messages), "seed": seed}
+        return Completion(
+            respond(parse_request({**body, "response_format": response_format}, TEMPERS)).text
+        )
+
+
+def context(model: str = "sim-steady", **settings: Any) -> Context:
+    return Context(
+        document=Document.from_bytes(START.read_bytes()),
+        settings=Settings(**settings),
+        calls=Calls(Offline(model), Prompts(), workers=1),
+        memory=Memory(),
+        vetting=Vetting([]),
+    )
+
+
+def failed(
+    message: str,
+    *,
+    about: str = "",
+    feedback: str = "",
+    user: str = "",
+    task: str = "tests/t.py::t",
+) -> TaskRecord:
+    request = RolloutRequest(task, "", "SKILL.md", "", "", "train", 0)
+    rollout = Rollout(
+        request,
+        "failed",
+        score=0.0,
+        message=message,
+        feedback=feedback,
+        transcript=(Message("user", user), Message("assistant", "{}")),
+    )
+    return TaskRecord(SkillTask(task, "", "SKILL.md", "", doc=about), (rollout,))
+
+
+def asked(form: type[BaseModel], material: str, instructions: str = "At most 4 edits.") -> Any:
+    messages = [
+        {"role": "system", "content": instructions},
+        {"role": "user", "content": material},
+    ]
+    body = {"model": "sim-steady", "messages": messages, "response_format": response_format(form)}
+    return form.model_validate_json(respond(parse_request(body, TEMPERS)).text)
+
+
+def proposed(record: TaskRecord, model: str = "sim-steady", draws: int = 12) -> list[Edit]:
+    """Edits of several analyst calls about one failed task."""
+    patches = reflect([record], context(model).at(repeat=draws))
+    return [proposal.edit for patch in patches for proposal in patch.proposals]
+
+
+@pytest.mark.parametrize(
+    ("message", "more", "name", "value"),
+    [
+        ("total: expected -126.14, got 126.14", {}, "credit_sign", "negative"),
+        ("AssertionError: x\nassert 12.5 == -12.5", {}, "credit_sign", "negative"),
+        ("line_count: expected 2, got 3", {}, "line_items", "goods"),
+        ("assert '' is None", {}, "missing", "null"),
+        (
+            "issue_date: expected '2025-06-04', got '2025-04-06'",
+            {"user": "Date: 04/06/2025"},
+            "date_order",
+            "day_first",
+        ),
+        ("supplier: expected 'Hill', got 'Hill Ltd.'", {}, "supplier", "bare"),
+        ("po_number: expected '450', got 'PO-4 50'", {}, "order_number", "digits"),
+    ],
+)
+def test_a_rule_is_derived_from_what_was_wanted_and_what_came(
+    message: str, more: dict[str, str], name: str, value: str
+) -> None:
+    edits = proposed(failed(message, **more))
+    assert edits
+    assert all(read(edit.content)[name] == {value} for edit in edits)
+
+
+def test_every_proposed_edit_fits_the_document() -> None:
+    document = context().document
+    edits = proposed(failed("total: expected -1.5, got 1.5"), draws=30)
+    assert {edit.op for edit in edits} == {"append", "insert_after"}
+    assert all(row.applied for edit in edits for row in apply(document, (edit,)).rows)
+
+
+def test_a_tool_is_named_where_the_failure_names_it() -> None:
+    record = failed(
+        "assert '2025-02-15' == '2025-02-14'",
+        feedback="due_date: expected '2025-02-14', got '2025-02-15'. Use the add_days tool.",
+    )
+    edits = proposed(record)
+    assert edits
+    assert all("`add_days`" in edit.content for edit in edits)
+
+
+def test_a_wrong_rule_in_the_document_is_replaced() -> None:
+    wrong = "- Amounts of a credit note are positive.\n"
+    document = apply(context().document, (Edit("append", content=wrong),)).document
+    at = context().at(document=document, repeat=5)
+    (edit, *_) = reflect([failed("total: expected -1.5, got 1.5")], at)[0].proposals
+    assert (edit.edit.op, edit.edit.target) == ("replace", wrong.strip())
+
+
+def test_what_the_document_says_already_is_not_proposed_again() -> None:
+    assert proposed(failed("currency: expected 'EUR', got '€'")) == []
+
+
+def test_wordings_that_were_tried_are_not_repeated() -> None:
+    record = failed("total: expected -1.5, got 1.5")
+    at = context().at(repeat=20)
+    first = {p.edit.content for patch in reflect([record], at) for p in patch.proposals}
+    gone = first.pop()
+    at.memory.remember(Proposal(Edit("append", content=gone)), "failed", "no task improved")
+    again = {p.edit.content for patch in reflect([record], at) for p in patch.proposals}
+    assert again == first
+
+
+def test_a_description_is_used_where_nothing_else_is_shown() -> None:
+    record = failed("", about="Our suppliers are European: the day comes before the month.")
+    patches = reflect([record], context(feedback="score").at(repeat=12))
+    contents = [p.edit.content for patch in patches for p in patch.proposals]
+    assert contents
+    assert all(read(content)["date_order"] == {"day_first"} for content in contents)
+
+
+def test_idle_harmful_and_leaking_edits_come_by_chance() -> None:
+    edits = proposed(failed("total: expected -87.65, got 87.65"), "sim-noisy", draws=300)
+    contents = [edit.content.removeprefix("- ") for edit in edits]
+    assert 0.1 < sum(c in PLATITUDES for c in contents) / 300 < 0.5
+    assert 0.1 < sum(c in HARMFUL for c in contents) / 300 < 0.4
+    assert 0.02 < sum("-87.65" in c for c in contents) / 300 < 0.2
+
+
+def test_a_steady_optimizer_proposes_nothing_but_rules() -> None:
+    contents = {e.content for e in proposed(failed("total: expected -87.65, got 87.65"))}
+    assert all(read(c)["credit_sign"] == {"negative"} for c in contents)
+
+
+def test_garbled_replies_are_repaired_or_counted() -> None:
+    at = context("sim-noisy").at(repeat=200)
+    patches = reflect([failed("total: expected -1.5, got 1.5")], at)
+    assert at.calls.unreadable < 10
+    assert patches
+
+
+def proposals(*contents: str) -> list[Proposal]:
+    return [Proposal(Edit("append", content=content)) for content in contents]
+
+
+def test_a_merge_keeps_one_edit_for_each_rule_and_drops_the_idle_ones_first() -> None:
+    many = proposals(
+        PLATITUDES[0],
+        "- Amounts of a credit note are negative.",
+        "- On a credit note write every amount with a minus sign.",
+        "- Give the supplier's name without its legal form.",
+    )
+    merged = aggregate([Patch((p,)) for p in many], context().at(budget=2))
+    kept = [p.edit.content for p in merged.proposals]
+    assert kept == [many[1].edit.content, many[3].edit.content]
+
+
+def numbered(*contents: str) -> str:
+    return "# Edits\n\n" + "\n\n".join(
+        f"## Edit {i}: append\nFrom failure analysts, support 1, asked for by 1 tasks.\n"
+        f"Content:\n[data ab12]\n{content}\n[end of data ab12]"
+        for i, content in enumerate(contents)
+    )
+
+
+RULE = "Give the supplier's name without its legal form."
+
+
+def test_a_ranking_puts_concrete_rules_first() -> None:
+    answer = asked(Ranking, numbered(PLATITUDES[0], RULE), "Choose the 1 that help most.")
+    assert answer.selected_indices == [1]
+
+
+def test_a_budget_counts_the_concrete_rules() -> None:
+    assert asked(EditCount, numbered(PLATITUDES[0], RULE), "At least 1, at most 4.").count == 1
+
+
+def test_a_rewrite_keeps_the_body_and_works_the_suggestions_in() -> None:
+    document = "# The document\n\n[data ff]\n---\nname: x\n---\n# X\n\n- One.\n[end of data ff]\n\n"
+    body = asked(Body, document + numbered(RULE)).body
+    assert body == f"# X\n\n- One.\n\n- {RULE}\n"
+
+
+def test_bodies_are_merged_without_losing_a_line() -> None:
+    bodies = "# Proposed bodies\n\n" + "\n\n".join(
+        f"## Body {i} (from 1 tasks)\n\n[data c{i}]\n# X\n\n- {line}\n[end of data c{i}]"
+        for i, line in enumerate(("One.", "Two."))
+    )
+    assert asked(Body, bodies).body == "# X\n\n- One.\n\n- Two.\n"
+
+
+def test_reminders_are_merged() -> None:
+    listed = "# Reminders\n\n[data 0a]\n- One.\n- Two.\n- One.\n[end of data 0a]"
+    assert asked(Reminders, listed, "Merge into at most 6 reminders.").reminders == ["One.", "Two."]
+
+
+def test_lapses_yield_reminders_of_what_the_document_says() -> None:
+    record = failed("currency: expected 'EUR', got '€'")
+    passed = Rollout(record.rollouts[0].request, "passed", score=1.0)
+    patches = reflect([record.plus([passed])], context(skill_aware=True))
+    ((proposal,),) = [patch.proposals for patch in patches]
+    assert proposal.origin == "appendix"
+    assert read(proposal.edit.content)["currency"] == {"code"}
+
+
+def test_guidance_and_advice_are_texts() -> None:
+    material = "# The document\n\n[data aa]\nBe brief.\n[end of data aa]"
+    assert asked(Guidance, material, "You advise those who propose edits.").text
+    assert asked(Guidance, material, "Write guidance for the agent.").text == ""
+
+
+def test_a_leaking_edit_comes_back_in_general_terms() -> None:
+    leaking = "For Hill Ltd. drop the legal form from the supplier."
+    material = numbered(leaking) + "\n\n# Terms to do without\n\n- edit 0: hill, suffix"
+    (edit,) = asked(Edits, material).edits
+    assert read(edit.content)["supplier"] == {"bare"}
+    assert "hill" not in edit.content.lower()
+    assert "suffix" not in edit.content
+
+
+def test_a_differing_member_of_an_object_is_found() -> None:
+    text = "# Rollouts\n\n## Task 1: t\n\n### A rollout that failed\n\nHow it failed:\n"
+    message = "expected {'currency': 'EUR', 'total': 1.0}, got {'currency': '€', 'total': 1.0}"
+    (failure,) = read_brief(text + message).failures
+    assert (failure.field, failure.want, failure.got) == ("currency", "EUR", "€")
+    assert hunch(failure) == ("currency", "code")
+
+
+def test_a_prompt_without_a_schema_is_recognised_by_the_form_it_shows() -> None:
+    instructions = 'Answer {"reasoning": "why", "selected_indices": [0]}. Choose the 1 best.'
+    messages = [
+        {"role": "system", "content": instructions},
+        {"role": "user", "content": numbered(RULE)},
+    ]
+    reply = respond(parse_request({"model": "sim-steady", "messages": messages}, TEMPERS))
+    assert json.loads(reply.text)["selected_indices"] == [0]
+
+
+def test_the_judge_scores_by_the_words_of_the_rubric() -> None:
+    def score(answer: str) -> float:
+        schema = {"type": "object", "properties": {"reason": {}, "score": {}}}
+        messages = [{"role": "user", "content": f"Rubric:\nthanks supplier\n\nAnswer:\n{answer}"}]
+        form = {"type": "json_schema", "json_schema": {"name": "vote", "schema": schema}}
+        body = {"model": "sim", "messages": messages, "response_format": form}
+        return float(json.loads(respond(parse_request(body, TEMPERS)).text)["score"])
+
+    assert score("Thanks to the supplier.") > 0.9
+    assert score("No.") < 0.1
