@@ -40,23 +40,28 @@ def interval(counts: Sequence[tuple[float, int]], confidence: float = 0.95) -> t
     rate = math.fsum(passed / n for passed, n in measured) / len(measured)
     shares = math.fsum(1 / n for _, n in measured) / len(measured) ** 2
     pooled = rate * (1 - rate)
-    size = (pooled / _variance(measured) if pooled else 1.0) / shares
+    size = (pooled / _variance(measured, _CAUTION) if pooled else 1.0) / shares
     z = NormalDist().inv_cdf((1 + confidence) / 2)
     middle = (rate + z * z / (2 * size)) / (1 + z * z / size)
     half = z / (1 + z * z / size) * math.sqrt(pooled / size + (z / (2 * size)) ** 2)
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def _variance(counts: Sequence[tuple[float, int]]) -> float:
+_CAUTION = 3
+"""Chosen by simulation: the least with which 95 % intervals cover 94 % from 10 tasks of 2 samples
+on, in the worlds of ``benchmarks/gate.py``."""
+
+
+def _variance(counts: Sequence[tuple[float, int]], pooled_weight: int) -> float:
     """Of one sample within its task, mean over the tasks.
 
-    The unbiased estimate, with the binomial variance of the pooled rate as one more observation:
-    it decides alone where every task has one sample, and fades as there are more.
+    The unbiased estimate, with the binomial variance of the pooled rate as so many observations
+    more: it decides alone where every task has one sample, and fades as there are more.
     """
     rate = math.fsum(passed / n for passed, n in counts) / len(counts)
     within = math.fsum(passed * (n - passed) / n for passed, n in counts)
     freedom = sum(n - 1 for _, n in counts)
-    return (within + rate * (1 - rate)) / (freedom + 1)
+    return (within + pooled_weight * rate * (1 - rate)) / (freedom + pooled_weight)
 
 
 def noise_floor(counts: Sequence[tuple[float, int]], rollouts: int) -> float:
@@ -72,7 +77,7 @@ def noise_floor(counts: Sequence[tuple[float, int]], rollouts: int) -> float:
     measured = [(passed, n) for passed, n in counts if n]
     if not measured:
         return 0.0
-    return math.sqrt(2 * _variance(measured) / (rollouts * len(measured)))
+    return math.sqrt(2 * _variance(measured, 1) / (rollouts * len(measured)))
 
 
 FIXED_RATE = 0.92
