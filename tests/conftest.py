@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from chat_server import ChatServer
+    from model_maker import ModelMaker
 
 _SUPPORT = Path(__file__).parent / "_support"
 
@@ -32,6 +33,7 @@ def _load_support(name: str) -> ModuleType:
 
 
 _load_support("chat_server")
+_load_support("model_maker")
 
 
 @pytest.fixture
@@ -48,3 +50,13 @@ def chat_server() -> Iterator[ChatServer]:
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def make_model(chat_server: ChatServer) -> Iterator[ModelMaker]:
+    """Makes models against ``chat_server`` with the real SDK: ``make_model(model="m", ...)``."""
+    from model_maker import ModelMaker
+
+    maker = ModelMaker(chat_server.url)
+    yield maker
+    maker.close()

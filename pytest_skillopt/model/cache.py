@@ -295,7 +295,9 @@ def _make_private(directory: Path) -> None:
 
 
 def _unusable(directory: Path, error: Exception) -> str:
+    # SQLite quotes the bytes of a value that it cannot decode.
+    said = str(error).partition(" with text ")[0]
     return (
-        f"{directory}: the cache cannot be used ({error}). Remove it with "
+        f"{directory}: the cache cannot be used ({said}). Remove it with "
         f"`pytest-skillopt cache clear`, or run with --skillopt-cache=off"
     )

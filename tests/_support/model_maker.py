@@ -1,0 +1,46 @@
+"""Models of the real SDK against a ``ChatServer``, whose waiting is only noted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.model.client import ChatModel
+from pytest_skillopt.model.config import ModelConfig
+
+if TYPE_CHECKING:
+    from pytest_skillopt.model.limits import Throttle
+    from pytest_skillopt.model.replies import Replies
+
+
+class ModelMaker:
+    """``make_model(cache=..., throttle=..., environ=..., <fields of ModelConfig>)``."""
+
+    def __init__(self, url: str) -> None:
+        self.slept: list[float] = []
+        """Seconds that models wanted to wait."""
+        self._made: list[ChatModel] = []
+        self._url = url
+
+    def __call__(
+        self,
+        *,
+        cache: Replies | None = None,
+        throttle: Throttle | None = None,
+        environ: dict[str, str] | None = None,
+        **fields: Any,
+    ) -> ChatModel:
+        given = {"role": "target", "provider": "openai", "model": "m", "base_url": self._url}
+        model = ChatModel(
+            ModelConfig(**given | fields),
+            cache=cache,
+            throttle=throttle,
+            environ=environ or {},
+            sleep=self.slept.append,
+            jitter=lambda: 0.0,
+        )
+        self._made.append(model)
+        return model
+
+    def close(self) -> None:
+        for model in self._made:
+            model.close()

@@ -1,0 +1,545 @@
+from __future__ import annotations
+
+import os
+import pickle
+import re
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import diskcache
+import pytest
+
+from pytest_skillopt.model import cache as caches
+from pytest_skillopt.model.cache import CacheError, DiskCache, ReadOnlyCache
+from pytest_skillopt.model.flight import SingleFlight
+from pytest_skillopt.model.replies import Replies, request_key
+from pytest_skillopt.model.types import Completion, ToolCall, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+DONE = Completion("text ü", (ToolCall("1", "f", "{}"),), "tool_calls", Usage(1, 0, 5, 6))
+KEY = "a" * 64
+LONG = "long " * 20_000
+
+
+class Bomb:
+    """Leaves a trace when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self.trace = trace
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self.trace),))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def cache(directory: Path) -> Iterator[DiskCache]:
+    made = DiskCache(directory)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def stored(directory: Path) -> Path:
+    """A closed cache with one short reply."""
+    made = DiskCache(directory)
+    made.set(KEY, "kept")
+    made.close()
+    return directory
+
+
+def tamper(directory: Path, statement: str, *values: object) -> None:
+    with closing(sqlite3.connect(directory / "cache.db")) as connection:
+        connection.execute(statement, values)
+        connection.commit()
+
+
+def both(directory: Path) -> list[Any]:
+    return [DiskCache(directory), ReadOnlyCache(directory)]
+
+
+def read_all(directory: Path, key: str = KEY) -> list[str | None]:
+    """What a writing and a reading cache find."""
+    found = []
+    for opened in both(directory):
+        found.append(opened.get(key))
+        opened.close()
+    return found
+
+
+def refused(directory: Path) -> list[int]:
+    counts = []
+    for opened in both(directory):
+        opened.get(KEY)
+        counts.append(opened.refused)
+        opened.close()
+    return counts
+
+
+@pytest.mark.parametrize("value", ["", "short", "ü\r\n\0", LONG])
+def test_a_text_comes_back_as_it_was(directory: Path, value: str) -> None:
+    made = DiskCache(directory)
+    made.set(KEY, value)
+    assert made.get(KEY) == value
+    made.close()
+    assert read_all(directory) == [value, value]
+    assert read_all(directory, "b" * 64) == [None, None]
+
+
+def test_a_later_value_replaces_an_earlier_one_and_its_file(cache: DiskCache) -> None:
+    cache.set(KEY, LONG)
+    cache.set(KEY, "short")
+    assert cache.get(KEY) == "short"
+    assert not list(cache.directory.rglob("*.val"))
+
+
+def test_the_directory_is_for_its_owner_alone(directory: Path) -> None:
+    directory.mkdir(mode=0o777)
+    directory.chmod(0o777)
+    DiskCache(directory).close()
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_nothing_is_ever_evicted(cache: DiskCache) -> None:
+    inner = cache._cache
+    assert (inner.eviction_policy, inner.cull_limit) == ("none", 0)
+    assert inner.size_limit > 2**60
+
+
+def test_threads_and_processes_write_at_once(cache: DiskCache) -> None:
+    code = (
+        "import sys; from pathlib import Path; from pytest_skillopt.model.cache import DiskCache\n"
+        "c = DiskCache(Path(sys.argv[1]))\n"
+        "for i in range(40): c.set(f'{sys.argv[2]}-{i}', 'x' * 10 * i)\n"
+        "c.close()"
+    )
+    place = str(cache.directory)
+    others = [subprocess.Popen([sys.executable, "-c", code, place, n]) for n in ("a", "b")]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: cache.set(f"c-{i}", "x" * 10 * i), range(40)))
+    assert [other.wait(30) for other in others] == [0, 0]
+    for name in "abc":
+        assert all(cache.get(f"{name}-{i}") == "x" * 10 * i for i in range(40))
+
+
+def test_a_forked_child_can_use_the_cache(cache: DiskCache) -> None:
+    cache.set(KEY, "parent")
+    pid = os.fork()
+    if pid == 0:
+        fine = cache.get(KEY) == "parent"
+        cache.set("child", "child")
+        os._exit(0 if fine else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert cache.get("child") == "child"
+
+
+@pytest.mark.parametrize("mode", [2, 4, 5, None, "4"])
+def test_a_pickled_or_unknown_value_is_refused_unread(
+    stored: Path, tmp_path: Path, mode: object
+) -> None:
+    bomb = pickle.dumps(Bomb(tmp_path / "boom"))
+    tamper(stored, "UPDATE Cache SET mode = ?, value = ?", mode, bomb)
+    assert read_all(stored) == [None, None]
+    assert refused(stored) == [1, 1]
+    assert not (tmp_path / "boom").exists()
+
+
+def test_the_bomb_of_these_tests_goes_off_in_plain_diskcache(stored: Path, tmp_path: Path) -> None:
+    bomb = pickle.dumps(Bomb(tmp_path / "boom"))
+    tamper(stored, "UPDATE Cache SET mode = 4, value = ?", bomb)
+    with diskcache.Cache(str(stored)) as plain:
+        plain.get(KEY)
+    assert (tmp_path / "boom").exists()
+
+
+def test_a_pickled_value_file_is_refused_unread(stored: Path, tmp_path: Path) -> None:
+    name = _value_file(stored, pickle.dumps(Bomb(tmp_path / "boom")))
+    tamper(stored, "UPDATE Cache SET mode = 4, value = NULL, filename = ?", name)
+    assert read_all(stored) == [None, None]
+    assert not (tmp_path / "boom").exists()
+
+
+def test_a_pickled_key_is_refused_unread(stored: Path, tmp_path: Path) -> None:
+    bomb = pickle.dumps(Bomb(tmp_path / "boom"))
+    tamper(stored, "UPDATE Cache SET key = ?, raw = 0", bomb)
+    assert read_all(stored) == [None, None]
+    opened = DiskCache(stored)
+    with pytest.raises(Exception, match="key that is not plain text"):
+        opened._do(list)
+    opened.close()
+    assert caches.stats(stored).replies == 0
+    assert not (tmp_path / "boom").exists()
+
+
+def test_a_binary_value_in_a_raw_row_is_refused(stored: Path) -> None:
+    tamper(stored, "UPDATE Cache SET value = ?", b"bytes")
+    assert refused(stored) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../secret", "../../secret", "/etc/passwd", "secret", "ab/cd/../../secret", "", "cache.db"],
+)
+def test_a_file_outside_the_value_files_is_neither_read_nor_removed(
+    stored: Path, tmp_path: Path, name: str
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (stored / "secret").write_text("secret")
+    tamper(stored, "UPDATE Cache SET mode = 3, value = NULL, filename = ?", name)
+    assert read_all(stored) == [None, None]
+    opened = DiskCache(stored)
+    opened.set(KEY, "fresh")
+    assert opened.get(KEY) == "fresh"
+    opened.delete(KEY)
+    opened.close()
+    assert secret.exists()
+    assert (stored / "secret").exists()
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_link_in_place_of_a_value_file_or_its_folder_is_not_followed(
+    stored: Path, tmp_path: Path, depth: int
+) -> None:
+    name = _value_file(stored, b"text")
+    outside = tmp_path / "outside"
+    link = (stored / name, (stored / name).parent, (stored / name).parent.parent)[depth]
+    link.rename(outside)
+    link.symlink_to(outside)
+    tamper(stored, "UPDATE Cache SET mode = 3, value = NULL, filename = ?", name)
+    assert read_all(stored) == [None, None]
+    opened = DiskCache(stored)
+    opened.set(KEY, "fresh")
+    opened.close()
+    assert outside.exists()
+    assert outside.is_file() or list(outside.rglob("*.val"))
+
+
+def test_a_pipe_in_place_of_a_value_file_hangs_nobody(stored: Path) -> None:
+    name = _value_file(stored, b"")
+    (stored / name).unlink()
+    os.mkfifo(stored / name)
+    tamper(stored, "UPDATE Cache SET mode = 3, value = NULL, filename = ?", name)
+    assert read_all(stored) == [None, None]
+
+
+def test_a_value_file_that_is_gone_or_no_text_is_a_miss(stored: Path) -> None:
+    name = _value_file(stored, b"\xff\xfe")
+    tamper(stored, "UPDATE Cache SET mode = 3, value = NULL, filename = ?", name)
+    assert read_all(stored) == [None, None]
+    (stored / name).unlink()
+    assert read_all(stored) == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("disk__directory", "/"),
+        ("disk_min_file_size", 0),
+        ("sqlite_journal_mode", "off"),
+        ("sqlite_writable_schema", 1),
+        ("sqlite_cache_size = 1; DROP TABLE Cache --", 1),
+        ("eviction_policy", "least-recently-used"),
+        ("get", 1),
+        ("count", b"x"),
+    ],
+)
+def test_settings_in_the_database_are_not_obeyed(stored: Path, key: str, value: object) -> None:
+    tamper(stored, "INSERT OR REPLACE INTO Settings VALUES (?, ?)", key, value)
+    for opener in (DiskCache, ReadOnlyCache):
+        with pytest.raises(CacheError, match=r"setting .*pytest-skillopt cache clear"):
+            opener(stored)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE VIEW Extra AS SELECT 1",
+        "CREATE TABLE Extra (x)",
+        "ALTER TABLE Cache ADD COLUMN extra",
+        "ALTER TABLE Cache DROP COLUMN tag",
+    ],
+)
+def test_a_database_of_another_form_is_refused(stored: Path, statement: str) -> None:
+    tamper(stored, statement)
+    for opener in (DiskCache, ReadOnlyCache):
+        with pytest.raises(CacheError, match="cannot be used"):
+            opener(stored)
+
+
+def test_links_in_place_of_the_directory_or_the_database_are_refused(
+    stored: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(stored)
+    with pytest.raises(CacheError, match="is a link"):
+        DiskCache(tmp_path / "link")
+    (stored / "cache.db").rename(tmp_path / "other.db")
+    (stored / "cache.db").symlink_to(tmp_path / "other.db")
+    for opener in (DiskCache, ReadOnlyCache):
+        with pytest.raises(CacheError, match="a link in place of the database"):
+            opener(stored)
+
+
+@pytest.mark.parametrize(
+    "content", [b"not a database at all" * 100, b"SQLite format 3\0" + b"x" * 99]
+)
+def test_a_broken_database_says_what_to_do(directory: Path, content: bytes) -> None:
+    directory.mkdir()
+    (directory / "cache.db").write_bytes(content)
+    for opener in (DiskCache, ReadOnlyCache):
+        with pytest.raises(CacheError, match="pytest-skillopt cache clear"):
+            opener(directory)
+    caches.clear(directory)
+    assert not directory.exists()
+
+
+def test_a_database_that_breaks_in_the_middle_says_so_too(directory: Path) -> None:
+    made = DiskCache(directory)
+    for index in range(300):
+        made.set(f"{index:064}", "x" * 2000)
+    made.close()
+    path = directory / "cache.db"
+    data = bytearray(path.read_bytes())
+    half = len(data) // 2
+    data[half:] = b"\xa5" * (len(data) - half)
+    path.write_bytes(data)
+    opened = ReadOnlyCache(directory)
+
+    def read() -> None:
+        for index in range(300):
+            opened.get(f"{index:064}")
+
+    with pytest.raises(CacheError, match=r"cannot be used.*cache clear") as caught:
+        read()
+    assert str(caught.value).isprintable()
+    opened.close()
+
+
+def test_a_directory_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CacheError, match=r"cannot be written.*--skillopt-cache=ro"):
+        DiskCache(tmp_path / "file" / "cache")
+
+
+def test_a_read_only_directory_can_be_replayed(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(stored.iterdir())
+    stored.chmod(0o500)
+    real = os.access
+    # Root may write everywhere, so the permission bits alone do not show what is meant.
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and real(path, mode))
+    with pytest.raises(CacheError, match="read-only"):
+        DiskCache(stored)
+    replay = ReadOnlyCache(stored)
+    assert replay.get(KEY) == "kept"
+    with pytest.raises(CacheError, match="read-only"):
+        replay.set(KEY, "other")
+    replay.close()
+    assert sorted(stored.iterdir()) == before
+    stored.chmod(0o700)
+
+
+def test_replaying_where_no_cache_is_finds_nothing_and_makes_nothing(directory: Path) -> None:
+    replay = ReadOnlyCache(directory)
+    assert replay.get(KEY) is None
+    replay.close()
+    assert not directory.exists()
+
+
+def test_replaying_sees_what_a_killed_writer_left(directory: Path) -> None:
+    code = (
+        "import os, sys; from pathlib import Path\n"
+        "from pytest_skillopt.model.cache import DiskCache\n"
+        "DiskCache(Path(sys.argv[1])).set(sys.argv[2], 'kept'); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(directory), KEY], check=False)
+    assert read_all(directory) == ["kept", "kept"]
+
+
+def test_a_cache_is_measured_and_pruned_by_age_and_by_size(directory: Path) -> None:
+    assert caches.stats(directory) == caches.CacheStats(0, 0, 0.0, 0.0)
+    made = DiskCache(directory)
+    for index in range(4):
+        made.set(str(index), "x" * 100)
+    made.set("long", LONG)
+    made.close()
+    tamper(directory, "UPDATE Cache SET store_time = 1000 + rowid")
+    found = caches.stats(directory)
+    assert (found.replies, found.size) == (5, 400 + len(LONG))
+    assert (found.oldest, found.newest) == (1001.0, 1005.0)
+    assert caches.prune(directory, older_than=100, now=1102.5) == 2
+    assert read_all(directory, "1") == [None, None]
+    assert caches.prune(directory, max_size=len(LONG) + 150) == 1
+    assert caches.prune(directory, max_size=0) == 2
+    assert not list(directory.rglob("*.val"))
+    assert caches.prune(directory, max_size=0) == 0
+
+
+def test_only_a_cache_is_cleared(tmp_path: Path, stored: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    with pytest.raises(CacheError, match="not a cache"):
+        caches.clear(tmp_path / "precious")
+    (tmp_path / "link").symlink_to(stored)
+    with pytest.raises(CacheError, match="not a cache"):
+        caches.clear(tmp_path / "link")
+    caches.clear(stored)
+    caches.clear(stored)
+    assert not stored.exists()
+
+
+def test_a_completion_comes_back_free(directory: Path) -> None:
+    replies = Replies.open(directory, "rw")
+    replies.keep(KEY, DONE)
+    found = replies.find(KEY)
+    replies.close()
+    assert found == Completion(DONE.text, DONE.tool_calls, DONE.finish_reason, Usage(cached=1))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "[]", "{}", '{"format": 0}', '{"format": 1, "stored": 1, "text": 5}', "{" * 99],
+)
+def test_a_text_of_another_form_is_a_miss(directory: Path, text: str) -> None:
+    cache = DiskCache(directory)
+    cache.set(KEY, text)
+    replies = Replies("rw", cache)
+    assert replies.find(KEY) is None
+    replies.keep(KEY, DONE)
+    assert replies.find(KEY) is not None
+    replies.close()
+
+
+def test_any_store_of_texts_can_stand_behind_replies() -> None:
+    class Channel:
+        def __init__(self) -> None:
+            self.held: dict[str, str] = {}
+
+        def get(self, key: str) -> str | None:
+            return self.held.get(key)
+
+        def set(self, key: str, value: str) -> None:
+            self.held[key] = value
+
+    replies = Replies("rw", Channel(), SingleFlight(None))
+    with replies.claim(KEY):
+        replies.keep(KEY, DONE)
+    found = replies.find(KEY)
+    assert found is not None
+    assert found.text == DONE.text
+
+
+def test_keys_tell_requests_apart_and_nothing_else() -> None:
+    base: dict[str, Any] = {
+        "base_url": "http://h/v1",
+        "model": "m",
+        "messages": [{"role": "user", "content": "x"}],
+        "parameters": {"temperature": 0.5, "max_tokens": 1},
+        "tools": (),
+        "response_format": None,
+        "sample": "train/0",
+    }
+    changes: list[dict[str, Any]] = [
+        {"base_url": "http://i/v1"},
+        {"model": "n"},
+        {"messages": [{"role": "user", "content": "y"}]},
+        {"parameters": {"temperature": 0.6, "max_tokens": 1}},
+        {"tools": [{"type": "function"}]},
+        {"response_format": {"type": "json_object"}},
+        {"sample": "train/1"},
+    ]
+    keys = {request_key(**base), *(request_key(**base | change) for change in changes)}
+    assert len(keys) == 8
+    assert all(re.fullmatch("[0-9a-f]{64}", key) for key in keys)
+    reordered = {"parameters": {"max_tokens": 1, "temperature": 0.5}}
+    assert request_key(**base | reordered) == request_key(**base)
+
+
+def test_one_thread_at_a_time_works_on_a_key(tmp_path: Path) -> None:
+    for flight in (SingleFlight(tmp_path / "locks"), SingleFlight(None)):
+        inside: list[int] = []
+        most: list[int] = []
+
+        def work(
+            index: int,
+            flight: SingleFlight = flight,
+            inside: list[int] = inside,
+            most: list[int] = most,
+        ) -> None:
+            with flight.claim(KEY):
+                inside.append(index)
+                most.append(len(inside))
+                time.sleep(0.01)
+                inside.remove(index)
+
+        with ThreadPoolExecutor(6) as pool:
+            list(pool.map(work, range(12)))
+        assert max(most) == 1
+        assert len(most) == 12
+
+
+def test_other_keys_do_not_wait(tmp_path: Path) -> None:
+    flight = SingleFlight(tmp_path / "locks")
+    entered = threading.Event()
+
+    def other() -> None:
+        with flight.claim("b"):
+            entered.set()
+
+    with flight.claim("a"):
+        thread = threading.Thread(target=other)
+        thread.start()
+        assert entered.wait(5)
+        thread.join()
+
+
+def test_a_killed_holder_frees_the_key(tmp_path: Path) -> None:
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from pytest_skillopt.model.flight import SingleFlight\n"
+        "with SingleFlight(Path(sys.argv[1])).claim('a'):\n"
+        "    print('held', flush=True); time.sleep(60)"
+    )
+    locks = tmp_path / "locks"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(locks)], stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    entered = threading.Event()
+
+    def wait() -> None:
+        with SingleFlight(locks).claim("a"):
+            entered.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert not entered.wait(0.2)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    holder.stdout.close()
+    assert entered.wait(5)
+    thread.join()
+    assert list(locks.iterdir()) == []
+
+
+def _value_file(directory: Path, content: bytes) -> str:
+    name = f"ab/cd/{'0' * 28}.val"
+    (directory / name).parent.mkdir(parents=True, exist_ok=True)
+    (directory / name).write_bytes(content)
+    return name

@@ -1,0 +1,445 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.model.limits import Bounds, Limits
+from pytest_skillopt.model.prices import Price
+from pytest_skillopt.model.replies import Replies
+from pytest_skillopt.model.types import (
+    CacheMiss,
+    CapReached,
+    Completion,
+    ModelFault,
+    ToolCall,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chat_server import ChatServer
+    from model_maker import ModelMaker
+
+HI = [{"role": "user", "content": "hi there"}]
+SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}
+DELAYS = [0.125, 0.375, 1.125, 3.375, 10.125, 30.0]
+
+
+def test_a_reply_comes_with_what_it_used(chat_server: ChatServer, make_model: ModelMaker) -> None:
+    chat_server.script("three words here")
+    model = make_model(price=Price(1.0, 10.0), temperature=0.5, max_output_tokens=7)
+    done = model.complete(HI, sample="train/0")
+    assert done == Completion("three words here", usage=Usage(1, 0, 2, 3, 3.2e-05))
+    request = chat_server.requests[0]
+    assert request.path == "/v1/chat/completions"
+    assert request.body == {"model": "m", "messages": HI, "temperature": 0.5, "max_tokens": 7}
+
+
+def test_what_the_server_does_not_count_is_estimated_and_marked(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    chat_server.script(chat_server.answer(text="x" * 40, usage=False))
+    usage = make_model().complete(HI, sample="0").usage
+    assert usage.estimated
+    assert usage.output_tokens == 10
+
+
+def test_tool_calls_are_read(chat_server: ChatServer, make_model: ModelMaker) -> None:
+    tool = {"type": "function", "function": {"name": "add", "parameters": {"type": "object"}}}
+    chat_server.script(chat_server.answer.tool("add", a=1))
+    done = make_model().complete(HI, sample="0", tools=[tool])
+    assert done.tool_calls == (ToolCall("call_0", "add", '{"a": 1}'),)
+    assert done.finish_reason == "tool_calls"
+    assert chat_server.bodies[0]["tools"] == [tool]
+
+
+def test_the_sdk_is_told_the_key_and_never_retries_itself(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    chat_server.script(chat_server.answer.error(500))
+    model = make_model(environ={"OPENAI_API_KEY": " sk-secret-secret "}, retries=0)
+    with pytest.raises(ModelFault):
+        model.complete(HI, sample="0")
+    assert chat_server.calls == 1
+    assert chat_server.requests[0].headers["authorization"] == "Bearer sk-secret-secret"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda a: a.error(429, "slow down"),
+        lambda a: a.error(500),
+        lambda a: a.error(408),
+        lambda a: a.error(529, "overloaded"),
+        lambda a: a.html(200),
+        lambda a: a.html(502),
+        lambda a: a.garbage(),
+        lambda a: a.null_choices(),
+        lambda a: a.dropped(),
+        lambda a: a.empty(),
+        lambda a: a(text="   "),
+    ],
+)
+def test_a_passing_fault_is_retried(
+    chat_server: ChatServer, make_model: ModelMaker, fault: Callable[[Any], Any]
+) -> None:
+    chat_server.script(fault(chat_server.answer), fault(chat_server.answer), "at last")
+    assert make_model().complete(HI, sample="0").text == "at last"
+    assert make_model.slept == DELAYS[:2]
+
+
+def test_retries_are_bounded_and_their_number_is_said(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    chat_server.reply = lambda body: chat_server.answer.error(503, "try later")
+    with pytest.raises(ModelFault, match=r"openai:m: HTTP 503: try later \(after 7 tries\)") as e:
+        make_model().complete(HI, sample="0")
+    assert not e.value.fatal
+    assert make_model.slept == DELAYS
+    assert sum(DELAYS) > 30
+
+
+def test_a_slow_server_is_given_up_on(chat_server: ChatServer, make_model: ModelMaker) -> None:
+    chat_server.latency = 0.5
+    model = make_model(request_timeout=0.05, retries=1)
+    with pytest.raises(ModelFault, match="skillopt_request_timeout"):
+        model.complete(HI, sample="0")
+    assert chat_server.calls == 2
+
+
+def test_a_server_that_is_down_is_named(chat_server: ChatServer, make_model: ModelMaker) -> None:
+    chat_server.stop()
+    place = chat_server.url.removesuffix("/v1")
+    with pytest.raises(ModelFault, match=f"cannot reach {place}: .*refused"):
+        make_model(retries=0).complete(HI, sample="0")
+    chat_server.start()
+    assert make_model().complete(HI, sample="0").text == "ok"
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (401, "invalid_api_key"),
+        (402, ""),
+        (403, ""),
+        (404, "model_not_found"),
+        (429, "insufficient_quota"),
+        (400, "unsupported_value"),
+    ],
+)
+def test_a_fatal_fault_stops_at_once_with_the_providers_words(
+    chat_server: ChatServer, make_model: ModelMaker, status: int, code: str
+) -> None:
+    chat_server.script(chat_server.answer.error(status, "What the provider says.", code=code))
+    with pytest.raises(ModelFault, match=r"What the provider says\.") as caught:
+        make_model().complete(HI, sample="0")
+    assert caught.value.fatal
+    assert chat_server.calls == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda a: a.truncated(), "skillopt_max_output_tokens"),
+        (lambda a: a(text="x", finish_reason="content_filter"), "content filter"),
+        (lambda a: a.error(400, "context_length_exceeded"), "context_length_exceeded"),
+        (lambda a: a.error(413, "too large"), "too large"),
+    ],
+)
+def test_what_the_same_request_would_meet_again_is_not_retried_and_not_fatal(
+    chat_server: ChatServer, make_model: ModelMaker, make: Callable[[Any], Any], words: str
+) -> None:
+    chat_server.script(make(chat_server.answer))
+    with pytest.raises(ModelFault, match=words) as caught:
+        make_model().complete(HI, sample="0")
+    assert not caught.value.fatal
+    assert chat_server.calls == 1
+
+
+def test_no_message_holds_the_key(chat_server: ChatServer, make_model: ModelMaker) -> None:
+    key = "unusual.key.0123456789"
+    said = f"Incorrect API key provided: {key}, sk-proj-abcdef123456. Bearer abcdef"
+    chat_server.script(chat_server.answer.error(401, said))
+    with pytest.raises(ModelFault) as caught:
+        make_model(environ={"OPENAI_API_KEY": key}).complete(HI, sample="0")
+    words = str(caught.value)
+    assert "Incorrect API key provided" in words
+    assert all(secret not in words for secret in (key, "abcdef"))
+
+
+def test_a_page_is_not_shown_as_markup_and_not_at_length(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    page = f"<html><script>evil()</script><h1>Bad gateway</h1>{'x' * 9000}</html>"
+    chat_server.script(chat_server.answer(raw=page, status=502, content_type="text/html"))
+    with pytest.raises(ModelFault) as caught:
+        make_model(retries=0).complete(HI, sample="0")
+    words = str(caught.value)
+    assert "Bad gateway" in words
+    assert "<" not in words
+    assert "evil" not in words
+    assert len(words) < 500
+
+
+def test_a_pause_asked_for_holds_for_other_threads(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    limits = Limits(Bounds())
+    chat_server.script(chat_server.answer.error(429, retry_after="0.4"))
+    model = make_model(throttle=limits)
+    model._sleep = time.sleep
+    start = time.monotonic()
+    model.complete(HI, sample="0")
+    assert time.monotonic() - start >= 0.4
+    first, second = (request.received for request in chat_server.requests)
+    assert second - first >= 0.4
+
+
+def test_every_model_of_the_process_waits_for_a_pause(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    limits = Limits(Bounds())
+    chat_server.script(chat_server.answer.error(429, retry_after="2000"))
+    with pytest.raises(ModelFault, match="asks to wait 2000 s"):
+        make_model(throttle=limits).complete(HI, sample="0")
+    with pytest.raises(ModelFault, match=r"asks to wait (1999|2000) s"):
+        make_model(throttle=limits, role="optimizer").complete(HI, sample="1")
+    assert chat_server.calls == 1
+
+
+def test_no_more_calls_are_in_flight_than_allowed(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    chat_server.latency = 0.03
+    model = make_model(throttle=Limits(Bounds(max_in_flight=3)))
+    model._sleep = time.sleep
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(lambda i: model.complete(HI, sample=str(i)), range(24)))
+    assert chat_server.calls == 24
+    assert chat_server.peak == 3
+
+
+def test_threads_share_one_model(chat_server: ChatServer, make_model: ModelMaker) -> None:
+    chat_server.reply = lambda body: body["messages"][0]["content"]
+    chat_server.latency = 0.05
+    model = make_model()
+
+    def ask(index: int) -> str:
+        said = [{"role": "user", "content": f"n{index}"}]
+        return str(model.complete(said, sample="0").text)
+
+    with ThreadPoolExecutor(32) as pool:
+        assert list(pool.map(ask, range(64))) == [f"n{i}" for i in range(64)]
+    assert chat_server.peak > 16
+
+
+def test_a_cap_stops_before_the_call_it_forbids(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    limits = Limits(Bounds(max_calls=2))
+    model = make_model(throttle=limits)
+    model.complete(HI, sample="0", stage="rollout", task="t")
+    model.complete(HI, sample="1", stage="rollout", task="t")
+    with pytest.raises(CapReached):
+        model.complete(HI, sample="2")
+    assert chat_server.calls == 2
+    assert limits.accounts() == {("target", "rollout", "t"): Usage(2, 0, 4, 2)}
+
+
+def test_a_reply_that_is_no_use_is_paid_for_all_the_same(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    limits = Limits(Bounds())
+    chat_server.script(chat_server.answer.truncated("two words"))
+    with pytest.raises(ModelFault):
+        make_model(throttle=limits).complete(HI, sample="0")
+    assert limits.spent == Usage(1, 0, 2, 2)
+    assert limits.in_flight == 0
+
+
+def test_nothing_stays_in_flight_when_a_call_is_interrupted(
+    chat_server: ChatServer, make_model: ModelMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = Limits(Bounds())
+    model = make_model(throttle=limits)
+
+    def interrupted(request: dict[str, Any]) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "_send", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.complete(HI, sample="0")
+    assert limits.in_flight == 0
+
+
+def test_a_server_that_refuses_schemas_is_asked_without_and_remembered(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    def reply(body: dict[str, Any]) -> Any:
+        refused = chat_server.answer.error(400, "response_format is not supported")
+        return refused if "response_format" in body else "{}"
+
+    chat_server.reply = reply
+    model = make_model()
+    for sample in ("0", "1"):
+        assert model.complete(HI, sample=sample, response_format=SCHEMA).text == "{}"
+    assert ["response_format" in body for body in chat_server.bodies] == [True, False, False]
+
+
+def test_a_refusal_for_another_reason_does_not_give_up_schemas(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    model = make_model()
+    chat_server.script(*[chat_server.answer.error(400, "too long")] * 2, "{}")
+    with pytest.raises(ModelFault, match="too long"):
+        model.complete(HI, sample="0", response_format=SCHEMA)
+    model.complete(HI, sample="1", response_format=SCHEMA)
+    assert chat_server.bodies[-1]["response_format"] == SCHEMA
+
+
+def test_samples_are_kept_apart_and_repetitions_are_free(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
+) -> None:
+    replies = iter(["first", "second"])
+    chat_server.reply = lambda body: next(replies)
+    limits = Limits(Bounds())
+    model = make_model(cache=Replies.open(tmp_path / "cache", "rw"), throttle=limits)
+    texts = [model.complete(HI, sample=s, stage="s").text for s in ("0", "1", "0", "1")]
+    assert texts == ["first", "second", "first", "second"]
+    assert model.complete(HI, sample="0").usage == Usage(cached=1)
+    assert chat_server.calls == 2
+    assert limits.rows()[1]["cached"] == 2
+
+
+def test_a_replay_sends_nothing_and_names_the_task_it_lacks(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
+) -> None:
+    recorded = Replies.open(tmp_path / "cache", "rw")
+    make_model(cache=recorded).complete(HI, sample="0", task="t.py::test_a")
+    recorded.close()
+    replay = make_model(cache=Replies.open(tmp_path / "cache", "ro"))
+    chat_server.stop()
+    assert replay.complete(HI, sample="0", task="t.py::test_a").text == "ok"
+    with pytest.raises(CacheMiss, match=r"a rollout call of t\.py::test_a \(sample 1.*cache=ro"):
+        replay.complete(HI, sample="1", stage="rollout", task="t.py::test_a")
+
+
+def test_refresh_pays_once_a_session(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
+) -> None:
+    old = Replies.open(tmp_path / "cache", "rw")
+    make_model(cache=old).complete(HI, sample="0")
+    chat_server.reply = lambda body: "new"
+    model = make_model(cache=Replies.open(tmp_path / "cache", "refresh"))
+    assert model.complete(HI, sample="0").text == "new"
+    assert model.complete(HI, sample="0").usage.cached == 1
+    assert make_model(cache=old).complete(HI, sample="0").text == "new"
+    assert chat_server.calls == 2
+
+
+def test_off_pays_for_every_call(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
+) -> None:
+    model = make_model(cache=Replies.open(tmp_path / "cache", "off"))
+    model.complete(HI, sample="0")
+    model.complete(HI, sample="0")
+    assert chat_server.calls == 2
+    assert not (tmp_path / "cache").exists()
+
+
+def test_who_asks_the_same_at_once_pays_once(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
+) -> None:
+    chat_server.latency = 0.1
+    models = [make_model(cache=Replies.open(tmp_path / "cache", "rw")) for _ in range(3)]
+    with ThreadPoolExecutor(12) as pool:
+        done = list(pool.map(lambda i: models[i % 3].complete(HI, sample="0"), range(12)))
+    assert chat_server.calls == 1
+    assert sum(d.usage.calls for d in done) == 1
+    assert sum(d.usage.cached for d in done) == 11
+    assert list((tmp_path / "cache" / "locks").iterdir()) == []
+
+
+def test_a_failed_call_frees_those_who_wait_for_it(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
+) -> None:
+    chat_server.latency = 0.05
+    chat_server.script(chat_server.answer.error(400))
+    model = make_model(cache=Replies.open(tmp_path / "cache", "rw"))
+    outcomes: list[object] = []
+
+    def ask() -> None:
+        try:
+            outcomes.append(model.complete(HI, sample="0").text)
+        except ModelFault:
+            outcomes.append("fault")
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert sorted(map(str, outcomes)) == ["fault", "ok", "ok", "ok"]
+    assert chat_server.calls == 2
+
+
+def test_a_paid_reply_survives_a_throttle_that_fails(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
+) -> None:
+    class Broken(Limits):
+        def done(self, *args: Any, **kwargs: Any) -> None:
+            raise ConnectionError("the controller is gone")
+
+    cache = Replies.open(tmp_path / "cache", "rw")
+    with pytest.raises(ConnectionError):
+        make_model(cache=cache, throttle=Broken(Bounds())).complete(HI, sample="0")
+    assert make_model(cache=cache).complete(HI, sample="0").usage.cached == 1
+    assert chat_server.calls == 1
+
+
+def test_a_full_disk_costs_no_reply(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Replies.open(tmp_path / "cache", "rw")
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pytest_skillopt.model.cachedisk.TextDisk.store", full)
+    assert make_model(cache=cache).complete(HI, sample="0").text == "ok"
+    assert "No space left" in cache.notes[0]
+
+
+def test_the_offline_model_is_reached_through_the_same_sdk(make_model: ModelMaker) -> None:
+    model = make_model(provider="offline", model="sim", base_url="offline", environ={})
+    assert model.simulated
+    assert model.name == "offline:sim"
+    assert model.complete(HI, sample="0").text == model.complete(HI, sample="0").text
+
+
+def test_a_proxy_in_the_environment_does_not_stand_before_a_local_server(
+    chat_server: ChatServer, make_model: ModelMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert make_model(retries=0).complete(HI, sample="0").text == "ok"
+
+
+def test_the_sdk_is_imported_on_the_first_call_alone() -> None:
+    code = (
+        "import sys, pytest_skillopt.model.client as c, pytest_skillopt.model.config as f\n"
+        "import pytest_skillopt.model.agent, pytest_skillopt.model.judge\n"
+        "c.ChatModel(f.ModelConfig('target', 'openai', 'm', 'http://localhost:1/v1'), environ={})\n"
+        "loaded = {'openai', 'httpx', 'httpx2'} & set(sys.modules)\n"
+        "assert not loaded, loaded"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

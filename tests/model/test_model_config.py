@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.model.config import (
+    ModelConfig,
+    canonical_url,
+    check_prices,
+    is_local,
+    model_config,
+)
+from pytest_skillopt.model.prices import Price, parse_prices, price_of
+from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.settings import Settings
+
+KEY = {"OPENAI_API_KEY": "sk-something-long"}
+
+
+def settings(**changes: Any) -> Settings:
+    return dataclasses.replace(Settings(), **changes)
+
+
+@pytest.mark.parametrize(
+    ("named", "model"),
+    [
+        ("openai:gpt-5-mini", "gpt-5-mini"),
+        ("openai:qwen2.5:7b", "qwen2.5:7b"),
+        ("openai:meta-llama/Llama-3.1-8B-Instruct", "meta-llama/Llama-3.1-8B-Instruct"),
+    ],
+)
+def test_model_names_keep_their_colons_and_slashes(named: str, model: str) -> None:
+    config = model_config(settings(target=named), "target", KEY)
+    assert (config.provider, config.model, config.name) == ("openai", model, named)
+
+
+@pytest.mark.parametrize(
+    ("given", "role", "model"),
+    [
+        ({"model": "openai:a"}, "target", "a"),
+        ({"model": "openai:a"}, "judge", "a"),
+        ({"model": "openai:a", "target": "openai:b"}, "optimizer", "a"),
+        ({"target": "openai:b"}, "optimizer", "b"),
+        ({"target": "openai:b"}, "judge", "b"),
+        ({"target": "openai:b", "optimizer": "openai:c"}, "judge", "c"),
+        ({"model": "openai:a", "optimizer": "openai:c"}, "judge", "c"),
+        ({"model": "openai:a", "judge": "openai:d", "optimizer": "openai:c"}, "judge", "d"),
+    ],
+)
+def test_a_role_without_a_model_falls_back(given: dict[str, str], role: Any, model: str) -> None:
+    assert model_config(settings(**given), role, KEY).model == model
+
+
+def test_the_base_url_goes_with_the_model_it_was_given_for() -> None:
+    local = {"target": "openai:b", "target_base_url": "http://localhost:8000/v1"}
+    borrowed = model_config(settings(**local), "optimizer", {})
+    own = model_config(settings(**local, optimizer="openai:gpt-5"), "optimizer", KEY)
+    assert borrowed.base_url == "http://localhost:8000/v1"
+    assert own.base_url == "https://api.openai.com/v1"
+
+
+def test_the_environment_names_the_base_url_where_no_setting_does() -> None:
+    environ = KEY | {"OPENAI_BASE_URL": "https://Gateway.example/v1/"}
+    assert model_config(settings(model="openai:m"), "target", environ).base_url == (
+        "https://gateway.example/v1"
+    )
+    chosen = settings(model="openai:m", base_url="https://other.example/v1")
+    assert model_config(chosen, "target", environ).base_url == "https://other.example/v1"
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "words"),
+    [
+        ({}, KEY, ["skillopt_target", "--skillopt-target", "skillopt_model", "provider:model"]),
+        ({"target": "gpt-5-mini"}, KEY, ["provider:model", "openai", "skillopt_base_url"]),
+        ({"target": "claude:opus"}, KEY, ["openai, offline"]),
+        ({"target": "openai:"}, KEY, ["provider:model"]),
+        ({"target": "openai:m"}, {}, ["OPENAI_API_KEY", "skillopt_api_key_env"]),
+        ({"target": "openai:m", "api_key_env": "MY_KEY"}, KEY, ["MY_KEY"]),
+        ({"target": "openai:m"}, {"OPENAI_API_KEY": "a\nb"}, ["not a key"]),
+        ({"target": "openai:m", "base_url": "localhost:8000"}, KEY, ["skillopt_base_url"]),
+        ({"target": "openai:m", "base_url": "http://u:pw@h/v1"}, KEY, ["credentials"]),
+        ({"target": "openai:m", "temperature": "hot"}, KEY, ["skillopt_temperature", "hot"]),
+        ({"target": "openai:m", "temperature": "3"}, KEY, ["from 0 to 2"]),
+        ({"target": "openai:m", "prices": "m=1"}, KEY, ["skillopt_prices", "MODEL=IN/OUT"]),
+    ],
+)
+def test_what_cannot_work_says_what_to_set(
+    given: dict[str, Any], environ: dict[str, str], words: list[str]
+) -> None:
+    with pytest.raises(ModelConfigError) as caught:
+        model_config(settings(**given), "target", environ)
+    assert all(word in str(caught.value) for word in words)
+    assert "pw" not in str(caught.value)
+    assert "sk-something-long" not in str(caught.value)
+
+
+def test_a_server_on_this_machine_needs_no_key() -> None:
+    given = settings(model="openai:m", base_url="http://127.0.0.1:11434/v1")
+    assert model_config(given, "target", {}).api_key({}) == "none"
+    assert model_config(given, "target", KEY).api_key(KEY) == "sk-something-long"
+
+
+def test_a_server_elsewhere_needs_no_key_when_the_user_says_so() -> None:
+    given = settings(model="openai:m", base_url="http://gpu.example/v1", api_key_env="none")
+    assert model_config(given, "target", KEY).api_key(KEY) == "none"
+
+
+def test_the_temperature_is_the_targets_alone() -> None:
+    given = settings(model="openai:m", temperature="0.7", max_output_tokens=100)
+    assert model_config(given, "target", KEY).parameters == {
+        "temperature": 0.7,
+        "max_completion_tokens": 100,
+    }
+    assert "temperature" not in model_config(given, "optimizer", KEY).parameters
+
+
+def test_other_servers_are_told_the_limit_under_the_name_they_know() -> None:
+    given = settings(model="openai:m", max_output_tokens=9, base_url="http://localhost:1/v1")
+    assert model_config(given, "target", {}).parameters == {"max_tokens": 9}
+
+
+def test_the_fingerprint_tells_models_apart_and_holds_no_key() -> None:
+    base = ModelConfig("target", "openai", "m", "http://h/v1")
+    same = dataclasses.replace(base, role="judge", api_key_env="OTHER", request_timeout=1)
+    others = [
+        dataclasses.replace(base, model="n"),
+        dataclasses.replace(base, base_url="http://i/v1"),
+        dataclasses.replace(base, temperature=0.0),
+        dataclasses.replace(base, max_output_tokens=5),
+    ]
+    assert same.fingerprint == base.fingerprint
+    assert len({base.fingerprint, *(o.fingerprint for o in others)}) == 5
+
+
+def test_the_offline_model_has_no_port_in_its_fingerprint() -> None:
+    config = model_config(settings(model="offline:sim", base_url="http://h/v1"), "target", {})
+    assert config.base_url == "offline"
+    assert config.simulated
+
+
+@pytest.mark.parametrize(
+    ("url", "canonical"),
+    [
+        ("HTTP://LocalHost:80/v1/", "http://localhost/v1"),
+        ("https://h:443", "https://h"),
+        ("http://h:8000/a/v1", "http://h:8000/a/v1"),
+        ("http://[::1]:8000/v1", "http://[::1]:8000/v1"),
+    ],
+)
+def test_urls_have_one_spelling(url: str, canonical: str) -> None:
+    assert canonical_url(url) == canonical
+    assert canonical_url(canonical) == canonical
+
+
+@given(st.text(max_size=30))
+def test_any_text_as_a_url_is_taken_or_refused_with_a_message(text: str) -> None:
+    with contextlib.suppress(ModelConfigError):
+        url = canonical_url(f"http://{text}")
+        assert canonical_url(url) == url
+
+
+@pytest.mark.parametrize(
+    ("url", "local"),
+    [
+        ("http://127.0.0.1:1/v1", True),
+        ("http://[::1]/v1", True),
+        ("http://app.localhost/v1", True),
+        ("http://10.0.0.1/v1", False),
+        ("https://localhost.example/v1", False),
+    ],
+)
+def test_local_servers_are_told_from_others(url: str, local: bool) -> None:
+    assert is_local(url) is local
+
+
+def test_prices_hold_for_the_providers_own_server_alone() -> None:
+    own = "https://api.openai.com/v1"
+    assert price_of("gpt-4o-mini-2024-07-18", own, {}) == Price(0.15, 0.60)
+    assert price_of("gpt-4o-mini", "http://gateway/v1", {}) is None
+    assert price_of("unheard-of", own, {}) is None
+    assert price_of("sim", "offline", {}) == Price(0.0, 0.0)
+    assert price_of("gpt-4o", own, {"gpt-4o": Price(1, 2)}) == Price(1, 2)
+
+
+def test_prices_of_the_user_are_read() -> None:
+    assert parse_prices(" qwen2.5:7b=0.1/0.4, a=b=1/2,, ") == {
+        "qwen2.5:7b": Price(0.1, 0.4),
+        "a=b": Price(1.0, 2.0),
+    }
+    assert Price(0.25, 2.0).cost(1_000_000, 500_000) == 1.25
+
+
+@pytest.mark.parametrize("text", ["m", "m=1", "=1/2", "m=a/b", "m=-1/2", "m=nan/1", "m=1/inf"])
+def test_prices_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(ModelConfigError, match="skillopt_prices"):
+        parse_prices(text)
+
+
+def test_a_cap_in_money_needs_a_price_of_every_model() -> None:
+    priced = model_config(settings(model="openai:gpt-5"), "target", KEY)
+    unpriced = model_config(settings(model="openai:my-tune"), "optimizer", KEY)
+    check_prices([priced])
+    with pytest.raises(ModelConfigError, match=r"my-tune.*skillopt_prices.*my-tune=0\.10/0\.40"):
+        check_prices([priced, unpriced])

@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_skillopt.model.limits import BURST_SECONDS, Bounds, Limits
+from pytest_skillopt.model.types import CapReached, Usage
+from pytest_skillopt.settings import Settings
+
+ACCOUNT = ("target", "rollout", "t.py::test_a")
+FREE = Usage().to_json()
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def limits(clock: Clock | None = None, **bounds: Any) -> Limits:
+    return Limits(Bounds(**bounds), clock=clock or Clock())
+
+
+def go(lim: Limits, call: str, tokens: int = 10, cost: float = 0.0, provider: str = "p") -> float:
+    return lim.ask(call, provider, tokens, cost)
+
+
+def paid(tokens: int = 10, cost: float | None = None) -> dict[str, Any]:
+    return Usage(1, 0, tokens, 0, cost).to_json()
+
+
+def sent(lim: Limits, clock: Clock, seconds: float, tokens: int = 10) -> list[float]:
+    """When calls went that asked again as soon as they were told to."""
+    times: list[float] = []
+    end = clock.now + seconds
+    while clock.now < end:
+        call = f"c{len(times)}"
+        wait = go(lim, call, tokens)
+        if wait:
+            clock.now += wait
+            continue
+        times.append(clock.now)
+        lim.done(call, paid(tokens), ACCOUNT)
+    return times
+
+
+def test_without_bounds_everything_goes() -> None:
+    lim = limits()
+    assert all(go(lim, str(i)) == 0 for i in range(1000))
+    assert lim.in_flight == 1000
+
+
+def test_bounds_come_from_the_settings() -> None:
+    assert Bounds.from_settings(Settings()) == Bounds()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(1, 2000))
+def test_requests_a_minute_hold_over_any_window(rate: int) -> None:
+    clock = Clock()
+    times = sent(limits(clock, requests_per_minute=rate), clock, 60.0)
+    burst = BURST_SECONDS * rate / 60 + 1
+    for first, start in enumerate(times[:50]):
+        for last in range(first, len(times)):
+            seconds = times[last] - start
+            assert last - first + 1 <= burst + seconds * rate / 60 + 1e-6
+
+
+def test_requests_are_spread_evenly_and_the_rate_is_used() -> None:
+    clock = Clock()
+    times = sent(limits(clock, requests_per_minute=60), clock, 120.0)
+    assert 120 <= len(times) <= 125
+    assert {round(b - a, 6) for a, b in itertools.pairwise(times[4:])} == {1.0}
+
+
+def test_tokens_a_minute_hold_and_are_corrected_by_what_was_used() -> None:
+    clock = Clock()
+    lim = limits(clock, tokens_per_minute=6000)
+    times = sent(lim, clock, 60.0, tokens=1000)
+    assert 6 <= len(times) <= 7
+    clock.now += 60
+    assert go(lim, "guessed", tokens=6000) == 0
+    assert go(lim, "next") > 50
+    lim.done("guessed", paid(100), ACCOUNT)
+    assert go(lim, "next") == 0
+
+
+def test_calls_in_flight_are_bounded_for_each_provider() -> None:
+    lim = limits(max_in_flight=2)
+    assert go(lim, "a") == go(lim, "b") == 0
+    assert go(lim, "c") > 0
+    assert go(lim, "d", provider="other") == 0
+    lim.done("a", paid(), ACCOUNT)
+    assert go(lim, "c") == 0
+
+
+def test_a_pause_holds_for_all_calls_to_that_provider() -> None:
+    clock = Clock()
+    lim = limits(clock)
+    go(lim, "a")
+    lim.done("a", FREE, ACCOUNT, retry_after=20.0, fault="HTTP 429")
+    assert go(lim, "b") == pytest.approx(20.0)
+    assert go(lim, "c", provider="other") == 0
+    clock.now += 19
+    assert go(lim, "b") == pytest.approx(1.0)
+
+
+def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
+    lim = limits()
+    go(lim, "a")
+    go(lim, "b")
+    lim.done("a", FREE, ACCOUNT, retry_after=20.0)
+    lim.done("b", FREE, ACCOUNT, retry_after=1.0)
+    assert go(lim, "c") == pytest.approx(20.0)
+
+
+def test_who_waited_for_a_pause_does_not_arrive_all_at_once() -> None:
+    clock = Clock()
+    lim = limits(clock)
+    go(lim, "a")
+    lim.done("a", FREE, ACCOUNT, retry_after=1.0)
+    clock.now += 1
+    assert go(lim, "b") == 0
+    assert 0 < go(lim, "c") < 1
+    clock.now += 10
+    assert go(lim, "c") == go(lim, "d") == 0
+
+
+def test_many_workers_cannot_overshoot_the_cap_of_calls() -> None:
+    lim = Limits(Bounds(max_calls=25))
+    stopped = []
+
+    def work(name: int) -> None:
+        for i in range(100):
+            call = f"{name}-{i}"
+            try:
+                while lim.ask(call, "p", 10, 0.0):
+                    pass
+            except CapReached as error:
+                stopped.append(str(error))
+                return
+            lim.done(call, paid(), ACCOUNT)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert lim.spent.calls == 25
+    assert len(stopped) == 8
+    assert "skillopt_max_calls" in stopped[0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.floats(0, 1)), min_size=1, max_size=60),
+    st.integers(1, 2000),
+)
+def test_the_cap_of_tokens_is_never_passed_when_estimates_are_bounds(
+    calls: list[tuple[int, float]], cap: int
+) -> None:
+    lim = limits(max_tokens=cap)
+    flying: list[tuple[str, int]] = []
+    for index, (estimate, share) in enumerate(calls):
+        try:
+            if go(lim, str(index), estimate) == 0:
+                flying.append((str(index), round(estimate * share)))
+        except CapReached:
+            pass
+        if len(flying) > 3:
+            name, used = flying.pop(0)
+            lim.done(name, paid(used), ACCOUNT)
+    for name, used in flying:
+        lim.done(name, paid(used), ACCOUNT)
+    assert lim.spent.input_tokens <= cap
+
+
+def test_a_call_waits_for_estimates_in_flight_before_a_cap_is_declared() -> None:
+    lim = limits(max_calls=1)
+    assert go(lim, "a") == 0
+    assert go(lim, "b") > 0
+    lim.done("a", FREE, ACCOUNT, fault="HTTP 500")
+    assert go(lim, "b") == 0
+    lim.done("b", paid(), ACCOUNT)
+    with pytest.raises(CapReached, match=r"cap of 1 model calls is reached \(1 used\)"):
+        go(lim, "c")
+
+
+def test_the_cap_in_money_counts_what_is_in_flight() -> None:
+    lim = limits(max_cost=1.0)
+    assert go(lim, "a", cost=0.6) == 0
+    assert go(lim, "b", cost=0.6) > 0
+    lim.done("a", paid(cost=0.5), ACCOUNT)
+    with pytest.raises(CapReached, match=r"skillopt_max_cost: the cap of 1 US dollars"):
+        go(lim, "b", cost=0.6)
+    assert go(lim, "c", cost=0.5) == 0
+
+
+def test_the_cap_of_time_stops_a_waiting_call_too() -> None:
+    clock = Clock()
+    lim = limits(clock, max_time=10.0, max_in_flight=1)
+    go(lim, "a")
+    assert go(lim, "b") > 0
+    clock.now += 10
+    with pytest.raises(CapReached, match="skillopt_max_time: 10 s"):
+        go(lim, "b")
+
+
+def test_a_resumed_run_counts_what_was_spent_before() -> None:
+    lim = Limits(Bounds(max_calls=5), spent=Usage(calls=5))
+    with pytest.raises(CapReached):
+        go(lim, "a")
+    assert lim.accounts() == {}
+
+
+def test_the_calls_of_a_dead_process_do_not_block_the_others() -> None:
+    lim = limits(max_in_flight=2, max_calls=3)
+    go(lim, "w1-0", cost=0.1)
+    go(lim, "w2-0")
+    lim.forget("w1-")
+    assert lim.in_flight == 1
+    assert lim.spent == Usage(1, 0, 10, 0, 0.1, estimated=True)
+    assert go(lim, "w2-1") == 0
+    lim.done("w1-0", FREE, ACCOUNT)
+    assert lim.in_flight == 2
+
+
+def test_accounts_are_kept_by_role_stage_and_task() -> None:
+    lim = limits()
+    for call, account in (("a", ACCOUNT), ("b", ACCOUNT), ("c", ("optimizer", "reflect", ""))):
+        go(lim, call)
+        lim.done(call, paid(cost=0.5), account)
+    lim.note(Usage(cached=1).to_json(), ACCOUNT)
+    lim.note(Usage(cached=1).to_json(), ("target", "rollout", "t.py::test_b"))
+    assert lim.accounts()[ACCOUNT] == Usage(2, 1, 20, 0, 1.0)
+    assert [(r["role"], r["stage"], r["calls"], r["cached"], r["cost"]) for r in lim.rows()] == [
+        ("optimizer", "reflect", 1, 0, 0.5),
+        ("target", "rollout", 2, 2, 1.0),
+    ]
+
+
+def test_the_rows_fit_the_result() -> None:
+    from pytest_skillopt.report.result import UsageRow
+
+    lim = limits()
+    lim.note(Usage(cached=1).to_json(), ACCOUNT)
+    assert UsageRow(**lim.rows()[0]).cached == 1

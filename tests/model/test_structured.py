@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+from pydantic import BaseModel, Field
+
+from pytest_skillopt.model.structured import ask_json, response_format
+from pytest_skillopt.model.types import ModelFault
+
+if TYPE_CHECKING:
+    from chat_server import ChatServer
+    from model_maker import ModelMaker
+
+ASK = [{"role": "user", "content": "propose"}]
+
+
+class Edit(BaseModel):
+    op: Literal["append", "delete"]
+    content: str = Field(default="", max_length=100)
+
+
+class Proposal(BaseModel):
+    reasoning: str
+    edits: list[Edit] = []
+
+
+class Free(BaseModel):
+    scores: dict[str, float]
+
+
+GOOD = {"reasoning": "r", "edits": [{"op": "append", "content": "c"}]}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(GOOD),
+        f"Sure!\n```json\n{json.dumps(GOOD, indent=2)}\n```\nThat should do.",
+        f"<think>hm {{}}</think>{json.dumps(GOOD)}",
+        json.dumps(GOOD | {"confidence": 1}),
+    ],
+)
+def test_a_reply_in_the_form_is_read(
+    chat_server: ChatServer, make_model: ModelMaker, text: str
+) -> None:
+    chat_server.script(text)
+    answer = ask_json(make_model(), ASK, Proposal, sample="s", stage="reflect")
+    assert answer.value == Proposal.model_validate(GOOD)
+    assert (answer.usage.calls, answer.problem, answer.repaired) == (1, "", False)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("I would rather not.", "no JSON object or array"),
+        ('{"reasoning": "r", "edits": [{"op": "app', "broken JSON"),
+        ('{"reasoning": "r", "edits": [{"op": "explode"}]}', "edits.0.op: Input should be"),
+        ('[{"op": "append"}]', "reply: Input should be"),
+    ],
+)
+def test_an_unreadable_reply_is_repaired_once(
+    chat_server: ChatServer, make_model: ModelMaker, text: str, problem: str
+) -> None:
+    chat_server.script(text, json.dumps(GOOD))
+    answer = ask_json(make_model(), ASK, Proposal, sample="s")
+    assert answer.value == Proposal.model_validate(GOOD)
+    assert (answer.usage.calls, answer.repaired) == (2, True)
+    quoted, asked = chat_server.bodies[1]["messages"][1:]
+    assert quoted == {"role": "assistant", "content": text}
+    assert problem in asked["content"]
+
+
+def test_what_stays_unreadable_is_not_guessed(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    chat_server.script("no", "still no")
+    answer = ask_json(make_model(), ASK, Proposal, sample="s")
+    assert answer.value is None
+    assert answer.problem == "no JSON object or array"
+    assert answer.usage.calls == chat_server.calls == 2
+
+
+def test_a_fault_in_the_repair_keeps_the_accounts_right(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    chat_server.script("no", chat_server.answer.error(500), "no", chat_server.answer.error(401))
+    model = make_model(retries=0)
+    answer = ask_json(model, ASK, Proposal, sample="s")
+    assert answer.value is None
+    assert answer.usage.calls == 1
+    with pytest.raises(ModelFault):
+        ask_json(model, ASK, Proposal, sample="t")
+
+
+def test_the_form_is_asked_for_strictly() -> None:
+    asked = response_format(Proposal)
+    assert asked["type"] == "json_schema"
+    assert asked["json_schema"]["name"] == "Proposal"
+    assert asked["json_schema"]["strict"] is True
+    schema = asked["json_schema"]["schema"]
+    edit = schema["$defs"]["Edit"]
+    assert schema["required"] == ["reasoning", "edits"]
+    assert edit["required"] == ["op", "content"]
+    assert schema["additionalProperties"] is edit["additionalProperties"] is False
+    assert edit["properties"]["content"] == {"type": "string"}
+
+
+def test_a_form_with_free_keys_is_not_asked_for_strictly() -> None:
+    assert response_format(Free)["json_schema"]["strict"] is False
+
+
+def test_the_form_goes_out_with_both_tries(chat_server: ChatServer, make_model: ModelMaker) -> None:
+    chat_server.script("no", json.dumps(GOOD))
+    ask_json(make_model(), ASK, Proposal, sample="s")
+    assert [b["response_format"] for b in chat_server.bodies] == [response_format(Proposal)] * 2
