@@ -73,7 +73,7 @@ class Link:
 
         Raises:
             ModelError: what the service raised, as the same class.
-            RuntimeError: any other exception of the service.
+            ModelFault: any other exception of the service.
             LostController: no answer will come.
         """
         number = next(self._numbers)
@@ -133,4 +133,4 @@ def _restored(error: dict[str, Any]) -> Exception:
     cls = getattr(types, kind, None)
     if isinstance(cls, type) and issubclass(cls, types.ModelError):
         return cls(message)
-    return RuntimeError(f"{kind}: {message}")
+    return types.ModelFault(f"the controller could not answer ({kind}: {message})", fatal=True)

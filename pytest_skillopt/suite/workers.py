@@ -73,7 +73,7 @@ class XdistRun:
         """
         self._config = config
         self._job = job
-        self._services = services or {}
+        self._services: Mapping[str, Callable[..., Any]] = {} if services is None else services
         self._on_lost = on_lost
         self._shared = shared
         self._nonce: Path | None = None
