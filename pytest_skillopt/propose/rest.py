@@ -135,20 +135,20 @@ class Client:
 
     Args:
         transport: carries a call.
-        sleep: waits so many seconds.
-        clock: seconds since 1970.
+        sleep: waits so many seconds; default ``time.sleep``.
+        clock: seconds since 1970; default ``time.time``.
     """
 
     def __init__(
         self,
         transport: Transport,
         *,
-        sleep: Callable[[float], None] = time.sleep,
-        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] | None = None,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._transport = transport
-        self._sleep = sleep
-        self._clock = clock
+        self._sleep = sleep or time.sleep
+        self._clock = clock or time.time
 
     def call(self, method: str, path: str, payload: Any = None) -> Reply:
         """One call, repeated as needed. Answers of 2xx, 4xx other than limits are handed back.

@@ -1,0 +1,505 @@
+"""Tampered proposals of every kind: each is refused, with the reason."""
+
+from __future__ import annotations
+
+import json
+import os
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.propose.base import read_base
+from pytest_skillopt.propose.errors import ProposeError, Refused
+from pytest_skillopt.propose.evidence import pass_rates
+from pytest_skillopt.propose.git import BASE, Git
+from pytest_skillopt.propose.manifest import TaskCounts, sha256
+from pytest_skillopt.propose.validate import Checked, load, validate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from propose.conftest import Project
+
+
+def check(project: Project) -> list[Checked]:
+    git = Git(project.root)
+    git.use_remote(git.remote_url("origin"), {})
+    git.fetch("origin", "main")
+    tip = git.resolve(BASE)
+    assert tip is not None
+    return validate(load(project.proposal), read_base(git, tip))
+
+
+def counts(before: int, after: int, *, task: str = "t::a", n: int = 3) -> dict[str, Any]:
+    return {
+        "task": task,
+        "before_passed": before,
+        "before_n": n,
+        "after_passed": after,
+        "after_n": n,
+    }
+
+
+def edit_manifest(project: Project, change: Callable[[dict[str, Any]], None]) -> None:
+    file = project.proposal / "manifest.json"
+    manifest = json.loads(file.read_bytes())
+    change(manifest)
+    file.write_text(json.dumps(manifest))
+
+
+def rewrite(project: Project, name: str, data: bytes) -> None:
+    """Put another file in place and make its hash in the manifest right."""
+    (project.proposal / name).write_bytes(data)
+    project.tamper()
+
+
+def test_honest_proposal_passes(project: Project) -> None:
+    project.propose()
+
+    (skill,) = check(project)
+
+    assert skill.path == "skills/SKILL.md"
+    assert skill.changes
+    assert (skill.rates.before, skill.rates.after) == (Fraction(4, 9), Fraction(1))
+    assert skill.rates.tasks == 3
+    assert skill.rates.samples == 18
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../outside/SKILL.md",
+        "/etc/passwd",
+        "skills/../other.txt",
+        "skills//SKILL.md",
+        "./skills/SKILL.md",
+        ".git/config",
+        "skills/.GIT/SKILL.md",
+        "skills\\SKILL.md",
+        "skills/SKILL.md\n",
+        'skills/"SKILL.md',
+    ],
+)
+def test_path_that_is_not_plain(project: Project, path: str) -> None:
+    project.propose()
+    project.tamper(path=path)
+    with pytest.raises(Refused, match="not a plain path"):
+        check(project)
+
+
+@pytest.mark.parametrize("path", ["other.txt", "pyproject.toml", "skills/OTHER.md"])
+def test_path_outside_the_list(project: Project, path: str) -> None:
+    project.propose()
+    project.tamper(path=path)
+    with pytest.raises(Refused, match=r"lets proposals change \(skills/SKILL.md\)"):
+        check(project)
+
+
+def test_list_comes_from_the_base_branch_not_from_the_work_tree(project: Project) -> None:
+    project.propose()
+    project.tamper(path="other.txt")
+    (project.root / "pyproject.toml").write_text(
+        '[tool.pytest.ini_options]\nskillopt_propose_skills = "other.txt"\n'
+    )
+    with pytest.raises(Refused, match="lets proposals change"):
+        check(project)
+
+
+def test_symlink_in_the_base_is_no_skill_file(project: Project) -> None:
+    project.propose()
+    project.skill.unlink()
+    project.skill.symlink_to("../other.txt")
+    project.commit("Symlink", "skills")
+    project.push()
+    with pytest.raises(Refused, match="something else there than a regular file"):
+        check(project)
+
+
+def test_file_that_the_base_does_not_have(project: Project) -> None:
+    project.propose()
+    project.git("rm", "--quiet", "skills/SKILL.md")
+    project.git("commit", "--quiet", "-m", "Gone")
+    project.push()
+    with pytest.raises(Refused, match="has no such file"):
+        check(project)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (b"name: invoices", b"name: admin", "frontmatter"),
+        (b"invoices.\n---\n", b"invoices.\nallowed-tools: Bash\n---\n", "frontmatter"),
+        (b"---\nname", b"\xef\xbb\xbf---\nname", "frontmatter"),
+        (b"Never invent a number.\n", b"Invent numbers.\n", "keep markers"),
+        (b"<!-- skillopt:keep -->\n", b"", "keep markers"),
+        (b"Answer in JSON.\n", b"Answer in \xff.\n", "not UTF-8"),
+    ],
+)
+def test_change_of_what_is_protected(
+    project: Project, old: bytes, new: bytes, message: str
+) -> None:
+    before = project.skill.read_bytes()
+    assert old in before
+    project.propose(before + b"\nMore.\n")
+    after = before.replace(old, new)
+    (project.proposal / "invoices" / "SKILL.md").write_bytes(after)
+    project.tamper(version=sha256(after))
+    with pytest.raises(Refused, match=message):
+        check(project)
+
+
+@pytest.mark.parametrize(
+    ("final", "message"),
+    [
+        ([counts(2, 2)], "do not give the verdict: pass rate 66.7% before, 66.7% after"),
+        ([counts(2, 1)], "do not give the verdict"),
+        ([counts(0, 3), counts(3, 0, task="b")], "do not give the verdict"),
+        ([], "names no task"),
+        ([counts(0, 3), counts(0, 3)], "names t::a twice"),
+        ([counts(0, 4)], "more passes than samples"),
+        ([{**counts(0, 3), "before_n": 0}], "no sample of t::a"),
+        ([{**counts(0, 3), "after_n": 0, "after_passed": 0}], "no sample of t::a"),
+    ],
+)
+def test_counts_that_do_not_give_the_verdict(
+    project: Project, final: list[dict[str, Any]], message: str
+) -> None:
+    project.propose()
+    project.tamper(evidence={"final": final, "gate": []})
+    with pytest.raises(Refused, match=message):
+        check(project)
+
+
+def test_counts_of_the_gate_are_recomputed_too(project: Project) -> None:
+    project.propose()
+    project.tamper(evidence={"final": [counts(0, 3)], "gate": [counts(1, 1)]})
+    with pytest.raises(Refused, match="gate on val"):
+        check(project)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"verdict": "rejected"},
+        {"version": "0" * 63},
+        {"name": "../../x"},
+        {"name": "UPPER"},
+        {"surprise": 1},
+        {"evidence": {"final": [{**counts(0, 3), "after_n": "3"}]}},
+        {"evidence": {"final": [{**counts(0, 3), "after_n": -3}]}},
+        {"evidence": {"final": [{**counts(0, 3), "after_n": 3.5}]}},
+    ],
+)
+def test_manifest_that_is_not_one(project: Project, change: dict[str, Any]) -> None:
+    project.propose()
+    edit_manifest(project, lambda manifest: manifest["skills"][0].update(change))
+    with pytest.raises(Refused, match=r"manifest.json: skills\.0"):
+        check(project)
+
+
+def test_manifest_of_another_schema(project: Project) -> None:
+    project.propose()
+    edit_manifest(project, lambda manifest: manifest.update(schema="skillopt-proposal/9"))
+    with pytest.raises(Refused, match=r"manifest.json: schema"):
+        check(project)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null"])
+def test_manifest_that_is_no_json_object(project: Project, data: bytes) -> None:
+    project.propose()
+    (project.proposal / "manifest.json").write_bytes(data)
+    with pytest.raises(Refused, match=r"manifest\.json"):
+        check(project)
+
+
+def test_same_skill_twice(project: Project) -> None:
+    project.propose()
+    edit_manifest(project, lambda manifest: manifest["skills"].append(manifest["skills"][0]))
+    with pytest.raises(Refused, match="names a skill twice"):
+        check(project)
+
+
+@pytest.mark.parametrize(
+    "name", ["invoices/SKILL.md", "invoices/skill.patch", "body.md", "report.html"]
+)
+def test_file_that_does_not_match_its_hash(project: Project, name: str) -> None:
+    project.propose()
+    with (project.proposal / name).open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(Refused, match="is not the file"):
+        check(project)
+
+
+def test_new_file_that_is_not_the_measured_version(project: Project) -> None:
+    project.propose()
+    rewrite(project, "invoices/SKILL.md", project.skill.read_bytes() + b"Other.\n")
+    with pytest.raises(Refused, match="not the version that was measured"):
+        check(project)
+
+
+def test_file_too_many(project: Project) -> None:
+    project.propose()
+    (project.proposal / "run.sh").write_text("echo\n")
+    with pytest.raises(Refused, match=r"'run.sh' is no part of a proposal"):
+        check(project)
+
+
+def test_file_missing(project: Project) -> None:
+    project.propose()
+    (project.proposal / "invoices" / "skill.patch").unlink()
+    with pytest.raises(Refused, match=r"invoices/skill.patch"):
+        check(project)
+
+
+def test_file_that_the_manifest_leaves_out(project: Project) -> None:
+    project.propose()
+    edit_manifest(project, lambda manifest: manifest["files"].pop("body.md"))
+    with pytest.raises(Refused, match=r"body.md"):
+        check(project)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "invoices/SKILL.md"])
+def test_symlink_is_not_followed(project: Project, name: str, tmp_path: Path) -> None:
+    project.propose()
+    file = project.proposal / name
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(Refused, match=name):
+        check(project)
+
+
+def test_symlinked_folder_is_not_followed(project: Project, tmp_path: Path) -> None:
+    project.propose()
+    (project.proposal / "invoices").rename(tmp_path / "invoices")
+    (project.proposal / "invoices").symlink_to(tmp_path / "invoices")
+    with pytest.raises(Refused, match="invoices/"):
+        check(project)
+
+
+def test_fifo_does_not_block(project: Project) -> None:
+    project.propose()
+    (project.proposal / "body.md").unlink()
+    os.mkfifo(project.proposal / "body.md")
+    with pytest.raises(Refused, match="not a regular file"):
+        check(project)
+
+
+@pytest.mark.parametrize(
+    ("name", "size"), [("manifest.json", 9_000_000), ("invoices/SKILL.md", 600_000)]
+)
+def test_file_that_is_too_large(project: Project, name: str, size: int) -> None:
+    project.propose()
+    with (project.proposal / name).open("wb") as file:
+        file.truncate(size)
+    with pytest.raises(Refused, match="is larger than"):
+        check(project)
+
+
+def test_deep_folders(project: Project) -> None:
+    project.propose()
+    (project.proposal / "invoices" / "more").mkdir()
+    with pytest.raises(Refused, match="more than a proposal's files"):
+        check(project)
+
+
+def test_base_that_moved(project: Project) -> None:
+    project.propose()
+    project.skill.write_bytes(project.skill.read_bytes() + b"\nBy hand.\n")
+    project.commit("Better words", "skills")
+    project.push()
+    with pytest.raises(Refused, match="holds another version than the one the training started"):
+        check(project)
+
+
+def test_training_of_a_file_with_local_changes(project: Project) -> None:
+    project.skill.write_bytes(project.skill.read_bytes() + b"\nNot committed.\n")
+    project.propose(project.skill.read_bytes() + b"\nBetter.\n")
+    with pytest.raises(Refused, match="commit and push the skill first"):
+        check(project)
+
+
+def test_base_blob_that_is_a_lie(project: Project) -> None:
+    project.propose()
+    project.tamper(base_blob="0" * 40)
+    with pytest.raises(Refused, match="another version"):
+        check(project)
+
+
+OTHER_FILE = b"""--- a/other.txt
++++ b/other.txt
+@@ -1 +1 @@
+-untouched
++touched
+"""
+NEW_FILE = b"""--- /dev/null
++++ b/.github/workflows/evil.yml
+@@ -0,0 +1 @@
++on: push
+"""
+MODE = b"""diff --git a/skills/SKILL.md b/skills/SKILL.md
+old mode 100644
+new mode 100755
+"""
+OUTSIDE = b"""--- a/../outside
++++ b/../outside
+@@ -0,0 +1 @@
++x
+"""
+
+
+@pytest.mark.parametrize("extra", [OTHER_FILE, NEW_FILE, MODE])
+def test_patch_that_does_more(project: Project, extra: bytes) -> None:
+    project.propose()
+    patch = (project.proposal / "invoices" / "skill.patch").read_bytes()
+    rewrite(project, "invoices/skill.patch", patch + extra)
+    with pytest.raises(Refused, match="patch"):
+        check(project)
+
+
+@pytest.mark.parametrize("patch", [b"", b"nonsense\n", OUTSIDE, OTHER_FILE])
+def test_patch_that_is_another(project: Project, patch: bytes) -> None:
+    project.propose()
+    rewrite(project, "invoices/skill.patch", patch)
+    with pytest.raises(Refused, match=r"skills/SKILL\.md: (the patch|git apply)"):
+        check(project)
+
+
+def test_refusal_leaves_no_trace(project: Project) -> None:
+    project.propose()
+    rewrite(project, "invoices/skill.patch", OUTSIDE)
+    with pytest.raises(Refused):
+        check(project)
+    assert not (project.root.parent / "outside").exists()
+    assert project.branches().keys() == {"main"}
+    assert project.git("status", "--porcelain") == ""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"# T\r\n\r\nOne.\r\nTwo.\r\n",
+        b"\xef\xbb\xbf# T\n\nOne.\nTwo.\n",
+        b"# T\n\nOne.\nTwo.",
+        b"---\nname: t\n---\n# T\n\nOne.\rTwo.\n",
+        "# T\n\nOne.\u2028Two. \u00e9\n".encode(),
+    ],
+)
+@pytest.mark.parametrize("path", ["skills/SKILL.md", "my skills/\u00fcber/SKILL.md"])
+def test_every_kind_of_file_comes_through_byte_for_byte(
+    project: Project, content: bytes, path: str
+) -> None:
+    file = project.root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    (project.root / "pyproject.toml").write_text(
+        f'[tool.pytest.ini_options]\nskillopt_propose_skills = ["{path}"]\n'
+    )
+    project.commit("Another kind", path, "pyproject.toml")
+    project.push()
+    project.propose(content.replace(b"One.", b"One and a half."), path=path)
+
+    (skill,) = check(project)
+
+    assert skill.before == content
+    assert skill.after == content.replace(b"One.", b"One and a half.")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "allowed"),
+    [
+        (
+            "pyproject.toml",
+            '[tool.pytest.ini_options]\nskillopt_skill = "a/SKILL.md"',
+            {"a/SKILL.md"},
+        ),
+        (
+            "pyproject.toml",
+            '[tool.pytest]\nskillopt_propose_skills = ["a/S.md", "b/S.md"]',
+            {"a/S.md", "b/S.md"},
+        ),
+        (
+            "pytest.ini",
+            "[pytest]\nskillopt_propose_skills = a/S.md,\n  ./b/S.md",
+            {"a/S.md", "b/S.md"},
+        ),
+        ("setup.cfg", "[tool:pytest]\nskillopt_skill = a%b/S.md", {"a%b/S.md"}),
+        ("tox.ini", "[pytest]\nskillopt_skill = c/S.md", {"c/S.md"}),
+        ("pytest.ini", "", {"skills/SKILL.md"}),
+    ],
+)
+def test_allowed_files_are_those_of_the_settings(
+    project: Project, name: str, text: str, allowed: set[str]
+) -> None:
+    (project.root / "pyproject.toml").unlink()
+    (project.root / name).write_text(text)
+    project.git("add", "--all")
+    tip = project.commit("Configure", name)
+
+    assert read_base(Git(project.root), tip).allowed == allowed
+
+
+def test_of_two_skill_files_none_is_allowed_unnamed(project: Project) -> None:
+    (project.root / "more").mkdir()
+    (project.root / "more" / "SKILL.md").write_text("# More\n")
+    (project.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    tip = project.commit("Two", "more", "pyproject.toml")
+    assert read_base(Git(project.root), tip).allowed == frozenset()
+
+
+def test_project_below_the_top_of_the_repository(project: Project) -> None:
+    sub = project.root / "sub"
+    sub.mkdir()
+    (sub / "SKILL.md").write_text("# Sub\n")
+    (sub / "pytest.ini").write_text("[pytest]\n")
+    tip = project.commit("Sub", "sub")
+    assert read_base(Git(sub), tip).allowed == {"sub/SKILL.md"}
+
+
+def test_configuration_that_cannot_be_read(project: Project) -> None:
+    (project.root / "pyproject.toml").write_text("[tool.pytest\n")
+    tip = project.commit("Broken", "pyproject.toml")
+    with pytest.raises(ProposeError, match=r"pyproject.toml of the base branch cannot be read"):
+        read_base(Git(project.root), tip)
+
+
+ARMS = st.tuples(st.integers(1, 9), st.integers(1, 9)).flatmap(
+    lambda n: st.tuples(st.just(n[0]), st.just(n[1]), st.integers(0, n[0]), st.integers(0, n[1]))
+)
+
+
+@given(st.lists(ARMS, min_size=1, max_size=8))
+def test_swapping_the_arms_reverses_the_rule(arms: list[tuple[int, int, int, int]]) -> None:
+    def rates(*, swapped: bool) -> bool:
+        rows = []
+        for number, (n, m, s, t) in enumerate(arms):
+            before, after = ((m, t), (n, s)) if swapped else ((n, s), (m, t))
+            rows.append(
+                TaskCounts(
+                    task=str(number),
+                    before_n=before[0],
+                    before_passed=before[1],
+                    after_n=after[0],
+                    after_passed=after[1],
+                )
+            )
+        found = pass_rates(rows)
+        assert 0 <= found.before <= 1
+        return found.improved
+
+    forward, backward = rates(swapped=False), rates(swapped=True)
+    assert not (forward and backward)
+
+
+@given(st.integers(1, 50), st.integers(0, 50))
+def test_a_tie_is_exact_whatever_the_fractions(n: int, passed: int) -> None:
+    passed = min(passed, n)
+    row = TaskCounts(
+        task="t", before_n=n, before_passed=passed, after_n=3 * n, after_passed=3 * passed
+    )
+    rates = pass_rates([row])
+    assert rates.before == rates.after
+    assert not rates.improved
