@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -32,6 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     argv = sys.argv[1:] if argv is None else list(argv)
     args = _parser(argv).parse_args(argv)
+    from pytest_skillopt.model.types import ModelError
     from pytest_skillopt.run.directory import RunError
 
     try:
@@ -41,17 +43,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has seen enough (`... | head`); without this, Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except RunError as error:
+    except (RunError, ModelError) as error:
         return _fail(str(error))
     return code
 
 
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser = _Parser(prog="pytest-skillopt", description=__doc__)
+    parser = _Parser(
+        prog="pytest-skillopt",
+        description="Look at runs, prune the cache, propose what a training found.",
+    )
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_show(commands)
     _add_diff(commands)
     _add_runs(commands)
+    _add_cache(commands)
     if not argv or argv[0] not in _OWN:
         # git, HTTP and crontab are needed by these commands alone.
         from pytest_skillopt.propose.commands import add_commands
@@ -84,6 +90,41 @@ def _add_runs(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser = commands.add_parser("runs", help="list the runs, the latest last")
     _add_dir(parser)
     parser.set_defaults(handle=_runs)
+
+
+def _add_cache(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser("cache", help="look at the model replies that are kept")
+    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
+    stats = actions.add_parser("stats", help="how many replies there are, how old and how large")
+    prune = actions.add_parser("prune", help="forget replies, the oldest first")
+    prune.add_argument(
+        "--older-than", type=_age, metavar="AGE", help="forget what is older, e.g. 30d or 12h"
+    )
+    prune.add_argument(
+        "--max-size", type=_size, metavar="SIZE", help="keep at most so much, e.g. 500M or 2G"
+    )
+    clear = actions.add_parser("clear", help="remove the cache, a broken one too")
+    for action, handle in ((stats, _cache_stats), (prune, _cache_prune), (clear, _cache_clear)):
+        _add_dir(action)
+        action.set_defaults(handle=handle)
+
+
+def _age(text: str) -> float:
+    """Seconds, from a number with one of the units s, m, h, d, w."""
+    return _quantity(text, {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800})
+
+
+def _size(text: str) -> int:
+    """Bytes, from a number with one of the units K, M, G or none."""
+    return int(_quantity(text, {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}))
+
+
+def _quantity(text: str, units: dict[str, int]) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]?)", text.strip().lower())
+    if match is None or match[2] not in units:
+        named = ", ".join(unit or "none" for unit in units)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number with a unit ({named})")
+    return float(match[1]) * units[match[2]]
 
 
 def _add_run(parser: argparse.ArgumentParser) -> None:
@@ -151,6 +192,43 @@ def _runs(args: argparse.Namespace) -> int:
         return _fail(f"no run in {home.runs}")
     for line in list_runs(runs):
         print(line)
+    return 0
+
+
+def _cache_stats(args: argparse.Namespace) -> int:
+    from datetime import datetime
+
+    from pytest_skillopt.model.cache import stats
+
+    directory = _home(args).cache
+    found = stats(directory)
+    print(f"{directory}: {found.replies:,} replies, {found.size:,} bytes")
+    if found.replies:
+        oldest, newest = (
+            datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
+            for seconds in (found.oldest, found.newest)
+        )
+        print(f"oldest {oldest}, newest {newest}")
+    return 0
+
+
+def _cache_prune(args: argparse.Namespace) -> int:
+    from pytest_skillopt.model.cache import prune
+
+    if args.older_than is None and args.max_size is None:
+        return _fail("cache prune: say what to forget, with --older-than or --max-size")
+    directory = _home(args).cache
+    gone = prune(directory, older_than=args.older_than, max_size=args.max_size)
+    print(f"{directory}: forgot {gone:,} replies")
+    return 0
+
+
+def _cache_clear(args: argparse.Namespace) -> int:
+    from pytest_skillopt.model.cache import clear
+
+    directory = _home(args).cache
+    clear(directory)
+    print(f"{directory}: removed")
     return 0
 
 

@@ -1,5 +1,49 @@
-from pytest_skillopt.report.result import TaskRow
+"""What a JUnit file says of a task beyond passed or failed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.report import tables, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_skillopt.report.result import Arm, TaskRow
 
 
 def task_properties(row: TaskRow) -> list[tuple[str, str]]:
-    return [("x", "1")]
+    """The properties of a task's test case, all names beginning with ``skillopt_``.
+
+    Rates are in [0, 1] with four decimals, costs in US dollars with six; what was not measured has
+    no property. With two versions, ``_after`` marks the figures of the second.
+    """
+    return [(f"skillopt_{name}", value) for name, value in _properties(row)]
+
+
+def _properties(row: TaskRow) -> Iterator[tuple[str, str]]:
+    if row.split:
+        yield "split", row.split
+    yield from _arm(row.before, "")
+    if row.after is not None:
+        yield from _arm(row.after, "_after")
+        yield "change", row.change
+    marks = tables.marks(row)
+    if marks:
+        yield "marks", ", ".join(marks)
+    yield "calls", str(row.calls)
+    yield "tokens", str(row.tokens)
+    if row.cost is not None:
+        yield "cost", f"{row.cost:.6f}"
+
+
+def _arm(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
+    rate = words.pass_rate(arm)
+    if rate is not None:
+        yield f"pass_rate{suffix}", f"{rate:.4f}"
+    yield f"passed{suffix}", str(arm.passed)
+    yield f"samples{suffix}", str(arm.n)
+    if arm.score is not None:
+        yield f"score{suffix}", f"{arm.score:.4f}"
+    if arm.errors:
+        yield f"errors{suffix}", str(arm.errors)

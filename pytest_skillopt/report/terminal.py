@@ -59,7 +59,8 @@ def header_line(
         simulated: a simulated model takes part.
     """
     tasks = words.plural(sum(splits.values()), "task")
-    named = ", ".join(f"{n} {split}" for split, n in splits.items() if split)
+    names = {"both": "both train and val"}
+    named = ", ".join(f"{n} {names.get(split, split)}" for split, n in splits.items() if split)
     which = f"{tasks} ({named})" if named else tasks
     roles: dict[str, list[str]] = {}
     for role, model in models.items():
