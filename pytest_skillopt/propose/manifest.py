@@ -19,7 +19,7 @@ import re
 import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -212,20 +212,16 @@ def _final(tasks: Sequence[TaskRow]) -> Iterator[TaskCounts]:
         )
 
 
-def _gate(verdict: dict[str, object]) -> Iterator[TaskCounts]:
-    from pytest_skillopt.optimizer.verdict import Verdict
-
-    if not verdict:
-        return
-    read = Verdict.from_json(verdict)
-    for row in read.tasks if read.validated else ():
-        if row.incumbent_n and row.candidate_n:
+def _gate(verdict: dict[str, Any]) -> Iterator[TaskCounts]:
+    """Counts of a :class:`pytest_skillopt.optimizer.verdict.Verdict` in JSON."""
+    for row in verdict["tasks"] if verdict.get("validated") else ():
+        if row["incumbent_n"] and row["candidate_n"]:
             yield TaskCounts(
-                task=row.task,
-                before_passed=row.incumbent_passed,
-                before_n=row.incumbent_n,
-                after_passed=row.candidate_passed,
-                after_n=row.candidate_n,
+                task=row["task"],
+                before_passed=row["incumbent_passed"],
+                before_n=row["incumbent_n"],
+                after_passed=row["candidate_passed"],
+                after_n=row["candidate_n"],
             )
 
 

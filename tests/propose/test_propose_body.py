@@ -1,0 +1,128 @@
+"""The text of a request: what is vouched for comes first, the rest is only shown."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from pytest_skillopt.propose.body import MAX_BODY, compose, inert, title
+from pytest_skillopt.propose.evidence import PassRates
+from pytest_skillopt.propose.git import Entry
+from pytest_skillopt.propose.validate import Checked
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
+
+SKILL = Checked(
+    name="invoices",
+    path="skills/SKILL.md",
+    rates=PassRates(Fraction(1, 2), Fraction(3, 4), tasks=20, samples=200),
+    entry=Entry("100644", "0" * 40),
+    before=b"a",
+    after=b"b",
+)
+
+
+def outside_of_code(text: str) -> str:
+    """The text of a rendering that a forge looks for mentions and references in."""
+    return "\n".join(
+        t.content for t in flat(text) if t.type in ("text", "html_inline", "html_block")
+    )
+
+
+def flat(text: str) -> list[Token]:
+    tokens = MarkdownIt("commonmark").parse(text)
+    return [token for top in tokens for token in (top, *(top.children or ()))]
+
+
+@pytest.mark.parametrize(
+    ("hostile", "active"),
+    [
+        ("thanks @octocat", "@octocat"),
+        ("thanks &#64;octocat", "@octocat"),
+        ("thanks &commat;octocat", "@octocat"),
+        ("thanks \\@octocat", "@octocat"),
+        ("closes #12", "#12"),
+        ("closes &#35;12", "#12"),
+        ("fixes octo/repo#12", "#12"),
+        ("fixes GH-12", "GH-12"),
+        ("see !12", "!12"),
+        ("closes https://github.com/o/r/issues/12", "issues/12"),
+        ("see /pull/12", "pull/12"),
+        ("\x1b[31mred", "\x1b"),
+        ("\u202egnirts", "\u202e"),
+        ("<script>\n```\n</script>\n\n```\n@octocat\n```\n", "@octocat"),
+    ],
+)
+def test_nothing_outside_of_code_acts(hostile: str, active: str) -> None:
+    calm = inert(hostile)
+    assert active not in outside_of_code(calm)
+    assert active in outside_of_code(hostile) or "```" in hostile or active == "\x1b"
+
+
+@pytest.mark.parametrize(
+    "line", ["/merge", "  /close", "> /approve", "- /assign @x", "1. /label ~a"]
+)
+def test_quick_actions_do_not_begin_a_line(line: str) -> None:
+    assert not any(part.lstrip(" >-1.").startswith("/") for part in inert(line).split("\n"))
+
+
+def test_images_are_not_loaded() -> None:
+    calm = inert("![x](https://x.example/p.png)")
+    assert [
+        c.type for t in MarkdownIt().parse(calm) for c in t.children or () if c.type == "image"
+    ] == []
+
+
+def test_code_is_shown_as_it_is() -> None:
+    block = "```diff\n+ mail @octocat about #12 <b> &#64;\n```"
+    assert inert(block) == block
+
+
+def test_gaps_of_the_renderer_stay() -> None:
+    assert inert("~\u200blabel") == "~\u200blabel"
+
+
+def test_folding_stays() -> None:
+    text = "<details>\n<summary>More</summary>\n\nText.\n\n</details>"
+    assert inert(text) == text
+
+
+def test_secrets_of_the_environment_are_taken_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    assert "sk-test-0123456789" not in inert("the key is sk-test-0123456789")
+
+
+@given(st.text(alphabet="@#!/<>`~&; \n-1aGHissue[]()\\\u200b", max_size=120))
+def test_twice_is_once(text: str) -> None:
+    calm = inert(text)
+    assert inert(calm) == calm
+
+
+@given(st.text(alphabet="`~ \n@ab<>", max_size=80))
+def test_no_mention_survives_any_fences(text: str) -> None:
+    assert "@a" not in outside_of_code(inert(text))
+
+
+def test_what_is_vouched_for_comes_first_and_cannot_be_swallowed() -> None:
+    text = compose(SKILL, "```\nnever closed", simulated=True, run_url="https://ci.example/1")
+    shown = outside_of_code(text)
+    assert "from 50.0% to 75.0%: 20 tasks, 200 fresh rollouts" in shown
+    assert "A simulated model was measured" in shown
+    assert text.index("50.0%") < text.index("never closed")
+
+
+@pytest.mark.parametrize("text", ["x" * 100_000, "line\n" * 50_000, "```\n" + "\u00e9\n" * 60_000])
+def test_long_text_is_cut_and_says_so(text: str) -> None:
+    body = compose(SKILL, text, simulated=False)
+    assert len(body.encode()) <= MAX_BODY
+    assert "Cut here" in outside_of_code(body)
+
+
+def test_title_is_one_plain_line() -> None:
+    assert title(SKILL) == "Train the skill invoices: pass rate 50.0% to 75.0%"

@@ -1,0 +1,104 @@
+"""Outputs and summary of a job in GitHub Actions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.cli import main
+from pytest_skillopt.propose.outputs import MAX_SUMMARY, write_outputs, write_summary
+from pytest_skillopt.report.result import Comparison, Rate, Result, SkillResult
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def result(*, accepted: bool = True) -> Result:
+    before = Rate(rate=0.5, low=0.4, high=0.6, tasks=10, samples=50)
+    after = Rate(rate=0.8, low=0.7, high=0.9, tasks=10, samples=50)
+    skill = SkillResult(
+        path="SKILL.md",
+        name="invoices",
+        before="0" * 64,
+        after="1" * 64,
+        status="accepted" if accepted else "rejected",
+        reason="fixes two tasks",
+        suite=Comparison(before=before, after=after),
+    )
+    return Result(
+        mode="train",
+        run="20260101-000000-aaaa",
+        started="2026-01-01T00:00:00Z",
+        seconds=1.0,
+        status=skill.status,
+        reason="fixes two tasks",
+        command=["pytest", "--skillopt-train"],
+        skills=[skill],
+    )
+
+
+def parse(text: str) -> dict[str, str]:
+    """Read ``$GITHUB_OUTPUT`` as the runner does."""
+    found: dict[str, str] = {}
+    lines = iter(text.split("\n"))
+    for line in lines:
+        name, mark, end = line.partition("<<")
+        if mark:
+            value: list[str] = []
+            for part in lines:
+                if part == end:
+                    break
+                value.append(part)
+            found[name] = "\n".join(value)
+    return found
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_outputs_of_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accepted: bool
+) -> None:
+    run = tmp_path / ".skillopt" / "runs" / "20260101-000000-aaaa"
+    run.mkdir(parents=True)
+    (run / "result.json").write_text(result(accepted=accepted).dump())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
+
+    assert main(["outputs"]) == 0
+
+    assert parse((tmp_path / "output").read_text()) == {
+        "accepted": "true" if accepted else "false",
+        "pass-rate-before": "0.5000",
+        "pass-rate-after": "0.8000",
+    }
+    assert "invoices" in (tmp_path / "summary").read_text()
+
+
+def test_outputs_are_printed_outside_of_actions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / ".skillopt" / "runs" / "a"
+    run.mkdir(parents=True)
+    (run / "result.json").write_text(result().dump())
+    monkeypatch.chdir(tmp_path)
+    assert main(["outputs"]) == 0
+    assert "pass-rate-after=0.8000" in capsys.readouterr().out
+
+
+def test_value_cannot_set_another_output(tmp_path: Path) -> None:
+    values = {"url": "x\naccepted=true\naccepted<<EOF\ntrue\nEOF"}
+    assert write_outputs(values, {"GITHUB_OUTPUT": str(tmp_path / "output")})
+    assert parse((tmp_path / "output").read_text()) == values
+
+
+def test_summary_is_cut_at_a_whole_character(tmp_path: Path) -> None:
+    assert write_summary("\u00e9" * MAX_SUMMARY, {"GITHUB_STEP_SUMMARY": str(tmp_path / "s")})
+    text = (tmp_path / "s").read_bytes()
+    assert len(text) <= MAX_SUMMARY + 1
+    assert set(text.decode()) == {"\u00e9", "\n"}
+
+
+def test_nothing_is_written_outside_of_actions() -> None:
+    assert not write_outputs({"a": "b"}, {})
+    assert not write_summary("text", {})
