@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from pytest_skillopt.report.result import SCHEMA, Result
+
+MakeResult = Callable[..., Result]
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def test_published_schema_is_the_one_of_the_code() -> None:
+    published = json.loads((DOCS / "result.schema.json").read_text(encoding="utf-8"))
+    assert published == Result.model_json_schema(by_alias=True), (
+        "write the new schema with: python -c 'import json; "
+        "from pytest_skillopt.report.result import Result; "
+        "print(json.dumps(Result.model_json_schema(by_alias=True), indent=1))' "
+        "> docs/result.schema.json"
+    )
+
+
+def test_every_field_is_documented() -> None:
+    text = (DOCS / "reports.md").read_text(encoding="utf-8")
+    schema = Result.model_json_schema(by_alias=True)
+    records = {"Result": schema, **schema["$defs"]}
+    missing = [
+        f"{record}.{field}"
+        for record, definition in records.items()
+        for field in definition["properties"]
+        if f"`{field}`" not in text
+    ]
+    assert missing == []
+    assert f"`{SCHEMA}`" in text
+
+
+@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+def test_a_result_survives_being_written_and_read(make_result: MakeResult, mode: str) -> None:
+    result = make_result(mode=mode, hostile=True)
+    assert Result.load(result.dump()) == result
+    assert json.loads(result.dump())["schema"] == SCHEMA
+
+
+def test_an_unknown_field_is_refused(make_result: MakeResult) -> None:
+    data = json.loads(make_result().dump())
+    data["surprise"] = 1
+    with pytest.raises(ValidationError, match="surprise"):
+        Result.load(json.dumps(data))
