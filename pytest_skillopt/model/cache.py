@@ -16,7 +16,7 @@ import diskcache
 import filelock
 
 from pytest_skillopt.model.cachedisk import MODE_RAW, SETTINGS, RefusedRow, TextDisk, inspect
-from pytest_skillopt.model.types import ModelError
+from pytest_skillopt.model.types import CacheError as CacheError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,10 +25,6 @@ if TYPE_CHECKING:
 _DATABASE = "cache.db"
 _BUSY_SECONDS = 30
 _ATTEMPTS = 4
-
-
-class CacheError(ModelError):
-    """The cache cannot be used. The message says what to do."""
 
 
 class ReplyCache(Protocol):

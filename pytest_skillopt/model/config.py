@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pytest_skillopt.model.prices import OFFLINE, OPENAI_URL, Price, parse_prices, price_of
-from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.model.types import ModelConfigError as ModelConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.model.types import CacheMiss, CapReached, ModelError, ModelFault
+from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, ModelFault
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,12 +62,10 @@ def classify(error: BaseException) -> Fault | None:
     """
     if isinstance(error, CapReached):
         return Fault(str(error), "cap")
-    if isinstance(error, CacheMiss):
+    if isinstance(error, CacheMiss | CacheError):
         return Fault(str(error), "cache")
     if isinstance(error, ModelFault):
         return Fault(str(error), fatal=error.fatal)
-    if isinstance(error, ModelError):
-        return Fault(str(error), "cache" if type(error).__name__ == "CacheError" else "provider")
     sdk = sys.modules.get("openai")
     if sdk is None:
         return None

@@ -56,18 +56,31 @@ class SingleFlight:
 
     @contextmanager
     def _one_process(self, path: Path) -> Iterator[None]:
-        path.parent.mkdir(mode=0o700, exist_ok=True)
-        lock = filelock.FileLock(path)
-        lock.acquire(poll_interval=_POLL_SECONDS)
+        lock = _acquire(path)
         try:
             yield
         finally:
-            # While it is held, so that no other holder's file is removed. Who waits on the removed
-            # file may come in beside who makes a new one; both then find the reply in the cache,
-            # unless the call failed, when two may try again at once.
-            with suppress(OSError):
-                path.unlink()
-            lock.release()
+            if lock is not None:
+                # While it is held, so that no other holder's file is removed. Who waits on the
+                # removed file may come in beside who makes a new one; both then find the reply in
+                # the cache, unless the call failed, when two may try again at once.
+                with suppress(OSError):
+                    path.unlink()
+                lock.release()
+
+
+def _acquire(path: Path) -> filelock.BaseFileLock | None:
+    """The lock, once it is ours; None where the file system has no locks.
+
+    Then two processes may pay for the same reply, which is no reason to pay for none.
+    """
+    lock = filelock.FileLock(path)
+    try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        lock.acquire(poll_interval=_POLL_SECONDS)
+    except (OSError, NotImplementedError):
+        return None
+    return lock
 
 
 class _Waiting:

@@ -21,8 +21,8 @@ _RESTART_SECONDS = 2.0
 _RESTART_SPACING = 0.05
 """After a pause, calls go this many seconds apart for a while, so that those who waited do not
 all arrive at once at a provider that has just refused them."""
-_BUSY_WAIT = 0.05
-"""Seconds until a caller asks again when the calls in flight use up what is left."""
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.005, 0.25
+"""Seconds between which a caller asks again when the calls in flight use up what is left."""
 
 
 class Throttle(Protocol):
@@ -110,6 +110,7 @@ class Limits:
         self._flying: dict[str, _Flight] = {}
         self._pacers: dict[str, _Pacer] = {}
         self._accounts: dict[tuple[str, str, str], Usage] = {}
+        self._duration = 0.1
         self._lock = threading.Lock()
 
     def ask(self, call: str, provider: str, tokens: int, cost: float) -> float:
@@ -120,11 +121,11 @@ class Limits:
             pacer = self._pacer(provider)
             wait = wait or pacer.wait(now)
             if not wait and 0 < self._bounds.max_in_flight <= self._count(provider):
-                wait = _BUSY_WAIT
+                wait = self._busy_wait()
             if wait:
                 return wait
             pacer.take(now, tokens)
-            self._flying[call] = _Flight(provider, tokens, cost)
+            self._flying[call] = _Flight(provider, tokens, cost, now)
             return 0.0
 
     def done(
@@ -141,10 +142,12 @@ class Limits:
             flight = self._flying.pop(call, None)
             if flight is None:
                 return
+            now = self._clock()
+            self._duration += 0.1 * (now - flight.start - self._duration)
             pacer = self._pacer(flight.provider)
             pacer.correct(used.input_tokens + used.output_tokens - flight.tokens)
             if retry_after > 0:
-                pacer.pause(self._clock() + retry_after)
+                pacer.pause(now + retry_after)
 
     def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
         with self._lock:
@@ -215,9 +218,14 @@ class Limits:
         ):
             if limit and used + reserved + mine > limit + 1e-12:
                 if reserved and used + mine <= limit + 1e-12:
-                    return _BUSY_WAIT
+                    return self._busy_wait()
                 raise CapReached(_cap_words(name, limit, used))
         return 0.0
+
+    def _busy_wait(self) -> float:
+        """A quarter of the time after which, by the calls so far, one of those in flight ends."""
+        wait = self._duration / (4 * max(1, len(self._flying)))
+        return min(_LONGEST_WAIT, max(_SHORTEST_WAIT, wait))
 
     def _pacer(self, provider: str) -> _Pacer:
         if provider not in self._pacers:
@@ -236,6 +244,7 @@ class _Flight:
     provider: str
     tokens: int
     cost: float
+    start: float
 
 
 class _Pacer:

@@ -8,9 +8,9 @@ import time
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.model.cache import CacheError, DiskCache, ReadOnlyCache
+from pytest_skillopt.model.cache import DiskCache, ReadOnlyCache
 from pytest_skillopt.model.flight import SingleFlight
-from pytest_skillopt.model.types import Completion, ToolCall, Usage
+from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -43,8 +43,7 @@ class Replies:
         flight: SingleFlight | None = None,
     ) -> None:
         self.mode: CacheMode = mode
-        self.notes: list[str] = []
-        """What a reader of the report must know, such as replies that could not be kept."""
+        self._notes: list[str] = []
         self._cache = cache if mode != "off" else None
         self._flight = flight if mode in ("rw", "refresh") else None
         self._since = time.time() if mode == "refresh" else 0.0
@@ -61,6 +60,22 @@ class Replies:
         if mode == "ro":
             return cls(mode, ReadOnlyCache(directory))
         return cls(mode, DiskCache(directory), SingleFlight(directory / "locks"))
+
+    @property
+    def cache(self) -> ReplyCache | None:
+        """Where replies lie; None with ``off``."""
+        return self._cache
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the report must know."""
+        refused = getattr(self._cache, "refused", 0)
+        if not refused:
+            return list(self._notes)
+        return [
+            *self._notes,
+            f"{refused} rows of {self.place} were refused: this package has not written them",
+        ]
 
     @property
     def place(self) -> str:
@@ -96,8 +111,8 @@ class Replies:
             close()
 
     def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
+        if text not in self._notes:
+            self._notes.append(text)
 
 
 def request_key(

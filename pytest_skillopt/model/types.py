@@ -126,5 +126,9 @@ class CacheMiss(ModelError):
     """``--skillopt-cache=ro`` and the reply is not there."""
 
 
+class CacheError(ModelError):
+    """The cache cannot be used. The message says what to do."""
+
+
 class ModelConfigError(ValueError):
     """The settings name no usable model. The message says what to set."""

@@ -18,10 +18,10 @@ import diskcache
 import pytest
 
 from pytest_skillopt.model import cache as caches
-from pytest_skillopt.model.cache import CacheError, DiskCache, ReadOnlyCache
+from pytest_skillopt.model.cache import DiskCache, ReadOnlyCache
 from pytest_skillopt.model.flight import SingleFlight
 from pytest_skillopt.model.replies import Replies, request_key
-from pytest_skillopt.model.types import Completion, ToolCall, Usage
+from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -444,6 +444,15 @@ def test_any_store_of_texts_can_stand_behind_replies() -> None:
     assert found.text == DONE.text
 
 
+def test_refused_rows_are_told_to_the_reader(stored: Path) -> None:
+    tamper(stored, "UPDATE Cache SET mode = 4")
+    replies = Replies.open(stored, "rw")
+    assert replies.notes == []
+    assert replies.find(KEY) is None
+    assert replies.notes == [f"1 rows of {stored} were refused: this package has not written them"]
+    replies.close()
+
+
 def test_keys_tell_requests_apart_and_nothing_else() -> None:
     base: dict[str, Any] = {
         "base_url": "http://h/v1",
@@ -506,6 +515,13 @@ def test_other_keys_do_not_wait(tmp_path: Path) -> None:
         thread.start()
         assert entered.wait(5)
         thread.join()
+
+
+def test_a_file_system_without_locks_stops_nobody(tmp_path: Path) -> None:
+    (tmp_path / "locks").write_text("no directory")
+    with SingleFlight(tmp_path / "locks").claim(KEY):
+        entered = True
+    assert entered
 
 
 def test_a_killed_holder_frees_the_key(tmp_path: Path) -> None:

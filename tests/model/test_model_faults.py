@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import openai
+import pytest
+
+from pytest_skillopt.model.faults import classify, hide_keys, retry_after
+from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, ModelFault
+
+if TYPE_CHECKING:
+    from chat_server import Answer, ChatServer
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "fatal"),
+    [
+        (CapReached("c"), "cap", False),
+        (CacheMiss("c"), "cache", False),
+        (CacheError("c"), "cache", False),
+        (ModelFault("c"), "provider", False),
+        (ModelFault("c", fatal=True), "provider", True),
+    ],
+)
+def test_what_this_package_raises_is_told_apart(error: Exception, kind: str, fatal: bool) -> None:
+    fault = classify(error)
+    assert fault is not None
+    assert (fault.kind, fault.fatal, fault.message) == (kind, fatal, "c")
+
+
+@pytest.mark.parametrize(
+    "error", [AssertionError("wrong total"), KeyError("total"), ValueError("x"), OSError("y")]
+)
+def test_what_a_test_raises_is_no_fault(error: Exception) -> None:
+    assert classify(error) is None
+
+
+def test_a_broken_reply_that_a_test_parses_is_its_own_affair() -> None:
+    with pytest.raises(json.JSONDecodeError) as caught:
+        json.loads("no json")
+    assert classify(caught.value) is None
+
+
+def raised_by_the_sdk(server: ChatServer, answer: Answer) -> Exception:
+    """What a test with an agent of its own meets."""
+    server.script(answer)
+    client = openai.OpenAI(api_key="k", base_url=server.url, max_retries=0)
+    with client, pytest.raises(Exception) as caught:
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}])
+    return caught.value
+
+
+def test_a_body_that_the_sdk_cannot_parse_is_a_fault(chat_server: ChatServer) -> None:
+    error = raised_by_the_sdk(chat_server, chat_server.answer.garbage())
+    assert isinstance(error, json.JSONDecodeError)
+    fault = classify(error)
+    assert fault is not None
+    assert fault.retry
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "fatal", "retry"),
+    [
+        (400, "", False, False),
+        (400, "unsupported_parameter", True, False),
+        (401, "", True, False),
+        (403, "", True, False),
+        (404, "", True, False),
+        (408, "", False, True),
+        (409, "", False, True),
+        (422, "", False, False),
+        (429, "rate_limit_exceeded", False, True),
+        (429, "insufficient_quota", True, False),
+        (500, "", False, True),
+        (529, "", False, True),
+    ],
+)
+def test_refusals_are_passing_or_fatal(
+    chat_server: ChatServer, status: int, code: str, fatal: bool, retry: bool
+) -> None:
+    made = chat_server.answer.error(status, "words", code=code, retry_after="3")
+    fault = classify(raised_by_the_sdk(chat_server, made))
+    assert fault is not None
+    assert (fault.fatal, fault.retry, fault.status) == (fatal, retry, status)
+    assert fault.retry_after == (3.0 if retry else 0.0)
+    assert fault.message.startswith(f"HTTP {status}: words")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": "the words"},
+        {"error": "the words"},
+        {"message": "the words"},
+        {"error": {"message": "the words"}},
+        {"object": "error", "message": "the words", "code": 40001},
+    ],
+)
+def test_the_words_are_found_where_servers_put_them(
+    chat_server: ChatServer, body: dict[str, object]
+) -> None:
+    made = chat_server.answer(raw=json.dumps(body), status=500)
+    fault = classify(raised_by_the_sdk(chat_server, made))
+    assert fault is not None
+    assert fault.message.startswith("HTTP 500: the words")
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, 0.0),
+        ({"retry-after": "2"}, 2.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "-3"}, 0.0),
+        ({"retry-after": "nan"}, 0.0),
+        ({"retry-after": "soon"}, 0.0),
+        ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
+        ({"retry-after": "Thu, 01 Jan 1970 00:20:00 GMT"}, 200.0),
+        ({"retry-after": "Thu, 01 Jan 1970 00:00:00 GMT"}, 0.0),
+    ],
+)
+def test_the_pause_a_provider_asks_for_is_read(headers: dict[str, str], seconds: float) -> None:
+    assert retry_after(headers, now=1000.0) == seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("key sk-proj-abcDEF123 is wrong", "key [key] is wrong"),
+        ("Authorization: Bearer abc.def", "Authorization: Bearer [key]"),
+        ("the value my-own-key!", "the value [key]!"),
+        ("a sk-etch of the task", "a sk-etch of the task"),
+        ("ask-the-user-first", "ask-the-user-first"),
+    ],
+)
+def test_keys_are_hidden_and_words_are_not(text: str, hidden: str) -> None:
+    assert hide_keys(text, "my-own-key", "the") == hidden
