@@ -115,6 +115,66 @@ def test_keys_are_named_listed_or_described(instruction: str, keys: list[str] | 
     assert list(values(instruction)) == (keys or ["invoiceNumber", "total"])
 
 
+STYLES = {
+    "table": """\
+INVOICE #A-1029
+Acme Widgets Inc.
+Bill to: Contoso Ltd
+Invoice date: 2024-12-05
+Due date: 2025-01-04
+
+| Item | Qty | Amount |
+|---|---|---|
+| Widget | 10 | $50.00 |
+| Shipping | 1 | $9.50 |
+
+Subtotal: $59.50
+Tax (8%): $4.76
+Total due: $64.26
+""",
+    "french": """\
+FACTURE N° A-1029
+Fournisseur: Acme Widgets Inc.
+Date d'émission: 5 décembre 2024
+Échéance: 4 janvier 2025
+Gadgets    50,00 $
+Port        9,50 $
+Total HT   59,50 $
+TVA 8 %     4,76 $
+Total TTC  64,26 $
+""",
+}
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_invoices_of_different_styles_are_read(style: str) -> None:
+    fields = "`supplier`, `invoice_number`, `issue_date`, `due_date`, `net`, `vat`, `total`"
+    skill = "Amounts are plain numbers. Dates are YYYY-MM-DD."
+    assert values(fields, skill, STYLES[style]) == {
+        "supplier": "Acme Widgets Inc.",
+        "invoice_number": "A-1029",
+        "issue_date": "2024-12-05",
+        "due_date": "2025-01-04",
+        "net": 59.5,
+        "vat": 4.76,
+        "total": 64.26,
+    }
+
+
+def test_an_invoice_in_one_sentence_is_read() -> None:
+    document = "Invoice INV-77 from Bluebird GmbH dated 2024-03-01, net 14 days, total EUR 1.190,00"
+    assert values("`supplier`, `total`, `terms`", "Amounts are numbers.", document) == {
+        "supplier": "Bluebird GmbH",
+        "total": 1190.0,
+        "terms": "14 days",
+    }
+
+
+def test_the_request_may_stand_after_the_document() -> None:
+    prompt = f"<invoice>\n{CREDIT}\n</invoice>\n\nReturn JSON with the keys total, vendor."
+    assert answer(ask(prompt)).text.count("310.40") == 1
+
+
 def test_a_schema_names_the_keys() -> None:
     schema = {"type": "object", "properties": {"seller": {}, "gross": {}}}
     form = {"type": "json_schema", "json_schema": {"name": "invoice", "schema": schema}}

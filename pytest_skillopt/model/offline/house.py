@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.model.offline.conventions import read
 from pytest_skillopt.model.offline.language import is_negated, statements
 from pytest_skillopt.model.offline.phrases import CONVENTIONS
+from pytest_skillopt.model.offline.prompt import without_names
 
 if TYPE_CHECKING:
     from pytest_skillopt.model.offline.chat import Request, Tool
@@ -39,7 +40,7 @@ class House:
         self._temper = request.temper
         self._rules = f"{request.system}\n\n{instruction}"
         self._stated = read(request.system)
-        self._asked = read(instruction)
+        self._asked = read(without_names(instruction))
         crowding = max(0.0, len(request.system.split()) / _EASY_WORDS - 1)
         self._lapse = min(1.0, request.temper.lapse * (1 + crowding))
 

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pytest_skillopt.model.offline.labels import CREDIT, EXTRA, HEADER, LEGAL_FORM, SUM, TITLE
 from pytest_skillopt.model.offline.values import Money, currency_unit, last_money
 
+_TAG = re.compile(r"</?\w+>|```\w*|-{3,}")
 # Words may follow these without a colon; after other labels they make a sentence of it.
 _LOOSE = ("terms", "due_date")
 
@@ -48,7 +49,7 @@ def without_legal_form(name: str) -> str:
 @lru_cache(maxsize=512)
 def read_invoice(text: str) -> Invoice | None:
     """Read a document, or None where the text does not look like an invoice."""
-    lines = tuple(line.strip() for line in text.splitlines() if line.strip())
+    lines = _lines(text)
     headers: dict[str, str] = {}
     sums: dict[str, Money] = {}
     items: list[tuple[str, Money]] = []
@@ -61,7 +62,7 @@ def read_invoice(text: str) -> Invoice | None:
         if name := _sum_name(line):
             sums.setdefault(name, money)
         elif "." in money.printed or "," in money.printed:
-            items.append((_description(line), money))
+            items.append((_description(line, money), money))
     if not sums and not items and len(headers) < 2:
         return None
     if "supplier" not in headers and (name := _letterhead(lines)):
@@ -75,6 +76,15 @@ def read_invoice(text: str) -> Invoice | None:
         is_credit=bool(CREDIT.search(text)),
         lines=lines,
     )
+
+
+def _lines(text: str) -> tuple[str, ...]:
+    lines = [line.strip() for line in text.splitlines()]
+    lines = [line for line in lines if line and not _TAG.fullmatch(line)]
+    if len(lines) == 1:
+        # A sentence: every part that could stand on a line of its own gets one.
+        lines = re.split(r",\s+|\s+(?=(?:from|dated|due)\s)", lines[0])
+    return tuple(lines)
 
 
 def _columns(line: str) -> list[str]:
@@ -113,17 +123,18 @@ def _sum_name(line: str) -> str:
     return next((name for name, pattern in SUM.items() if pattern.match(line)), "")
 
 
-def _description(line: str) -> str:
-    first = _columns(line)[0]
-    return re.split(r":\s|\s[-=]\s|\s\d+ ?[x×]\s", first)[0].strip()
+def _description(line: str, money: Money) -> str:
+    first = _columns(line)[0].removesuffix(money.printed)
+    return re.split(r":\s|\s[-=]\s|\s\d+ ?[x×]\s", first)[0].strip(" :")
 
 
 def _letterhead(lines: tuple[str, ...]) -> str:
     for line in lines:
-        if TITLE.match(line):
-            continue
         first = _columns(line)[0]
-        return "" if _header(first)[0] or last_money(first) else first
+        label = _header(first)[0]
+        if TITLE.match(line) or label == "invoice_number":
+            continue
+        return "" if label or last_money(first) else first
     return ""
 
 

@@ -20,10 +20,10 @@ _HEADERS: dict[str, tuple[str, ...]] = {
         r"(?:invoice|issue|credit|credit note) date",
         r"date of (?:invoice|issue)",
         r"(?:issued|billed)(?: on)?",
+        r"date d'émission",
         r"dated?",
         r"rechnungsdatum",
         r"datum",
-        r"date d'émission",
         r"tax point",
     ),
     "due_date": (
@@ -37,6 +37,7 @@ _HEADERS: dict[str, tuple[str, ...]] = {
     "terms": (
         r"(?:payment )?terms(?: of payment)?",
         r"payment",
+        r"net(?= ?\d+(?: days|$))",
         r"zahlungs(?:ziel|bedingungen)",
         r"zahlbar",
         r"conditions",
@@ -66,7 +67,15 @@ _HEADERS: dict[str, tuple[str, ...]] = {
         r"buyer",
         r"kunde",
     ),
-    "supplier": (r"supplier", r"vendor", r"seller", r"from", r"issued by", r"lieferant", r"sender"),
+    "supplier": (
+        r"supplier",
+        r"vendor",
+        r"seller",
+        r"from",
+        r"issued by",
+        r"lieferant",
+        r"fournisseur",
+    ),
     "delivery_date": (
         r"delivery date",
         r"delivered(?: on)?",
@@ -77,7 +86,7 @@ _HEADERS: dict[str, tuple[str, ...]] = {
 }
 _SUMS: dict[str, tuple[str, ...]] = {
     "net": (
-        r"net",
+        r"net(?! ?\d+(?: days|$))",
         r"sub-?total",
         r"netto(?:betrag)?",
         r"zwischensumme",

@@ -40,6 +40,10 @@ _PROSE = {
     for name, pattern in _CONCEPTS.items()
     if name not in ("line_items", "vat", "contact", "terms")
 }
+_REQUEST = re.compile(
+    r"\A\W*(?:please )?(?:return|reply|answer|extract|give|respond|read|list|find|what|who|how)\b",
+    re.IGNORECASE,
+)
 _IDENTIFIER = re.compile(r"[`'\"]([A-Za-z][A-Za-z0-9_ -]{0,40})[`'\"]")
 _LISTED = re.compile(r"\b(?:keys?|fields?|properties)\b[^:.\n]*:\s*([^.\n]+)", re.IGNORECASE)
 
@@ -57,13 +61,17 @@ def split_prompt(prompt: str) -> tuple[str, str]:
     paragraphs = [p for p in re.split(r"\n\s*\n", prompt.strip()) if p.strip()]
     if len(paragraphs) < 2:
         return prompt, prompt
-    first, *rest = paragraphs
-    last = rest[-1]
-    if len(rest) > 1 and re.match(
-        r"\s*(?:return|reply|answer|extract|give|respond|what|how)\b", last, re.I
-    ):
-        return f"{first}\n{last}", "\n".join(rest[:-1])
-    return first, "\n".join(rest)
+    first, *between, last = paragraphs
+    if not _REQUEST.search(last):
+        return first, "\n".join([*between, last])
+    if not between or not _REQUEST.search(first):
+        return last, "\n".join([first, *between])
+    return f"{first}\n{last}", "\n".join(between)
+
+
+def without_names(instruction: str) -> str:
+    """The instruction without the names of keys, which say what is asked for and not how."""
+    return _LISTED.sub("", _IDENTIFIER.sub("", instruction))
 
 
 def requested(instruction: str, schema: dict[str, Any] | None = None) -> list[Key]:
