@@ -68,6 +68,8 @@ class Allowance:
         self._optimizer = Usage()
         self.reserve = 0
         """Samples kept back for the last comparison and the test split."""
+        self.held = 0
+        """Samples kept back for the gate while a search goes on."""
 
     @property
     def capped(self) -> bool:
@@ -94,13 +96,13 @@ class Allowance:
 
     def release(self) -> None:
         """The search is over: nothing is kept back any more, and its own bound is gone."""
-        self.reserve = 0
+        self.reserve = self.held = 0
         self._search_samples = 0
 
     def left(self) -> int | None:
         """Samples that the search may still take; None without any bound."""
         bounds = [left for left in self._bounds() if left is not None]
-        return max(0, min(bounds)) if bounds else None
+        return max(0, min(bounds) - self.held) if bounds else None
 
     def covers(self, samples: int) -> bool:
         left = self.left()

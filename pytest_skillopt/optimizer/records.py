@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 _VARYING = re.compile(r"""\d+|'[^']*'|"[^"]*"|\s+""")
 _SIGNATURE_LENGTH = 120
+_CLEARLY_BETTER = 0.2
+"""Rise of a soft score, in [0, 1], from which a failure counts as further on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,3 +79,29 @@ def pass_rate(records: Sequence[TaskRecord]) -> float | None:
     """Mean over the measured tasks of their pass rate; None when nothing was measured."""
     measured = [record for record in records if record.n]
     return sum(record.rate for record in measured) / len(measured) if measured else None
+
+
+def goes_further(rollout: Rollout, failures: Sequence[Rollout]) -> bool:
+    """Whether a failed rollout got further than every one of the earlier failures of its task.
+
+    Further is a clearly better score, or a failed assertion below all theirs in the same file: what
+    failed before holds now, and something after it does not.
+    """
+    if not failures:
+        return False
+    best = max(failure.score or 0.0 for failure in failures)
+    if (rollout.score or 0.0) >= best + _CLEARLY_BETTER:
+        return True
+    place, places = _place(rollout), [_place(failure) for failure in failures]
+    return all(p[0] == place[0] and p[1] and p[1] < place[1] for p in places)
+
+
+def order_of(rollout: Rollout) -> tuple[bool, float, int]:
+    """What makes one rollout of a task better than another: passed, its score, how far it got."""
+    return (rollout.passed, rollout.score or 0.0, 0 if rollout.passed else _place(rollout)[1])
+
+
+def _place(rollout: Rollout) -> tuple[str, int]:
+    """File and line of a failure; line 0 where it is not known."""
+    path, _, line = rollout.location.rpartition(":")
+    return (path, int(line)) if path and line.isdigit() else (rollout.location, 0)

@@ -56,7 +56,7 @@ class BatchSearch:
                 break
             self._end_epoch(epoch, before)
         if self._settings.pruning:
-            prune(self._bench, self._bench.context)
+            prune(self._bench)
         return reason
 
     def _run_epoch(self, epoch: int) -> str:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.briefing import material, quote
 from pytest_skillopt.optimizer.calls import Question
+from pytest_skillopt.optimizer.compose import reminders_of, set_reminders
 from pytest_skillopt.optimizer.forms import Reminders
-from pytest_skillopt.skill.blocks import get_block, set_block
 from pytest_skillopt.skill.document import SkillError
 
 if TYPE_CHECKING:
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.context import Context
     from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.skill.document import Document
-
-BLOCK = "reminders"
 
 
 def add_reminders(
@@ -28,15 +26,14 @@ def add_reminders(
     Above ``appendix_threshold`` lines the list is consolidated in one call; where that fails, the
     oldest lines give way.
     """
-    old = [line.removeprefix("- ") for line in get_block(document, BLOCK).split("\n") if line]
     new = [" ".join(p.edit.content.split()) for p in reminders]
-    lines = list(dict.fromkeys([*old, *new]))
+    lines = list(dict.fromkeys([*reminders_of(document), *new]))
     limit = context.settings.appendix_threshold
     note = ""
     if len(lines) > limit:
         lines, note = _consolidate(lines, limit, context)
     try:
-        return set_block(document, BLOCK, "\n".join(f"- {line}" for line in lines)), note
+        return set_reminders(document, lines), note
     except SkillError as error:
         return document, f"the reminders were not added: {error}"
 

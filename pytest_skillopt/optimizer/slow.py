@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.briefing import evidence, material, quote
 from pytest_skillopt.optimizer.calls import Question
+from pytest_skillopt.optimizer.compose import GUIDANCE, extend
 from pytest_skillopt.optimizer.forms import Guidance
 from pytest_skillopt.optimizer.proposals import Proposal
 from pytest_skillopt.optimizer.records import TaskRecord
 from pytest_skillopt.optimizer.vetting import Refusal
-from pytest_skillopt.skill.blocks import get_block, set_block
-from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.blocks import get_block
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.workbench import Workbench
     from pytest_skillopt.skill.document import Document
 
-BLOCK = "guidance"
 _SAMPLES = 2
 _TITLES = {
     "improved": "Improved",
@@ -45,25 +44,61 @@ def slow_update(bench: Workbench, before: Document, context: Context) -> bool:
     failing under both and stable. The guidance goes into a protected block and, like every change,
     through the gate.
     """
-    current = bench.incumbent
-    if before == current:
+    if before == bench.incumbent:
         return False
-    pairs = _measure_pairs(bench, before, context)
+    here = context.at(document=bench.incumbent)
+    proposal = ask_for_guidance(_measure_pairs(bench, before, here), before, here)
+    if proposal is None:
+        return False
+    candidate = extend(bench.incumbent, proposal, here)
+    if isinstance(candidate, Refusal):
+        bench.refuse([candidate])
+        return False
+    if bench.judged(candidate):
+        return False
+    verdict = bench.consider(candidate, [proposal])
+    bench.settle([proposal], "accepted" if verdict.accepted else "rejected", verdict.reason)
+    bench.end_step(
+        epoch=context.epoch,
+        records=[],
+        candidate=candidate.version,
+        edits=1,
+        verdict=verdict,
+        reason=f"slow update: {verdict.reason}",
+    )
+    return verdict.accepted
+
+
+def ask_for_guidance(
+    pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], before: Document, context: Context
+) -> Proposal | None:
+    """Guidance from how each task went under the earlier document and under the current one.
+
+    None where the policy leaves nothing to show, the answer is unreadable, or it says nothing new.
+    """
     groups = group_pairs(pairs, context.settings.slow_update_pairs)
     if not any(groups.values()):
-        return False
+        return None
     answer = context.calls.ask_one(
         Question(
             "slow update",
             f"{context.label}/slow_update",
             context.calls.prompts.render("slow_update"),
-            _material(before, groups, pairs, context.at(document=current)),
+            _material(before, groups, pairs, context),
             Guidance,
         )
     )
-    if answer is None or answer.text.strip() == get_block(current, BLOCK):
-        return False
-    return _propose(bench, answer, groups, context)
+    text = answer.text.strip() if answer else ""
+    if answer is None or text == get_block(context.document, GUIDANCE).strip():
+        return None
+    asking = [task for name in ("regressed", "persistent") for task in groups.get(name, ())]
+    return Proposal(
+        Edit("append", "", text),
+        answer.reasoning,
+        tuple(asking),
+        origin="slow",
+        step=context.step,
+    )
 
 
 def group_pairs(
@@ -113,42 +148,10 @@ def _material(
     return material(
         context,
         ("The document at the end of the previous epoch", quote(before.text)),
-        ("The guidance that stands in the document now", quote(get_block(context.document, BLOCK))),
+        (
+            "The guidance that stands in the document now",
+            quote(get_block(context.document, GUIDANCE)),
+        ),
         ("Tasks under both", listing),
         ("Rollouts under the current document", evidence(shown, context)),
     )
-
-
-def _propose(
-    bench: Workbench, answer: Guidance, groups: Mapping[str, list[str]], context: Context
-) -> bool:
-    tasks = tuple(task for name in ("regressed", "persistent") for task in groups.get(name, ()))
-    proposal = Proposal(
-        Edit("append", "", answer.text.strip()),
-        answer.reasoning,
-        tasks,
-        origin="slow",
-        step=context.step,
-    )
-    try:
-        candidate = set_block(bench.incumbent, BLOCK, answer.text.strip())
-    except SkillError as error:
-        bench.refuse([Refusal(proposal, str(error))])
-        return False
-    checked = context.vetting.check(bench.incumbent, candidate, proposal)
-    if isinstance(checked, Refusal):
-        bench.refuse([checked])
-        return False
-    if bench.judged(candidate):
-        return False
-    verdict = bench.consider(candidate, [proposal])
-    bench.settle([proposal], "accepted" if verdict.accepted else "rejected", verdict.reason)
-    bench.end_step(
-        epoch=context.epoch,
-        records=[],
-        candidate=candidate.version,
-        edits=1,
-        verdict=verdict,
-        reason=f"slow update: {verdict.reason}",
-    )
-    return verdict.accepted

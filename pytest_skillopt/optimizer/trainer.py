@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.tasks import SkillTask
 
 
+_ENDED: dict[str, Status] = {"": "unchanged", "cap": "unchanged", "interrupted": "interrupted"}
+"""Status of a run that changes nothing, by the kind of its end; a fault leaves it unmeasured."""
+
+
 @dataclass(frozen=True, slots=True)
 class TrainOutcome:
     """What a training found. ``after`` is the document to write; ``before`` where nothing is."""
@@ -169,8 +173,8 @@ class Trainer:
         stopped, reason = self._search()
         if bench.incumbent == bench.start:
             bench.context.memory.save()
-            status: Status = "interrupted" if stopped == "interrupted" else "unchanged"
-            return self._outcome(status, f"no candidate passed the gate: {reason}")
+            ended = _ENDED.get(stopped, "unmeasured")
+            return self._outcome(ended, f"no candidate passed the gate: {reason}")
         outcome = self._compare(stopped, reason)
         bench.context.memory.save()
         return outcome
@@ -195,9 +199,8 @@ class Trainer:
         """The last comparison; without it nothing may be written."""
         bench = self._bench
         if stopped and stopped != "cap":
-            status: Status = "interrupted" if stopped == "interrupted" else "unmeasured"
             why = f"a better skill was found, but the last comparison was not made: {reason}"
-            return self._outcome(status, why)
+            return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
         tasks = self._measured_tasks()
         options = replace(bench.gate_options(), rollouts=self._settings.final_rollouts)
         gate = make_gate("final", [GateTask(t.id, t.must_pass) for t in tasks], options)
@@ -205,7 +208,7 @@ class Trainer:
             verdict, before, after = bench.compare(bench.start, bench.incumbent, gate)
         except StopRun as end:
             why = f"a better skill was found, but the last comparison was not made: {end.reason}"
-            return self._outcome("interrupted" if end.kind == "interrupted" else "unmeasured", why)
+            return self._outcome(_ENDED.get(end.kind, "unmeasured"), why)
         test_before, test_after = self._open_test() if verdict.accepted else ({}, {})
         return self._outcome(
             verdict.decision,

@@ -1,0 +1,200 @@
+"""The edits that won their trials and have not been before the gate: the working skill.
+
+Before a bundle goes to the gate, each of its edits is left out once. A bundle that the gate refuses
+is not refuted: it is kept, grows, and goes again; only after some refusals is it taken apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.optimizer.compose import rebuild
+from pytest_skillopt.optimizer.evidence import log_e, suite_log_e
+from pytest_skillopt.optimizer.prune import idle_lines
+from pytest_skillopt.optimizer.records import TaskRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_skillopt.optimizer.decision import GateOptions
+    from pytest_skillopt.optimizer.parameters import TrialParameters
+    from pytest_skillopt.optimizer.proposals import Proposal
+    from pytest_skillopt.optimizer.verdict import Verdict
+    from pytest_skillopt.optimizer.workbench import Workbench
+    from pytest_skillopt.skill.document import Document
+
+_THIN_FOCUS = 0.5
+
+
+@dataclass(slots=True)
+class Gathered:
+    """An edit of the bundle, and the train tasks that its trial turned."""
+
+    line: Proposal
+    tasks: tuple[str, ...]
+    validated: bool = False
+    """It was left out once, and its tasks fell back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a visit to the gate changed."""
+
+    verdict: Verdict | None = None
+    candidate: str = ""
+    edits: int = 0
+    unsettled: tuple[str, ...] = ()
+    """Train tasks whose record no longer holds, because an edit that turned them is gone."""
+
+
+class Bundle:
+    """The gathered edits on top of the incumbent."""
+
+    def __init__(self, bench: Workbench, parameters: TrialParameters) -> None:
+        self._bench = bench
+        self._parameters = parameters
+        self._refusals = 0
+        self._refused_size = 0
+        self.lines: list[Gathered] = []
+        self.working = bench.incumbent
+        bench.allowance.held = self._gate_samples(bench.gate_options())
+
+    @property
+    def ripe(self) -> bool:
+        """Whether enough has gathered for a visit to the gate."""
+        least = self._parameters.bundle
+        if self._refusals:
+            least = self._refused_size + self._parameters.growth
+        return len(self.lines) >= least
+
+    @property
+    def refused(self) -> bool:
+        """Whether the gate has seen just these edits and refused them."""
+        return bool(self._refusals) and len(self.lines) == self._refused_size
+
+    def add(self, gathered: Iterable[Gathered], document: Document) -> None:
+        """Let edits join; ``document`` is the working skill with them."""
+        self.lines += gathered
+        self.working = document
+
+    def release(self) -> None:
+        """Nothing more will be searched for: the means held for the gate may be spent."""
+        self._bench.allowance.held = 0
+
+    def gate(self) -> Outcome:
+        """Leave out each edit once, then take the rest to the gate."""
+        held, self._bench.allowance.held = self._bench.allowance.held, 0
+        try:
+            unsettled = self._revalidate()
+            if not self.lines:
+                return Outcome(unsettled=unsettled)
+            outcome = self._consider(unsettled)
+            if self._refusals >= self._parameters.refusals:
+                parted = self.take_apart()
+                return dataclasses.replace(
+                    outcome, unsettled=(*outcome.unsettled, *parted.unsettled)
+                )
+            return outcome
+        finally:
+            self._bench.allowance.held = held
+
+    def take_apart(self) -> Outcome:
+        """Take each half to the gate by itself; what is refused again is given up."""
+        lines, self.lines = self.lines, []
+        self._refusals = self._refused_size = 0
+        middle = (len(lines) + 1) // 2
+        halves = [lines[:middle], lines[middle:]] if self._bench.settings.splitting else [lines]
+        verdict, unsettled, edits = None, [], 0
+        for half in halves:
+            proposals = [gathered.line for gathered in half]
+            candidate = rebuild(self._bench.incumbent, proposals) if half else None
+            accepted = False
+            if candidate is not None and not self._bench.judged(candidate):
+                verdict = self._bench.consider(candidate, proposals, options=self._options(1.0))
+                accepted = verdict.accepted
+            if accepted:
+                edits += len(half)
+                self._bench.settle(proposals, "accepted")
+            else:
+                why = verdict.reason if verdict else "the gate refused the bundle"
+                self._bench.settle(proposals, "rejected", why)
+                unsettled += [task for gathered in half for task in gathered.tasks]
+        self.working = self._bench.incumbent
+        return Outcome(verdict, self.working.version, edits, tuple(unsettled))
+
+    def _revalidate(self) -> tuple[str, ...]:
+        """Drop the edits whose tasks do not fall back without them; their tasks are open again."""
+        samples = self._parameters.revalidation
+        if not samples or not self._bench.settings.pruning:
+            return ()
+        lines = [gathered.line for gathered in self.lines]
+        tested = {g.line: g.tasks for g in self.lines if not g.validated}
+        idle = idle_lines(self._bench, self._bench.incumbent, lines, tested, samples)
+        kept = [gathered for gathered in self.lines if gathered.line not in idle]
+        working = rebuild(self._bench.incumbent, [gathered.line for gathered in kept])
+        if working is None:
+            return ()
+        unsettled = [t for gathered in self.lines if gathered.line in idle for t in gathered.tasks]
+        self._bench.settle(idle, "dropped", "its tasks passed as often without it")
+        self.lines, self.working = kept, working
+        for gathered in kept:
+            gathered.validated = True
+        return tuple(unsettled)
+
+    def _consider(self, unsettled: tuple[str, ...]) -> Outcome:
+        bench = self._bench
+        proposals = [gathered.line for gathered in self.lines]
+        verdict = bench.consider(self.working, proposals, options=self._options(self._prior()))
+        version = self.working.version
+        if verdict.accepted:
+            bench.settle(proposals, "accepted")
+            self.lines, self.working = [], bench.incumbent
+            self._refusals = self._refused_size = 0
+        else:
+            self._refusals += 1
+            self._refused_size = len(self.lines)
+            bench.settle(proposals, "rejected", verdict.reason)
+        return Outcome(verdict, version, len(proposals), unsettled)
+
+    def _prior(self) -> float:
+        """E-value of fresh samples of both skills on the train tasks that the bundle turned.
+
+        The gate's null hypothesis, that the edits change nothing, says the same of train tasks. So
+        samples of those speak against it too, as long as they have selected nothing: these are
+        taken after the bundle stood.
+        """
+        samples = self._parameters.prior_samples
+        known = {task.id: task for task in self._bench.train}
+        tasks = dict.fromkeys((t for g in self.lines for t in g.tasks if t in known), samples)
+        if not samples or not tasks or self._bench.shared:
+            return 1.0
+        old, new = self._bench.sample_all(
+            [(self._bench.incumbent, tasks), (self.working, tasks)], "prior"
+        )
+        es = []
+        for task in tasks:
+            before, after = (TaskRecord.of(known[task], arm[task]) for arm in (old, new))
+            es.append(log_e(after.passed, after.n, before.passed, before.n))
+        return math.exp(min(suite_log_e(es, len(es)), 50.0))
+
+    def _options(self, prior: float) -> GateOptions:
+        """The gate's options, thinner where the means that are left are short."""
+        bench = self._bench
+        options = dataclasses.replace(bench.gate_options(), prior=prior)
+        left = bench.allowance.left()
+        if left is None or left >= 3 * self._gate_samples(options):
+            return options
+        economy = options.economy()
+        if left >= 2 * self._gate_samples(economy):
+            return economy
+        return dataclasses.replace(economy, k0=1, kc=1)
+
+    def _gate_samples(self, options: GateOptions) -> int:
+        """About what a decision takes: the tape, a screen, the confirmation, and some focus."""
+        rounds = options.k0 + options.kc + 1
+        if self._bench.settings.gate != "staged":
+            rounds = 2 * options.rollouts
+        return math.ceil(1.1 * rounds * len(self._bench.val))
