@@ -136,7 +136,7 @@ class Trainer:
             workers=settings.optimizer_workers,
             on_usage=allowance.called,
         )
-        train = [task for task in tasks if task.split in ("train", "both")]
+        contracts = contracts_of([task for task in tasks if task.split in ("train", "both")])
         context = Context(
             document=document,
             settings=settings,
@@ -146,11 +146,12 @@ class Trainer:
             ),
             vetting=Vetting(
                 tasks,
-                allow=[rule.strip() for rule in settings.lint_allow.split(",") if rule.strip()],
+                allow=settings.lint_allow,
                 max_tokens=settings.max_skill_tokens,
+                contracts=contracts,
             ),
             preferences=read_preferences(settings.preferences, root),
-            contracts=contracts_of(train),
+            contracts=contracts,
         )
         self._bench = Workbench(
             context,
@@ -272,7 +273,9 @@ class Trainer:
         )
 
     def _notes(self) -> list[str]:
-        notes = [*self._bench.context.memory.notes, *self._bench.notes]
+        bench = self._bench
+        notes = [*bench.context.memory.notes, *bench.notes]
+        notes += bench.context.vetting.warnings(bench.start, bench.incumbent)
         if self._calls.unreadable:
             notes.append(
                 f"{self._calls.unreadable} of {self._calls.asked} replies of the optimizer could "

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.edits import apply
+from pytest_skillopt.skill.lint import allowed, lint, refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.lint import Finding
     from pytest_skillopt.suite.tasks import SkillTask
 
 _WORD = re.compile(r"\w+")
@@ -34,16 +36,26 @@ class Vetting:
     """The checks, with what they need to know of the tasks and the settings."""
 
     def __init__(
-        self, tasks: Sequence[SkillTask], *, allow: Sequence[str] = (), max_tokens: int = 0
+        self,
+        tasks: Sequence[SkillTask],
+        *,
+        allow: str = "",
+        max_tokens: int = 0,
+        contracts: Sequence[str] = (),
     ) -> None:
         """Args:
         tasks: all tasks of the suite, the hidden ones too; nothing of them leaves this object
             but the words that a proposal holds already.
-        allow: rules of the lint that do not apply.
+        allow: rules of the lint that do not apply, with commas between them.
         max_tokens: largest document, in tokens of about four characters; 0: no bound.
+        contracts: what the tasks fix about their answers.
+
+        Raises:
+            SkillError: ``allow`` names a rule that does not exist.
         """
-        self._allow = tuple(allow)
+        self._allow = allowed(allow)
         self._max_tokens = max_tokens
+        self._contract = "\n".join(contracts)
 
     def try_edit(self, document: Document, proposal: Proposal) -> Document | Refusal:
         """The document with the proposal, or why it may not be."""
@@ -56,13 +68,20 @@ class Vetting:
 
     def check(self, before: Document, after: Document, proposal: Proposal) -> Document | Refusal:
         """Whether a change of the document may be, however it was made."""
-        if self._max_tokens and after.tokens > max(self._max_tokens, before.tokens):
-            return Refusal(
-                proposal,
-                f"the skill would have {after.tokens} tokens, "
-                f"--skillopt-max-skill-tokens={self._max_tokens}",
-            )
+        findings = refused(self._lint(before, after))
+        if findings:
+            return Refusal(proposal, "; ".join(f"{f.message} ({f.rule})" for f in findings[:3]))
         return after
+
+    def warnings(self, before: Document, after: Document) -> list[str]:
+        """What a reader of the change should look at, though it is allowed."""
+        findings = self._lint(before, after)
+        return [f"{f.message}: {f.excerpt}" for f in findings if f.severity == "warn"]
+
+    def _lint(self, before: Document, after: Document) -> list[Finding]:
+        return lint(
+            before, after, self._allow, max_tokens=self._max_tokens, contract=self._contract
+        )
 
 
 def _repeats(document: Document, proposal: Proposal) -> bool:
