@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 BURST_SECONDS = 3.0
 """How much of a minute's rate may be used at once."""
-_RESTART_SECONDS = 2.0
-_RESTART_SPACING = 0.05
+_RESTART_SECONDS = 0.5
+_RESTART_SPACING = 0.01
 """After a pause, calls go this many seconds apart for a while, so that those who waited do not
 all arrive at once at a provider that has just refused them."""
-_SHORTEST_WAIT, _LONGEST_WAIT = 0.005, 0.25
+_SHORTEST_WAIT, _LONGEST_WAIT = 0.005, 1.0
 """Seconds between which a caller asks again when the calls in flight use up what is left."""
 
 
@@ -110,18 +110,21 @@ class Limits:
         self._flying: dict[str, _Flight] = {}
         self._pacers: dict[str, _Pacer] = {}
         self._accounts: dict[tuple[str, str, str], Usage] = {}
+        self._waiting: set[str] = set()
         self._duration = 0.1
         self._lock = threading.Lock()
 
     def ask(self, call: str, provider: str, tokens: int, cost: float) -> float:
         with self._lock:
             now = self._clock()
+            self._waiting.discard(call)
             self._check_time(now)
-            wait = self._cap_wait(tokens, cost)
+            full = 0 < self._bounds.max_in_flight <= self._count(provider)
+            if self._must_wait_for_others(tokens, cost) or full:
+                self._waiting.add(call)
+                return self._busy_wait()
             pacer = self._pacer(provider)
-            wait = wait or pacer.wait(now)
-            if not wait and 0 < self._bounds.max_in_flight <= self._count(provider):
-                wait = self._busy_wait()
+            wait = pacer.wait(now)
             if wait:
                 return wait
             pacer.take(now, tokens)
@@ -159,6 +162,7 @@ class Limits:
         They may have been paid for, so they stay counted as calls, with their estimates.
         """
         with self._lock:
+            self._waiting = {c for c in self._waiting if not c.startswith(prefix)}
             for call in [c for c in self._flying if c.startswith(prefix)]:
                 lost = self._flying.pop(call)
                 guess = Usage(1, 0, lost.tokens, 0, lost.cost or None, estimated=True)
@@ -201,8 +205,8 @@ class Limits:
         if limit and now - self._start >= limit:
             raise CapReached(f"skillopt_max_time: {limit:g} s are over")
 
-    def _cap_wait(self, tokens: int, cost: float) -> float:
-        """Seconds to wait until the calls in flight have told what they used.
+    def _must_wait_for_others(self, tokens: int, cost: float) -> bool:
+        """Whether the calls in flight must first tell what they used.
 
         A call that could exceed a cap together with those in flight waits for them; one that
         would exceed it alone is refused. So many workers cannot overshoot together, and a cap
@@ -218,13 +222,17 @@ class Limits:
         ):
             if limit and used + reserved + mine > limit + 1e-12:
                 if reserved and used + mine <= limit + 1e-12:
-                    return self._busy_wait()
+                    return True
                 raise CapReached(_cap_words(name, limit, used))
-        return 0.0
+        return False
 
     def _busy_wait(self) -> float:
-        """A quarter of the time after which, by the calls so far, one of those in flight ends."""
-        wait = self._duration / (4 * max(1, len(self._flying)))
+        """Seconds after which one of those who wait should ask again.
+
+        By the time that calls have taken, so that all of them together ask four times for each
+        call that ends, however many they are.
+        """
+        wait = self._duration * len(self._waiting) / (4 * max(1, len(self._flying)))
         return min(_LONGEST_WAIT, max(_SHORTEST_WAIT, wait))
 
     def _pacer(self, provider: str) -> _Pacer:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_skillopt.model.cache import DiskCache, ReadOnlyCache
 from pytest_skillopt.model.flight import SingleFlight
-from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
+from pytest_skillopt.model.types import Completion, ToolCall, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ class Replies:
     Args:
         mode: one of the four.
         cache: where replies lie; None with ``off``.
-        flight: keeps callers of one key apart; None where each may go.
+        flight: keeps callers of one key apart; None: the threads of this process.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Replies:
         self.mode: CacheMode = mode
         self._notes: list[str] = []
         self._cache = cache if mode != "off" else None
-        self._flight = flight if mode in ("rw", "refresh") else None
+        self._flight = (flight or SingleFlight(None)) if mode in ("rw", "refresh") else None
         self._since = time.time() if mode == "refresh" else 0.0
 
     @classmethod
@@ -97,7 +97,7 @@ class Replies:
             return
         try:
             self._cache.set(key, _to_text(completion))
-        except CacheError as error:
+        except Exception as error:
             self._note(f"a reply could not be kept: {error}")
 
     def claim(self, key: str) -> AbstractContextManager[None]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 import threading
@@ -416,6 +417,50 @@ def test_a_full_disk_costs_no_reply(
     monkeypatch.setattr("pytest_skillopt.model.cachedisk.TextDisk.store", full)
     assert make_model(cache=cache).complete(HI, sample="0").text == "ok"
     assert "No space left" in cache.notes[0]
+
+
+def test_a_faulty_server_costs_no_reply_and_no_reply_is_paid_for_twice(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
+) -> None:
+    answer = chat_server.answer
+    faults = [answer.error(429)] * 5 + [answer.error(500)] * 2
+    faults += [answer.dropped(), answer.empty(), answer.html()]
+    drawn = random.Random(7)
+
+    def reply(body: dict[str, Any]) -> Any:
+        chosen = drawn.randrange(100)
+        return faults[chosen] if chosen < len(faults) else str(body["messages"][0]["content"])
+
+    chat_server.reply = reply
+    model = make_model(cache=Replies.open(tmp_path / "cache", "rw"))
+
+    def ask(index: int) -> str:
+        said = [{"role": "user", "content": f"n{index}"}]
+        return model.complete(said, sample="0").text
+
+    for _ in range(2):
+        with ThreadPoolExecutor(16) as pool:
+            assert list(pool.map(ask, range(200))) == [f"n{i}" for i in range(200)]
+    sent = [body["messages"][0]["content"] for body in chat_server.bodies]
+    assert len(set(sent)) == 200
+    assert 200 < len(sent) < 260
+
+
+def test_processes_that_ask_the_same_pay_once(chat_server: ChatServer, tmp_path: Path) -> None:
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from pytest_skillopt.model.client import ChatModel\n"
+        "from pytest_skillopt.model.config import ModelConfig\n"
+        "from pytest_skillopt.model.replies import Replies\n"
+        "config = ModelConfig('target', 'openai', 'm', sys.argv[1])\n"
+        "model = ChatModel(config, cache=Replies.open(Path(sys.argv[2]), 'rw'), environ={})\n"
+        "print(model.complete([{'role': 'user', 'content': 'hi'}], sample='0').text)"
+    )
+    chat_server.latency = 1.0
+    command = [sys.executable, "-c", code, chat_server.url, str(tmp_path / "cache")]
+    asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate(timeout=60)[0] for process in asking] == ["ok\n"] * 3
+    assert chat_server.calls == 1
 
 
 def test_the_offline_model_is_reached_through_the_same_sdk(make_model: ModelMaker) -> None:
