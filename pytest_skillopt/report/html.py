@@ -65,6 +65,7 @@ def _environment() -> jinja2.Environment:
         "sentence": full_stop,
         "short": short,
         "tied": _tie,
+        "breakable": _breakable,
         "moment": words.moment,
         "rate": words.pass_rate,
     }
@@ -74,6 +75,12 @@ def _environment() -> jinja2.Environment:
 
 def _clean(value: Any) -> Any:
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _breakable(text: str) -> Markup:
+    """A node id that is broken between its parts rather than inside of a word."""
+    parts = re.split(r"(?<=/)|(?<=::)|(?=\[)|(?<=_)", printable(text))
+    return Markup("<wbr>").join(parts)
 
 
 def _tie(text: str) -> str:

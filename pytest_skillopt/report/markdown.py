@@ -172,13 +172,17 @@ def _marked(row: TaskRow) -> str:
 
 
 def _steps(rows: Sequence[StepRow]) -> Iterator[str]:
-    shown = [
-        f"**step {row.step}** {'no candidate' if row.verdict == 'none' else row.verdict}, "
-        f"val {words.move(row.before, row.after)}, {words.plural(row.edits, 'edit')}"
-        + (f": {prose(row.reason)}" if one_line(row.reason) else "")
-        for row in rows
-    ]
-    yield from _folded(words.plural(len(rows), "step"), shown)
+    yield from _folded(words.plural(len(rows), "step"), [_step(row) for row in rows])
+
+
+def _step(row: StepRow) -> str:
+    said: list[str] = ["no candidate" if row.verdict == "none" else row.verdict]
+    if row.before is not None or row.after is not None:
+        said.append(f"val {words.move(row.before, row.after)}")
+    if row.edits:
+        said.append(words.plural(row.edits, "edit"))
+    reason = f": {prose(row.reason)}" if one_line(row.reason) else ""
+    return f"**step {row.step}** {', '.join(said)}{reason}"
 
 
 def _edits(rows: Sequence[EditRow]) -> Iterator[str]:

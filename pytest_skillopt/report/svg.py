@@ -119,13 +119,19 @@ def _axes(scale: _Scale, steps: Sequence[StepRow]) -> Markup:
 
 
 def _line(scale: _Scale, steps: Sequence[StepRow]) -> Markup:
-    """The current skill: level during a step, up or down where a candidate was accepted."""
+    """The current skill: level during a step, up or down where a candidate was accepted.
+
+    A step without a comparison leaves it where it was; each comparison measures it afresh.
+    """
     points: list[tuple[float, float]] = []
+    now: float | None = None
     for i, step in enumerate(steps):
-        if step.before is None:
+        now = now if step.before is None else step.before
+        if now is None:
             continue
-        points += [(scale.x(i - 0.5), scale.y(step.before)), (scale.x(i), scale.y(step.before))]
-        now = step.after if step.verdict == "accepted" and step.after is not None else step.before
+        points += [(scale.x(i - 0.5), scale.y(now)), (scale.x(i), scale.y(now))]
+        if step.verdict == "accepted" and step.after is not None:
+            now = step.after
         points += [(scale.x(i), scale.y(now)), (scale.x(i + 0.5), scale.y(now))]
     drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
     return Markup('<polyline class="current" points="{points}"/>').format(points=drawn)

@@ -41,7 +41,7 @@ def steps(rows: Sequence[StepRow], width: int) -> Iterator[Line]:
             words.percent(row.train),
             words.move(row.before, row.after),
             str(row.edits),
-            "no candidate" if row.verdict == "none" else row.verdict,
+            row.verdict,
         )
         for row in rows
     ]

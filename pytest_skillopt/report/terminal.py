@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.report import tables, words
 from pytest_skillopt.report.advice import advise, headline
-from pytest_skillopt.report.text import Line, columns, encodable, one_line, paragraph
+from pytest_skillopt.report.text import Line, clip, columns, encodable, one_line, paragraph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt.report.advice import Advice
     from pytest_skillopt.report.result import Mode, Result, SkillResult, StepRow
+
+MOST_LIVE = 100
+"""Columns of a reason in the lines while it runs."""
 
 _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
 _DOING = {
@@ -74,14 +77,14 @@ def header_line(
 
 
 def step_line(row: StepRow) -> str:
-    """One line for one step, as it ends."""
+    """One line for one step, as it ends; the report has the whole reason."""
     said = [f"train {words.percent(row.train)}"] if row.train is not None else []
     if row.before is not None and row.after is not None:
         said.append(f"val {words.percent(row.before)} -> {words.percent(row.after)}")
     if row.edits:
         said.append(words.plural(row.edits, "edit"))
     verdict = "no candidate" if row.verdict == "none" else row.verdict
-    reason = one_line(row.reason)
+    reason = clip(one_line(row.reason), MOST_LIVE)
     said.append(verdict + (f": {reason}" if reason else ""))
     return f"skillopt step {row.step}: " + ", ".join(said)
 

@@ -122,3 +122,16 @@ def test_the_policy_stops_a_script_that_got_in(
     browser.open(file, width=1280)
     assert browser.evaluate("window.ran") is None
     assert any("Content Security Policy" in complaint for complaint in browser.complaints())
+
+
+def test_print_is_light_whatever_the_screen(
+    browser: Any, make_result: MakeResult, tmp_path: Path
+) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render_html(make_result()), encoding="utf-8")
+    browser.open(file, width=794, dark=True)
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    browser.call("Emulation.setEmulatedMedia", media="print", features=dark)
+    ground = browser.evaluate("getComputedStyle(document.body).backgroundColor")
+    browser.call("Emulation.setEmulatedMedia", media="", features=[])
+    assert ground == "rgb(255, 255, 255)"
