@@ -83,7 +83,10 @@ def regions(text: str) -> list[tuple[str, str, bool]]:
 
 
 def test_regions_reach_from_marker_to_marker() -> None:
-    text = "a <!-- skillopt:keep -->b<!-- /skillopt:keep --> c\n<!--skillopt:GUIDANCE-->x<!--/skillopt:guidance-->"
+    text = (
+        "a <!-- skillopt:keep -->b<!-- /skillopt:keep --> c\n"
+        "<!--skillopt:GUIDANCE-->x<!--/skillopt:guidance-->"
+    )
     assert regions(text) == [
         ("keep", "<!-- skillopt:keep -->b<!-- /skillopt:keep -->", True),
         ("guidance", "<!--skillopt:GUIDANCE-->x<!--/skillopt:guidance-->", True),
@@ -115,7 +118,8 @@ def test_a_fence_that_never_closes_hides_no_region() -> None:
 
 
 def test_a_code_block_in_a_region_does_not_close_it() -> None:
-    text = "<!-- skillopt:keep -->\n```\n<!-- /skillopt:keep -->\n```\nz\n<!-- /skillopt:keep -->\nend\n"
+    inner = "```\n<!-- /skillopt:keep -->\n```\nz\n"
+    text = f"<!-- skillopt:keep -->\n{inner}<!-- /skillopt:keep -->\nend\n"
     assert [(t.count("\n"), closed) for _, t, closed in regions(text)] == [(5, True)]
 
 
