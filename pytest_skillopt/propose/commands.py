@@ -1,18 +1,26 @@
-"""The commands ``propose``, ``outputs``, ``schedule`` and ``unschedule``."""
+"""The commands ``propose``, ``job``, ``outputs``, ``schedule`` and ``unschedule``."""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.propose import schedule
 from pytest_skillopt.propose.errors import ProposeError
-from pytest_skillopt.propose.outputs import training_outputs, write_outputs, write_summary
+from pytest_skillopt.propose.outputs import (
+    NOTHING_TRAINED,
+    training_command,
+    training_outputs,
+    write_outputs,
+    write_summary,
+)
 from pytest_skillopt.propose.publish import Options, Outcome, Publisher
 from pytest_skillopt.report.runs import find_home, pick_run
+from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -35,6 +43,7 @@ _SENTENCES = {
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands; each sets ``handle``, a function of the arguments to an exit code."""
     _add_propose(commands)
+    _add_job(commands)
     _add_outputs(commands)
     _add_schedule(commands)
 
@@ -43,6 +52,19 @@ def _add_propose(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser("propose", help="open a pull request for what a training found")
     _add_proposal_options(parser)
     parser.set_defaults(handle=_guarded(_propose))
+
+
+def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
+    parser = commands.add_parser(
+        "job", help="train as a CI job does: with a spending cap, setting the job's outputs"
+    )
+    parser.add_argument("--max-calls", metavar="N", default="", help="most paid model calls")
+    parser.add_argument("--max-cost", metavar="USD", default="", help="most US dollars")
+    parser.add_argument("--max-time", metavar="SECONDS", default="", help="most seconds")
+    parser.add_argument(
+        "--args", metavar="ARGUMENTS", default="", help="further arguments of pytest, one string"
+    )
+    parser.set_defaults(handle=_guarded(_job))
 
 
 def _add_outputs(commands: argparse._SubParsersAction[Any]) -> None:
@@ -140,16 +162,39 @@ def _report(outcome: Outcome, *, with_text: bool) -> None:
         _say(f"\n{outcome.request.title}\n\n{outcome.request.body}")
 
 
+def _job(args: argparse.Namespace) -> int:
+    command = training_command(
+        {"max-calls": args.max_calls, "max-cost": args.max_cost, "max-time": args.max_time},
+        args.args,
+    )
+    home = find_home(Path.cwd())
+    there = set(home.run_names())
+    code = subprocess.run(command).returncode
+    new = [name for name in home.run_names() if name not in there]
+    try:
+        if new:
+            _tell(new[-1])
+            return code
+    except RunError as error:
+        sys.stderr.write(f"pytest-skillopt: {printable(str(error))}\n")
+    write_outputs(NOTHING_TRAINED)
+    return code
+
+
 def _outputs(args: argparse.Namespace) -> int:
+    _tell(args.run)
+    return 0
+
+
+def _tell(run: str | None) -> None:
     from pytest_skillopt.report.markdown import step_summary
 
-    _, result = pick_run(find_home(Path.cwd()), args.run)
+    _, result = pick_run(find_home(Path.cwd()), run)
     values = training_outputs(result)
     write_summary(step_summary(result))
     if not write_outputs(values):
         for name, value in values.items():
             _say(f"{name}={value}")
-    return 0
 
 
 def _schedule(args: argparse.Namespace) -> int:

@@ -1,11 +1,16 @@
-"""What a job tells GitHub Actions: its outputs and its summary."""
+"""A training as a CI job: its command line, its outputs and its summary."""
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
+import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from pytest_skillopt.propose.errors import ProposeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -14,6 +19,42 @@ if TYPE_CHECKING:
 
 MAX_SUMMARY = 1000 * 1024
 """Bytes; GitHub drops the summary of a step that is larger than 1 MiB."""
+
+NOTHING_TRAINED = {"accepted": "false", "pass-rate-before": "", "pass-rate-after": ""}
+"""The outputs of a job that ended before there was a run."""
+
+
+def training_command(caps: Mapping[str, str], arguments: str) -> list[str]:
+    """How a job calls pytest.
+
+    Args:
+        caps: name of a spending cap (``max-calls``) to its value; ``""`` where it is not set.
+        arguments: further arguments of pytest as one string, quoted as in a shell.
+
+    Raises:
+        ProposeError: no cap that bounds anything, a cap that is no number, open quotes.
+    """
+    given = {name: value.strip() for name, value in caps.items() if value.strip()}
+    for name, value in given.items():
+        if not _is_positive(value):
+            raise ProposeError(f"--{name}: {value!r} is no number above 0")
+    if not given:
+        names = ", ".join(f"--{name}" for name in caps)
+        raise ProposeError(f"a job needs a spending cap, at least one of {names}")
+    try:
+        rest = shlex.split(arguments)
+    except ValueError as error:
+        raise ProposeError(f"--args: {error}: {arguments!r}") from None
+    flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
+    # Last, so that no argument lifts a cap.
+    return [sys.executable, "-m", "pytest", "--skillopt-train", *rest, *flags]
+
+
+def _is_positive(value: str) -> bool:
+    try:
+        return 0 < float(value) < math.inf
+    except ValueError:
+        return False
 
 
 def training_outputs(result: Result) -> dict[str, str]:

@@ -20,6 +20,7 @@ from pytest_skillopt.propose.evidence import pass_rates
 from pytest_skillopt.propose.git import Entry
 from pytest_skillopt.propose.manifest import BODY, MANIFEST, REPORT, Manifest, blob_id, sha256
 from pytest_skillopt.skill.document import Document, SkillError
+from pytest_skillopt.skill.lint import allowed, lint, refused
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -118,7 +119,7 @@ def _check(skill: SkillProposal, proposal: Proposal, base: Base) -> Checked:
         if before == after:
             return Checked(skill.name, skill.path, rates, entry, before, after)
         _check_base(skill, before, base)
-        _check_document(before, after)
+        _check_document(before, after, base)
         _check_patch(skill, proposal, base, entry, after)
     except ProposeError as error:
         raise Refused(f"{skill.path}: {error}") from None
@@ -173,15 +174,28 @@ def _check_base(skill: SkillProposal, before: bytes, base: Base) -> None:
         )
 
 
-def _check_document(before: bytes, after: bytes) -> None:
+def _check_document(before: bytes, after: bytes, base: Base) -> None:
+    """Frontmatter and protected regions whatever the lint allows, then the lint."""
     try:
         old, new = Document.from_bytes(before), Document.from_bytes(after)
+        allow = allowed(base.settings.get("lint_allow", ""))
     except SkillError as error:
         raise Refused(str(error)) from None
     if old.frontmatter_text != new.frontmatter_text:
         raise Refused("the frontmatter was changed")
     if _kept(old) != _kept(new):
         raise Refused("a region between skillopt:keep markers was changed")
+    found = refused(lint(old, new, allow, max_tokens=_max_tokens(base)))
+    if found:
+        first = found[0]
+        raise Refused(f"lint, {first.rule}: {first.message}: {first.excerpt}")
+
+
+def _max_tokens(base: Base) -> int:
+    value = base.settings.get("max_skill_tokens") or "0"
+    if not value.isdecimal():
+        raise Refused(f"skillopt_max_skill_tokens of the base branch is no number: {value!r}")
+    return int(value)
 
 
 def _kept(document: Document) -> list[str]:

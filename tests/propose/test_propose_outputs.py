@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.propose.outputs import MAX_SUMMARY, write_outputs, write_summary
+from pytest_skillopt.propose.outputs import (
+    MAX_SUMMARY,
+    training_command,
+    write_outputs,
+    write_summary,
+)
 from pytest_skillopt.report.result import Comparison, Rate, Result, SkillResult
 
 if TYPE_CHECKING:
@@ -84,6 +89,40 @@ def test_outputs_are_printed_outside_of_actions(
     monkeypatch.chdir(tmp_path)
     assert main(["outputs"]) == 0
     assert "pass-rate-after=0.8000" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "a job needs a spending cap, at least one of --max-calls, --max-cost, --max-time"),
+        (["--max-calls", "0"], "'0' is no number above 0"),
+        (["--max-calls=-3"], "'-3' is no number above 0"),
+        (["--max-cost", "nan"], "'nan' is no number above 0"),
+        (["--max-cost", "inf"], "'inf' is no number above 0"),
+        (["--max-time", "1", "--args", "-k 'x"], "No closing quotation"),
+    ],
+)
+def test_job_wants_a_cap(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["job", *arguments]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_command_of_a_job() -> None:
+    command = training_command({"max-calls": "500", "max-cost": ""}, "-n 2 -k 'a or b'")
+    assert command[1:] == [
+        "-m", "pytest", "--skillopt-train", "-n", "2", "-k", "a or b", "--skillopt-max-calls=500",
+    ]  # fmt: skip
+
+
+def test_job_that_fails_before_a_run_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
+    assert main(["job", "--max-calls=1", "--args=--no-such-option"]) == 4
+    assert parse((tmp_path / "output").read_text())["accepted"] == "false"
 
 
 def test_value_cannot_set_another_output(tmp_path: Path) -> None:
