@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.report import terminal, text
@@ -183,6 +183,7 @@ def test_progress_line_estimates_what_is_left() -> None:
     assert terminal.progress_line("gate", 7, None, 2.0) == "skillopt gate: 7 rollouts, 2.0 s"
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(40, 120))
 def test_wrapping_loses_nothing_and_keeps_the_width(words: str, width: int) -> None:
     line = text.one_line(words)
