@@ -269,6 +269,7 @@ def minibatch(size: int = 3) -> Rule:
 RULES: dict[str, Rule] = {
     "staged (default)": ours("staged"),
     "economy": ours("economy"),
+    "thin": ours("thin"),
     "staged, net trades": ours("staged", GateOptions(trades=True)),
     "staged, broad": ours("staged", GateOptions(broad=True)),
     "staged, alpha_run .10": ours("staged", GateOptions(alpha_run=0.10)),

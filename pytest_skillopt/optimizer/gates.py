@@ -276,10 +276,10 @@ def make_gate(
     decision: int | str | None = None,
     decisions_before: int = 0,
 ) -> Gate:
-    """A gate by its name: a value of the setting ``gate``, ``economy`` or ``final``.
+    """A gate by its name: a value of the setting ``gate``, a preset or ``final``.
 
     Args:
-        name: ``economy`` is ``staged`` for a thin budget.
+        name: the presets ``economy`` and ``thin`` are ``staged`` for smaller budgets.
         tasks: the suite, in any order.
         options: of them, ``trades`` and ``broad`` are for the staged gates, and ``deterministic``
             turns the staged and the strict gate into their exact short form.
@@ -293,13 +293,13 @@ def make_gate(
     """
     options = options or GateOptions()
     kind = _kind(name, options)
-    if name == "economy":
-        options = options.economy()
+    if name in _PRESETS:
+        options = _PRESETS[name](options)
     if name == "strict" and kind is CurtailedGate:
         options = dataclasses.replace(options, trades=True)
     gate = kind(tasks, options, tape=tape, decision=decision, decisions_before=decisions_before)
-    if name == "economy":
-        gate.name = f"{gate.name}, economy"
+    if name in _PRESETS and kind is not CurtailedGate:
+        gate.name = f"{gate.name}, {name}"
     return gate
 
 
@@ -313,6 +313,7 @@ _STAGED: dict[tuple[bool, bool], type[SequentialGate]] = {
     (False, True): TradingGate,
     (True, True): _BroadTradingGate,
 }
+_PRESETS = {"economy": GateOptions.economy, "thin": GateOptions.thin}
 _PLAIN: dict[str, type[SequentialGate]] = {
     gate.name: gate
     for gate in (StrictGate, ConfirmGate, MarginGate, PairedGate, FinalGate, OffGate)
@@ -320,10 +321,10 @@ _PLAIN: dict[str, type[SequentialGate]] = {
 
 
 def _kind(name: str, options: GateOptions) -> type[SequentialGate]:
-    if name not in ("staged", "economy", *_PLAIN):
-        known = ", ".join(["staged", "economy", *_PLAIN])
+    if name not in ("staged", *_PRESETS, *_PLAIN):
+        known = ", ".join(["staged", *_PRESETS, *_PLAIN])
         raise ValueError(f"there is no gate {name!r}; the gates are {known}")
-    if options.deterministic and name in ("staged", "economy", "strict"):
+    if options.deterministic and name in ("staged", *_PRESETS, "strict"):
         return CurtailedGate
     return _PLAIN.get(name) or _STAGED[options.broad, options.trades]
 

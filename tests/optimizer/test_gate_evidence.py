@@ -17,8 +17,8 @@ rates = st.floats(0.001, 0.999)
 
 
 @st.composite
-def arms(draw: st.DrawFn, most: int = 12) -> tuple[int, int, int, int]:
-    n, other = draw(st.integers(0, most)), draw(st.integers(0, most))
+def arms(draw: st.DrawFn, most: int = 12, least: int = 0) -> tuple[int, int, int, int]:
+    n, other = draw(st.integers(least, most)), draw(st.integers(least, most))
     return draw(st.integers(0, n)), n, draw(st.integers(0, other)), other
 
 
@@ -55,7 +55,7 @@ def test_clean_flips_have_the_values_of_the_formula() -> None:
     assert [round(value) for value in values] == [5, 20, 72, 254, 898, 3192, 11416]
 
 
-@given(arms(32))
+@given(arms(32, 1))
 def test_evidence_rises_with_every_pass_of_the_better_arm(arm: tuple[int, int, int, int]) -> None:
     """Wherever a task can be promising; far below, where neither rate fits, it need not."""
     better, n, worse, m = arm
@@ -63,7 +63,7 @@ def test_evidence_rises_with_every_pass_of_the_better_arm(arm: tuple[int, int, i
         assert log_e(better + 1, n, worse, m) > log_e(better, n, worse, m)
 
 
-@given(arms(32))
+@given(arms(32, 1))
 def test_evidence_rises_with_every_failure_of_the_worse_arm(arm: tuple[int, int, int, int]) -> None:
     better, n, worse, m = arm
     if worse > 0 and log_e(better, n, worse, m) >= math.log(0.3):

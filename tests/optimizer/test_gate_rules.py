@@ -18,7 +18,7 @@ from pytest_skillopt.optimizer.worse import WorseCheck, check_outcome
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ALL = ["staged", "economy", "strict", "confirm", "margin", "paired", "final"]
+ALL = ["staged", "economy", "thin", "strict", "confirm", "margin", "paired", "final"]
 
 
 def tasks(n: int, *must_pass: str) -> list[GateTask]:
