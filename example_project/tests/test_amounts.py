@@ -32,7 +32,7 @@ Total                      CHF 2'594.40
         {"currency": "CHF", "total": 2594.40},
     ),
     document(
-        "pounds",
+        "british-pounds",
         """
 Invoice no: 5003
 Date: 5 March 2025
@@ -53,7 +53,7 @@ Total                      $4,300.00
         {"currency": "USD", "total": 4300.00},
     ),
     document(
-        "several-sums",
+        "many-sums",
         """
 Invoice no: 5005
 Date: 7 March 2025
@@ -92,7 +92,7 @@ Total EUR                  126.14
         -126.14,
     ),
     document(
-        "price-correction",
+        "corrected-price",
         """
 Schreinerei Voss
 Gutschrift 2025/G4
@@ -103,7 +103,7 @@ Gesamtbetrag               50,00 €
         -50.00,
     ),
     document(
-        "overpaid",
+        "overpayment",
         """
 Credit memo no: 77
 Date: 11 April 2025
@@ -113,7 +113,7 @@ Total                      £1,200.00
         -1200.00,
     ),
     document(
-        "damaged-in-transit",
+        "damaged-goods",
         """
 CREDIT NOTE K-9
 Date: 14 April 2025

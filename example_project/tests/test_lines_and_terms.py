@@ -46,7 +46,7 @@ Total EUR                        62.90
         1,
     ),
     document(
-        "with-delivery-and-handling",
+        "with-packing",
         """
 Invoice no: 7004
 Date: 6 June 2025
@@ -55,7 +55,7 @@ Oat drink, 24 l                  43.20
 Filters                           9.80
 Descaler                         14.00
 Delivery                         12.50
-Handling                          5.00
+Packing and handling              5.00
 Total EUR                       273.50
 """,
         4,
@@ -154,7 +154,7 @@ def test_due_date(extract, rollout, doc: Document):
 
 LEDGER = [
     document(
-        "known-german",
+        "german-supplier",
         """
 Feldmann Elektro GmbH
 VAT ID: DE 811 907 980
@@ -165,7 +165,7 @@ Total EUR 60.00
         "S-1004",
     ),
     document(
-        "known-dutch",
+        "dutch-supplier",
         """
 Van Dijk B.V.
 VAT no: NL004495445B01
@@ -176,7 +176,7 @@ Total EUR 410.00
         "S-1017",
     ),
     document(
-        "not-in-the-ledger",
+        "new-supplier",
         """
 Papeterie Lenoir
 VAT no: FR 11 222 333 444

@@ -54,7 +54,7 @@ Total EUR                  550,55
         "Van Dijk Koeltechniek",
     ),
     document(
-        "french-sarl",
+        "french",
         """
 Supplier: Atelier Garnier SARL
 Invoice no: F-2025-31
@@ -67,7 +67,7 @@ Total EUR                  864.00
         "Atelier Garnier",
     ),
     document(
-        "sole-trader",
+        "no-legal-form",
         """
 Mira Osei Photography
 
@@ -102,7 +102,7 @@ Total EUR                  1.120,00
         "2025-02-03",
     ),
     document(
-        "german-dots",
+        "german-date",
         """
 Schreinerei Voss
 Rechnungsnummer: 2025/18
@@ -124,7 +124,7 @@ Total GBP                  96.00
         "2025-06-04",
     ),
     document(
-        "slashes-italian",
+        "slashes-italy",
         """
 Tessuti Bellandi S.r.l.
 Invoice no: 210
@@ -168,7 +168,7 @@ def test_issue_date(extract, doc: Document):
 
 ORDERS = [
     document(
-        "po-with-prefix",
+        "prefix",
         """
 Invoice no: 4410
 Date: 5 May 2025
@@ -179,7 +179,7 @@ Total EUR                  212.00
         "4500017",
     ),
     document(
-        "po-with-spaces",
+        "spaces",
         """
 Invoice no: 9921
 Date: 6 May 2025
@@ -190,7 +190,7 @@ Total EUR                  318.00
         "4500231",
     ),
     document(
-        "order-with-hyphens",
+        "hyphens",
         """
 Invoice no: A-77
 Date: 12 May 2025
