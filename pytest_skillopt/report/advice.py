@@ -91,9 +91,9 @@ def _sentence(result: Result, skill: SkillResult) -> str:
     if measured.after is None:
         return f"{_single(measured)} {reason}".strip()
     if result.mode == "train" and skill.status == "accepted":
-        return f"{_change(measured)} {_fixed_and_broken(skill)}"
+        return f"{_change(measured, 'on fresh samples of')} {_fixed_and_broken(skill)}"
     if result.mode in ("check", "compare"):
-        return f"{_change(measured)} {reason}"
+        return f"{_change(measured, 'on')} {reason}"
     return reason
 
 
@@ -105,7 +105,7 @@ def _single(measured: Comparison) -> str:
     )
 
 
-def _change(measured: Comparison) -> str:
+def _change(measured: Comparison, where: str) -> str:
     before, after = measured.before, measured.after
     assert after is not None
     verb = "rose" if after.rate > before.rate else "fell" if after.rate < before.rate else "stayed"
@@ -114,7 +114,7 @@ def _change(measured: Comparison) -> str:
     return (
         f"The suite's pass rate {verb} from {words.percent(before.rate)} to "
         f"{words.percent(after.rate)} ({words.points(before.rate, after.rate)} points) "
-        f"on fresh samples of {words.plural(after.tasks, 'task')}."
+        f"{where} {words.plural(after.tasks, 'task')}."
     )
 
 
@@ -143,7 +143,8 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
                 f"{words.percent(before)} to {words.percent(after)}."
             )
     broken = [task.id for task in skill.tasks if task.change == "broken"]
-    if broken:
+    # A check that failed has named them in its reason.
+    if broken and not (result.mode == "check" and skill.status == "rejected"):
         found.append(f"{words.plural(len(broken), 'task').capitalize()} broken: {_some(broken)}.")
     if result.mode == "train" and skill.status == "accepted" and not skill.written:
         found.append(f"{skill.path} was not written; the edit is kept as a patch.")

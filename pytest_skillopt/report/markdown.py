@@ -97,7 +97,7 @@ def _skill(result: Result, skill: SkillResult) -> Iterator[str]:
         if said.cautions:
             yield "\n".join(f"> - {prose(caution)}" for caution in said.cautions)
     yield from _diff(skill)
-    yield from _rates(skill)
+    yield from _rates(result, skill)
     yield from _tasks(skill.tasks)
     yield from _steps(skill.steps)
     yield from _edits(skill.edits)
@@ -122,15 +122,15 @@ def _diff(skill: SkillResult) -> Iterator[str]:
         room -= len(rows)
 
 
-def _rates(skill: SkillResult) -> Iterator[str]:
-    named = {"suite": skill.suite, "val": skill.val, "test": skill.test}
-    measured = {name: value for name, value in named.items() if value is not None}
+def _rates(result: Result, skill: SkillResult) -> Iterator[str]:
+    measured = words.comparisons(skill)
     if measured:
-        rows = ["| pass rate | before | after | points | tasks |", "|---|---|---|---:|---:|"]
+        first, second = words.sides(result.mode)
+        rows = [f"| pass rate | {first} | {second} | points | tasks |", "|---|---|---|---:|---:|"]
         rows += [_rate_row(name, value) for name, value in measured.items()]
         yield "\n".join(rows)
     said = ["In brackets: 95 % interval over rollouts."] if measured else []
-    said += tables.precision(skill)
+    said += tables.precision(skill) if result.mode != "aa" else []
     if said:
         yield " ".join(said)
 

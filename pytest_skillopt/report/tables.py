@@ -15,6 +15,7 @@ if TYPE_CHECKING:
         Arm,
         Comparison,
         EditRow,
+        Mode,
         SkillResult,
         StepRow,
         TaskRow,
@@ -69,17 +70,16 @@ def _step(text: str, row: StepRow, indent: int | None, width: int) -> Iterator[L
         yield Line(line, markup)
 
 
-def rates(skill: SkillResult, width: int) -> Iterator[Line]:
+def rates(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:
     """The pass rates of suite, val and test, and how precise they are."""
-    named = {"suite": skill.suite, "val": skill.val, "test": skill.test}
-    measured = {name: value for name, value in named.items() if value is not None}
+    measured = words.comparisons(skill)
     if measured:
         yield Line()
         compared = any(value.after is not None for value in measured.values())
-        for text in _compared(measured) if compared else _single(measured):
+        for text in _compared(measured, words.sides(mode)) if compared else _single(measured):
             yield Line(text)
     said = ["In brackets: 95 % interval over rollouts."] if measured else []
-    said += precision(skill)
+    said += precision(skill) if mode != "aa" else []
     if said:
         yield from paragraph(" ".join(said), width, indent="  ")
 
@@ -102,8 +102,8 @@ def precision(skill: SkillResult) -> list[str]:
     return said
 
 
-def _compared(measured: Mapping[str, Comparison]) -> list[str]:
-    head = ("pass rate", "before", "", "after", "", "points", "")
+def _compared(measured: Mapping[str, Comparison], names: tuple[str, str]) -> list[str]:
+    head = ("pass rate", names[0], "", names[1], "", "points", "")
     sides: tuple[Align, ...] = ("left", "right", "left", "right", "left", "right", "left")
     rows = []
     for name, value in measured.items():
@@ -136,7 +136,7 @@ def _single(measured: Mapping[str, Comparison]) -> list[str]:
     return columns([("pass rate", "", "", ""), *rows], ("left", "right", "left", "left"))
 
 
-def tasks(rows: Sequence[TaskRow], width: int, *, verbose: bool) -> Iterator[Line]:
+def tasks(rows: Sequence[TaskRow], mode: Mode, width: int, *, verbose: bool) -> Iterator[Line]:
     """A row a task, the node id last so that it can be copied whole.
 
     Without ``verbose`` only the tasks that changed or, where nothing is compared, that did not
@@ -150,14 +150,14 @@ def tasks(rows: Sequence[TaskRow], width: int, *, verbose: bool) -> Iterator[Lin
     shown = ranked if verbose else telling[:MOST_TASKS]
     yield Line()
     if shown:
-        laid = _compared_tasks(shown) if compared else _single_tasks(shown)
+        laid = _compared_tasks(shown, words.sides(mode)) if compared else _single_tasks(shown)
         yield Line(laid[0])
         for text, row in zip(laid[1:], shown, strict=True):
             yield Line(text, _markup(_CHANGES, row.change))
     yield from paragraph(_rest(rows, telling, shown, compared), width, indent="  ")
 
 
-def _compared_tasks(rows: Sequence[TaskRow]) -> list[str]:
+def _compared_tasks(rows: Sequence[TaskRow], names: tuple[str, str]) -> list[str]:
     body = [
         (
             _share(row.before),
@@ -167,9 +167,7 @@ def _compared_tasks(rows: Sequence[TaskRow]) -> list[str]:
         )
         for row in rows
     ]
-    return columns(
-        [("before", "after", "change", "task"), *body], ("right", "right", "left", "left")
-    )
+    return columns([(*names, "change", "task"), *body], ("right", "right", "left", "left"))
 
 
 def _single_tasks(rows: Sequence[TaskRow]) -> list[str]:
@@ -218,7 +216,7 @@ def _rest(
         said.append(f"{words.number(hidden)} more " + ("changed" if compared else "below 100 %"))
     quiet = len(rows) - len(telling)
     if quiet:
-        alike = "about alike before and after" if compared else "always passed"
+        alike = "about alike under both" if compared else "always passed"
         said.append(f"{words.plural(quiet, 'task')} {alike}")
     flaky = sum(row.flaky for row in rows)
     if flaky:

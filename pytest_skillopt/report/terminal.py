@@ -142,8 +142,8 @@ def _skill(result: Result, skill: SkillResult, width: int, verbose: bool) -> Ite
     if len(result.skills) > 1:
         yield from paragraph(advise(result, skill).sentence, width)
     yield from tables.steps(skill.steps, width)
-    yield from tables.rates(skill, width)
-    yield from tables.tasks(skill.tasks, width, verbose=verbose)
+    yield from tables.rates(skill, result.mode, width)
+    yield from tables.tasks(skill.tasks, result.mode, width, verbose=verbose)
     yield from tables.edits(skill.edits, width, verbose=verbose)
     yield from tables.diff(skill.patch, verbose=verbose)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from markupsafe import escape
 
@@ -13,7 +13,7 @@ from pytest_skillopt.report.result import Hunk
 from pytest_skillopt.untrusted import bound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from markupsafe import Markup
 
@@ -35,16 +35,16 @@ MOST_TURN = 2_000
 MOST_TEXT = 1_200
 MOST_DIFF_LINES = 600
 MOST_EDITS = 100
-_SCALES = (
-    ("Suite", "train and val tasks, fresh samples", "all tasks"),
-    ("Val", "the tasks that the gate is measured on", "tasks of the split val"),
-    ("Test", "tasks that no edit has seen", "tasks of the split test"),
-)
+_SCALES = {
+    "suite": ("Suite", "train and val tasks, fresh samples", "all tasks"),
+    "val": ("Val", "the tasks that the gate is measured on", "tasks of the split val"),
+    "test": ("Test", "tasks that no edit has seen", "tasks of the split test"),
+}
 _GROUPS = (
     ("broken", "Broken", "pass less often than before"),
     ("undecided", "Undecided", "moved, but it may be chance"),
     ("fixed", "Fixed", "pass more often than before"),
-    ("same", "No change", "about alike before and after"),
+    ("same", "No change", "about alike under both"),
 )
 _RATED = (
     ("failing", "Never passed", "no measured rollout passed"),
@@ -59,6 +59,8 @@ class ShownRate:
     """A pass rate with its bar."""
 
     side: str
+    """What the version is called."""
+    kind: Literal["old", "new"]
     rate: Rate
     bar: Markup
 
@@ -124,6 +126,8 @@ class ShownSkill:
     curves: tuple[Markup, ...]
     groups: tuple[Group, ...]
     compared: bool
+    sides: tuple[str, str]
+    """What the versions are called."""
     edits: tuple[EditRow, ...]
     edits_left_out: int
 
@@ -167,10 +171,11 @@ def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> ShownS
         hunks=hunks,
         lines_left_out=left_out,
         scales=tuple(_scales(result, skill)),
-        precision=tuple(tables.precision(skill)),
+        precision=tuple(tables.precision(skill)) if result.mode != "aa" else (),
         curves=curves,
-        groups=tuple(_groups(skill.tasks, compared, budget)),
+        groups=tuple(_groups(result, skill, compared, budget)),
         compared=compared,
+        sides=words.sides(result.mode),
         edits=tuple(edits[:MOST_EDITS]),
         edits_left_out=max(len(edits) - MOST_EDITS, 0),
     )
@@ -195,27 +200,27 @@ def _diff_rows(diff: str) -> Iterator[tuple[str, str]]:
 
 
 def _scales(result: Result, skill: SkillResult) -> Iterator[Scale]:
-    measured = (skill.suite, skill.val, skill.test)
-    for comparison, (name, trained, meaning) in zip(measured, _SCALES, strict=True):
-        if comparison is None:
-            continue
+    first, second = words.sides(result.mode)
+    for key, comparison in words.comparisons(skill).items():
+        name, trained, meaning = _SCALES[key]
         before, after = comparison.before, comparison.after
-        sides = [ShownRate("before" if after else "now", before, svg.rate_bar(before))]
+        sides = [ShownRate(first if after else "now", "old", before, svg.rate_bar(before))]
         moved = ""
         if after is not None:
-            sides.append(ShownRate("after", after, svg.rate_bar(after)))
+            sides.append(ShownRate(second, "new", after, svg.rate_bar(after)))
             moved = words.points(before.rate, after.rate)
         yield Scale(name, trained if result.mode == "train" else meaning, tuple(sides), moved)
 
 
-def _groups(rows: Sequence[TaskRow], compared: bool, budget: _Budget) -> Iterator[Group]:
+def _groups(result: Result, skill: SkillResult, compared: bool, budget: _Budget) -> Iterator[Group]:
+    sides = words.sides(result.mode)
     for key, title, meaning in _GROUPS if compared else _RATED:
         chosen = sorted(
-            (row for row in rows if (row.change if compared else _level(row)) == key),
+            (row for row in skill.tasks if (row.change if compared else _level(row)) == key),
             key=lambda row: (words.pass_rate(row.before) or 0.0, row.id),
         )
         if chosen:
-            yield Group(key, title, meaning, tuple(_task(row, budget) for row in chosen))
+            yield Group(key, title, meaning, tuple(_task(row, sides, budget) for row in chosen))
 
 
 def _level(row: TaskRow) -> str:
@@ -225,8 +230,8 @@ def _level(row: TaskRow) -> str:
     return "passing" if arm.passed == arm.n else "flaky" if arm.passed else "failing"
 
 
-def _task(row: TaskRow, budget: _Budget) -> ShownTask:
-    transcripts = tuple(_transcripts(row))
+def _task(row: TaskRow, sides: tuple[str, str], budget: _Budget) -> ShownTask:
+    transcripts = tuple(_transcripts(row, sides))
     size = sum(len(escape(text)) + 60 for t in transcripts for _, text in t.turns)
     size += sum(len(escape(t.message)) for t in transcripts)
     kept = budget.take(size)
@@ -238,8 +243,8 @@ def _task(row: TaskRow, budget: _Budget) -> ShownTask:
     )
 
 
-def _transcripts(row: TaskRow) -> Iterator[Transcript]:
-    arms: list[tuple[str, Arm | None]] = [("before", row.before), ("after", row.after)]
+def _transcripts(row: TaskRow, sides: tuple[str, str]) -> Iterator[Transcript]:
+    arms: list[tuple[str, Arm | None]] = [(sides[0], row.before), (sides[1], row.after)]
     for side, arm in arms:
         if arm is not None and arm.sample is not None:
             yield _transcript(side if row.after is not None else "", arm.sample)

@@ -11,7 +11,14 @@ from pytest_skillopt.model.types import Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.report.result import Arm, Rate, UsageRow
+    from pytest_skillopt.report.result import (
+        Arm,
+        Comparison,
+        Mode,
+        Rate,
+        SkillResult,
+        UsageRow,
+    )
 
 UNKNOWN = "-"
 
@@ -42,6 +49,18 @@ def interval(rate: Rate) -> str:
 def pass_rate(arm: Arm) -> float | None:
     """Share of the measured rollouts that passed, None when none was measured."""
     return arm.passed / arm.n if arm.n else None
+
+
+def sides(mode: Mode) -> tuple[str, str]:
+    """What the two versions of a comparison are called."""
+    return ("first", "second") if mode in ("aa", "compare") else ("before", "after")
+
+
+def comparisons(skill: SkillResult) -> dict[str, Comparison]:
+    """What was measured, by the name of the tasks; val only where it is not the suite itself."""
+    val = skill.val if skill.val != skill.suite else None
+    named = {"suite": skill.suite, "val": val, "test": skill.test}
+    return {name: value for name, value in named.items() if value is not None}
 
 
 def plural(n: int, noun: str) -> str:
