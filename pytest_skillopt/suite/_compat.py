@@ -151,6 +151,11 @@ def abandon_setup(fixturedef: Any) -> None:
     fixturedef._finalizers.clear()
 
 
+def fixture_of(request: pytest.FixtureRequest) -> Any:
+    """The definition of the fixture that was given this request."""
+    return cast("Any", request)._fixturedef
+
+
 def prune_finalizers(item: pytest.Item) -> None:
     """Drop what finished fixtures of this item left behind on fixtures of wider scopes.
 
@@ -270,7 +275,7 @@ def shared_process(session: pytest.Session) -> Iterator[None]:
     and the explanations are switched once instead, the rest not at all.
     """
     config = session.config
-    explain = assertion.pytest_runtest_protocol(session.items[0])
+    explain = assertion.pytest_runtest_protocol(cast("pytest.Item", _AnyItem(config)))
     filters = catch_warnings_for_item(
         config=config, ihook=config.hook, when="runtest", item=None, record=False
     )
@@ -280,6 +285,14 @@ def shared_process(session: pytest.Session) -> Iterator[None]:
             yield
         finally:
             explain.close()
+
+
+class _AnyItem:
+    """What the explanation of assertions needs of an item, for no item in particular."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.ihook = config.hook
 
 
 @contextlib.contextmanager

@@ -24,6 +24,7 @@ import pytest
 
 from pytest_skillopt.suite import _compat
 from pytest_skillopt.suite.context import shorten
+from pytest_skillopt.suite.interrupts import sigterm_interrupts
 from pytest_skillopt.suite.pool import Worker, WorkersExecutor
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
@@ -165,6 +166,8 @@ class LanesExecutor(WorkersExecutor):
             session, self._versions, self._deliver, lanes=lanes, watchdog=self._watchdog
         )
         self._worker = Worker("main", self)
+        self._signals = contextlib.ExitStack()
+        self._signals.enter_context(sigterm_interrupts())
         self._lanes.start()
         self._watchdog.start()
         self.welcome(self._worker, lanes)
@@ -185,6 +188,7 @@ class LanesExecutor(WorkersExecutor):
         self._watchdog.stop()
         stray = self._lanes.close()
         self._versions.close()
+        self._signals.close()
         return stray
 
     def _deliver(self, rollout: Rollout) -> None:

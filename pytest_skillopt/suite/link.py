@@ -5,8 +5,8 @@ dictionaries of them. One execnet channel a worker carries all of it, beside xdi
 
 To the worker: ``skill`` (path, files), ``version`` (path, version, content), ``run`` (request),
 ``answer`` (number, value, error), ``stop``.
-To the controller: ``hello`` (facts), ``result`` (key, rollout), ``ask`` (number, method,
-arguments), ``stray`` (text).
+To the controller: ``hello`` (facts), ``result`` (key, rollout), ``leaving``, ``ask`` (number,
+method, arguments), ``stray`` (text).
 """
 
 from __future__ import annotations

@@ -164,6 +164,11 @@ class WorkersExecutor:
                 self._changed.notify_all()
         self._dispatch()
 
+    def leaving(self, worker: Worker) -> None:
+        """A worker is about to end itself; what it has said until now still counts."""
+        with self._changed:
+            worker.slots = 0
+
     def lost(self, worker: Worker) -> None:
         """A worker is gone; what it was running comes back as errors."""
         with self._changed:

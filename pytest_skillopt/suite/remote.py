@@ -171,6 +171,7 @@ class WorkerLoop:
         """End the worker: nothing else stops a rollout that hangs, or what it started."""
         error = InfraError("timeout", message)
         rollout = Rollout(request, "error", error=error, worker=self._worker)
+        self._link.send_last("leaving")
         self._link.send_last("result", request.key, json.dumps(rollout.to_json()))
         processes.kill_descendants()
         os._exit(1)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.suite import processes
 from pytest_skillopt.suite.errors import RolloutTimeout
+from pytest_skillopt.suite.interrupts import sigterm_interrupts
 from pytest_skillopt.suite.pending import PendingRequests, start_cost
 from pytest_skillopt.suite.rollouts import InfraError, Rollout
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
@@ -44,6 +45,7 @@ class SerialExecutor:
         self._last: RolloutRequest | None = None
         self._open = contextlib.ExitStack()
         self._open.enter_context(rollouts_only(session.config))
+        self._open.enter_context(sigterm_interrupts())
 
     @property
     def capacity(self) -> int:

@@ -136,6 +136,8 @@ class XdistRun:
         kind, *rest = message or ("end",)
         if kind == "result":
             self._executor.finished(member.worker, *rest)
+        elif kind == "leaving":
+            self._executor.leaving(member.worker)
         elif kind == "ask":
             member.worker.send(*answer(self._services, *rest))
         elif kind == "stray":

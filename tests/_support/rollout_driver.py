@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import importlib
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -45,7 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_skillopt.suite.workers import XdistRun
 
         services = {"add": lambda a, b: a + b, "fail": fail}
-        run = XdistRun(config, find_job(config), services=services, shared=config.rootpath / "cache")
+        run = XdistRun(
+            config, find_job(config), services=services, shared=config.rootpath / "cache"
+        )
         config.pluginmanager.register(run)
     else:
         config.pluginmanager.register(InProcess(lanes, timeout))
@@ -116,3 +120,37 @@ def take(executor: Executor, wanted: list[RolloutRequest], content: bytes) -> li
         assert rollout.request.key not in found
         found[rollout.request.key] = rollout
     return [found[request.key] for request in wanted]
+
+
+def skill_text(number: int) -> bytes:
+    return f"---\nname: demo\ndescription: A demo.\n---\nversion {number}\n".encode()
+
+
+def keep(rollouts: Iterable[Rollout]) -> None:
+    """Write the rollouts where the test that runs this session finds them."""
+    Path("rollouts.json").write_text(json.dumps([r.to_json() for r in rollouts]))
+
+
+def once(executor: Executor, tasks: list[SkillTask]) -> None:
+    """A job: each task once under one version."""
+    keep(take(executor, requests(tasks, skill_text(0)), skill_text(0)))
+
+
+def two_versions(executor: Executor, tasks: list[SkillTask]) -> None:
+    """A job: each task three times under two versions, then under the first again."""
+    rollouts = []
+    for round_, number in enumerate((0, 1, 0)):
+        content = skill_text(number)
+        wanted = requests(tasks, content, stream=str(round_), k=3)
+        rollouts += take(executor, wanted, content)
+    keep(rollouts)
+
+
+def retrying(executor: Executor, tasks: list[SkillTask]) -> None:
+    """A job: each task once, with errors tried three times in all, as a sampler does."""
+    found = take(executor, requests(tasks, skill_text(0)), skill_text(0))
+    for _ in range(2):
+        again = [r.request for r in found if r.outcome == "error"]
+        fresh = {r.request.key: r for r in take(executor, again, skill_text(0))} if again else {}
+        found = [fresh.get(r.request.key, r) for r in found]
+    keep(found)

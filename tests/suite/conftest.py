@@ -1,0 +1,68 @@
+"""Sessions that run rollouts of a small suite through a real executor, in a process of their own."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.suite.rollouts import Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Drive = Callable[..., "Driven"]
+
+_SUPPORT = Path(__file__).parent.parent / "_support"
+_TIMEOUT = 60
+
+
+@dataclass(frozen=True)
+class Driven:
+    """What a session left behind."""
+
+    path: Path
+    result: pytest.RunResult
+    rollouts: list[Rollout]
+
+    def of(self, test: str) -> list[Rollout]:
+        """The rollouts of one test function (or ``Class::method``), in order."""
+        return [r for r in self.rollouts if r.request.task.partition("::")[2] == test]
+
+    def one(self, test: str) -> Rollout:
+        (rollout,) = self.of(test)
+        return rollout
+
+    @property
+    def output(self) -> str:
+        return self.result.stdout.str() + self.result.stderr.str()
+
+
+@pytest.fixture
+def drive(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Drive:
+    """``drive(tests, *args, job=..., jobs=...)`` runs a job over the tests.
+
+    ``job`` is ``module:function``; ``jobs`` the source of a module ``jobs``.
+    """
+    monkeypatch.setenv("PYTHONPATH", str(_SUPPORT), prepend=":")
+
+    def run(
+        tests: str, *args: str, job: str = "rollout_driver:once", jobs: str = "", expect: int = 0
+    ) -> Driven:
+        pytester.makepyfile(test_suite=tests)
+        if jobs:
+            pytester.makepyfile(jobs=jobs)
+        pytester.mkdir("skills").joinpath("demo").mkdir()
+        (pytester.path / "skills/demo/SKILL.md").write_text("---\nname: demo\n---\non disk\n")
+        command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", f"--drive={job}", *args]
+        result = pytester.run(*command, timeout=_TIMEOUT)
+        assert result.ret == expect, result.stdout.str() + result.stderr.str()
+        kept = pytester.path / "rollouts.json"
+        data = json.loads(kept.read_text()) if kept.exists() else []
+        return Driven(pytester.path, result, [Rollout.from_json(one) for one in data])
+
+    return run

@@ -1,0 +1,368 @@
+"""What happens to a run, and to its rollouts, when tests and workers misbehave."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Drive
+
+WORKERS = ("-n", "2")
+LANES = ("-n", "1", "--drive-lanes=3")
+
+
+def test_a_worker_that_dies_once_costs_no_sample(drive: Drive) -> None:
+    driven = drive(
+        """
+        import os, pathlib, signal
+
+        def test_deadly():
+            mark = pathlib.Path("died")
+            if not mark.exists():
+                mark.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        def test_harmless():
+            pass
+        """,
+        *WORKERS,
+        job="rollout_driver:retrying",
+    )
+    assert [r.outcome for r in driven.rollouts] == ["passed"] * 2
+    assert (driven.path / "died").exists()
+
+
+def test_a_task_that_always_kills_its_worker_ends_as_error(drive: Drive) -> None:
+    driven = drive(
+        """
+        import os, signal
+
+        def test_exits():
+            os._exit(3)
+
+        def test_killed():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        def test_harmless():
+            pass
+        """,
+        "-n1",
+        job="rollout_driver:retrying",
+    )
+    assert driven.one("test_harmless").outcome == "passed"
+    for test in ("test_exits", "test_killed"):
+        error = driven.one(test).error
+        assert error is not None
+        assert error.kind == "worker"
+        assert "died while it ran this task" in error.message
+
+
+def test_lanes_give_back_all_that_ran_when_their_worker_dies(drive: Drive) -> None:
+    driven = drive(
+        """
+        import os, pathlib, time
+
+        def test_deadly():
+            time.sleep(0.2)
+            if not pathlib.Path("died").exists():
+                pathlib.Path("died").touch()
+                os._exit(1)
+
+        def test_beside():
+            time.sleep(0.4)
+        """,
+        *LANES,
+        job="rollout_driver:retrying",
+    )
+    assert [r.outcome for r in driven.rollouts] == ["passed"] * 2
+
+
+def test_all_workers_killed_are_replaced(drive: Drive) -> None:
+    driven = drive(
+        """
+        import os, time
+
+        def test_slow(rollout):
+            time.sleep(0.3)
+            rollout.record("user", str(os.getpid()))
+        """,
+        *WORKERS,
+        job="jobs:job",
+        jobs="""
+        import os, signal
+        from rollout_driver import *
+
+        def job(executor, tasks):
+            first = take(executor, requests(tasks, skill_text(0), k=4), skill_text(0))
+            pids = {int(r.transcript[0].content) for r in first}
+            wanted = requests(tasks, skill_text(0), stream="again", k=4)
+            executor.submit(wanted)
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+            second = [executor.next() for _ in wanted]
+            lost = [r.request for r in second if r.outcome == "error"]
+            keep(second + take(executor, lost, skill_text(0)))
+        """,
+    )
+    outcomes = [r.outcome for r in driven.rollouts]
+    assert outcomes.count("error") == 2
+    assert outcomes.count("passed") == 4
+
+
+def test_workers_that_cannot_start_end_the_session(drive: Drive, pytester: pytest.Pytester) -> None:
+    pytester.makeconftest("import os\nif 'PYTEST_XDIST_WORKER' in os.environ: os._exit(1)")
+    driven = drive("def test_it(): pass", *WORKERS, expect=1)
+    assert "workers in a row died before they had collected" in driven.output
+
+
+def test_no_worker_left(drive: Drive) -> None:
+    driven = drive(
+        "import os\ndef test_deadly(): os._exit(1)",
+        *WORKERS,
+        "--max-worker-restart=0",
+        job="rollout_driver:retrying",
+        expect=1,
+    )
+    assert "no worker is left" in driven.output
+    assert "INTERNALERROR" not in driven.output
+
+
+HANGING = """
+    import os, pathlib, subprocess, time
+
+    def test_hangs():
+        child = subprocess.Popen(["sleep", "60"])
+        pathlib.Path("child").write_text(str(child.pid))
+        time.sleep(60)
+
+    def test_fine():
+        pass
+"""
+
+
+@pytest.mark.parametrize("args", [("-n1",), LANES, ("-p", "no:xdist")], ids=str)
+def test_a_hanging_rollout_is_ended_with_what_it_started(
+    drive: Drive, args: tuple[str, ...]
+) -> None:
+    started = time.monotonic()
+    driven = drive(HANGING, *args, "--drive-timeout=1", job="jobs:job", jobs=_ONE_AFTER_OTHER)
+    assert time.monotonic() - started < 20
+    error = driven.one("test_hangs").error
+    assert error is not None
+    assert error.kind == "timeout"
+    assert "test_suite.py::test_hangs took longer than skillopt_timeout=1 s" in error.message
+    assert driven.one("test_fine").outcome == "passed"
+    assert not _is_alive(int((driven.path / "child").read_text()))
+
+
+_ONE_AFTER_OTHER = """
+    from rollout_driver import *
+
+    def job(executor, tasks):
+        rollouts = []
+        for task in tasks:
+            rollouts += take(executor, requests([task], skill_text(0)), skill_text(0))
+        keep(rollouts)
+"""
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def test_a_hanging_rollout_in_lanes_without_a_worker_ends_the_run(drive: Drive) -> None:
+    driven = drive(
+        HANGING,
+        "-p",
+        "no:xdist",
+        "--drive-lanes=2",
+        "--drive-timeout=1",
+        job="jobs:job",
+        expect=1,
+        jobs="""
+        import pytest
+        from pytest_skillopt.suite.executor import ExecutorClosed
+        from rollout_driver import *
+
+        def job(executor, tasks):
+            try:
+                once(executor, tasks)
+            except ExecutorClosed as closed:
+                raise pytest.exit.Exception(str(closed), returncode=1)
+        """,
+    )
+    assert "it cannot be interrupted here, with -n 1 it can be" in driven.output
+
+
+def test_a_thread_left_behind_does_not_keep_the_session(drive: Drive) -> None:
+    started = time.monotonic()
+    driven = drive(
+        """
+        import threading, time
+
+        def test_leaves_thread():
+            threading.Thread(target=time.sleep, args=(45,)).start()
+        """,
+        *WORKERS,
+    )
+    assert driven.rollouts[0].outcome == "passed"
+    assert time.monotonic() - started < 20
+
+
+def test_workers_that_collect_different_tests(drive: Drive) -> None:
+    driven = drive(
+        """
+        import os, pytest
+
+        @pytest.mark.parametrize("worker", [os.environ.get("PYTEST_XDIST_WORKER")])
+        def test_it(worker):
+            pass
+        """,
+        *WORKERS,
+        expect=4,
+    )
+    assert "gw0 and gw1 have collected different tasks" in driven.output
+    assert "only gw0: test_suite.py::test_it[gw0]" in driven.output
+
+
+def test_errors_during_collection(drive: Drive) -> None:
+    driven = drive("import nonexistent_module", *WORKERS, expect=2)
+    assert "1 error during collection" in driven.output
+    assert "nonexistent_module" in driven.output
+
+
+def test_what_the_job_raises_is_raised_in_the_main_thread(drive: Drive) -> None:
+    driven = drive(
+        "def test_it(): pass",
+        *WORKERS,
+        job="jobs:job",
+        expect=4,
+        jobs="""
+        import pytest
+
+        def job(executor, tasks):
+            raise pytest.UsageError("no such split: valu")
+        """,
+    )
+    assert "ERROR: no such split: valu" in driven.output
+
+
+def test_a_wider_fixture_that_cannot_be_torn_down_is_told(drive: Drive) -> None:
+    driven = drive(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def server(skill):
+            yield
+            raise OSError("port in use")
+
+        def test_it(server):
+            pass
+        """,
+        *WORKERS,
+        job="rollout_driver:two_versions",
+    )
+    assert {r.outcome for r in driven.rollouts} == {"passed"}
+    assert any("port in use" in r.output for r in driven.rollouts)
+    assert "teardown of a wider-scoped fixture failed: OSError: port in use" in driven.output
+
+
+WAITING = """
+    import pathlib, time
+
+    def test_waits():
+        pathlib.Path("started").touch()
+        time.sleep(30)
+"""
+SAVING = """
+    from pytest_skillopt.suite.executor import ExecutorClosed
+    from rollout_driver import *
+
+    def job(executor, tasks):
+        try:
+            once(executor, tasks)
+        except ExecutorClosed as closed:
+            Path("saved").write_text(str(closed))
+            raise
+"""
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_an_interrupted_session_lets_the_job_save(
+    pytester: pytest.Pytester, drive: Drive, signum: signal.Signals
+) -> None:
+    del drive  # sets the environment of the process
+    pytester.makepyfile(test_suite=WAITING, jobs=SAVING)
+    command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", "--drive=jobs:job", "-n2"]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=pytester.path, text=True
+    )
+    _wait_for(pytester.path / "started")
+    process.send_signal(signum)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert (pytester.path / "saved").read_text() == "the session was interrupted"
+    assert "INTERNALERROR" not in output
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} has not appeared"
+        time.sleep(0.05)
+
+
+def test_a_worker_asks_the_controller(drive: Drive) -> None:
+    driven = drive(
+        """
+        import threading
+        import pytest
+        from pytest_skillopt.model.types import CapReached, ModelFault
+        from pytest_skillopt.suite import remote
+
+        def test_answer(request):
+            link = remote.link(request.config)
+            answers = {}
+            def ask(n):
+                answers[n] = link.ask("add", n, 1)
+            threads = [threading.Thread(target=ask, args=(n,)) for n in range(20)]
+            for thread in threads: thread.start()
+            for thread in threads: thread.join()
+            assert answers == {n: n + 1 for n in range(20)}
+
+        def test_model_error(request):
+            with pytest.raises(CapReached, match="a CapReached of the controller"):
+                remote.link(request.config).ask("fail", "CapReached")
+
+        def test_unknown_service(request):
+            with pytest.raises(ModelFault, match="KeyError"):
+                remote.link(request.config).ask("nothing")
+
+        def test_shared_files(request):
+            assert remote.sees_files_of_controller(request.config)
+
+        def test_cap(request):
+            remote.link(request.config).ask("fail", "CapReached")
+        """,
+        *WORKERS,
+    )
+    outcomes = {r.request.task.partition("::")[2]: r.outcome for r in driven.rollouts}
+    assert outcomes.pop("test_cap") == "error"
+    assert set(outcomes.values()) == {"passed"}, driven.rollouts
+    cap = driven.one("test_cap").error
+    assert cap is not None
+    assert cap.kind == "cap"
+    assert os.listdir(driven.path / "cache") == []
