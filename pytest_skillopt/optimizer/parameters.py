@@ -22,13 +22,13 @@ class TrialParameters:
     """Pass rate, in (0, 1), to which a useful edit lifts a task that asked for it."""
     share: float = 0.6
     """Share of its tasks, in (0, 1], on which a useful edit works."""
-    upper: float = 2.5
+    upper: float = 3.2
     """Log likelihood ratio at which an edit has won its trial."""
-    lower: float = -1.5
+    lower: float = -0.8
     """Log likelihood ratio at which it has lost."""
     most_samples: int = 10
     """Samples of one trial."""
-    most_per_task: int = 3
+    most_per_task: int = 5
     """Samples of one task in one trial."""
     tries: int = 2
     """Lost trials after which an edit is not tried again."""
@@ -47,8 +47,8 @@ class TrialParameters:
     """Refusals after which a bundle is taken apart."""
     revalidation: int = 2
     """Fresh samples of each arm when an edit is left out before the gate; 0: no re-validation."""
-    prior_samples: int = 2
-    """Fresh samples of each arm on the tasks that the bundle fixed, as evidence before the gate."""
+    prior_samples: int = 4
+    """Most fresh samples of each arm on a task that the bundle turned, as evidence for the gate."""
 
     idle_rounds: int = 2
     """Rounds with fresh evidence and without a gathered edit before the search ends."""

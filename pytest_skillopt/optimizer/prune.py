@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.compose import rebuild
-from pytest_skillopt.optimizer.records import order_of
+from pytest_skillopt.optimizer.evidence import log_e
+from pytest_skillopt.optimizer.records import goes_further
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,8 +18,26 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout
 
-_TASKS = 4
+_TASKS = 3
 """Tasks on which a line is left out, at most."""
+_USEFUL, _USELESS = math.log(4), math.log(0.25)
+"""Evidence at which it is clear whether a line is missed."""
+_STAKE = 0.8
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """One line, left out and kept, on its tasks."""
+
+    line: Proposal
+    without: Document
+    tasks: tuple[str, ...]
+    evidence: float = 0.0
+    """Log e-value that its tasks do better with it."""
+
+    @property
+    def open(self) -> bool:
+        return _USELESS < self.evidence < _USEFUL
 
 
 def idle_lines(
@@ -28,42 +49,67 @@ def idle_lines(
 ) -> list[Proposal]:
     """Lines whose tasks do not fall back when the line is left out.
 
-    Each line is left out alone; both arms get ``samples`` fresh samples of its tasks, those of the
-    whole shared by the lines. A line that another one builds on is not idle, and one without tasks
-    cannot be judged.
+    Each line is left out alone. Both arms get fresh samples of its tasks, those of the whole shared
+    by the lines, until it is clear which lines are missed; a line for which that stays unclear is
+    idle unless the evidence is in its favour. A line that another one builds on is not idle, and
+    one without tasks cannot be judged.
 
     Args:
         base: the document without any of the lines.
         lines: all of them, in order.
         tasks: train tasks of each line that is to be left out.
+        samples: of each arm before the first decision; at most twice as many are taken.
     """
     whole = rebuild(base, lines)
-    if whole is None:
-        return []
-    tested: list[tuple[Proposal, Document, list[str]]] = []
+    compared = _comparisons(base, whole, lines, tasks)
+    kept: dict[str, list[Rollout]] = {}
+    left_out: dict[tuple[Proposal, str], list[Rollout]] = {}
+    for number in range(2 * samples):
+        running = [c for c in compared if number < samples or c.open]
+        if whole is None or not running:
+            break
+        union = dict.fromkeys((task for c in running for task in c.tasks), 1)
+        arms = [(whole, union), *((c.without, dict.fromkeys(c.tasks, 1)) for c in running)]
+        with_all, *without = bench.sample_all(arms, "trial")
+        for task, rollouts in with_all.items():
+            kept.setdefault(task, []).extend(rollouts)
+        for comparison, found in zip(running, without, strict=True):
+            for task, rollouts in found.items():
+                left_out.setdefault((comparison.line, task), []).extend(rollouts)
+            comparison.evidence = sum(
+                _evidence(kept[task], left_out[comparison.line, task]) for task in comparison.tasks
+            )
+    return [comparison.line for comparison in compared if comparison.evidence <= 0]
+
+
+def _comparisons(
+    base: Document,
+    whole: Document | None,
+    lines: Sequence[Proposal],
+    tasks: Mapping[Proposal, Sequence[str]],
+) -> list[_Comparison]:
+    compared = []
     for line, asking in tasks.items():
-        document = rebuild(base, [other for other in lines if other != line])
-        if document is not None and document != whole and asking:
-            tested.append((line, document, list(asking)[:_TASKS]))
-    if not tested:
-        return []
-    union = dict.fromkeys((task for _, _, asking in tested for task in asking), samples)
-    rounds = [(document, dict.fromkeys(asking, samples)) for _, document, asking in tested]
-    kept, *left_out = bench.sample_all([(whole, union), *rounds], "trial")
-    return [
-        line
-        for (line, _, asking), without in zip(tested, left_out, strict=True)
-        if sum(_preference(kept[task], without[task]) for task in asking) <= 0
-    ]
+        without = rebuild(base, [other for other in lines if other != line])
+        if without is not None and without != whole and asking:
+            compared.append(_Comparison(line, without, tuple(asking)[:_TASKS]))
+    return compared
 
 
-def _preference(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
-    """How often a rollout of the one is better than one of the other, less the reverse: the
-    Mann-Whitney statistic, in [-1, 1]."""
-    ours = [order_of(rollout) for rollout in one if rollout.measured]
-    theirs = [order_of(rollout) for rollout in other if rollout.measured]
-    pairs = [(a > b) - (a < b) for a in ours for b in theirs]
-    return sum(pairs) / len(pairs) if pairs else 0.0
+def _evidence(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
+    """Log e-value that a task does better in the one arm, at a stake that forgives one bad task."""
+    ours = [rollout for rollout in one if rollout.measured]
+    theirs = [rollout for rollout in other if rollout.measured]
+    if not ours or not theirs:
+        return 0.0
+    value = log_e(_good(ours, theirs), len(ours), _good(theirs, ours), len(theirs))
+    return math.log1p(_STAKE * math.expm1(value))
+
+
+def _good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:
+    """Rollouts that passed, or failed further on than every failure of the other arm."""
+    failures = [rollout for rollout in other if not rollout.passed]
+    return sum(rollout.passed or goes_further(rollout, failures) for rollout in arm)
 
 
 def prune(bench: Workbench) -> None:

@@ -96,11 +96,6 @@ def goes_further(rollout: Rollout, failures: Sequence[Rollout]) -> bool:
     return all(p[0] == place[0] and p[1] and p[1] < place[1] for p in places)
 
 
-def order_of(rollout: Rollout) -> tuple[bool, float, int]:
-    """What makes one rollout of a task better than another: passed, its score, how far it got."""
-    return (rollout.passed, rollout.score or 0.0, 0 if rollout.passed else _place(rollout)[1])
-
-
 def _place(rollout: Rollout) -> tuple[str, int]:
     """File and line of a failure; line 0 where it is not known."""
     path, _, line = rollout.location.rpartition(":")
