@@ -36,9 +36,10 @@ def advise(result: Result, skill: SkillResult) -> Advice:
         return _about_training(result, skill, sentence)
     if result.mode == "check":
         return _about_check(result, skill, sentence)
-    answer = "Not measured" if skill.status in ("unmeasured", "interrupted") else "Measured"
-    tone: Tone = "careful" if answer == "Not measured" else "neutral"
-    return Advice(answer, sentence, tone, tuple(_cautions(result, skill)))
+    cautions = tuple(_cautions(result, skill))
+    if skill.status in ("unmeasured", "interrupted"):
+        return Advice("Not measured", sentence, "careful", cautions)
+    return Advice(_figure(result, skill), sentence, "neutral", cautions)
 
 
 def headline(result: Result) -> Advice:
@@ -81,6 +82,18 @@ def _about_check(result: Result, skill: SkillResult, sentence: str) -> Advice:
     if skill.status in ("unmeasured", "interrupted"):
         return Advice("Not measured", sentence, "careful", cautions)
     return Advice("No regression found", sentence, "careful" if cautions else "good", cautions)
+
+
+def _figure(result: Result, skill: SkillResult) -> str:
+    """The one figure for which a suite was measured."""
+    measured = skill.suite or skill.val
+    if result.mode == "aa" and skill.noise_floor is not None:
+        return f"Noise of {100 * skill.noise_floor:.1f} points"
+    if measured is None:
+        return "Measured"
+    if result.mode == "compare" and measured.after is not None:
+        return f"Difference of {words.points(measured.before.rate, measured.after.rate)} points"
+    return f"Pass rate {words.percent(measured.before.rate)}"
 
 
 def _sentence(result: Result, skill: SkillResult) -> str:

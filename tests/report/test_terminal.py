@@ -45,6 +45,21 @@ def test_training_without_gain_gives_the_reason(make_result: MakeResult, status:
     assert "Ready to merge" not in report
 
 
+@pytest.mark.parametrize(
+    ("mode", "first"),
+    [
+        ("evaluate", "Pass rate 40.7 %."),
+        ("compare", "Difference of +17.3 points."),
+        ("aa", "Noise of 1.9 points."),
+        ("check", "No regression found."),
+    ],
+)
+def test_the_first_line_is_what_it_was_run_for(
+    make_result: MakeResult, mode: str, first: str
+) -> None:
+    assert rendered(make_result(mode=mode, status="measured", simulated=False))[0] == first
+
+
 @pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
 @pytest.mark.parametrize("tasks", [0, 1, 40])
 def test_every_mode_renders_at_any_size(make_result: MakeResult, mode: str, tasks: int) -> None:
