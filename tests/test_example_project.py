@@ -1,0 +1,139 @@
+"""The example project as a user meets it, always with the skill that it starts from."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_skillopt.model.offline import serve
+
+ROOT = Path(__file__).parents[1]
+SKILL = "skills/invoice-extraction/SKILL.md"
+START = ROOT / "tests" / "data" / "example_skill_start.md"
+
+# What a colleague from accounts payable would add by hand, after an afternoon with the tests.
+HOUSE_RULES = """
+## House rules
+
+- The ledger knows suppliers by name only, so leave out GmbH, Ltd and other legal forms.
+- We and our suppliers are in Europe: 03/04/2025 is 3 April.
+- PO numbers: digits only.
+- What isn't on the document is null.
+- Credit notes have negative amounts.
+- Don't count shipping, freight, postage, packing or handling as line items.
+- Without a printed due date, call `add_days` with the issue date and the days of the terms.
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the example with the starting skill, whatever was trained in the checkout."""
+    copy = tmp_path / "example_project"
+    left_out = shutil.ignore_patterns(".skillopt", ".pytest_cache", "__pycache__", ".github")
+    shutil.copytree(ROOT / "example_project", copy, ignore=left_out)
+    shutil.copyfile(START, copy / SKILL)
+    return copy
+
+
+def run(project: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OPENAI_"))}
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *args],
+        cwd=project,
+        env={**kept, **env},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+
+
+def result(project: Path) -> dict[str, Any]:
+    (path,) = project.glob(".skillopt/runs/*/result.json")
+    loaded: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return loaded
+
+
+def pass_rate(project: Path, *args: str) -> float:
+    """Mean over the tasks of the share of passed rollouts, as the evaluation reports it."""
+    run(project, "--skillopt", "--skillopt-rollouts=2", *args)
+    (skill,) = result(project)["skills"]
+    assert len(skill["tasks"]) == 45
+    return float(skill["suite"]["before"]["rate"])
+
+
+def test_a_plain_run_is_an_ordinary_test_run(project: Path) -> None:
+    done = run(project, "-p", "no:xdist", "-q", "--no-header")
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    last = done.stdout.strip().splitlines()[-1]
+    failed, passed = (int(part.split()[0]) for part in last.split(" in ")[0].split(", "))
+    assert failed + passed == 45
+    assert 0 < passed < 27
+    assert not (project / ".skillopt").exists()
+
+
+def test_the_starting_skill_passes_less_than_six_tenths(project: Path) -> None:
+    assert 0.2 < pass_rate(project, "-p", "no:xdist") < 0.6
+
+
+def test_rules_written_by_hand_are_followed(project: Path) -> None:
+    with (project / SKILL).open("a", encoding="utf-8") as skill:
+        skill.write(HOUSE_RULES)
+    assert pass_rate(project, "-p", "no:xdist") > 0.9
+
+
+def test_a_training_ends_accepted_and_above(project: Path) -> None:
+    before = (project / SKILL).read_text(encoding="utf-8")
+    done = run(project, "--skillopt-train", "-n", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = result(project)
+    (skill,) = found["skills"]
+    assert found["simulated"]
+    assert "simulated" in done.stdout
+    assert (found["status"], skill["written"]) == ("accepted", True), found["reason"]
+    assert skill["suite"]["before"]["rate"] < 0.6
+    assert skill["suite"]["after"]["rate"] > 0.85
+    assert skill["test"]["after"]["rate"] > skill["test"]["before"]["rate"]
+    after = (project / SKILL).read_text(encoding="utf-8")
+    assert after != before
+    assert after.split("---")[1] == before.split("---")[1]
+
+
+def test_one_setting_switches_to_another_model(project: Path) -> None:
+    """Any server will do: here the offline one, reached as a stranger would reach it."""
+    done = run(
+        project,
+        "-p",
+        "no:xdist",
+        "-q",
+        "-o",
+        "skillopt_model=openai:sim-steady",
+        f"--skillopt-base-url={serve()}",
+        "--skillopt",
+        "--skillopt-rollouts=1",
+        "-k",
+        "test_total",
+        OPENAI_API_KEY="not-a-key",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = result(project)
+    assert not found["simulated"]
+    assert found["models"]["target"] == "openai:sim-steady"
+
+
+def test_the_kept_copy_is_the_skill_of_the_last_commit() -> None:
+    name = f"HEAD:example_project/{SKILL}"
+    try:
+        shown = subprocess.run(["git", "show", name], cwd=ROOT, capture_output=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("git is not installed")
+    if shown.returncode:
+        pytest.skip("not a git checkout")
+    assert shown.stdout == START.read_bytes()
