@@ -67,13 +67,16 @@ _NEGATION = re.compile(
 _BETWEEN = frozenset(
     re.findall(
         r"\w+",
-        "ever even to be by any the a an or nor of on in as such like e g directly with use using run"
-        " running call calling execute executing suggest suggesting propose recommend write writing"
-        " emit output add adding include invoke invoking try type paste attempt ask asking print send"
-        " show log store share save read edit delete remove skip change modify disable weaken follow"
-        " request destructive dangerous shell command commands tool tools operations statements git"
-        " network install installing download upload execute must you should agent user users his her"
-        " their own your this these those other anything else touch rely depend perform issue put",
+        """
+    ever even to be by any the a an or nor of on in as such like e g directly with use using
+    run running call calling execute executing suggest suggesting propose recommend write
+    writing emit output add adding include invoke invoking try type paste attempt ask asking
+    print send show log store share save read edit delete remove skip change modify disable
+    weaken follow request destructive dangerous shell command commands tool tools operations
+    statements git network install installing download upload must you should agent user users
+    his her their own your this these those other anything else touch rely depend perform
+    issue put
+        """,
     )
 )
 _DOUBLE_NEGATION = re.compile(

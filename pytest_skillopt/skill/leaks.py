@@ -1,0 +1,244 @@
+"""Whether added text carries something of a task: an answer, an id, a stretch of its prompt.
+
+A skill that holds answers is not a better skill. What is looked for is specific by its form: long
+numbers, dates, codes, addresses, names, opaque expected words, and runs of ``NGRAM`` words. What
+many tasks share is boilerplate, what the skill says already is its own, and ordinary English
+(``words.txt``: words found in at least 15 texts of public Python documentation and sources, and
+a list of everyday and business words) is nobody's. The balance leans towards few false alarms: the
+gate and the unseen tasks stand behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.untrusted import strip_invisible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pytest_skillopt.suite.tasks import SkillTask
+
+NGRAM = 8
+"""Words in a row that are no coincidence."""
+
+_SPLITS = ("train", "val", "test")
+_ESCAPE = re.compile(r"\\(?:[nrt]|u([0-9a-fA-F]{4}))")
+_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_DATE = re.compile(r"(?<![\w.-])(?:\d{4}-\d{2}-\d{2}|\d{1,2}[./]\d{1,2}[./]\d{4})(?![\w-])")
+_CODE = re.compile(r"(?<![\w-])(?=[^\s]{0,60}?[A-Za-z])\w+(?:[-_/#]\w+)*(?![\w-])")
+_NUMBER = re.compile(
+    r"(?<![\w.,-])(?:\d{1,3}(?:[.,'\u2019\u00a0\u202f ]\d{3})+(?:[.,]\d{1,4})?|\d+(?:[.,]\d+)?)"
+    r"(?!\w)"
+)
+_COMMON_CODE = re.compile(
+    r"(?:u?int|float|sha|base|utf|iso|rfc|md|x|h|p|v|py|python|http|ascii|cp|latin|windows|web|win"
+    r"|blake|aes|rsa|tls|ipv|en|din|ean|gtin|q|fy|cve)[-_]?\d[\w.-]*|\d+(?:[a-z]{1,3}|st|nd|rd|th)"
+    r"|x86[-_]64|(?:19|20)\d\d-\d\d|[\dx_-]+",
+    re.IGNORECASE,
+)
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_STANDARD = frozenset({"8601", "3339", "4217", "3166", "1234", "12345", "123456", "8859", "9001"})
+_NAME = re.compile(r"(?<!\w)[^\W\d_a-z][^\W\d_]{2,}(?:[ \u00a0][^\W\d_a-z][^\W\d_]{2,}){1,3}(?!\w)")
+_LITERAL = re.compile(r"""(?<![\w\]])(["'])((?:(?!\1)[^\\\n]|\\.){5,200})\1(?!\s*[:\]])""")
+_WORD = re.compile(r"[^\W_]+(?:['.,-][^\W_]+)*")
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """Something of a task that stands in the added text."""
+
+    split: str
+    """``train`` if a train task holds it (the optimizer may have seen it there), else ``val`` or
+    ``test`` (contamination: it cannot have been seen)."""
+    tasks: tuple[str, ...]
+    """Node ids of the tasks of that split that hold it."""
+    excerpt: str
+    """The words as they stand in the added text."""
+
+
+class LeakIndex:
+    """What is specific to each task of a suite."""
+
+    def __init__(self, tasks: Iterable[SkillTask], skill: str = "") -> None:
+        """Args:
+        tasks: all tasks of the suite, with their splits.
+        skill: text of the skill at the start; what it says is no leak.
+        """
+        self._tasks = list(tasks)
+        groups = {task.group or task.id for task in self._tasks}
+        self._rare = max(2, len(groups) // 8) if len(groups) > 4 else 1
+        self._holders: dict[str, list[int]] = {}
+        for number, task in enumerate(self._tasks):
+            for key in _task_keys(task):
+                self._holders.setdefault(key, []).append(number)
+        own = {key for key, _ in _keys(skill)} | set(_plain_words(skill))
+        for task in self._tasks:
+            if task.split == "train":
+                # What a train task is about is told to the optimizer; its wording is no answer.
+                own |= {key for key, _ in _word_keys(task.doc)}
+        self._holders = {
+            key: holders
+            for key, holders in self._holders.items()
+            if key not in own and self._is_rare(key, holders)
+        }
+
+    def _is_rare(self, key: str, holders: list[int]) -> bool:
+        groups = {self._tasks[number].group or self._tasks[number].id for number in holders}
+        return len(groups) <= (1 if key.startswith("word ") else self._rare)
+
+    def check(self, added: str) -> list[Leak]:
+        """The leaks in a text, in the order in which they stand there."""
+        text = strip_invisible(added)
+        found: dict[str, list[int]] = {}
+        runs: list[tuple[int, int, list[int]]] = []
+        for key, (start, end) in sorted(_keys(text), key=lambda entry: entry[1]):
+            holders = self._holders.get(key)
+            if holders is None:
+                continue
+            if key.startswith("run "):
+                _extend(runs, start, end, holders)
+            else:
+                found.setdefault(text[start:end], holders)
+        for start, end, holders in runs:
+            found.setdefault(" ".join(text[start:end].split()), holders)
+        return [self._leak(excerpt, holders) for excerpt, holders in found.items()]
+
+    def _leak(self, excerpt: str, holders: list[int]) -> Leak:
+        tasks = [self._tasks[number] for number in holders]
+        split = min(
+            (task.split for task in tasks),
+            key=lambda name: _SPLITS.index(name) if name in _SPLITS else len(_SPLITS),
+        )
+        return Leak(split, tuple(sorted(t.id for t in tasks if t.split == split)), excerpt)
+
+
+def _extend(
+    runs: list[tuple[int, int, list[int]]], start: int, end: int, holders: list[int]
+) -> None:
+    """Join runs that overlap into one."""
+    if runs and start <= runs[-1][1]:
+        first, last, before = runs[-1]
+        runs[-1] = (first, max(last, end), [n for n in before if n in holders] or before)
+    else:
+        runs.append((start, end, holders))
+
+
+def _task_keys(task: SkillTask) -> set[str]:
+    parameters = task.id.partition("[")[2].rstrip("]")
+    text = strip_invisible(_unescaped("\n".join([task.text, task.doc, parameters])))
+    raw = f"{task.text}\n{task.doc}"
+    keys = {key for key, _ in _keys(text) if not key.startswith(("word ", "phrase "))}
+    return keys | set(_expected(raw))
+
+
+def _unescaped(text: str) -> str:
+    """Line ends and letters that a representation or JSON spells as escapes."""
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else "\n", text)
+
+
+def _expected(text: str) -> Iterator[str]:
+    """Opaque words and phrases among the string literals that are values, not keys."""
+    for match in _LITERAL.finditer(text):
+        words = [word.casefold() for word in _WORD.findall(_unescaped(match[2]))]
+        opaque = [
+            word for word in words if word.isalpha() and len(word) > 4 and not _is_common(word)
+        ]
+        if opaque and len(words) == 1:
+            yield f"word {words[0]}"
+        elif opaque and 2 <= len(words) < NGRAM:
+            yield f"phrase {' '.join(words)}"
+
+
+def _keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Everything specific in a text as a key, with where it stands."""
+    taken: set[int] = set()
+    for kind, pattern in (("mail", _EMAIL), ("date", _DATE), ("code", _CODE)):
+        for match in pattern.finditer(text):
+            if kind == "code" and not _is_code(match[0]):
+                continue
+            if match.start() not in taken:
+                taken.update(range(*match.span()))
+                yield f"{kind} {match[0].casefold()}", match.span()
+    for match in _NUMBER.finditer(text):
+        digits = _significant(match[0])
+        if digits and match.start() not in taken:
+            yield f"number {digits}", match.span()
+    for match in _NAME.finditer(text):
+        if any(not _is_common(word.casefold()) for word in match[0].split()):
+            yield f"name {' '.join(match[0].casefold().split())}", match.span()
+    yield from _word_keys(text)
+
+
+def _word_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    words = [(match[0].casefold(), match.span()) for match in _WORD.finditer(text)]
+    plain = [word for word, _ in words]
+    for at, (word, span) in enumerate(words):
+        if len(word) > 4 and not _is_common(word):
+            yield f"word {word}", span
+        for size in range(2, min(NGRAM, len(words) - at + 1)):
+            yield f"phrase {' '.join(plain[at : at + size])}", (span[0], words[at + size - 1][1][1])
+        if at + NGRAM <= len(words):
+            run = " ".join(plain[at : at + NGRAM])
+            yield f"run {run}", (span[0], words[at + NGRAM - 1][1][1])
+
+
+def _plain_words(text: str) -> Iterator[str]:
+    return (f"word {match[0].casefold()}" for match in _WORD.finditer(text))
+
+
+def _is_code(text: str) -> bool:
+    """An identifier with digits, such as an order number; no unit, standard or version."""
+    digits = sum(char.isdigit() for char in text)
+    letters = sum(char.isalpha() for char in text)
+    return digits >= 2 and letters >= 1 and len(text) >= 5 and not _COMMON_CODE.fullmatch(text)
+
+
+def _significant(number: str) -> str:
+    """The digits that tell a number, however it is written; empty where they tell too little.
+
+    ``1,249.50``, ``1.249,5`` and ``1249.5`` are one number. Fewer than four digits, years, and
+    round thousands (one digit, or two where it is written without separators) tell too little.
+    """
+    digits = re.sub(r"\D", "", number)
+    if len(digits) < 4 or number in _STANDARD or _YEAR.fullmatch(number):
+        return ""
+    telling = digits.strip("0")
+    least = 3 if digits == number else 2
+    return telling if len(telling) >= least else ""
+
+
+def _is_common(word: str) -> bool:
+    """Ordinary English, inflected or not; apostrophes and hyphens part words."""
+    return all(_is_common_part(part) for part in re.split(r"['.,-]", word) if len(part) > 2)
+
+
+def _is_common_part(word: str) -> bool:
+    words = _common_words()
+    if word in words:
+        return True
+    for ending, instead in _ENDINGS:
+        stem = word.removesuffix(ending)
+        if stem != word and (stem + instead in words or stem in words):
+            return True
+        if stem != word and len(stem) > 3 and stem[-1] == stem[-2] and stem[:-1] in words:
+            return True
+    return False
+
+
+_ENDINGS = (
+    ("ies", "y"), ("ied", "y"), ("ily", "y"), ("es", "e"), ("s", ""), ("ed", "e"), ("ing", "e"),
+    ("ly", "le"), ("er", "e"), ("est", "e"), ("ers", "e"), ("ness", ""), ("ment", ""),
+    ("able", "e"),
+    ("isation", "ize"), ("ation", "e"), ("ise", "ize"), ("ised", "ize"), ("ising", "ize"),
+)  # fmt: skip
+
+
+@cache
+def _common_words() -> frozenset[str]:
+    source = files("pytest_skillopt.skill").joinpath("words.txt")
+    return frozenset(source.read_text("utf-8").split())

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_skillopt.skill.leaks import Leak, LeakIndex
+from pytest_skillopt.suite.tasks import SkillTask
+
+DATA = Path(__file__).parent / "data"
+SOURCE = '''@pytest.mark.skill_task
+@pytest.mark.parametrize("case", CASES)
+def test_fields(skill_agent, case):
+    """The agent extracts what the ledger needs."""
+    reply = skill_agent(f"Extract the fields of this invoice as JSON, please do not explain.\\n{case.text}")
+    assert reply.json()["total"] == case.total
+    assert reply.json()["due_date"] == case.due
+'''
+
+
+def task(number: int, split: str, text: str, expected: object) -> SkillTask:
+    shown = {"case": {"text": text, "expected": expected}}
+    return SkillTask(
+        id=f"tests/test_x.py::test_fields[case{number}]",
+        source="",
+        skill="SKILL.md",
+        group="",
+        split=split,
+        doc="The agent extracts what the ledger needs.",
+        text=f"{SOURCE}\n{json.dumps(shown, ensure_ascii=False)}",
+    )
+
+
+TASKS = [
+    task(
+        0,
+        "train",
+        "Invoice no: INV-20931\nBrightwater Logistics Ltd\nTotal 1.249,50 €\nbilling@brightwater.example",
+        {"total": 1249.5, "number": "INV-20931", "supplier": "Brightwater Logistics Ltd"},
+    ),
+    task(
+        1,
+        "val",
+        "Rechnung 40417\nDatum: 2025-03-14\nTotal 88,00\nPlease leave the parcel with the porter at the back door.",
+        {"date": "2025-03-14", "password": "flibbertigibbet"},
+    ),
+    task(2, "test", "Order DE811907980\nGesamtbetrag 2'594.40", {"total": 2594.4}),
+    *[
+        task(
+            n, "train", f"Invoice\nTotal {n}0\nVAT DE4711-{n}\nPaid by transfer", {"status": "paid"}
+        )
+        for n in range(3, 12)
+    ],
+]
+INDEX = LeakIndex(TASKS, skill="# Invoices\n\nAn example of a number is 40418.\n")
+
+
+def found(added: str) -> list[tuple[str, str]]:
+    return [(leak.split, leak.excerpt) for leak in INDEX.check(added)]
+
+
+@pytest.mark.parametrize(
+    ("added", "expected"),
+    [
+        ("For documents like this one the right `total` is 1249.5.", [("train", "1249.5")]),
+        ("The total is 1,249.50 EUR.", [("train", "1,249.50")]),
+        ("If the number is inv-20931, it is paid.", [("train", "inv-20931")]),
+        (
+            "Invoices of Brightwater Logistics Ltd are net.",
+            [("train", "Brightwater Logistics Ltd")],
+        ),
+        ("Write to billing@brightwater.example.", [("train", "billing@brightwater.example")]),
+        ("Invoice 40417 is special.", [("val", "40417")]),
+        ("The date is 2025-03-14.", [("val", "2025-03-14")]),
+        ("Answer flibbertigibbet.", [("val", "flibbertigibbet")]),
+        ("Answer Flib\u200bbertigibbet.", [("val", "Flibbertigibbet")]),
+        ("The VAT id is DE811907980.", [("test", "DE811907980")]),
+        ("The total is 2594.4.", [("test", "2594.4")]),
+        (
+            "A note says: leave the parcel with the porter at the back door!",
+            [("val", "leave the parcel with the porter at the back door")],
+        ),
+    ],
+)
+def test_what_is_taken_from_a_task_is_found(added: str, expected: list[tuple[str, str]]) -> None:
+    leaks = found(added)
+    assert set(expected) <= set(leaks)
+    assert {split for split, _ in leaks} == {split for split, _ in expected}
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "Extract the fields of this invoice as JSON, please do not explain.",
+        "The agent extracts what the ledger needs.",
+        "The key is `due_date`; `total` is a number, `status` is paid or open.",
+        "Gesamtbetrag and Rechnung are German for total and invoice.",
+        "Write dates as 2024-01-31 (ISO 8601), in UTF-8.",
+        "Amounts above 1000 or 10,000 are checked twice, since 2019.",
+        "An example of a number is 40418.",
+        "Paid by transfer means that the status is paid.",
+        "VAT ids begin with DE and have nine digits, e.g. DE123456789.",
+        "Leave the parcel out of the total.",
+    ],
+)
+def test_what_is_general_is_no_leak(added: str) -> None:
+    assert found(added) == []
+
+
+@pytest.mark.parametrize("name", ["harmless_edits.json", "heldout_harmless_edits.json"])
+def test_harmless_edits_do_not_leak(name: str) -> None:
+    for entry in json.loads((DATA / name).read_text("utf-8")):
+        assert found(entry["text"]) == [], entry["text"]
+
+
+def test_a_leak_names_its_tasks() -> None:
+    (leak,) = INDEX.check("It is 40417.")
+    assert leak == Leak("val", ("tests/test_x.py::test_fields[case1]",), "40417")
+
+
+def test_what_a_train_task_holds_too_was_seen_there() -> None:
+    both = [*TASKS, task(90, "train", "Rechnung 40417", {})]
+    (leak,) = LeakIndex(both).check("It is 40417.")
+    assert (leak.split, leak.tasks) == ("train", ("tests/test_x.py::test_fields[case90]",))
+
+
+def test_what_many_tasks_share_is_boilerplate() -> None:
+    shared = [task(n, "train", "Our customer number is K-70881.", {}) for n in range(20)]
+    assert LeakIndex(shared).check("The customer number is K-70881.") == []
+    assert LeakIndex([*shared[:2], *TASKS]).check("The customer number is K-70881.") != []
+
+
+def test_a_group_counts_once() -> None:
+    import dataclasses
+
+    near = [
+        dataclasses.replace(task(n, "val", "Code XK-70881.", {}), group="near") for n in range(20)
+    ]
+    assert [leak.split for leak in LeakIndex([*near, *TASKS]).check("XK-70881")] == ["val"]
+
+
+def test_long_texts_take_no_more_than_a_moment() -> None:
+    start = time.perf_counter()
+    INDEX.check("word 1234.5 XK-99 Some Name " * 4_000)
+    assert time.perf_counter() - start < 5

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.untrusted import (
+    bound,
+    fence,
+    invisible,
+    printable,
+    redact,
+    secrets,
+    strip_invisible,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "stripped"),
+    [
+        ("a\u200bb\u2060c\ufeffd", "abcd"),
+        ("\u202eabc\u202c \u2066x\u2069", "abc x"),
+        ("tag\U000e0041\U000e007f", "tag"),
+        ("soft\u00adhyphen bell\x07 nul\x00 del\x7f", "softhyphen bell nul del"),
+        ("a\u200db", "ab"),
+        ("x\ufe0f\ufe01", "x"),
+        ("private\ue000 \u3164filler", "private filler"),
+        ("a\u2028b", "ab"),
+        ("tab\t, line\r\nbreak\n", "tab\t, line\r\nbreak\n"),
+        ("\U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f 1\ufe0f\u20e3", None),
+        ("\U0001f9d1\U0001f3fd\u200d\U0001f4bb", None),
+        ("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", None),
+        ("caf\u00e9 na\u00efve \u00a0 \u2026 \u4e2d\u6587 \u05e9\u05dc\u05d5\u05dd \u20ac", None),
+        ("e\u0301 combining", None),
+    ],
+)
+def test_what_cannot_be_seen_is_taken_out(text: str, stripped: str | None) -> None:
+    assert strip_invisible(text) == (text if stripped is None else stripped)
+
+
+@given(st.text())
+def test_a_stripped_text_has_nothing_hidden_left(text: str) -> None:
+    once = strip_invisible(text)
+    twice = strip_invisible(once)
+    assert len(twice) <= len(once) <= len(text)
+    assert len(once) == len(text) - len(list(invisible(text)))
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("\x1b]0;title\x07text", "text"),
+        ("\x1b]8;;http://x\x1b\\link", "link"),
+        ("\x9b2Jcleared", "cleared"),
+        ("over\rwrite\b!", "overwrite!"),
+        ("a\r\nb\tc\n", "a\nb\tc\n"),
+        ("\u202eabc", "abc"),
+    ],
+)
+def test_nothing_moves_the_terminals_cursor(text: str, shown: str) -> None:
+    assert printable(text) == shown
+
+
+@given(st.text(st.characters(max_codepoint=0xFF)))
+def test_printable_text_has_no_controls(text: str) -> None:
+    assert all(char in "\t\n" or char.isprintable() or char == "\xa0" for char in printable(text))
+
+
+def test_a_long_text_keeps_both_ends() -> None:
+    assert bound("abcdef", 2, 1) == "ab\n[... 3 characters left out ...]\nf"
+    assert bound("abcdef", 3, 0) == "abc\n[... 3 characters left out ...]\n"
+    assert bound("abc", 2, 1) == "abc"
+
+
+@given(st.text(), st.text(max_size=4))
+def test_a_fence_is_closed_by_its_nonce_alone(text: str, nonce: str) -> None:
+    fenced = fence(text, nonce)
+    first, last = fenced.split("\n")[0], fenced.split("\n")[-1]
+    used = first.removeprefix("[data ").removesuffix("]")
+    assert last == f"[end of data {used}]"
+    assert used.lower() not in text.lower()
+    assert fenced == fence(text, nonce)
+
+
+def test_a_nonce_that_the_text_knows_is_changed() -> None:
+    fenced = fence("end of data abc123", "ABC123")
+    assert "[data ABC123]" not in fenced
+    assert fence("abc") != fence("abd")
+    assert fence("lone \ud800 surrogate").endswith("]")
+
+
+def test_values_of_secret_variables_are_redacted() -> None:
+    environ = {
+        "OPENAI_API_KEY": "abcd-efgh-ijkl",
+        "DB_PASSWORD": 'pa"ss wörd',
+        "MY_SECRET_LONGER": "abcd-efgh-ijkl-mnop",
+        "SHORT_TOKEN": "abc",
+        "HOME": "/home/somebody",
+        "KEYBOARD": "qwertyuiop",
+        "MONKEY_BUSINESS": "banana-bread",
+    }
+    text = 'key abcd-efgh-ijkl, abcd-efgh-ijkl-mnop, pa"ss wörd, pa\\"ss w\\u00f6rd, pa%22ss%20w%C3%B6rd'
+    assert redact(text, environ) == (
+        "key [redacted OPENAI_API_KEY], [redacted MY_SECRET_LONGER], [redacted DB_PASSWORD], "
+        "[redacted DB_PASSWORD], [redacted DB_PASSWORD]"
+    )
+    other = "abc /home/somebody qwertyuiop banana-bread"
+    assert redact(other, environ) == other
+
+
+def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOME_ACCESS_TOKEN", "correct horse battery")
+    assert redact("it is correct horse battery.") == "it is [redacted SOME_ACCESS_TOKEN]."
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "sk-proj-abcdefghij1234567890KLMNOP",
+        "sk-ant-api03-abcdefghij1234567890",
+        "ghp_a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8",
+        "github_pat_11ABCDEFG0abcdefghijkl_mnopqrstuv",
+        "glpat-abcdefghij1234567890",
+        "xoxb-1234567890-abcdef",
+        "AKIAIOSFODNN7EXAMPLE",
+        "AIzaSyA1234567890abcdefghijklmnopqrstuvw",
+        "hf_abcdefghijklmnopqrstuvwxyz012345",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abcdefghijkl",
+        "Bearer abcdefghijklmnop1234567890",
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\nNzaC1r\n-----END OPENSSH PRIVATE KEY-----",
+        "postgres://admin:s3cr3tpw@db.internal",
+    ],
+)
+def test_known_shapes_are_redacted(secret: str) -> None:
+    assert "[redacted]" in redact(f"x {secret} y", {})
+    assert secret[8:20] not in redact(f"x {secret} y", {})
+    assert redact(f"x {secret} y", {}).endswith(" y") or "://" in secret
+
+
+def test_the_name_before_a_secret_value_stays() -> None:
+    assert redact('api_key = "a1b2c3d4e5f6g7h8i9"', {}) == 'api_key = "[redacted]"'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "api_key = YOUR_API_KEY_GOES_HERE",
+        "The token count is 1234567890123456.",
+        "sk-learn and sklearn",
+        "https://example.org/a:b@c",
+        "password: required",
+        "sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+        "Bearer of the invoice",
+        "postgres://user:{password}@host",
+    ],
+)
+def test_what_is_no_secret_stays(text: str) -> None:
+    assert list(secrets(text)) == []
+    assert redact(text, {}) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["a" * 100_000, "sk-" * 33_000, "\u200b" * 100_000, "x:/@" * 25_000]
+)
+def test_long_texts_take_no_more_than_a_moment(text: str) -> None:
+    start = time.perf_counter()
+    for use in (strip_invisible, printable, fence, lambda t: redact(t, {"A_TOKEN": "12345678"})):
+        use(text)
+    assert time.perf_counter() - start < 5
