@@ -102,7 +102,8 @@ def test_values_of_secret_variables_are_redacted() -> None:
         "KEYBOARD": "qwertyuiop",
         "MONKEY_BUSINESS": "banana-bread",
     }
-    text = 'key abcd-efgh-ijkl, abcd-efgh-ijkl-mnop, pa"ss wörd, pa\\"ss w\\u00f6rd, pa%22ss%20w%C3%B6rd'
+    text = "key abcd-efgh-ijkl, abcd-efgh-ijkl-mnop, "
+    text += 'pa"ss wörd, pa\\"ss w\\u00f6rd, pa%22ss%20w%C3%B6rd'
     assert redact(text, environ) == (
         "key [redacted OPENAI_API_KEY], [redacted MY_SECRET_LONGER], [redacted DB_PASSWORD], "
         "[redacted DB_PASSWORD], [redacted DB_PASSWORD]"

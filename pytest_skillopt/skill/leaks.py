@@ -32,7 +32,7 @@ _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _DATE = re.compile(r"(?<![\w.-])(?:\d{4}-\d{2}-\d{2}|\d{1,2}[./]\d{1,2}[./]\d{4})(?![\w-])")
 _CODE = re.compile(r"(?<![\w-])(?=[^\s]{0,60}?[A-Za-z])\w+(?:[-_/#]\w+)*(?![\w-])")
 _NUMBER = re.compile(
-    r"(?<![\w.,-])(?:\d{1,3}(?:[.,'\u2019\u00a0\u202f ]\d{3})+(?:[.,]\d{1,4})?|\d+(?:[.,]\d+)?)"
+    r"(?<![\w.,])(?<!\w-)(?:\d{1,3}(?:[.,'\u2019\u00a0\u202f ]\d{3})+(?:[.,]\d{1,4})?|\d+(?:[.,]\d+)?)"
     r"(?!\w)"
 )
 _COMMON_CODE = re.compile(
@@ -199,17 +199,21 @@ def _is_code(text: str) -> bool:
 
 
 def _significant(number: str) -> str:
-    """The digits that tell a number, however it is written; empty where they tell too little.
+    """The number in one form, however it is written; empty where it tells too little.
 
-    ``1,249.50``, ``1.249,5`` and ``1249.5`` are one number. Fewer than four digits, years, and
-    round thousands (one digit, or two where it is written without separators) tell too little.
+    ``1,249.50``, ``1.249,5`` and ``1249.5`` are one number; a last group of three digits is read
+    as thousands. Fewer than four digits, years, and round thousands (one digit besides zeros, or
+    two where it is written without separators) tell too little.
     """
     digits = re.sub(r"\D", "", number)
     if len(digits) < 4 or number in _STANDARD or _YEAR.fullmatch(number):
         return ""
-    telling = digits.strip("0")
-    least = 3 if digits == number else 2
-    return telling if len(telling) >= least else ""
+    if len(digits.strip("0")) < (3 if digits == number else 2):
+        return ""
+    decimals = re.search(r"[.,](\d{1,2}|\d{4,})$", number)
+    fraction = decimals[1] if decimals else ""
+    whole = digits[: len(digits) - len(fraction)].lstrip("0")
+    return f"{whole}.{fraction}".rstrip("0").rstrip(".") if fraction else whole
 
 
 def _is_common(word: str) -> bool:

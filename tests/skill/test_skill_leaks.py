@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
@@ -14,7 +15,9 @@ SOURCE = '''@pytest.mark.skill_task
 @pytest.mark.parametrize("case", CASES)
 def test_fields(skill_agent, case):
     """The agent extracts what the ledger needs."""
-    reply = skill_agent(f"Extract the fields of this invoice as JSON, please do not explain.\\n{case.text}")
+    reply = skill_agent(
+        f"Extract the fields of this invoice as JSON, please do not explain.\\n{case.text}"
+    )
     assert reply.json()["total"] == case.total
     assert reply.json()["due_date"] == case.due
 '''
@@ -37,13 +40,15 @@ TASKS = [
     task(
         0,
         "train",
-        "Invoice no: INV-20931\nBrightwater Logistics Ltd\nTotal 1.249,50 €\nbilling@brightwater.example",
+        "Invoice no: INV-20931\nBrightwater Logistics Ltd\n"
+        "Total 1.249,50 €\nbilling@brightwater.example",
         {"total": 1249.5, "number": "INV-20931", "supplier": "Brightwater Logistics Ltd"},
     ),
     task(
         1,
         "val",
-        "Rechnung 40417\nDatum: 2025-03-14\nTotal 88,00\nPlease leave the parcel with the porter at the back door.",
+        "Rechnung 40417\nDatum: 2025-03-14\nTotal 88,00\n"
+        "Please leave the parcel with the porter at the back door.",
         {"date": "2025-03-14", "password": "flibbertigibbet"},
     ),
     task(2, "test", "Order DE811907980\nGesamtbetrag 2'594.40", {"total": 2594.4}),
@@ -78,6 +83,7 @@ def found(added: str) -> list[tuple[str, str]]:
         ("Answer Flib\u200bbertigibbet.", [("val", "Flibbertigibbet")]),
         ("The VAT id is DE811907980.", [("test", "DE811907980")]),
         ("The total is 2594.4.", [("test", "2594.4")]),
+        ("The total is -2594.40.", [("test", "2594.40")]),
         (
             "A note says: leave the parcel with the porter at the back door!",
             [("val", "leave the parcel with the porter at the back door")],
@@ -103,6 +109,7 @@ def test_what_is_taken_from_a_task_is_found(added: str, expected: list[tuple[str
         "Paid by transfer means that the status is paid.",
         "VAT ids begin with DE and have nine digits, e.g. DE123456789.",
         "Leave the parcel out of the total.",
+        "The total is 25.94 or 259.44 or 25944.",
     ],
 )
 def test_what_is_general_is_no_leak(added: str) -> None:
@@ -133,8 +140,6 @@ def test_what_many_tasks_share_is_boilerplate() -> None:
 
 
 def test_a_group_counts_once() -> None:
-    import dataclasses
-
     near = [
         dataclasses.replace(task(n, "val", "Code XK-70881.", {}), group="near") for n in range(20)
     ]
