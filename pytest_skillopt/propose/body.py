@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 from pytest_skillopt.propose.manifest import sha256
+from pytest_skillopt.report.words import percent
 from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ def compose(skill: Checked, text: str, *, simulated: bool, run_url: str = "") ->
 
 def title(skill: Checked) -> str:
     """One line: the skill and what it gains."""
-    before, after = float(skill.rates.before), float(skill.rates.after)
-    return f"Train the skill {skill.name}: pass rate {before:.1%} to {after:.1%}"
+    return f"Train the skill {skill.name}: pass rate {_before(skill)} to {_after(skill)}"
 
 
 def marker(skill: Checked) -> str:
@@ -75,15 +75,23 @@ def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
     rates = skill.rates
     yield marker(skill)
     yield (
-        f"The pass rate of the suite rises from {float(rates.before):.1%} to "
-        f"{float(rates.after):.1%}: {rates.tasks} tasks, {rates.samples} fresh rollouts, "
-        f"recomputed from the counts. The only file that changes is `{skill.path}`."
+        f"The pass rate of the suite rises from {_before(skill)} to {_after(skill)}: "
+        f"{rates.tasks} tasks, {rates.samples} fresh rollouts, recomputed from the counts. "
+        f"The only file that changes is `{skill.path}`."
     )
     if simulated:
         yield "**A simulated model was measured. The figures say nothing about a real one.**"
     if run_url:
         yield f"The full report is among the artifacts of [the run that proposed it]({run_url})."
     yield "Rebuilt by every training until somebody pushes to the branch."
+
+
+def _before(skill: Checked) -> str:
+    return percent(float(skill.rates.before))
+
+
+def _after(skill: Checked) -> str:
+    return percent(float(skill.rates.after))
 
 
 def inert(text: str, limit: int = MAX_BODY) -> str:

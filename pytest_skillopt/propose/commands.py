@@ -191,10 +191,10 @@ def _tell(run: str | None) -> None:
 
     _, result = pick_run(find_home(Path.cwd()), run)
     values = training_outputs(result)
-    write_summary(step_summary(result))
     if not write_outputs(values):
         for name, value in values.items():
             _say(f"{name}={value}")
+    write_summary(step_summary(result))
 
 
 def _schedule(args: argparse.Namespace) -> int:

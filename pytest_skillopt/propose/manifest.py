@@ -27,7 +27,7 @@ from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt.propose.git import Facts
     from pytest_skillopt.report.result import Result, SkillResult, TaskRow
@@ -110,6 +110,8 @@ def write_proposal(
     facts: Facts | None,
     body: str,
     report: Path | None,
+    *,
+    gates: Mapping[str, dict[str, Any]] | None = None,
 ) -> bool:
     """Replace the proposal in ``directory`` by that of a run, or remove it.
 
@@ -121,6 +123,7 @@ def write_proposal(
         facts: where the project stands in git (:func:`pytest_skillopt.propose.git.describe`).
         body: Markdown for the request.
         report: the HTML report, copied.
+        gates: by path, the verdict of the gate on val that accepted the last edit, as JSON.
 
     Returns:
         Whether there is a proposal now. There is none when nothing was accepted, and none outside
@@ -135,7 +138,8 @@ def write_proposal(
     # In the same folder, so that the rename stays on one file system.
     fresh = Path(tempfile.mkdtemp(prefix=".proposal-", dir=directory.parent))
     try:
-        _fill(fresh, result, chosen, facts, body, report)
+        files = {BODY: body.encode()} | ({REPORT: report.read_bytes()} if report else {})
+        _fill(fresh, files, result, chosen, facts, gates or {})
         _remove(directory)
         fresh.rename(directory)
     except BaseException:
@@ -146,19 +150,28 @@ def write_proposal(
 
 def _fill(
     directory: Path,
+    files: dict[str, bytes],
     result: Result,
     chosen: Sequence[tuple[SkillResult, bytes, bytes]],
     facts: Facts,
-    body: str,
-    report: Path | None,
+    gates: Mapping[str, dict[str, Any]],
 ) -> None:
-    files: dict[str, bytes] = {BODY: body.encode()}
-    if report is not None:
-        files[REPORT] = report.read_bytes()
     proposals: list[SkillProposal] = []
     for row, before, after in chosen:
-        name = _unused(slug(row.name), {proposal.name for proposal in proposals})
-        proposal = _proposal(name, row, before, after, facts, result)
+        folder = Path(row.path).parent.name
+        name = _unused(slug(row.name or folder), {proposal.name for proposal in proposals})
+        proposal = SkillProposal(
+            name=name,
+            path=facts.prefix + row.path,
+            base_blob=blob_id(before, like=facts.commit),
+            base_version=sha256(before),
+            version=sha256(after),
+            verdict="accepted",
+            metric=result.settings.get("metric", "hard"),
+            evidence=Evidence(
+                final=list(_final(row.tasks)), gate=list(_gate(gates.get(row.path, {})))
+            ),
+        )
         proposals.append(proposal)
         files[f"{name}/SKILL.md"] = after
         old, new = Document.from_bytes(before), Document.from_bytes(after)
@@ -183,22 +196,6 @@ def _fill(
             os.fsync(stream.fileno())
 
 
-def _proposal(
-    name: str, row: SkillResult, before: bytes, after: bytes, facts: Facts, result: Result
-) -> SkillProposal:
-    verdict = row.verdict or {}
-    return SkillProposal(
-        name=name,
-        path=facts.prefix + row.path,
-        base_blob=blob_id(before, like=facts.commit),
-        base_version=sha256(before),
-        version=sha256(after),
-        verdict="accepted",
-        metric=result.settings.get("metric", "hard"),
-        evidence=Evidence(final=list(_final(row.tasks)), gate=list(_gate(verdict))),
-    )
-
-
 def _final(tasks: Sequence[TaskRow]) -> Iterator[TaskCounts]:
     for row in tasks:
         if row.split == "test" or row.skipped or row.after is None:
@@ -212,7 +209,7 @@ def _final(tasks: Sequence[TaskRow]) -> Iterator[TaskCounts]:
         )
 
 
-def _gate(verdict: dict[str, Any]) -> Iterator[TaskCounts]:
+def _gate(verdict: Mapping[str, Any]) -> Iterator[TaskCounts]:
     """Counts of a :class:`pytest_skillopt.optimizer.verdict.Verdict` in JSON."""
     for row in verdict["tasks"] if verdict.get("validated") else ():
         if row["incumbent_n"] and row["candidate_n"]:

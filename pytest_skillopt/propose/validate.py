@@ -19,6 +19,7 @@ from pytest_skillopt.propose.errors import ProposeError, Refused
 from pytest_skillopt.propose.evidence import pass_rates
 from pytest_skillopt.propose.git import Entry
 from pytest_skillopt.propose.manifest import BODY, MANIFEST, REPORT, Manifest, blob_id, sha256
+from pytest_skillopt.report.words import percent
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.lint import allowed, lint, refused
 
@@ -150,7 +151,7 @@ def _check_evidence(skill: SkillProposal) -> PassRates:
     if not rates.improved:
         raise Refused(
             "the counts do not give the verdict: pass rate "
-            f"{float(rates.before):.1%} before, {float(rates.after):.1%} after"
+            f"{percent(float(rates.before))} before, {percent(float(rates.after))} after"
         )
     if skill.evidence.gate and skill.metric == "hard" and not _gate_rates(skill).improved:
         raise Refused("the counts of the gate on val do not give the verdict")

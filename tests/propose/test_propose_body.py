@@ -112,9 +112,9 @@ def test_no_mention_survives_any_fences(text: str) -> None:
 def test_what_is_vouched_for_comes_first_and_cannot_be_swallowed() -> None:
     text = compose(SKILL, "```\nnever closed", simulated=True, run_url="https://ci.example/1")
     shown = outside_of_code(text)
-    assert "from 50.0% to 75.0%: 20 tasks, 200 fresh rollouts" in shown
+    assert "from 50.0 % to 75.0 %: 20 tasks, 200 fresh rollouts" in shown
     assert "A simulated model was measured" in shown
-    assert text.index("50.0%") < text.index("never closed")
+    assert text.index("50.0 %") < text.index("never closed")
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "line\n" * 50_000, "```\n" + "\u00e9\n" * 60_000])
@@ -125,4 +125,4 @@ def test_long_text_is_cut_and_says_so(text: str) -> None:
 
 
 def test_title_is_one_plain_line() -> None:
-    assert title(SKILL) == "Train the skill invoices: pass rate 50.0% to 75.0%"
+    assert title(SKILL) == "Train the skill invoices: pass rate 50.0 % to 75.0 %"

@@ -92,7 +92,7 @@ def test_new_request_is_a_labelled_draft(project: Project, github: FakeGitHub) -
 
     (pull,) = github.pulls
     assert (pull["head"]["ref"], pull["base"], pull["draft"]) == (BRANCH, "main", True)
-    assert pull["title"] == "Train the skill invoices: pass rate 44.4% to 100.0%"
+    assert pull["title"] == "Train the skill invoices: pass rate 44.4 % to 100.0 %"
     assert "Passes more tasks." in pull["body"]
     assert pull["labels"] == [{"name": "skillopt"}]
     assert BRANCH in project.branches()
@@ -128,7 +128,7 @@ def test_new_proposal_updates_the_open_request(project: Project, github: FakeGit
     assert main(["propose"]) == 0
 
     (pull,) = github.pulls
-    assert "0.0% to 100.0%" in pull["title"]
+    assert "0.0 % to 100.0 %" in pull["title"]
     assert pull["draft"] is False
 
 

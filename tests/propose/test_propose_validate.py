@@ -199,7 +199,7 @@ def test_settings_of_the_lint_that_are_wrong(project: Project, key: str, value: 
 @pytest.mark.parametrize(
     ("final", "message"),
     [
-        ([counts(2, 2)], "do not give the verdict: pass rate 66.7% before, 66.7% after"),
+        ([counts(2, 2)], "do not give the verdict: pass rate 66.7 % before, 66.7 % after"),
         ([counts(2, 1)], "do not give the verdict"),
         ([counts(0, 3), counts(3, 0, task="b")], "do not give the verdict"),
         ([], "names no task"),
