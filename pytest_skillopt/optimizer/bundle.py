@@ -63,8 +63,8 @@ class Bundle:
         self._refused_size = 0
         self.lines: list[Gathered] = []
         self.working = bench.incumbent
-        self._means = bench.allowance.left()
-        bench.allowance.held = self._gate_samples(self._options(1.0))
+        self._gate = self._choose_gate()
+        bench.allowance.held = self._gate_samples(self._thinned())
 
     @property
     def ripe(self) -> bool:
@@ -117,7 +117,7 @@ class Bundle:
             candidate = rebuild(self._bench.incumbent, proposals) if half else None
             accepted = False
             if candidate is not None and not self._bench.judged(candidate):
-                verdict = self._bench.consider(candidate, proposals, options=self._options(1.0))
+                verdict = self._bench.consider(candidate, proposals, name=self._gate)
                 accepted = verdict.accepted
             if accepted:
                 edits += len(half)
@@ -151,7 +151,8 @@ class Bundle:
     def _consider(self, unsettled: tuple[str, ...]) -> Outcome:
         bench = self._bench
         proposals = [gathered.line for gathered in self.lines]
-        verdict = bench.consider(self.working, proposals, options=self._options(self._prior()))
+        options = dataclasses.replace(bench.gate_options(), prior=self._prior())
+        verdict = bench.consider(self.working, proposals, options=options, name=self._gate)
         version = self.working.version
         if verdict.accepted:
             bench.settle(proposals, "accepted")
@@ -190,19 +191,25 @@ class Bundle:
                 break
         return math.exp(min(evidence, 50.0))
 
-    def _options(self, prior: float) -> GateOptions:
-        """The gate's options: as they are set, or thinner where the means are few.
+    def _choose_gate(self) -> str:
+        """The gate of the settings; of the staged one, the preset that the means allow.
 
-        The bounds on false accepts and false blocks hold for each; what a thinner gate lacks is
-        power. The verdict shows on how many samples it rests.
+        The bounds on false accepts and false blocks hold for each; what a thinner one lacks is
+        power. Its name is in the verdict.
         """
-        options = dataclasses.replace(self._bench.gate_options(), prior=prior)
-        if self._means is None or self._means >= _GATES * self._gate_samples(options):
-            return options
-        economy = options.economy()
-        if self._means >= _GATES * self._gate_samples(economy):
-            return economy
-        return dataclasses.replace(economy, k0=1, kc=1)
+        bench, means = self._bench, self._bench.allowance.left()
+        options = bench.gate_options()
+        if bench.settings.gate != "staged" or means is None:
+            return bench.settings.gate
+        for name, thinner in (("staged", options), ("economy", options.economy())):
+            if means >= _GATES * self._gate_samples(thinner):
+                return name
+        return "thin"
+
+    def _thinned(self) -> GateOptions:
+        options = self._bench.gate_options()
+        presets = {"economy": options.economy, "thin": options.thin}
+        return presets[self._gate]() if self._gate in presets else options
 
     def _gate_samples(self, options: GateOptions) -> int:
         """About what a decision takes: both tapes and some focus."""

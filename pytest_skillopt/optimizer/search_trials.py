@@ -43,6 +43,8 @@ _ANY_NUMBER = 10**6
 class _Round:
     """What one round did, for its row."""
 
+    records: list[TaskRecord]
+    """Of the train tasks, as the round found them."""
     proposed: int = 0
     tried: int = 0
     won: int = 0
@@ -98,7 +100,7 @@ class TrialSearch:
                 self._epoch_start = (self._bundle.working, dict(self._records))
             if self._everything_passes():
                 return "every train task passes"
-            row = _Round()
+            row = _Round(list(self._records.values()))
             self._ask(row)
             self._try_lines(row)
             if self._bundle.ripe:
@@ -340,7 +342,7 @@ class TrialSearch:
         """What has gathered when the search ends goes to the gate with the means kept for it."""
         if not self._bundle.lines:
             return
-        row = _Round()
+        row = _Round(list(self._records.values()))
         try:
             self._bundle.release()
             self._gate(row)
@@ -431,7 +433,7 @@ class TrialSearch:
             reason = "nothing new was proposed; looking afresh"
         self._bench.end_step(
             epoch=self._epoch,
-            records=list(self._records.values()),
+            records=row.records,
             candidate=row.candidate,
             edits=row.edits if row.verdict else row.won,
             verdict=row.verdict,

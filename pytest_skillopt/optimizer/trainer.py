@@ -149,6 +149,7 @@ class Trainer:
                 allow=settings.lint_allow,
                 max_tokens=settings.max_skill_tokens,
                 contracts=contracts,
+                skill=document.text,
             ),
             preferences=read_preferences(settings.preferences, root),
             contracts=contracts,

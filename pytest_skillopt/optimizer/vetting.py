@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.edits import apply
+from pytest_skillopt.skill.leaks import LeakIndex
 from pytest_skillopt.skill.lint import allowed, lint, refused
 
 if TYPE_CHECKING:
@@ -28,8 +30,8 @@ class Refusal:
     why: str
     terms: tuple[str, ...] = ()
     """Words taken over from a train task: it may come back once without them."""
-    contamination: bool = False
-    """The words are those of a val or test task, which the optimizer cannot have seen."""
+    detail: str = ""
+    """What the report says beyond ``why``; nothing of it goes back to the optimizer."""
 
 
 class Vetting:
@@ -42,6 +44,7 @@ class Vetting:
         allow: str = "",
         max_tokens: int = 0,
         contracts: Sequence[str] = (),
+        skill: str = "",
     ) -> None:
         """Args:
         tasks: all tasks of the suite, the hidden ones too; nothing of them leaves this object
@@ -49,6 +52,7 @@ class Vetting:
         allow: rules of the lint that do not apply, with commas between them.
         max_tokens: largest document, in tokens of about four characters; 0: no bound.
         contracts: what the tasks fix about their answers.
+        skill: text of the skill at the start; what it says already is no leak.
 
         Raises:
             SkillError: ``allow`` names a rule that does not exist.
@@ -56,6 +60,7 @@ class Vetting:
         self._allow = allowed(allow)
         self._max_tokens = max_tokens
         self._contract = "\n".join(contracts)
+        self._leaks = LeakIndex(tasks, skill)
 
     def try_edit(self, document: Document, proposal: Proposal) -> Document | Refusal:
         """The document with the proposal, or why it may not be."""
@@ -71,7 +76,26 @@ class Vetting:
         findings = refused(self._lint(before, after))
         if findings:
             return Refusal(proposal, "; ".join(f"{f.message} ({f.rule})" for f in findings[:3]))
-        return after
+        return self._leak(before, after, proposal) or after
+
+    def _leak(self, before: Document, after: Document, proposal: Proposal) -> Refusal | None:
+        """Words of a task in the added text. What hidden tasks hold is said to the report alone."""
+        leaks = self._leaks.check("\n\n".join(added_blocks(before, after)))
+        hidden = [leak for leak in leaks if leak.split in ("val", "test")]
+        if hidden:
+            words = ", ".join(f"{leak.excerpt!r} of {leak.tasks[0]}" for leak in hidden[:3])
+            return Refusal(
+                proposal,
+                "it carries words of a particular task instead of a rule",
+                detail=f"contamination: it carries {words} ({hidden[0].split}), which the "
+                "optimizer has not been shown",
+            )
+        terms = tuple(dict.fromkeys(leak.excerpt for leak in leaks))
+        if not terms:
+            return None
+        words = ", ".join(repr(term) for term in terms[:3])
+        why = f"it carries words of a particular task instead of a rule: {words}"
+        return Refusal(proposal, why, terms)
 
     def warnings(self, before: Document, after: Document) -> list[str]:
         """What a reader of the change should look at, though it is allowed."""

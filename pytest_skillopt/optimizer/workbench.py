@@ -333,18 +333,26 @@ class Workbench:
         fate: Fate,
         why: str = "",
         effects: Mapping[str, float] | None = None,
+        *,
+        detail: str = "",
     ) -> None:
-        """Note what became of proposals: for the report, and for the memory of the optimizer."""
+        """Note what became of proposals: for the report, and for the memory of the optimizer.
+
+        Args:
+            why: told to the optimizer too.
+            effects: change of the pass rate by train task, in [-1, 1].
+            detail: told to the report alone.
+        """
         for proposal in proposals:
             own = {task: effects[task] for task in proposal.tasks if effects and task in effects}
             self.context.memory.remember(proposal, fate, why, own)
-            self._edits[proposal] = _edit_row(proposal, fate, why)
+            self._edits[proposal] = _edit_row(proposal, fate, detail or why)
 
     def refuse(self, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:
-            self.settle([refusal.proposal], "refused", refusal.why)
-            if refusal.contamination:
-                self.notes.append(f"contamination: {refusal.why}")
+            self.settle([refusal.proposal], "refused", refusal.why, detail=refusal.detail)
+            if refusal.detail:
+                self.notes.append(f"an edit was refused: {refusal.detail}")
 
     def end_step(
         self,
