@@ -1,7 +1,7 @@
 """How well the lint tells bad edits from harmless ones: ``python benchmarks/lint.py``.
 
-Two sets: ``planted`` is what the tests pin; ``held out`` was written before the rules were tuned
-and no rule was tuned on it. Prints what was missed and what was refused by mistake, and the time
+Two sets: ``planted`` is what the tests pin; ``held out`` was written after the rules, and no rule
+was changed for it. Prints what was missed and what was refused by mistake, and the time
 that the lint takes.
 """
 

@@ -32,8 +32,8 @@ _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _DATE = re.compile(r"(?<![\w.-])(?:\d{4}-\d{2}-\d{2}|\d{1,2}[./]\d{1,2}[./]\d{4})(?![\w-])")
 _CODE = re.compile(r"(?<![\w-])(?=[^\s]{0,60}?[A-Za-z])\w+(?:[-_/#]\w+)*(?![\w-])")
 _NUMBER = re.compile(
-    r"(?<![\w.,])(?<!\w-)(?:\d{1,3}(?:[.,'\u2019\u00a0\u202f ]\d{3})+(?:[.,]\d{1,4})?|\d+(?:[.,]\d+)?)"
-    r"(?!\w)"
+    r"(?<![\w.,])(?<!\w-)"
+    r"(?:\d{1,3}(?:[.,'\u2019\u00a0\u202f ]\d{3})+(?:[.,]\d{1,4})?|\d+(?:[.,]\d+)?)(?!\w)"
 )
 _COMMON_CODE = re.compile(
     r"(?:u?int|float|sha|base|utf|iso|rfc|md|x|h|p|v|py|python|http|ascii|cp|latin|windows|web|win"
