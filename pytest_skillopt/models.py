@@ -59,6 +59,14 @@ class Models:
             )
         return self._made[role]
 
+    def close(self) -> None:
+        """Close the connections and the cache."""
+        for model in self._made.values():
+            if hasattr(model, "close"):
+                model.close()
+        if self._cache is not None:
+            self._cache.close()
+
     def build(self, role: Role) -> Model:
         """The built-in client of a role: the official SDK against an OpenAI-compatible server."""
         from pytest_skillopt.model.client import ChatModel

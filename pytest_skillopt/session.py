@@ -141,6 +141,17 @@ class Controller:
             return ("measured" if report.when == "call" else "", "", "MEASURED")
         return None
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_summary(self, prefix: list[str]) -> None:
+        """A link to our report in the page of pytest-html, where that is installed."""
+        if self._result is not None:
+            from pytest_skillopt.report.pytesthtml import summary_link
+
+            home = Home(self._config.rootpath / self._settings.dir)
+            report = home.runs / self._result.run / "report.html"
+            page = self._config.invocation_params.dir / self._config.getoption("htmlpath")
+            prefix.append(summary_link(self._result, report, page))
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._result is None:
             return

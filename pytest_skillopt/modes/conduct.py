@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_skillopt.model.cache import CacheError
+from pytest_skillopt.model.config import check_prices, model_config
 from pytest_skillopt.model.limits import Bounds, Limits
 from pytest_skillopt.model.replies import Replies
 from pytest_skillopt.model.types import ModelConfigError
@@ -73,7 +75,7 @@ def _carry_out(run: Run, display: Display) -> Result:
         status, reason = "interrupted", "interrupted"
     except JournalError as error:
         status, reason = "unmeasured", f"the journal could not be written: {error}"
-    return run.result(status, reason, [])  # type: ignore[arg-type]
+    return run.result(status, reason, [], resume=run.resume_command)  # type: ignore[arg-type]
 
 
 def _mode_function(name: str) -> Callable[[Run, Display], Result]:
@@ -159,6 +161,9 @@ def _opened(
             roles={role: models.get(role).name for role in roles},
             simulated=any(models.get(role).simulated for role in roles),
         )
+        run.notes += [
+            f"{skill}: {warning}" for skill, doc in documents.items() for warning in doc.warnings
+        ]
         if mode.resume is None and (earlier := home.unfinished(directory.name)):
             run.notes.append(f"run {earlier} ended early; --skillopt-resume={earlier} continues it")
         run.notes += [
@@ -166,6 +171,7 @@ def _opened(
         ]
         yield run
     finally:
+        models.close()
         journal.close()
         directory.close()
 
@@ -184,6 +190,8 @@ def _roles(models: Models, mode: Mode, tasks: list[SkillTask]) -> list[Role]:
     roles = [role for role in _ROLES if role in wanted]
     for role in roles:
         models.get(role)
+    if models.settings.max_cost:
+        check_prices([model_config(models.settings, role, os.environ) for role in roles])
     return roles
 
 

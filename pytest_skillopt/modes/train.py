@@ -38,7 +38,7 @@ def train(run: Run, display: Display) -> Result:
     status = next(s for s in _RANK if any(r.status == s for r in results))
     reason = "; ".join(r.reason if len(results) == 1 else f"{r.path}: {r.reason}" for r in results)
     resumable = any(_ended_early(outcome) for outcome in outcomes)
-    return run.result(status, reason, results, resume=_resume(run) if resumable else "")  # type: ignore[arg-type]
+    return run.result(status, reason, results, resume=run.resume_command if resumable else "")  # type: ignore[arg-type]
 
 
 def _train_skill(run: Run, display: Display, skill: str) -> TrainOutcome:
@@ -138,8 +138,3 @@ def _ended_early(outcome: TrainOutcome) -> bool:
     return outcome.status in ("interrupted", "unmeasured") or any(
         note.startswith("the search ended early") for note in outcome.notes
     )
-
-
-def _resume(run: Run) -> str:
-    words = [w for w in run.command if not w.startswith("--skillopt-resume")]
-    return " ".join([*words, f"--skillopt-resume={run.directory.name}"])

@@ -55,7 +55,7 @@ class Journal:
         """What was there when the journal was opened, without the data of rollouts and replies."""
         self._lock = threading.Lock()
         self._offsets: dict[tuple[str, str], int] = {}
-        path.touch()
+        path.touch(mode=0o600)
         end = self._scan()
         self._file = path.open("r+b", buffering=0)
         self._file.truncate(end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import sys
 import time
 from dataclasses import dataclass, field
@@ -59,6 +60,14 @@ class Run:
 
     def tasks_of(self, skill: str) -> list[SkillTask]:
         return [task for task in self.tasks if task.skill == skill]
+
+    @property
+    def resume_command(self) -> str:
+        """What continues this run; empty for a mode that is short enough to begin anew."""
+        if self.mode.name != "train":
+            return ""
+        words = [w for w in self.command if not w.startswith("--skillopt-resume")]
+        return shlex.join([*words, f"--skillopt-resume={self.directory.name}"])
 
     def result(
         self,

@@ -26,6 +26,7 @@ from pytest_skillopt.suite import _compat
 from pytest_skillopt.suite.context import RolloutContext, shorten
 from pytest_skillopt.suite.errors import RolloutTimeout
 from pytest_skillopt.suite.outcome import Ending, Phase, captured_output, conclude
+from pytest_skillopt.suite.redaction import redacted
 from pytest_skillopt.suite.rollouts import Rollout
 
 if TYPE_CHECKING:
@@ -173,7 +174,7 @@ class RolloutRunner:
             score = float(ending.outcome == "passed") if recorded is None else recorded
         output = running.output() if running is not None else ""
         stray, self._stray = self._stray, []
-        return Rollout(
+        rollout = Rollout(
             request=request,
             outcome=ending.outcome,
             score=score,
@@ -188,6 +189,7 @@ class RolloutRunner:
             worker=self._worker,
             error=ending.error,
         )
+        return redacted(rollout)
 
 
 @dataclass

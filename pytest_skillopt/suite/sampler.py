@@ -221,6 +221,8 @@ class Sampler:
             rollout = self._executor.next(timeout)
         except ExecutorClosed as closed:
             raise StopRun(str(closed), kind="interrupted") from closed
+        except KeyboardInterrupt as interrupt:
+            raise StopRun("the session was interrupted", kind="interrupted") from interrupt
         if rollout is not None:
             self._finish(rollout)
 

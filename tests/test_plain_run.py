@@ -1,0 +1,255 @@
+"""Installed, and either not used or used in ordinary pytest runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+SKILL = "---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\nSay hello.\n"
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """A project with one skill, and no model configured."""
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    (pytester.path / "SKILL.md").write_text(SKILL)
+    pytester.makeini("[pytest]\n")
+    return pytester
+
+
+def new_files(pytester: pytest.Pytester, before: set[Path]) -> set[str]:
+    """What a run has left behind, besides what pytest and pytester make."""
+    names = {path.name for path in set(pytester.path.iterdir()) - before}
+    return {n for n in names if n not in ("__pycache__", "stdout", "stderr") and "runpytest" not in n}
+
+
+def test_a_suite_without_tasks_sees_nothing_of_the_plugin(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_it():
+            heavy = {"openai", "pydantic", "diskcache", "jinja2", "markdown_it", "yaml"}
+            assert not heavy & sys.modules.keys()
+        """
+    )
+    before = set(pytester.path.iterdir())
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1)
+    result.stdout.no_fnmatch_line("*skillopt:*")
+    assert new_files(pytester, before) == set()
+
+
+@pytest.mark.parametrize("arguments", [(), ("-p", "no:xdist"), ("-n", "2"), ("-W", "error")])
+def test_a_task_is_an_ordinary_test_against_the_skill_on_disk(
+    project: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    project.makepyfile(
+        """
+        import pytest
+
+        pytestmark = pytest.mark.skill_task(split="train")
+
+        def test_sync(skill, rollout):
+            assert skill.name == "greeting"
+            assert skill.body == "# Greeting\\n\\nSay hello.\\n"
+            assert skill.text.endswith(skill.body)
+            assert (skill.path / "SKILL.md").read_text() == skill.text
+            assert len(skill.version) == 64
+            assert rollout.index == 0
+            rollout.score(0.5)
+            rollout.feedback("fine")
+            rollout.record("assistant", {"a": 1})
+            rollout.usage(input_tokens=3)
+
+        @pytest.mark.skill_task(rollouts=2)
+        async def test_async(skill):
+            assert "hello" in skill.text
+
+        class TestClass:
+            @pytest.mark.parametrize("word", ["Say", "hello"])
+            def test_parametrised(self, skill, word):
+                assert word in skill.body
+
+            def test_fails(self, skill):
+                assert "goodbye" in skill.body
+        """
+    )
+    before = set(project.path.iterdir())
+    result = project.runpytest_subprocess(
+        "--strict-markers", "-p", "no:cacheprovider", *arguments
+    )
+    result.assert_outcomes(passed=4, failed=1)
+    assert new_files(project, before) == set()
+
+
+def test_the_plugin_can_be_switched_off(project: pytest.Pytester) -> None:
+    project.makepyfile("def test_it(): pass")
+    result = project.runpytest_subprocess("-p", "no:skillopt", "--skillopt")
+    result.stderr.fnmatch_lines(["*unrecognized arguments: --skillopt"])
+
+
+def test_the_marker_is_listed(project: pytest.Pytester) -> None:
+    result = project.runpytest("--markers")
+    result.stdout.fnmatch_lines(["@pytest.mark.skill_task(*, skill=None, split=None, *"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("foo=1", "*skill_task has no argument 'foo' (valid: skill, split, rollouts, *)"),
+        ("'x'", "*skill_task takes keyword arguments only, got 'x'*"),
+        ("rollouts=0", "*rollouts must be a whole number of at least 1"),
+        ("rollouts=True", "*rollouts must be a whole number of at least 1"),
+        ("min_pass_rate=2", "*min_pass_rate must be a number from 0 to 1"),
+        ("split='dev'", "*split must be 'train', 'val' or 'test'"),
+        ("must_pass='yes'", "*must_pass must be True or False"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["", "--skillopt-train"])
+def test_a_wrong_marker_is_a_usage_error(
+    project: pytest.Pytester, arguments: str, message: str, mode: str
+) -> None:
+    project.makepyfile(
+        f"""
+        import pytest
+
+        @pytest.mark.skill_task({arguments})
+        def test_it(): pass
+        """
+    )
+    result = project.runpytest(*([mode] if mode else []))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: test_*.py::test_it: {message}"])
+
+
+@pytest.mark.parametrize(
+    ("fixture", "message"),
+    [
+        ("rollout.score(1.5)", "ValueError: rollout.score: 1.5 is not a finite number from 0 to 1"),
+        ("rollout.score(float('nan'))", "ValueError: rollout.score: nan is not a finite number*"),
+        ("rollout.record('user', object())", "TypeError: rollout.record: an object of type object*"),
+    ],
+)
+def test_a_wrong_record_shows_in_an_ordinary_run(
+    project: pytest.Pytester, fixture: str, message: str
+) -> None:
+    project.makepyfile(f"def test_it(rollout): {fixture}")
+    result = project.runpytest()
+    result.stdout.fnmatch_lines([f"E * {message}"])
+
+
+def test_no_model_is_an_error_of_the_test_that_needs_one(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skill_task
+        def test_agent(skill_agent): pass
+
+        def test_other(): pass
+        """
+    )
+    result = project.runpytest()
+    result.assert_outcomes(passed=1, errors=1)
+    result.stdout.fnmatch_lines(["*no target model is configured. Set skillopt_target*"])
+
+
+def test_two_skills_in_one_session(project: pytest.Pytester) -> None:
+    other = project.mkdir("other") / "SKILL.md"
+    other.write_text(SKILL.replace("hello", "goodbye"))
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def words(skill):
+            return skill.body.split()
+
+        @pytest.mark.skill_task(skill="SKILL.md")
+        def test_first(words): assert "hello." in words
+
+        @pytest.mark.skill_task(skill="other/SKILL.md")
+        def test_second(words, skill):
+            assert "goodbye." in words
+            assert skill.path.name == "other"
+
+        @pytest.mark.skill_task(skill="SKILL.md")
+        def test_third(words): assert "hello." in words
+
+        @pytest.mark.skill_task
+        def test_unclear(skill): pass
+        """
+    )
+    result = project.runpytest()
+    result.assert_outcomes(passed=3, errors=1)
+    result.stdout.fnmatch_lines(["*SKILL.md*other/SKILL.md*"])
+
+
+def test_the_agent_talks_to_any_compatible_server(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    def reply(body: dict[str, object]) -> str:
+        return 'Here it is:\n```json\n{"n": 3}\n```'
+
+    chat_server.reply = reply
+    project.makepyfile(
+        """
+        import pytest
+
+        def ask(agent):
+            return agent("how many?").json()
+
+        @pytest.mark.skill_task
+        def test_helper(skill_agent):
+            assert ask(skill_agent) == {"n": 3}
+
+        @pytest.mark.skill_task
+        async def test_awaited(skill_agent):
+            reply = await skill_agent("how many?")
+            assert reply.json()["n"] == 3
+            assert (await skill_agent.aio("and now?")).json()["n"] == 3
+        """
+    )
+    result = project.runpytest_subprocess(
+        "--skillopt-model=openai:some-model", f"--skillopt-base-url={chat_server.url}"
+    )
+    result.assert_outcomes(passed=2)
+    assert chat_server.calls == 3
+    first = chat_server.bodies[0]
+    assert first["model"] == "some-model"
+    assert first["messages"][0]["role"] == "system"
+    assert "Say hello." in first["messages"][0]["content"]
+    assert not (project.path / ".skillopt").exists()
+
+
+def test_the_public_names_are_importable() -> None:
+    import pytest_skillopt
+
+    for name in pytest_skillopt.__all__:
+        assert getattr(pytest_skillopt, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        pytest_skillopt.nothing  # noqa: B018
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="widths differ")
+def test_the_help_is_as_documented(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``docs/reference.md`` holds the help block word for word."""
+    monkeypatch.setenv("COLUMNS", "80")
+    text = pytester.runpytest_subprocess("--help").stdout.str()
+    start = text.index("training of agent skills (pytest-skillopt):")
+    block = text[start : text.index("\n\n", start)]
+    documented = os.path.join(os.path.dirname(__file__), os.pardir, "docs", "reference.md")
+    with open(documented, encoding="utf-8") as file:
+        assert block in file.read(), "write the help block anew into docs/reference.md"

@@ -1,0 +1,493 @@
+"""``pytest --skillopt-train`` and the other modes, as a user drives them, against a real server."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+SKILL = b"---\r\nname: greeting\r\ndescription: Greets.\r\n---\r\n# Greeting\r\n\r\nSay hello."
+RULE = "End every greeting with an exclamation mark."
+TESTS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", {names})
+def test_greeting(skill_agent, name):
+    \"\"\"Greets a guest.\"\"\"
+    reply = skill_agent(f"Greet {{name}}.")
+    assert reply.endswith("!"), f"no exclamation mark: {{reply}}"
+
+def test_something_else():
+    raise AssertionError("not a task: it must not run")
+"""
+NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea"]
+
+
+def is_optimizer(body: dict[str, Any]) -> bool:
+    return bool(body["model"] == "thinker")
+
+
+def greet(body: dict[str, Any]) -> str:
+    """The target follows the rule where the skill states it; the optimizer proposes it."""
+    if is_optimizer(body):
+        return json.dumps(
+            {
+                "reasoning": "every reply lacks it",
+                "edits": [{"op": "append", "target": "", "content": RULE}],
+            }
+        )
+    system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
+    return f"Hello{user[5:-1]}{'!' if 'exclamation' in system else '.'}"
+
+
+class Project:
+    """A scratch project whose models are played by the loopback server."""
+
+    def __init__(self, pytester: pytest.Pytester, server: ChatServer) -> None:
+        self.path = pytester.path
+        self.server = server
+        self._pytester = pytester
+        server.reply = greet
+        self.skill = self.path / "SKILL.md"
+        self.skill.write_bytes(SKILL)
+        self.write_tests(NAMES)
+        pytester.makepyprojecttoml(
+            f"""
+            [tool.pytest.ini_options]
+            skillopt_target = "openai:worker"
+            skillopt_optimizer = "openai:thinker"
+            skillopt_base_url = "{server.url}"
+            """
+        )
+
+    def write_tests(self, names: list[str]) -> None:
+        (self.path / "test_greeting.py").write_text(TESTS.format(names=names))
+
+    def run(self, *arguments: str) -> pytest.RunResult:
+        return self._pytester.runpytest_subprocess(*arguments)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "pytest", *arguments]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        return subprocess.Popen(command, cwd=self.path, text=True, **pipes)  # type: ignore[call-overload,no-any-return]
+
+    @property
+    def runs(self) -> list[Path]:
+        return sorted((self.path / ".skillopt" / "runs").iterdir())
+
+    @property
+    def result(self) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads((self.runs[-1] / "result.json").read_text())
+        return data
+
+    @property
+    def target_calls(self) -> int:
+        return sum(not is_optimizer(body) for body in self.server.bodies)
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    return Project(pytester, chat_server)
+
+
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n", "2")])
+def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
+    project: Project, arguments: tuple[str, ...]
+) -> None:
+    result = project.run("--skillopt-train", "--strict-markers", *arguments)
+    assert result.ret == 0
+    assert project.skill.read_bytes().startswith(SKILL)
+    assert RULE.encode() in project.skill.read_bytes()
+    found = project.result
+    assert found["status"] == "accepted"
+    assert found["skills"][0]["written"]
+    assert found["skills"][0]["suite"]["before"]["rate"] == 0.0
+    assert found["skills"][0]["suite"]["after"]["rate"] == 1.0
+    assert not found["simulated"]
+    result.stdout.fnmatch_lines(
+        [
+            "skillopt: training SKILL.md on 12 tasks (*), K=3; target openai:worker; *",
+            "skillopt step *: *accepted*",
+            "*= skillopt =*",
+            f"+{RULE}*",
+            "*12 measured*",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*failed*")
+    assert (project.runs[0] / "summary.md").exists()
+    assert (project.runs[0] / "report.html").exists()
+
+
+def test_a_second_run_is_answered_from_the_cache(project: Project) -> None:
+    project.run("--skillopt-train")
+    paid = project.server.calls
+    project.skill.write_bytes(SKILL)
+    result = project.run("--skillopt-train", "--skillopt-cache=ro")
+    assert result.ret == 0
+    assert project.server.calls == paid
+    first, second = (json.loads((run / "result.json").read_text()) for run in project.runs)
+    assert second["skills"][0]["after"] == first["skills"][0]["after"]
+    assert [s["verdict"] for s in second["skills"][0]["steps"]] == [
+        s["verdict"] for s in first["skills"][0]["steps"]
+    ]
+
+
+def test_the_optimizer_never_sees_a_val_or_test_task(project: Project) -> None:
+    project.run("--skillopt-train")
+    tasks = project.result["skills"][0]["tasks"]
+    hidden = [re.search(r"\[(\w+)\]", t["id"]).group(1) for t in tasks if t["split"] != "train"]  # type: ignore[union-attr]
+    assert len(hidden) >= 4
+    prompts = [json.dumps(body) for body in project.server.bodies if is_optimizer(body)]
+    assert prompts
+    for name in hidden:
+        assert not any(re.search(rf"\b{name}\b", prompt) for prompt in prompts), name
+
+
+def test_the_key_is_nowhere_on_disk_or_on_screen(project: Project) -> None:
+    result = project.run("--skillopt-train", "-v")
+    assert project.server.requests[0].headers["authorization"] == "Bearer sk-test-0123456789"
+    assert "sk-test-0123456789" not in result.stdout.str() + result.stderr.str()
+    for path in (project.path / ".skillopt").rglob("*"):
+        if path.is_file():
+            assert b"sk-test-0123456789" not in path.read_bytes(), path
+
+
+def test_secrets_of_the_environment_are_kept_out_of_everything(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEDGER_PASSWORD", "correct-horse-battery")
+    with (project.path / "test_greeting.py").open("a") as file:
+        file.write(
+            """
+import os
+
+@pytest.mark.skill_task(split="train")
+def test_leaky(skill_agent, rollout):
+    secret = os.environ["LEDGER_PASSWORD"]
+    print(secret)
+    rollout.record("tool", {"password": secret})
+    skill_agent("Greet nobody.")
+    assert secret == ""
+"""
+        )
+    project.run("--skillopt-train")
+    for path in (project.path / ".skillopt").rglob("*"):
+        if path.is_file():
+            assert b"correct-horse" not in path.read_bytes(), path
+    asked = [json.dumps(body) for body in project.server.bodies if is_optimizer(body)]
+    assert any("test_leaky" in prompt or "password" in prompt for prompt in asked)
+    assert not any("correct-horse" in prompt for prompt in asked)
+
+
+def test_nothing_to_gain_leaves_the_file_untouched(project: Project) -> None:
+    project.server.reply = lambda body: (
+        greet(body) if is_optimizer(body) else f"Hello {body['messages'][-1]['content']}."
+    )
+    result = project.run("--skillopt-train")
+    assert result.ret == 0
+    assert project.skill.read_bytes() == SKILL
+    assert project.result["status"] in ("unchanged", "rejected")
+    assert not project.result["skills"][0]["written"]
+
+
+def test_unreadable_replies_are_counted_and_never_guessed(project: Project) -> None:
+    project.server.reply = lambda body: "I would rather not." if is_optimizer(body) else greet(body)
+    result = project.run("--skillopt-train")
+    assert result.ret == 0
+    assert project.skill.read_bytes() == SKILL
+    assert any("could not be read" in note for note in project.result["notes"])
+
+
+def test_selection_is_pytests_own(project: Project) -> None:
+    project.run("--skillopt-train", "-k", "Ada or Ben or Cleo or Dan")
+    assert len(project.result["skills"][0]["tasks"]) == 4
+    assert project.result["skills"][0]["shared_train_val"]
+    assert any("tasks the edits came from" in note for note in project.result["notes"])
+
+
+def test_evaluation_judges_each_task_by_its_pass_rate(project: Project) -> None:
+    project.server.reply = lambda body: (
+        f"Hello{'!' if 'Ada' in body['messages'][-1]['content'] else '.'}"
+    )
+    result = project.run("--skillopt", "--skillopt-rollouts=2", "--junitxml=junit.xml", "-x")
+    result.assert_outcomes(passed=1, failed=11)
+    assert result.ret == 1
+    assert project.target_calls == 24
+    xml = (project.path / "junit.xml").read_text()
+    assert xml.count("<testcase") == 12
+    assert "passed 0 of 2 rollouts" in xml
+    assert xml.count('name="skillopt_pass_rate" value="0.0000"') == 11
+    assert project.skill.read_bytes() == SKILL
+
+
+@pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train", "--skillopt-check"])
+def test_the_plan_costs_no_call_and_leaves_no_file(project: Project, mode: str) -> None:
+    result = project.run(mode, "--collect-only")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["SKILL.md: 12 tasks*", "at most * rollouts*"])
+    assert project.server.calls == 0
+    assert not (project.path / ".skillopt").exists()
+
+
+def test_a_skill_that_changes_meanwhile_is_not_overwritten(project: Project) -> None:
+    def reply(body: dict[str, Any]) -> str:
+        if is_optimizer(body):
+            project.skill.write_bytes(SKILL + b" And smile.")
+        return greet(body)
+
+    project.server.reply = reply
+    result = project.run("--skillopt-train")
+    assert result.ret == 0
+    assert project.skill.read_bytes() == SKILL + b" And smile."
+    assert any("was not written" in note for note in project.result["notes"])
+    assert RULE in (project.runs[0] / "skill.patch").read_text()
+
+
+def test_init_makes_a_skill_from_the_docstrings(project: Project) -> None:
+    project.skill.unlink()
+    refused = project.run("--skillopt-train", "--skillopt-skill=skills/greet/SKILL.md")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(["*--skillopt-init*"])
+    result = project.run(
+        "--skillopt-train", "--skillopt-skill=skills/greet/SKILL.md", "--skillopt-init"
+    )
+    assert result.ret == 0
+    text = (project.path / "skills" / "greet" / "SKILL.md").read_text()
+    assert text.startswith("---\nname: greet\n")
+    assert "Greets a guest." in text
+    assert RULE in text
+
+
+def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None:
+    good = SKILL + b"\r\n\r\n" + RULE.encode()
+    commit(project.path, good)
+    same = project.run("--skillopt-check")
+    assert same.ret == 0
+    assert project.server.calls == 0
+    project.skill.write_bytes(SKILL)
+    worse = project.run("--skillopt-check=HEAD")
+    assert worse.ret == 1
+    assert project.result["status"] == "rejected"
+    worse.stdout.fnmatch_lines(["*test_greeting*"])
+    project.skill.write_bytes(good + b"\r\nBe kind.")
+    assert project.run("--skillopt-check=HEAD").ret == 0
+    unknown = project.run("--skillopt-check=nowhere")
+    assert unknown.ret == pytest.ExitCode.USAGE_ERROR
+    unknown.stderr.fnmatch_lines(["*there is no git revision 'nowhere'*"])
+
+
+def test_a_baseline_saves_the_calls_of_the_old_skill(project: Project) -> None:
+    good = SKILL + b"\r\n\r\n" + RULE.encode()
+    commit(project.path, good)
+    project.run("--skillopt", "--skillopt-save-baseline")
+    assert (project.path / ".skillopt-baseline.json").exists()
+    project.skill.write_bytes(good + b"\r\nBe kind.")
+    before = project.target_calls
+    assert project.run("--skillopt-check", "--skillopt-cache=off").ret == 0
+    with_baseline = project.target_calls - before
+    (project.path / ".skillopt-baseline.json").unlink()
+    assert project.run("--skillopt-check", "--skillopt-cache=off").ret == 0
+    assert project.target_calls - before - with_baseline >= with_baseline + 12
+
+
+def test_compare_and_aa(project: Project) -> None:
+    (project.path / "better.md").write_bytes(SKILL + b"\r\n\r\n" + RULE.encode())
+    result = project.run("--skillopt-compare", "SKILL.md", "better.md")
+    assert result.ret == 0
+    assert project.result["status"] == "accepted"
+    assert project.run("--skillopt-aa").ret == 0
+    assert project.result["skills"][0]["noise_floor"] is not None
+    again = project.run("--skillopt-compare", "SKILL.md", "SKILL.md")
+    assert again.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def commit(path: Path, skill: bytes) -> None:
+    (path / "SKILL.md").write_bytes(skill)
+    for command in (
+        ["init", "-q", "-b", "main"],
+        ["config", "user.email", "a@example.org"],
+        ["config", "user.name", "A"],
+        ["config", "core.autocrlf", "false"],
+        ["add", "SKILL.md"],
+        ["commit", "-q", "-m", "start"],
+    ):
+        subprocess.run(["git", *command], cwd=path, check=True)
+
+
+BAD_INPUT: list[tuple[str, Callable[[Project], object], tuple[str, ...], str]] = [
+    ("missing", lambda p: p.skill.unlink(), (), "*SKILL.md*"),
+    ("not utf-8", lambda p: p.skill.write_bytes(b"\xff\xfe"), (), "*SKILL.md*UTF-8*"),
+    ("empty", lambda p: p.skill.write_bytes(b""), (), "*SKILL.md*empty*"),
+    ("K", lambda p: None, ("--skillopt-rollouts=0",), "*--skillopt-rollouts: 0 is out of range*"),
+    ("choice", lambda p: None, ("--skillopt-gate=x",), "*'x' is none of staged, strict*"),
+    ("number", lambda p: None, ("--skillopt-seed=x",), "*'x' is not a whole number*"),
+    ("bool", lambda p: None, ("--skillopt-pruning=maybe",), "*'maybe' is neither yes nor no*"),
+    ("ini", lambda p: None, ("-o", "skillopt_epochs=0"), "*skillopt_epochs: 0 is out of range*"),
+    ("model", lambda p: None, ("--skillopt-target=gpt",), "*target model 'gpt'*provider:model*"),
+    ("split", lambda p: None, ("--skillopt-split=1:0:1",), "*'1:0:1' is not a ratio*"),
+    ("exitfirst", lambda p: None, ("-x",), "*--skillopt-train does not go with -x*"),
+    ("maxfail", lambda p: None, ("--maxfail=3",), "*does not go with -x / --maxfail*"),
+    ("stepwise", lambda p: None, ("--sw",), "*does not go with --sw*"),
+    ("lf", lambda p: None, ("--lf",), "*does not go with --lf*"),
+    ("pdb", lambda p: None, ("--pdb",), "*does not go with --pdb*"),
+    ("two modes", lambda p: None, ("--skillopt",), "*--skillopt and --skillopt-train*"),
+    ("strict", lambda p: None, ("--skillopt-check-strict",), "*only goes with --skillopt-check*"),
+    ("resume", lambda p: None, ("--skillopt-resume=x",), "*there is no run 'x'*"),
+    ("money", lambda p: None, ("--skillopt-max-cost=1",), "*skillopt_prices*"),
+]
+
+
+@pytest.mark.parametrize(
+    ("prepare", "arguments", "message"),
+    [case[1:] for case in BAD_INPUT],
+    ids=[case[0] for case in BAD_INPUT],
+)
+def test_bad_input_is_a_usage_error_and_costs_nothing(
+    project: Project,
+    prepare: Callable[[Project], object],
+    arguments: tuple[str, ...],
+    message: str,
+) -> None:
+    prepare(project)
+    before = project.skill.read_bytes() if project.skill.exists() else None
+    result = project.run("--skillopt-train", *arguments)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+    assert project.server.calls == 0
+    assert (project.skill.read_bytes() if project.skill.exists() else None) == before
+
+
+def test_bad_input_on_workers_is_the_same_usage_error(project: Project) -> None:
+    project.skill.unlink()
+    result = project.run("--skillopt-train", "-n", "2")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: *SKILL.md*"])
+
+
+def test_no_task_at_all(project: Project) -> None:
+    result = project.run("--skillopt-train", "-k", "something_else")
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert project.server.calls == 0
+
+
+def test_no_key_says_what_to_set(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY")
+    result = project.run("--skillopt-train", "--skillopt-base-url=https://example.org/v1")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*OPENAI_API_KEY*"])
+
+
+def test_a_link_out_of_the_project_is_refused(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    outside = tmp_path_factory.mktemp("outside") / "SKILL.md"
+    outside.write_bytes(SKILL)
+    project.skill.unlink()
+    project.skill.symlink_to(outside)
+    result = project.run("--skillopt-train")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    assert outside.read_bytes() == SKILL
+
+
+def test_two_skills_need_a_marker(project: Project) -> None:
+    (project.path / "other").mkdir()
+    (project.path / "other" / "SKILL.md").write_bytes(SKILL)
+    result = project.run("--skillopt-train")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*skillopt_skill*"])
+
+
+def test_frontmatter_that_does_not_parse_is_left_alone(project: Project) -> None:
+    odd = SKILL.replace(b"Greets.", b"[unclosed: {")
+    project.skill.write_bytes(odd)
+    assert project.run("--skillopt-train").ret == 0
+    assert project.skill.read_bytes().startswith(odd)
+    assert any("frontmatter" in note for note in project.result["notes"])
+
+
+@pytest.mark.parametrize("cap", ["--skillopt-max-calls=40", "--skillopt-max-rollouts=260"])
+def test_caps_are_kept_and_the_run_ends_cleanly(project: Project, cap: str) -> None:
+    result = project.run("--skillopt-train", cap)
+    assert result.ret in (0, 1)
+    assert (project.path / ".skillopt").exists()
+    limit = int(cap.rpartition("=")[2])
+    if "calls" in cap:
+        assert project.server.calls <= limit
+        assert project.skill.read_bytes() == SKILL
+    assert project.result["rollouts"] <= limit
+
+
+def test_a_wrong_key_stops_at_once_with_the_providers_words(project: Project) -> None:
+    answer = project.server.answer
+    project.server.reply = lambda body: answer.error(401, "Incorrect API key provided")
+    result = project.run("--skillopt-train")
+    assert result.ret == 1
+    assert project.server.calls <= 2
+    result.stdout.fnmatch_lines(["*Incorrect API key provided*"])
+    assert project.skill.read_bytes() == SKILL
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "2")])
+def test_ctrl_c_ends_with_2_and_the_run_can_be_continued(
+    project: Project, arguments: tuple[str, ...]
+) -> None:
+    project.server.latency = 0.03
+    process = project.start("--skillopt-train", *arguments)
+    wait_for(lambda: project.target_calls >= 20, process)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert project.skill.read_bytes() == SKILL
+    resume = f"--skillopt-resume={project.runs[0].name}"
+    assert resume in output
+    assert project.run("--skillopt-train", resume, *arguments).ret == 0
+    assert project.result["status"] == "accepted"
+    assert len(project.runs) == 1
+
+
+@pytest.mark.parametrize("calls", [5, 60, 150])
+def test_a_killed_run_continues_without_paying_twice(project: Project, calls: int) -> None:
+    undisturbed = project.run("--skillopt-train", "--skillopt-cache=off")
+    assert undisturbed.ret == 0
+    reference, paid = project.result["skills"][0], project.server.calls
+    project.skill.write_bytes(SKILL)
+    project.server.requests.clear()
+
+    project.server.latency = 0.005
+    process = project.start("--skillopt-train", "--skillopt-cache=off")
+    wait_for(lambda: project.server.calls >= calls, process)
+    process.kill()
+    process.communicate()
+    assert project.skill.read_bytes() == SKILL
+    hint = project.run("--skillopt", "--collect-only")
+    assert hint.ret == 0
+    assert project.run("--skillopt-train", "--skillopt-cache=off", "--skillopt-resume").ret == 0
+    assert project.server.calls <= paid + 8  # at most what was in flight when it was killed
+    resumed = project.result["skills"][0]
+    for part in ("after", "status", "suite", "val", "test", "verdict"):
+        assert resumed[part] == reference[part], part
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
