@@ -11,9 +11,11 @@ import contextlib
 import copy
 import functools
 import importlib.metadata
+import time
 import warnings
 from typing import TYPE_CHECKING, Any, cast
 
+import execnet
 import pytest
 from _pytest import assertion
 from _pytest.fixtures import FixtureManager
@@ -43,6 +45,9 @@ _SWITCHING_PLUGINS = (
     "warnings",
 )
 _PRUNE_ABOVE = 16
+_RESTART_TRIES = 5
+_RESTART_PAUSE = 1.0
+"""Seconds between two tries."""
 
 
 def _unsupported(missing: str, *packages: str) -> pytest.UsageError:
@@ -371,19 +376,37 @@ def wrap_shutdown(node: Any, around: Callable[[Callable[[], None]], None]) -> No
     node.shutdown = functools.partial(around, node.shutdown)
 
 
-def unlimit_restarts(config: pytest.Config) -> None:
-    """Lift xdist's default bound of restarted workers; ours counts those that never came up."""
+def adopt_restarts(config: pytest.Config, tell: Callable[[str], None]) -> None:
+    """Lift xdist's bound of restarted workers, and survive a worker that cannot be restarted.
+
+    The bound guards against workers that never come up, which the caller counts itself; a training
+    may lose many in its course. A server that an operator restarts is waited for; without it xdist
+    would end the session although other workers live.
+
+    Args:
+        tell: told when a worker stays away.
+    """
+    dsession: Any = config.pluginmanager.get_plugin("dsession")
+    for name in ("_max_worker_restart", "_clone_node"):
+        if not hasattr(dsession, name):
+            raise _unsupported(f"DSession.{name}", "pytest-xdist")
     if config.getoption("maxworkerrestart", None) is None:
-        dsession: Any = config.pluginmanager.get_plugin("dsession")
-        if not hasattr(dsession, "_max_worker_restart"):
-            raise _unsupported("DSession._max_worker_restart", "pytest-xdist")
         dsession._max_worker_restart = None
+    dsession._clone_node = functools.partial(_clone_patiently, dsession._clone_node, tell)
 
 
-def is_local_child(node: Any) -> bool:
-    """Whether a worker is a process that this machine's controller started itself."""
-    spec = node.gateway.spec
-    return bool(getattr(spec, "popen", False)) and not getattr(spec, "via", None)
+def _clone_patiently(
+    clone: Callable[[Any], Any], tell: Callable[[str], None], node: Any
+) -> Any | None:
+    error: Exception | None = None
+    for _ in range(_RESTART_TRIES):
+        try:
+            return clone(node)
+        except (OSError, execnet.HostNotFound) as failed:
+            error = failed
+            time.sleep(_RESTART_PAUSE)
+    tell(f"{node.gateway.id} cannot be started again ({error}), the others go on without it")
+    return None
 
 
 def worker_channel(config: pytest.Config) -> Any:

@@ -94,7 +94,7 @@ class XdistRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[object]) -> None:
         self._expected = len(specs)
-        _compat.unlimit_restarts(self._config)
+        _compat.adopt_restarts(self._config, self._stray.append)
         self._write_nonce()
 
     @pytest.hookimpl(optionalhook=True)

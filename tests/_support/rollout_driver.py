@@ -31,6 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--drive", default="")
     parser.addoption("--drive-lanes", type=int, default=1)
     parser.addoption("--drive-timeout", type=float, default=0.0)
+    parser.addoption("--drive-limits", action="store_true")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -40,19 +41,42 @@ def pytest_configure(config: pytest.Config) -> None:
     lanes = config.getoption("drive_lanes")
     timeout = config.getoption("drive_timeout")
     if remote.is_warm_worker(config):
+        if config.getoption("drive_limits"):
+            ask_before_calls(config)
         config.pluginmanager.register(
             remote.WorkerLoop(config, collect, lanes=lanes, timeout=timeout)
         )
     elif config.getoption("tx", None):
         from pytest_skillopt.suite.workers import XdistRun
 
-        services = {"add": lambda a, b: a + b, "fail": fail}
+        services: dict[str, Callable[..., Any]] = {"add": lambda a, b: a + b, "fail": fail}
+        if config.getoption("drive_limits"):
+            services |= limits()
         run = XdistRun(
             config, find_job(config), services=services, shared=config.rootpath / "cache"
         )
         config.pluginmanager.register(run)
     else:
         config.pluginmanager.register(InProcess(lanes, timeout))
+
+
+def ask_before_calls(config: pytest.Config) -> None:
+    """Have the models of this worker ask the controller, as in a training."""
+    from pytest_skillopt.models import MODELS, Models
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.worker import RemoteThrottle
+
+    throttle = RemoteThrottle(remote.link(config))
+    config.stash[MODELS] = Models(config, Settings.from_config(config), throttle=throttle)
+
+
+def limits() -> dict[str, Callable[..., Any]]:
+    from pytest_skillopt.model.limits import Bounds, Limits
+    from pytest_skillopt.services import Services
+
+    services = Services()
+    services.open(Limits(Bounds()), None)
+    return services.table
 
 
 def fail(kind: str) -> None:

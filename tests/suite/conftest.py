@@ -1,4 +1,4 @@
-"""Sessions that run rollouts of a small suite through a real executor, in a process of their own."""
+"""Sessions that run rollouts of a small suite through a real executor, each in a process."""
 
 from __future__ import annotations
 

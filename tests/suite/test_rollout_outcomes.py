@@ -208,7 +208,7 @@ SUITE = """
     def test_sys_exit():
         raise SystemExit(3)
 
-    def test_thread_left(): 
+    def test_thread_left():
         import threading, time
         threading.Thread(target=time.sleep, args=(0.3,)).start()
 

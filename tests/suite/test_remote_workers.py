@@ -1,0 +1,174 @@
+"""Workers on other machines: reached over a socket, with folders and networks of their own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from conftest import Drive
+
+SUPPORT = Path(__file__).parent.parent / "_support"
+SUITE = """
+    import os, pathlib, time
+
+    def test_skill(skill, rollout):
+        time.sleep(0.1)
+        # The skill has come over the wire: there is none in this directory.
+        assert not pathlib.Path("skills").exists()
+        assert (skill.path / "SKILL.md").read_text() == skill.text
+        assert (skill.path / "scripts" / "total.py").read_bytes() == b"print(1)"
+        rollout.record("user", os.getcwd())
+
+    def test_dies_once():
+        mark = pathlib.Path("died")
+        if not mark.exists():
+            mark.touch()
+            os._exit(1)
+"""
+JOBS = """
+    from rollout_driver import *
+
+    def job(executor, tasks):
+        executor.add_skill(SKILL, {"scripts/total.py": b"print(1)"})
+        content = skill_text(0)
+        rollouts = take(executor, requests(tasks[:1], content, k=6), content)
+        wanted = requests(tasks[1:], content)
+        for _ in range(3):
+            rollouts += take(executor, wanted, content)
+        keep(rollouts)
+"""
+
+
+class Servers:
+    """execnet's socket servers, each started again whenever it ends, as a supervisor would."""
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, folder: Path, address: str, *prefix: str) -> str:
+        """Serve in a new folder; the ``--tx`` argument that reaches it."""
+        folder.mkdir()
+        for name in ("test_suite.py", "jobs.py"):
+            shutil.copy(folder.parent / name, folder)
+        port = _free_port()
+        command = [
+            *prefix,
+            sys.executable,
+            "-m",
+            "execnet.script.socketserver",
+            f"{address}:{port}",
+        ]
+        script = f"while :; do {' '.join(command)}; sleep 0.2; done"
+        env = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+        with (folder / "log").open("wb") as log:
+            process = subprocess.Popen(
+                ["sh", "-c", script],
+                cwd=folder,
+                env=env,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        self._processes.append(process)
+        _wait_for_text(folder / "log", "Entering Accept loop")
+        return f"--tx=socket={address}:{port}//chdir={folder}"
+
+    def stop(self) -> None:
+        for process in self._processes:
+            os.killpg(process.pid, 9)
+            process.wait()
+
+
+@pytest.fixture
+def servers() -> Iterator[Servers]:
+    started = Servers()
+    yield started
+    started.stop()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _wait_for_text(path: Path, text: str) -> None:
+    deadline = time.monotonic() + 20
+    while text not in path.read_text(errors="replace"):
+        assert time.monotonic() < deadline, path.read_text(errors="replace")
+        time.sleep(0.05)
+
+
+def _check(drive: Drive, specs: list[str], folders: list[Path]) -> None:
+    driven = drive(SUITE, "--dist=load", *specs, job="jobs:job", jobs=JOBS)
+    places = {r.transcript[0].content for r in driven.of("test_skill") if r.outcome == "passed"}
+    assert places == {str(folder) for folder in folders}
+    assert [r.outcome for r in driven.of("test_skill")] == ["passed"] * 6
+    # On each machine the task dies once, and the worker that replaces the lost one runs it.
+    deaths = [r.error for r in driven.of("test_dies_once") if r.outcome == "error"]
+    assert 1 <= len(deaths) <= 2
+    assert all(error is not None and error.kind == "worker" for error in deaths)
+    assert driven.of("test_dies_once")[-1].outcome == "passed"
+
+
+def test_two_socket_workers_in_folders_of_their_own(
+    drive: Drive, servers: Servers, pytester: pytest.Pytester
+) -> None:
+    pytester.makepyfile(test_suite=SUITE, jobs=JOBS)
+    folders = [pytester.path / "first", pytester.path / "second"]
+    specs = [servers.start(folder, "127.0.0.1") for folder in folders]
+    _check(drive, specs, folders)
+
+
+@pytest.fixture
+def namespaces() -> Iterator[list[tuple[str, str]]]:
+    """Two network namespaces, each reached over a pair of virtual interfaces: name, address."""
+    if not shutil.which("ip"):
+        pytest.skip("network namespaces need the command ip")
+    made = [(f"skillopt-{uuid.uuid4().hex[:6]}", f"10.233.{n}") for n in (1, 2)]
+    try:
+        for name, net in made:
+            device = name[-6:]
+            for command in (
+                f"netns add {name}",
+                f"link add a{device} type veth peer name b{device} netns {name}",
+                f"addr add {net}.1/24 dev a{device}",
+                f"link set a{device} up",
+                f"-n {name} addr add {net}.2/24 dev b{device}",
+                f"-n {name} link set b{device} up",
+            ):
+                done = subprocess.run(["ip", *command.split()], capture_output=True, text=True)
+                if done.returncode:
+                    pytest.skip(f"no network namespaces here: ip {command}: {done.stderr.strip()}")
+        yield [(name, f"{net}.2") for name, net in made]
+    finally:
+        for name, _ in made:
+            subprocess.run(["ip", "netns", "delete", name], capture_output=True)
+
+
+def test_workers_in_networks_of_their_own(
+    drive: Drive,
+    servers: Servers,
+    pytester: pytest.Pytester,
+    namespaces: list[tuple[str, str]],
+) -> None:
+    pytester.makepyfile(test_suite=SUITE, jobs=JOBS)
+    folders = [pytester.path / name for name, _ in namespaces]
+    specs = [
+        servers.start(folder, address, "ip", "netns", "exec", name)
+        for folder, (name, address) in zip(folders, namespaces, strict=True)
+    ]
+    _check(drive, specs, folders)
