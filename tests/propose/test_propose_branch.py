@@ -13,7 +13,7 @@ from pytest_skillopt.propose.git import BASE, Git
 from pytest_skillopt.propose.validate import load, validate
 
 if TYPE_CHECKING:
-    from propose.conftest import Project
+    from skill_project import Project
 
 BRANCH = "skillopt/invoices"
 

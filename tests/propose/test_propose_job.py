@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-
-from propose.conftest import TOKEN, run_git
+from fake_github import TOKEN
+from skill_project import run_git
 
 if TYPE_CHECKING:
-    from propose.conftest import FakeGitHub
+    from fake_github import FakeGitHub
 
 REPOSITORY = Path(__file__).parents[2]
 SKILL = "skills/invoice-extraction/SKILL.md"

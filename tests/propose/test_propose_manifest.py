@@ -15,7 +15,7 @@ from pytest_skillopt.report.result import Result, SkillResult
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from propose.conftest import Project
+    from skill_project import Project
 
 
 def nothing_accepted() -> Result:

@@ -14,8 +14,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from fake_github import TOKEN, Fault
+from skill_project import AFTER
 
-from propose.conftest import AFTER, TOKEN, Fault
 from pytest_skillopt.cli import main
 from pytest_skillopt.propose import branch, publish, rest
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from propose.conftest import FakeGitHub, Project
+    from fake_github import FakeGitHub
+    from skill_project import Project
 
 BRANCH = "skillopt/invoices"
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_skillopt.propose.base import read_base
 from pytest_skillopt.propose.errors import ProposeError, Refused
 from pytest_skillopt.propose.evidence import pass_rates
-from pytest_skillopt.propose.git import BASE, Git
+from pytest_skillopt.propose.git import Git
 from pytest_skillopt.propose.manifest import TaskCounts, sha256
 from pytest_skillopt.propose.validate import Checked, load, validate
 
@@ -22,14 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from propose.conftest import Project
+    from skill_project import Project
 
 
 def check(project: Project) -> list[Checked]:
     git = Git(project.root)
-    git.use_remote(git.remote_url("origin"), {})
-    git.fetch("origin", "main")
-    tip = git.resolve(BASE)
+    tip = git.resolve("origin/main")
     assert tip is not None
     return validate(load(project.proposal), read_base(git, tip))
 

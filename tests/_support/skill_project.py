@@ -1,0 +1,134 @@
+"""A project in git with a bare remote, and a proposal for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.propose.git import describe
+from pytest_skillopt.propose.manifest import sha256, write_proposal
+from pytest_skillopt.report.result import Arm, Result, SkillResult, TaskRow
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+BEFORE = b"""---
+name: invoices
+description: Extracts data from invoices.
+---
+# Invoices
+
+Read the invoice.
+
+<!-- skillopt:keep -->
+Never invent a number.
+<!-- /skillopt:keep -->
+
+Answer in JSON.
+"""
+AFTER = BEFORE.replace(b"Read the invoice.\n", b"Read the invoice twice.\nWrite dates as ISO.\n")
+
+
+def run_git(directory: Path, *args: str) -> str:
+    done = subprocess.run(["git", *args], cwd=directory, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@dataclass
+class Project:
+    """A clone with its bare remote ``origin``; the skill lies in ``skills/SKILL.md``."""
+
+    root: Path
+    remote: Path
+
+    @property
+    def proposal(self) -> Path:
+        return self.root / ".skillopt" / "proposal"
+
+    @property
+    def skill(self) -> Path:
+        return self.root / "skills" / "SKILL.md"
+
+    def git(self, *args: str) -> str:
+        return run_git(self.root, *args)
+
+    def commit(self, message: str, *paths: str) -> str:
+        self.git("add", "--", *paths)
+        self.git("commit", "--quiet", "-m", message)
+        return self.git("rev-parse", "HEAD")
+
+    def push(self) -> None:
+        self.git("push", "--quiet", "origin", "main")
+
+    def remote_git(self, *args: str) -> str:
+        return run_git(self.remote, *args)
+
+    def branches(self) -> dict[str, str]:
+        """Branches of the remote with their tips."""
+        lines = self.remote_git("for-each-ref", "--format=%(refname:short) %(objectname)").split()
+        return dict(zip(lines[::2], lines[1::2], strict=True))
+
+    def someone(self, name: str = "someone") -> Project:
+        """A second clone of the remote, of another person."""
+        clone = self.root.parent / name
+        run_git(self.root.parent, "clone", "--quiet", str(self.remote), str(clone))
+        return Project(clone, self.remote)
+
+    def propose(
+        self,
+        after: bytes = AFTER,
+        *,
+        before: bytes | None = None,
+        counts: Sequence[tuple[int, int]] = ((0, 3), (1, 3), (3, 3)),
+        path: str = "skills/SKILL.md",
+        body: str = "Passes more tasks.\n",
+    ) -> Path:
+        """Write what a training would leave. ``counts``: passed of 3 before and after, by task."""
+        before = (self.root / path).read_bytes() if before is None else before
+        rows = [
+            TaskRow(
+                id=f"test_invoice.py::test_{number}",
+                split="train" if number % 2 else "val",
+                before=Arm(passed=was, n=3),
+                after=Arm(passed=now, n=3),
+            )
+            for number, (was, now) in enumerate(counts)
+        ]
+        skill = SkillResult(
+            path=path,
+            name="invoices",
+            before=sha256(before),
+            after=sha256(after),
+            status="accepted",
+            reason="better",
+            tasks=rows,
+        )
+        result = Result(
+            mode="train",
+            run="20260101-000000",
+            started="2026-01-01T00:00:00Z",
+            seconds=1.0,
+            status="accepted",
+            reason="better",
+            command=["pytest", "--skillopt-train"],
+            skills=[skill],
+        )
+        report = self.root / ".skillopt" / "report.html"
+        report.parent.mkdir(exist_ok=True)
+        report.write_text("<!doctype html><title>report</title>")
+        facts = describe(self.root)
+        assert write_proposal(self.proposal, result, [(path, before, after)], facts, body, report)
+        return self.proposal
+
+    def tamper(self, **changes: Any) -> None:
+        """Change fields of the proposed skill in the manifest; hashes of files are kept right."""
+        file = self.proposal / "manifest.json"
+        manifest = json.loads(file.read_bytes())
+        manifest["skills"][0] |= changes
+        manifest["files"] = {
+            name: sha256((self.proposal / name).read_bytes()) for name in manifest["files"]
+        }
+        file.write_text(json.dumps(manifest))
