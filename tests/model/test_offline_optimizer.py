@@ -156,6 +156,23 @@ def test_a_tool_is_named_where_the_failure_names_it() -> None:
     assert all("`add_days`" in edit.content for edit in edits)
 
 
+def test_a_tool_is_proposed_for_the_field_that_needs_it() -> None:
+    sign = failed("total: expected -1.5, got 1.5", task="tests/t.py::sign")
+    due = failed(
+        "",
+        feedback="due_date: expected '2025-02-14', got '2025-02-15'. Use the add_days tool.",
+        task="tests/t.py::due",
+    )
+    patches = reflect([sign, due], context().at(repeat=9, minibatch=2))
+    contents = [p.edit.content for patch in patches for p in patch.proposals]
+    tools = [content for content in contents if "add_days" in content]
+    assert tools
+    assert all("due date" in content for content in tools)
+    assert {frozenset(read(c)["credit_sign"]) for c in contents if c not in tools} == {
+        frozenset({"negative"})
+    }
+
+
 def test_a_wrong_rule_in_the_document_is_replaced() -> None:
     wrong = "- Amounts of a credit note are positive.\n"
     document = apply(context().document, (Edit("append", content=wrong),)).document

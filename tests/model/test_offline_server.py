@@ -59,6 +59,19 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
     assert [m.id for m in client.models.list()] == ["sim", "sim-noisy", "sim-steady"]
 
 
+def test_a_connection_is_kept_for_the_next_request() -> None:
+    connection = HTTPConnection(urlsplit(serve()).netloc)
+    body = json.dumps({"model": "sim", "messages": MESSAGES})
+    sockets = set()
+    for _ in range(3):
+        connection.request("POST", "/v1/chat/completions", body)
+        assert connection.getresponse().read()
+        sockets.add(connection.sock)
+    connection.close()
+    assert len(sockets) == 1
+    assert None not in sockets
+
+
 def test_the_same_request_gets_the_same_reply_and_another_seed_another_draw() -> None:
     def draw(seed: int) -> Any:
         body = {"model": "sim-noisy", "messages": MESSAGES, "seed": seed}

@@ -22,13 +22,14 @@ class Temper:
     """How reliable a simulated model is; every field but ``name`` is a probability.
 
     ``luck``: does the right thing unasked. ``lapse``: forgets a stated convention once.
-    ``platitude``, ``harmful``, ``leak``: kind of an optimizer's proposal. ``garbled``: an
-    optimizer's reply that is not JSON.
+    ``missed``: does not see the cause of a failure. ``platitude``, ``harmful``, ``leak``: proposes
+    such an edit too. ``garbled``: an optimizer's reply that is not JSON.
     """
 
     name: str
     luck: float
     lapse: float
+    missed: float
     platitude: float
     harmful: float
     leak: float

@@ -17,19 +17,7 @@ if TYPE_CHECKING:
 # Beyond this many words attention thins out, as it does in real models.
 _EASY_WORDS = 500
 _ALL_TOOLS = re.compile(r"\b(?:the|all|any|your|offered|available|provided|given) tools\b")
-_COMMON = {
-    "tool",
-    "return",
-    "give",
-    "that",
-    "this",
-    "with",
-    "from",
-    "number",
-    "value",
-    "name",
-    "when",
-}
+_COMMON = {"tool", "return", "give", "that", "this", "with", "from", "number", "value", "name"}
 
 
 class House:

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_skillopt.model.offline.chat import Request
 
-_COMMON = {
-    *("about", "answer", "their", "there", "these", "which", "should", "would", "reply"),
-    *("mention", "mentions", "names", "states", "gives", "contains", "every", "under"),
-}
+_COMMON = {"about", "answer", "contains", "every", "mentions", "names", "reply", "should", "states"}
 _NOISE = 0.05
 _RUBRIC = re.compile(
     r"^#* ?(?:rubric|criteri\w+)\W*\n(.*?)(?=\n#|\n\n(?:question|answer):|\Z)",

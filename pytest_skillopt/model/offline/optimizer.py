@@ -38,9 +38,6 @@ _WORDS = {
     "tool": "date|tool|term",
 }
 _HEADING = re.compile(r"^#{1,6} +(.+)$")
-_MISSED = 0.2
-"""Chance that it does not see a cause that is there; a real one is no oracle either."""
-
 _FAVOURITE = 0.6
 """Chance of the wording that comes to mind first: asked twice, a model often says the same."""
 
@@ -51,7 +48,6 @@ class Editor:
     def __init__(self, request: Request) -> None:
         self._draws = request.draws
         self._temper = request.temper
-        self._request = request
         self.brief = read_brief(request.text)
 
     def edits(self) -> dict[str, Any]:
@@ -119,7 +115,8 @@ class Editor:
         return [cause for cause in self._causes() if not states(self.brief.body, cause)]
 
     def _reflected(self) -> dict[str, Any]:
-        causes = [h for h in self._hunches() if not self._draws.chance(f"missed/{h}", _MISSED)]
+        missed = self._temper.missed
+        causes = [h for h in self._hunches() if not self._draws.chance(f"missed/{h}", missed)]
         edits = [self._edit(h) for h in causes if self._wordings(h)]
         if self._draws.chance("platitude", self._temper.platitude):
             edits.append(self._append(self._draws.pick("which platitude", PLATITUDES)))
@@ -191,7 +188,8 @@ class Editor:
         name, value = wanted
         wordings: Sequence[str] = RULES.get(wanted, (f"{name.replace('_', ' ')}: {value}.",))
         if name == "tool":
-            what = (self.brief.failures[0].field or "value").replace("_", " ")
+            asked = (f.field for f in self.brief.failures if f.field and hunch(f) == wanted)
+            what = next(asked, "value").replace("_", " ")
             wordings = [rule.format(tool=value, what=what) for rule in TOOL_RULES]
         return [w for w in wordings if again or w not in self.brief.tried]
 

@@ -14,16 +14,36 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.offline.chat import Reply, Request
 
 TEMPERS = {
-    temper.name: temper
-    for temper in (
-        Temper("sim", luck=0.06, lapse=0.03, platitude=0.25, harmful=0.12, leak=0.03, garbled=0.0),
-        Temper(
-            "sim-noisy", luck=0.2, lapse=0.12, platitude=0.3, harmful=0.25, leak=0.1, garbled=0.05
-        ),
-        Temper(
-            "sim-steady", luck=0.0, lapse=0.0, platitude=0.0, harmful=0.0, leak=0.0, garbled=0.0
-        ),
-    )
+    "sim": Temper(
+        "sim",
+        luck=0.06,
+        lapse=0.03,
+        missed=0.2,
+        platitude=0.25,
+        harmful=0.12,
+        leak=0.03,
+        garbled=0.0,
+    ),
+    "sim-noisy": Temper(
+        "sim-noisy",
+        luck=0.2,
+        lapse=0.12,
+        missed=0.3,
+        platitude=0.3,
+        harmful=0.25,
+        leak=0.1,
+        garbled=0.05,
+    ),
+    "sim-steady": Temper(
+        "sim-steady",
+        luck=0.0,
+        lapse=0.0,
+        missed=0.0,
+        platitude=0.0,
+        harmful=0.0,
+        leak=0.0,
+        garbled=0.0,
+    ),
 }
 _CHARACTERS_PER_TOKEN = 4
 
