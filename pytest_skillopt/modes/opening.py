@@ -1,0 +1,149 @@
+"""Opens a run: reads the skills, assigns the splits, makes models, journal and sampler."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.model.config import check_prices, model_config
+from pytest_skillopt.model.limits import Bounds, Limits
+from pytest_skillopt.model.replies import Replies
+from pytest_skillopt.models import MODELS, Models
+from pytest_skillopt.modes.skills import read_documents, split_tasks
+from pytest_skillopt.run.directory import Home, RunDirectory
+from pytest_skillopt.run.journal import Journal, JournalLedger
+from pytest_skillopt.run.openrun import Run, command_line
+from pytest_skillopt.run.resume import check_same_run, describe_run
+from pytest_skillopt.skill.files import skill_files
+from pytest_skillopt.suite.sampler import Limits as SamplerLimits
+from pytest_skillopt.suite.sampler import Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    import pytest
+
+    from pytest_skillopt.mode import Mode
+    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.services import Services
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.executor import SkillExecutor
+    from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.suite.tasks import SkillTask
+
+_ROLES: tuple[Role, ...] = ("target", "optimizer", "judge")
+
+
+@contextlib.contextmanager
+def opened(
+    config: pytest.Config,
+    mode: Mode,
+    settings: Settings,
+    executor: SkillExecutor,
+    tasks: Sequence[SkillTask],
+    services: Services,
+    on_rollout: Callable[[Rollout], None],
+) -> Iterator[Run]:
+    """A run, closed again at the end whatever happens.
+
+    Nothing is written and no model is called before everything the user configured is known to
+    be in order.
+
+    Raises:
+        SkillError, SplitError, ModelConfigError, CacheError, RunError: what is not in order.
+    """
+    root = config.rootpath
+    home = Home(root / settings.dir)
+    tasks, notes = split_tasks(tasks, settings.split, mode)
+    documents = read_documents(root, tasks, settings, init=mode.init)
+    limits = Limits(Bounds.from_settings(settings))
+    models = _make_models(config, settings, home, limits, services)
+    with contextlib.ExitStack() as stack:
+        stack.callback(models.close)
+        roles = _roles(models, mode, tasks)
+        fingerprints = {role: models.get(role).fingerprint for role in roles}
+        directory = _run_directory(home, mode)
+        stack.callback(directory.close)
+        journal = stack.enter_context(Journal(directory.journal))
+        check_same_run(journal, describe_run(mode, settings, tasks, documents, fingerprints))
+        for skill in documents:
+            executor.add_skill(skill, skill_files(root / skill, root))
+        fingerprint = fingerprints.get("target", "")
+        yield Run(
+            mode=mode,
+            settings=settings,
+            root=root,
+            home=home,
+            directory=directory,
+            journal=journal,
+            limits=limits,
+            models=models,
+            sampler=Sampler(
+                executor,
+                tasks,
+                JournalLedger(journal),
+                model=fingerprint,
+                limits=_sampler_limits(settings),
+                on_rollout=on_rollout,
+                on_version=directory.keep_version,
+            ),
+            tasks=tasks,
+            documents=documents,
+            command=command_line(config.invocation_params.args),
+            fingerprint=fingerprint,
+            notes=[
+                *notes,
+                *(f"{name}: {said}" for name, doc in documents.items() for said in doc.warnings),
+                *_notes_on_runs(home, mode, directory),
+                *(f"journal line {n} was corrupt and is measured again" for n in journal.corrupt),
+            ],
+            roles={role: models.get(role).name for role in roles},
+            simulated=any(models.get(role).simulated for role in roles),
+        )
+
+
+def _make_models(
+    config: pytest.Config, settings: Settings, home: Home, limits: Limits, services: Services
+) -> Models:
+    replies = Replies.open(home.cache, settings.cache)  # type: ignore[arg-type]  # checked choice
+    services.open(limits, replies.cache)
+    models = Models(config, settings, throttle=limits, cache=replies)
+    config.stash[MODELS] = models
+    return models
+
+
+def _roles(models: Models, mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
+    """The roles that take part; each is configured, or the settings are at fault."""
+    wanted = {role for task in tasks for role in task.roles}
+    if mode.name == "train":
+        wanted.add("optimizer")
+    roles = [role for role in _ROLES if role in wanted]
+    for role in roles:
+        models.get(role)
+    if models.settings.max_cost:
+        check_prices([model_config(models.settings, role, os.environ) for role in roles])
+    return roles
+
+
+def _run_directory(home: Home, mode: Mode) -> RunDirectory:
+    home.make()
+    if mode.resume is None:
+        return home.new_run()
+    return RunDirectory.open(home.find(mode.resume))
+
+
+def _sampler_limits(settings: Settings) -> SamplerLimits:
+    return SamplerLimits(
+        max_attempts=settings.max_attempts,
+        max_rollouts=settings.max_rollouts,
+        max_time=settings.max_time,
+        breaker=settings.breaker,
+        prefetch=settings.prefetch,
+    )
+
+
+def _notes_on_runs(home: Home, mode: Mode, directory: RunDirectory) -> Iterator[str]:
+    earlier = home.unfinished(directory.name)
+    if mode.name == "train" and mode.resume is None and earlier:
+        yield f"run {earlier} ended early; --skillopt-resume={earlier} continues it"
