@@ -1,0 +1,1 @@
+"""What a training found, brought to people: pull requests, and trainings that start themselves."""

@@ -1,7 +1,7 @@
 """A narrow way to git: plumbing only, so that the user's work tree, index and branches stay as is.
 
-No shell, no hooks, no prompts. Only object database and the private names ``refs/skillopt/*`` are
-written to; a tree is built in an index file of its own.
+Only the object database and the private names ``refs/skillopt/*`` are written to; a tree is built
+in an index file of its own.
 """
 
 from __future__ import annotations
@@ -9,53 +9,18 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.propose.errors import BranchMoved, ProposeError
-from pytest_skillopt.untrusted import printable, redact
+from pytest_skillopt.propose.gitprocess import GitFailed, GitProcess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-TIMEOUT = 180.0
-"""Seconds after which one git command is given up."""
-
-_KEEP = frozenset(
-    {
-        "GIT_ASKPASS",
-        "GIT_CONFIG_GLOBAL",
-        "GIT_CONFIG_NOSYSTEM",
-        "GIT_CONFIG_SYSTEM",
-        "GIT_SSH",
-        "GIT_SSH_COMMAND",
-        "GIT_SSH_VARIANT",
-        "GIT_SSL_CAINFO",
-        "GIT_SSL_CAPATH",
-    }
-)
-"""Variables of git that say how to reach a remote. All others could redirect what is read or
-written, or (the traces) print a token."""
-
-_SETTINGS = (
-    "core.hooksPath=/dev/null",
-    "core.fsmonitor=false",
-    "commit.gpgSign=false",
-    "push.gpgSign=false",
-    "push.followTags=false",
-    "push.recurseSubmodules=no",
-    "fetch.recurseSubmodules=false",
-    "submodule.recurse=false",
-    "gc.auto=0",
-    "maintenance.auto=false",
-    "protocol.ext.allow=never",
-)
+    from collections.abc import Iterable, Iterator, Mapping
 
 _REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
-_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 
 _MOVED = ("(stale info)", "cannot lock ref", "incorrect old value", "reference already exists")
 """How a push says that the branch moved: before it began, or while it ran."""
@@ -102,7 +67,7 @@ class Facts:
     """Empty with a detached head."""
 
 
-class Git:
+class Git(GitProcess):
     """The repository that holds ``directory``.
 
     Args:
@@ -114,10 +79,7 @@ class Git:
     """
 
     def __init__(self, directory: Path, *, environ: Mapping[str, str] | None = None) -> None:
-        self._directory = directory
-        self._environ = _scrub(os.environ if environ is None else environ)
-        self._local = False
-        self._extra: tuple[tuple[str, str], ...] = ()
+        super().__init__(directory, environ)
         try:
             found = self.run("rev-parse", "--show-toplevel", "--show-prefix").decode()
         except GitFailed as error:
@@ -128,7 +90,7 @@ class Git:
                 ) from None
             raise
         top, self.prefix, _ = found.split("\n", 2)
-        self._directory = Path(top)
+        self.directory = Path(top)
 
     # reading
 
@@ -248,20 +210,6 @@ class Git:
             )
         return self.run("remote", "get-url", "--", remote).decode().strip()
 
-    def use_remote(self, url: str, headers: Mapping[str, str]) -> None:
-        """Say how the remote is reached: ``headers`` maps a URL prefix to an HTTP header.
-
-        They go to git in its environment, never in its arguments. An empty value first drops
-        whatever header a checkout has left in the configuration: two of them are an error.
-        """
-        self._local = is_local(url)
-        pairs = [
-            (f"http.{prefix}.extraheader", value)
-            for prefix, header in headers.items()
-            for value in ("", header)
-        ]
-        self._extra = tuple(pairs)
-
     def fetch(self, remote: str, base: str) -> None:
         """Bring the base branch to :data:`BASE`, the remote's ``skillopt/*`` to :data:`BRANCHES`.
 
@@ -314,7 +262,7 @@ class Git:
         ref = f"refs/heads/{branch}"
         flags = [f"--push-option={option}" for option in options]
         try:
-            done = self._run(
+            done = self.complete(
                 "push",
                 "--porcelain",
                 "--no-verify",
@@ -332,56 +280,6 @@ class Git:
             raise self._with_shallow_hint(error) from None
         return self._clean(done.stderr)
 
-    # the process
-
-    def run(
-        self,
-        *args: str,
-        input: bytes | None = None,
-        env: Mapping[str, str] | None = None,
-        check: bool = True,
-    ) -> bytes:
-        """Run git; its standard output.
-
-        Raises:
-            GitFailed: exit status other than 0, unless ``check`` is false.
-            ProposeError: git is not installed or does not answer.
-        """
-        return self._run(*args, input=input, env=env, check=check).stdout
-
-    def _run(
-        self,
-        *args: str,
-        input: bytes | None = None,
-        env: Mapping[str, str] | None = None,
-        check: bool = True,
-    ) -> subprocess.CompletedProcess[bytes]:
-        command = ["git"]
-        for setting in (*_SETTINGS, f"protocol.file.allow={'always' if self._local else 'never'}"):
-            command += ["-c", setting]
-        try:
-            done = subprocess.run(
-                [*command, *args],
-                cwd=self._directory,
-                env={**self._environ, **_config(self._extra), **(env or {})},
-                input=b"" if input is None else input,
-                capture_output=True,
-                timeout=TIMEOUT,
-            )
-        except FileNotFoundError:
-            if not self._directory.is_dir():
-                raise ProposeError(f"there is no directory {self._directory}") from None
-            raise ProposeError("git is not installed, or not on PATH") from None
-        except subprocess.TimeoutExpired:
-            raise ProposeError(f"git {args[0]} gave no answer in {TIMEOUT:.0f} s") from None
-        if check and done.returncode:
-            raise GitFailed(args[0], self._clean(done.stderr), self._clean(done.stdout))
-        return done
-
-    def _clean(self, output: bytes) -> str:
-        text = _USERINFO.sub("", output.decode("utf-8", "replace"))
-        return printable(redact(text, self._environ)).strip()
-
     def _with_shallow_hint(self, error: GitFailed) -> ProposeError:
         if self.is_shallow():
             return ProposeError(
@@ -398,15 +296,6 @@ class Git:
             yield env
 
 
-class GitFailed(ProposeError):
-    """git ended with an error. ``detail`` is its standard error, ``output`` its standard output."""
-
-    def __init__(self, verb: str, detail: str, output: str) -> None:
-        super().__init__(f"git {verb} failed: {detail or output or 'no message'}")
-        self.detail = detail
-        self.output = output
-
-
 def describe(root: Path) -> Facts | None:
     """Where the project stands in git; None without git, repository or commit."""
     try:
@@ -415,28 +304,3 @@ def describe(root: Path) -> Facts | None:
         return None
     commit = git.resolve("HEAD")
     return Facts(commit, git.prefix, git.branch()) if commit else None
-
-
-def is_local(url: str) -> bool:
-    """Whether a remote is a folder of this machine."""
-    if url.startswith("file://"):
-        return True
-    return "://" not in url and (url.startswith(("/", ".")) or ":" not in url.split("/", 1)[0])
-
-
-def _scrub(environ: Mapping[str, str]) -> dict[str, str]:
-    kept = {k: v for k, v in environ.items() if not k.startswith("GIT_") or k in _KEEP}
-    return kept | {
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_LITERAL_PATHSPECS": "1",
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "LC_ALL": "C",
-    }
-
-
-def _config(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
-    env = {"GIT_CONFIG_COUNT": str(len(pairs))} if pairs else {}
-    for number, (key, value) in enumerate(pairs):
-        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
-    return env

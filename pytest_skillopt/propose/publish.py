@@ -121,9 +121,7 @@ class Publisher:
     def _act(self, skill: Checked, request: Request) -> Outcome:
         made = plan(self._git, self._tip(), skill, _message(request))
         if made.action == "human":
-            note = f"<!-- skillopt-left-alone: {request.marker[5:-4].strip()} -->"
-            url = self._forge.comment(made.branch, _LEFT_ALONE, note)
-            return Outcome(skill, request, "human", url)
+            return Outcome(skill, request, "human", self._leave_alone(skill, request))
         if made.action in ("delete", "nothing"):
             execute(self._git, self._options.remote, made)
             return Outcome(skill, request, made.action, self._forge.close(made.branch))
@@ -131,6 +129,12 @@ class Publisher:
             return Outcome(skill, request, "declined", url)
         said = self._push(made, request)
         return Outcome(skill, request, made.action, self._forge.publish(request, said))
+
+    def _leave_alone(self, skill: Checked, request: Request) -> str:
+        if not skill.changes:
+            return ""
+        note = request.marker.replace("skillopt-proposal", "skillopt-left-alone")
+        return self._forge.comment(request.branch, _LEFT_ALONE, note)
 
     def _push(self, made: Plan, request: Request) -> str:
         options = self._forge.push_options(request)
