@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.context import Context
 
 _SUCCESS = ("success",)
+_WORD = re.compile(r"\w+")
 
 
 def aggregate(patches: Sequence[Patch], context: Context) -> Patch:
@@ -147,8 +149,7 @@ def _descended(edit: Edit, reasoning: str, sources: Sequence[Proposal]) -> Propo
 
 def _overlap(one: Edit, other: Edit) -> float:
     """Share of the words in common (Jaccard), in [0, 1]."""
-    a = set(f"{one.target} {one.content}".casefold().split())
-    b = set(f"{other.target} {other.content}".casefold().split())
+    a, b = (set(_WORD.findall(f"{e.target} {e.content}".casefold())) for e in (one, other))
     return len(a & b) / len(a | b) if a | b else 1.0
 
 

@@ -24,7 +24,7 @@ class TrialParameters:
     """Share of its tasks, in (0, 1], on which a useful edit works."""
     upper: float = 3.2
     """Log likelihood ratio at which an edit has won its trial."""
-    lower: float = -0.8
+    lower: float = -0.6
     """Log likelihood ratio at which it has lost."""
     most_samples: int = 10
     """Samples of one trial."""
@@ -47,7 +47,7 @@ class TrialParameters:
     """Refusals after which a bundle is taken apart."""
     revalidation: int = 2
     """Fresh samples of each arm when an edit is left out before the gate; 0: no re-validation."""
-    prior_samples: int = 4
+    prior_samples: int = 6
     """Most fresh samples of each arm on a task that the bundle turned, as evidence for the gate."""
 
     idle_rounds: int = 2

@@ -18,6 +18,7 @@ _NEAR = 0.88
 """Similarity ratio (difflib, in [0, 1]) at which two edits of one kind say the same."""
 
 _WORD = re.compile(r"\w+")
+_ADDS = ("append", "insert_after")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +38,11 @@ class Proposal:
 
     @property
     def key(self) -> str:
-        """What two wordings of one edit share: its operation and the words in it."""
-        words = " ".join(_WORD.findall(f"{self.edit.target} | {self.edit.content}".casefold()))
-        return f"{self.edit.op}: {words}"
+        """What two wordings of one edit share: what is added, or what is done to which text."""
+        edit = self.edit
+        adds = edit.op in _ADDS
+        shown = edit.content if adds else f"{edit.target} | {edit.content}"
+        return f"{'add' if adds else edit.op}: {' '.join(_WORD.findall(shown.casefold()))}"
 
     @property
     def text(self) -> str:
@@ -98,8 +101,7 @@ def say_the_same(one: Proposal, other: Proposal) -> bool:
 
 def _kind(proposal: Proposal) -> tuple[str, str]:
     """Additions are alike wherever they land; what is replaced or deleted must be the same text."""
-    adds = proposal.edit.op in ("append", "insert_after")
-    return ("add", "") if adds else (proposal.edit.op, proposal.edit.target)
+    return ("add", "") if proposal.edit.op in _ADDS else (proposal.edit.op, proposal.edit.target)
 
 
 def _numbers(proposal: Proposal) -> list[str]:

@@ -209,14 +209,13 @@ class TrialSearch:
         return bool(update.applied)
 
     def _tried_enough(self, proposal: Proposal) -> bool:
-        """Whether it was refused before, or lost as many trials as an edit may, in any run."""
+        """Whether it lost as many trials as an edit may, in this run or an earlier one."""
         if self._losses[proposal.key] >= self._parameters.tries:
             return True
         known = self._bench.context.memory.attempt(proposal)
-        if known is None:
-            return False
-        enough = known.fate == "failed" and known.times >= self._parameters.tries
-        return known.fate == "refused" or enough
+        return (
+            known is not None and known.fate == "failed" and known.times >= self._parameters.tries
+        )
 
     # Trials.
 
@@ -300,12 +299,16 @@ class TrialSearch:
         return True
 
     def _try_together(self, row: _Round) -> bool:
-        """Try edits that lost alone together: a task may need more than one of them."""
+        """Try the edits that lost alone once more, those of a task together.
+
+        A task may need more than one of them, or one of them had bad luck; which it was shows when
+        each is left out.
+        """
         tried = False
         for record in self._failing():
             lines = by_support([p for p in self._second if record.task.id in p.tasks])
             lines = lines[: self._parameters.joint_lines]
-            if len(lines) < 2:
+            if not lines:
                 continue
             asking = [
                 other

@@ -1,4 +1,4 @@
-"""The data of a decision: the draws a gate asks for, the samples it is told, the verdict it gives."""
+"""The data of a decision: the draws a gate asks for, the samples it is told, its verdict."""
 
 from __future__ import annotations
 

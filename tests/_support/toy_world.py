@@ -15,6 +15,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Completion, Usage
+from pytest_skillopt.optimizer.calls import Calls
+from pytest_skillopt.optimizer.context import Context
+from pytest_skillopt.optimizer.memory import Memory
+from pytest_skillopt.optimizer.proposals import Proposal
+from pytest_skillopt.optimizer.records import TaskRecord
+from pytest_skillopt.optimizer.templates import Prompts
+from pytest_skillopt.optimizer.vetting import Vetting
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.suite.rollouts import InfraError, Message, Rollout, RolloutRequest
 from pytest_skillopt.suite.tasks import SkillTask
 
@@ -214,3 +224,47 @@ def make_world(tasks: int = 40, rules: int = 4, **fields: Any) -> World:
     for i in range(tasks):
         needs[f"tests/test_toy.py::test_it[t{i}]"] = ((i // 8) % rules,) if i % 8 < 5 else ()
     return World(needs, **fields)
+
+
+def make_context(model: Any = None, tasks: Sequence[SkillTask] = (), **fields: Any) -> Context:
+    """What a stage is told; unknown fields are settings."""
+    own = {name: fields.pop(name) for name in list(fields) if name in Context.__dataclass_fields__}
+    document = own.pop("document", Document.from_bytes(SKILL))
+    settings = Settings(**fields)
+    calls = Calls(model or ToyOptimizer(useful=1.0, harmful=0.0), Prompts(settings.prompts))
+    vetting = Vetting(
+        tasks,
+        allow=settings.lint_allow,
+        max_tokens=settings.max_skill_tokens,
+        contracts=own.get("contracts", ()),
+        skill=document.text,
+    )
+    memory = own.pop("memory", None) or Memory(enabled=settings.memory)
+    return Context(document, settings, calls, memory, vetting, step=1, **own)
+
+
+def make_record(
+    name: str, outcomes: str, *, message: str = "convention 1 is not followed", **task: Any
+) -> TaskRecord:
+    """A task with rollouts: ``+`` passed, ``-`` failed, each with a transcript of its own."""
+    task.setdefault("split", "train")
+    known = SkillTask(name, "source", "SKILL.md", name, **task)
+    return TaskRecord.of(
+        known,
+        [
+            Rollout(
+                RolloutRequest(name, "source", "SKILL.md", "v", "toy", "train", i),
+                "passed" if sign == "+" else "failed",
+                float(sign == "+"),
+                "" if sign == "+" else f"AssertionError: {message}",
+                "" if sign == "+" else "tests/test_toy.py:12",
+                transcript=(Message("assistant", f"reply {i} of {name}"),),
+            )
+            for i, sign in enumerate(outcomes)
+        ],
+    )
+
+
+def append(line: str, *tasks: str, **fields: Any) -> Proposal:
+    """A proposal that appends one line."""
+    return Proposal(Edit("append", "", line), tasks=tasks, **fields)
