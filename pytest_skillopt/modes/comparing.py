@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.decision import TAPE, GateOptions, GateTask
+from pytest_skillopt.optimizer.gate import run_gate
 from pytest_skillopt.optimizer.rates import suite_rate
 from pytest_skillopt.optimizer.taskrows import task_row
-from pytest_skillopt.optimizer.verdict import Sample, Verdict
+from pytest_skillopt.optimizer.verdict import Sample
 from pytest_skillopt.report.result import Comparison
 from pytest_skillopt.suite.rollouts import Rollout
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.optimizer.gate import Gate
-    from pytest_skillopt.optimizer.verdict import Draw
+    from pytest_skillopt.optimizer.verdict import Draw, Verdict
     from pytest_skillopt.report.result import TaskRow
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.suite.rollouts import RolloutRequest
@@ -82,18 +83,20 @@ def decide(
         on_tape = draw.arm == "incumbent" and draw.stream == TAPE
         return on_tape and draw.index < len((stored or {}).get(draw.task, ()))
 
-    while not isinstance(asked := gate.ask(), Verdict):
+    def take(draws: Sequence[Draw]) -> list[Sample]:
         run.sampler.prefetch(request(d) for d in gate.likely(_LIKELY) if not is_stored(d))
-        fresh = [draw for draw in asked if not is_stored(draw)]
+        fresh = [draw for draw in draws if not is_stored(draw)]
         taken = dict(zip(fresh, run.sampler.take([request(d) for d in fresh]), strict=True))
-        for draw in asked:
-            rollout = taken.get(draw) or _recalled(request(draw), (stored or {})[draw.task])
-            taken[draw] = rollout
-            rollouts[draw.arm].setdefault(draw.task, []).append(rollout)
-        gate.tell(_sample(draw, taken[draw]) for draw in asked)
+        for draw in draws:
+            if draw not in taken:
+                taken[draw] = _recalled(request(draw), (stored or {})[draw.task])
+            rollouts[draw.arm].setdefault(draw.task, []).append(taken[draw])
+        return [_sample(draw, taken[draw]) for draw in draws]
+
+    verdict = run_gate(gate, take)
     run.sampler.cancel_prefetch()
-    run.journal.write("verdict", {"candidate": candidate, **asked.to_json()})
-    return Decided(asked, rollouts["incumbent"], rollouts["candidate"])
+    run.journal.write("verdict", {"candidate": candidate, **verdict.to_json()})
+    return Decided(verdict, rollouts["incumbent"], rollouts["candidate"])
 
 
 def _recalled(request: RolloutRequest, stored: Sequence[tuple[bool, float]]) -> Rollout:

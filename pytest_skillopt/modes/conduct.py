@@ -11,6 +11,7 @@ from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.display import Display
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.taskreports import task_reports
+from pytest_skillopt.propose.leave import leave_proposal
 from pytest_skillopt.report.files import write_reports
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
@@ -51,6 +52,8 @@ def conduct(
         display.header(run)
         result = _carry_out(run, display)
         write_reports(run.directory.path, result)
+    if mode.name == "train":
+        leave_proposal(run.root, run.home, run.directory.path, result)
     return result, list(task_reports(run, result))
 
 
