@@ -17,14 +17,34 @@ from typing import TYPE_CHECKING, Any, cast
 
 import execnet
 import pytest
-from _pytest import assertion
-from _pytest.fixtures import FixtureManager
-from _pytest.runner import SetupState, runtestprotocol
-from _pytest.stash import Stash
-from _pytest.warnings import catch_warnings_for_item
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+
+
+def _unsupported(missing: str, *packages: str) -> pytest.UsageError:
+    versions = ", ".join(f"{name} {_version(name)}" for name in packages)
+    return pytest.UsageError(
+        f"pytest-skillopt {_version('pytest-skillopt')} cannot run rollouts with {versions}: "
+        f"{missing} is not as expected. Install a version that pytest-skillopt supports."
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+try:
+    from _pytest import assertion
+    from _pytest.fixtures import FixtureManager
+    from _pytest.runner import SetupState, runtestprotocol
+    from _pytest.stash import Stash
+    from _pytest.warnings import catch_warnings_for_item
+except ImportError as missing:
+    raise _unsupported(str(missing), "pytest") from None
 
 _LOGGING_HOOKS = ("pytest_runtest_logreport", "pytest_exception_interact")
 _COLLECTION_REPORTS = ("pytest_collectreport", "pytest_deselected", "pytest_collection_finish")
@@ -48,21 +68,6 @@ _PRUNE_ABOVE = 16
 _RESTART_TRIES = 5
 _RESTART_PAUSE = 1.0
 """Seconds between two tries."""
-
-
-def _unsupported(missing: str, *packages: str) -> pytest.UsageError:
-    versions = ", ".join(f"{name} {_version(name)}" for name in packages)
-    return pytest.UsageError(
-        f"pytest-skillopt {_version('pytest-skillopt')} cannot run rollouts with {versions}: "
-        f"{missing} is not as expected. Install a version that pytest-skillopt supports."
-    )
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 # pytest

@@ -39,13 +39,16 @@ class Link:
         self._numbers = itertools.count()
         self._asked: dict[int, queue.SimpleQueue[tuple[str, str]]] = {}
         self._lost = False
+        self._dismissed = False
+        self._on_lost: Callable[[], None] | None = None
         self.inbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         """What the controller said, other than answers; ``("stop",)`` when it is gone."""
         self.prefix = f"{worker}:"
         """Begins the name of everything this worker asks for, so that it can be given up."""
 
-    def open(self) -> None:
-        """Begin to receive."""
+    def open(self, on_lost: Callable[[], None]) -> None:
+        """Begin to receive. ``on_lost`` is called when the controller goes without a word."""
+        self._on_lost = on_lost
         self._channel.setcallback(self._receive, endmarker=None)
 
     def send(self, *message: Any) -> None:
@@ -100,11 +103,14 @@ class Link:
             for waiting in list(self._asked.values()):
                 waiting.put(("", gone))
             self.inbox.put(("stop",))
+            if self._on_lost is not None and not self._dismissed:
+                self._on_lost()
         elif message[0] == "answer":
             _, number, value, error = message
             if number in self._asked:
                 self._asked[number].put((value, error))
         else:
+            self._dismissed = self._dismissed or message[0] == "stop"
             self.inbox.put(message)
 
 

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _LINK = pytest.StashKey[Link]()
 _LINGER = 2.0
 """Seconds that a worker which is done waits for threads that a test has left behind."""
+_ORPHAN = 5.0
+"""Seconds that a worker has to end by itself when its controller was killed."""
 
 
 def is_warm_worker(config: pytest.Config) -> bool:
@@ -83,7 +85,7 @@ class WorkerLoop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self._link.open()
+        self._link.open(_end_soon)
         facts = self._facts(session)
         with contextlib.suppress(OSError):
             self._link.send("hello", json.dumps(facts))
@@ -98,9 +100,7 @@ class WorkerLoop:
         main = threading.main_thread()
         left = [t for t in threading.enumerate() if t is not main and not t.daemon]
         if left:
-            timer = threading.Timer(_LINGER, os._exit, (0,))
-            timer.daemon = True
-            timer.start()
+            _later(_LINGER, os._exit, 0)
 
     def _facts(self, session: pytest.Session) -> dict[str, Any]:
         """What the controller must know before it sends anything."""
@@ -173,8 +173,23 @@ class WorkerLoop:
         rollout = Rollout(request, "error", error=error, worker=self._worker)
         self._link.send_last("leaving")
         self._link.send_last("result", request.key, json.dumps(rollout.to_json()))
-        processes.kill_descendants()
-        os._exit(1)
+        _end_now()
+
+
+def _end_soon() -> None:
+    """Without a controller, a rollout that still runs is of no use to anybody."""
+    _later(_ORPHAN, _end_now)
+
+
+def _end_now() -> None:
+    processes.kill_descendants()
+    os._exit(1)
+
+
+def _later(seconds: float, function: Callable[..., object], *arguments: object) -> None:
+    timer = threading.Timer(seconds, function, arguments)
+    timer.daemon = True
+    timer.start()
 
 
 class _OneLane:

@@ -46,14 +46,22 @@ class Driven:
 def drive(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Drive:
     """``drive(tests, *args, job=..., jobs=...)`` runs a job over the tests.
 
-    ``job`` is ``module:function``; ``jobs`` the source of a module ``jobs``.
+    ``job`` is ``module:function``; ``jobs`` the source of a module ``jobs``; ``expect`` the exit
+    status.
     """
     monkeypatch.setenv("PYTHONPATH", str(_SUPPORT), prepend=":")
 
     def run(
-        tests: str, *args: str, job: str = "rollout_driver:once", jobs: str = "", expect: int = 0
+        tests: str,
+        *args: str,
+        job: str = "rollout_driver:once",
+        jobs: str = "",
+        conftest: str = "",
+        expect: int = 0,
     ) -> Driven:
         pytester.makepyfile(test_suite=tests)
+        if conftest:
+            pytester.makeconftest(conftest)
         if jobs:
             pytester.makepyfile(jobs=jobs)
         pytester.mkdir("skills").joinpath("demo").mkdir()

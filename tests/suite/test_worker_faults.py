@@ -318,6 +318,35 @@ def test_an_interrupted_session_lets_the_job_save(
     assert "INTERNALERROR" not in output
 
 
+def test_a_killed_controller_leaves_no_worker_behind(
+    pytester: pytest.Pytester, drive: Drive
+) -> None:
+    del drive  # sets the environment of the process
+    pytester.makepyfile(
+        test_suite="""
+        import os, pathlib, subprocess, time
+
+        def test_waits():
+            child = subprocess.Popen(["sleep", "60"])
+            pathlib.Path("pids.new").write_text(f"{os.getpid()} {child.pid}")
+            os.rename("pids.new", "pids")
+            time.sleep(60)
+        """
+    )
+    command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", "-n1"]
+    process = subprocess.Popen(
+        [*command, "--drive=rollout_driver:once"], stdout=subprocess.DEVNULL, cwd=pytester.path
+    )
+    _wait_for(pytester.path / "pids")
+    process.kill()
+    process.wait()
+    pids = [int(pid) for pid in (pytester.path / "pids").read_text().split()]
+    deadline = time.monotonic() + 20
+    while any(_is_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, "still running"
+        time.sleep(0.1)
+
+
 def _wait_for(path: Path) -> None:
     deadline = time.monotonic() + 30
     while not path.exists():

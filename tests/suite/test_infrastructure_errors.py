@@ -1,0 +1,131 @@
+"""What is an error and what a failure, by the exception that ended the test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from conftest import Drive
+
+SUITE = """
+    import json
+    import pytest
+    from pytest_skillopt.model.types import CacheMiss, CapReached, ModelFault
+
+    def test_fault():
+        raise ModelFault("HTTP 503", fatal=False)
+
+    def test_fatal():
+        raise ModelFault("HTTP 401: wrong key", fatal=True)
+
+    def test_cap():
+        raise CapReached("max_calls is reached")
+
+    def test_cache_miss():
+        raise CacheMiss("not recorded")
+
+    class AgentError(Exception): ...
+
+    def test_wrapped():
+        try:
+            raise ModelFault("HTTP 503")
+        except ModelFault as fault:
+            raise AgentError("it did not work") from fault
+
+    def test_wrapped_by_an_assertion():
+        try:
+            raise ModelFault("HTTP 503")
+        except ModelFault:
+            pytest.fail("no answer")
+
+    def test_in_a_group():
+        inner = ExceptionGroup("inner", [ModelFault("HTTP 503")])
+        raise ExceptionGroup("some", [ValueError("x"), inner])
+
+    @pytest.fixture
+    def reply():
+        raise ModelFault("HTTP 503")
+
+    def test_in_setup(reply):
+        pass
+
+    @pytest.mark.xfail(reason="known")
+    def test_expected_to_fail():
+        raise ModelFault("HTTP 503")
+
+    def test_timeout():
+        raise TimeoutError("no answer in 5 s")
+
+    def test_connection():
+        raise ConnectionRefusedError("port 5432")
+
+    def test_html():
+        reply = "<html>Bad gateway</html>"
+        return reply.choices[0]
+
+    class Body:
+        choices = None
+
+    def test_no_choices():
+        return Body().choices[0].message
+
+    def test_own_hook():
+        raise KeyError("licence server")
+
+    def test_unreadable_answer():
+        json.loads("not json")
+
+    def test_none_answer():
+        None["total"]
+
+    def test_wrong_type():
+        "text".total
+
+    def test_assertion_after_timeout():
+        try:
+            raise TimeoutError("slow")
+        except TimeoutError:
+            assert False, "the answer is late"
+"""
+HOOK = """
+    from pytest_skillopt.suite.rollouts import InfraError
+
+    def pytest_skillopt_classify_error(config, exception):
+        if isinstance(exception, KeyError) and "licence" in str(exception):
+            return InfraError("setup", "no licence")
+"""
+
+ERRORS = {
+    "test_fault": ("provider", "HTTP 503"),
+    "test_fatal": ("provider", "HTTP 401: wrong key"),
+    "test_cap": ("cap", "max_calls is reached"),
+    "test_cache_miss": ("cache", "not recorded"),
+    "test_wrapped": ("provider", "HTTP 503"),
+    "test_wrapped_by_an_assertion": ("provider", "HTTP 503"),
+    "test_in_a_group": ("provider", "HTTP 503"),
+    "test_in_setup": ("provider", "HTTP 503"),
+    "test_expected_to_fail": ("provider", "HTTP 503"),
+    "test_timeout": ("timeout", "TimeoutError: no answer in 5 s"),
+    "test_connection": ("provider", "ConnectionRefusedError: port 5432"),
+    "test_html": ("provider", "the provider sent no reply"),
+    "test_no_choices": ("provider", "the provider sent no reply"),
+    "test_own_hook": ("setup", "no licence"),
+}
+FAILURES = (
+    "test_unreadable_answer",
+    "test_none_answer",
+    "test_wrong_type",
+    "test_assertion_after_timeout",
+)
+
+
+def test_errors_are_told_from_failures(drive: Drive) -> None:
+    driven = drive(SUITE, "-p", "no:xdist", conftest=HOOK)
+    for test, (kind, message) in ERRORS.items():
+        error = driven.one(test).error
+        assert error is not None, test
+        assert (error.kind, test) == (kind, test)
+        assert message in error.message
+        assert error.fatal == (test == "test_fatal")
+    for test in FAILURES:
+        assert driven.one(test).outcome == "failed", test

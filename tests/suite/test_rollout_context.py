@@ -1,0 +1,79 @@
+"""What a test may record, and what is refused where it is recorded."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.model.types import Usage
+from pytest_skillopt.suite.context import RolloutContext, current, shorten
+from pytest_skillopt.suite.rollouts import RolloutRequest
+
+REQUEST = RolloutRequest("a.py::t", "source", "SKILL.md", "v", "model", "train", 0)
+
+
+@pytest.fixture
+def context(pytestconfig: pytest.Config) -> RolloutContext:
+    return RolloutContext(pytestconfig, REQUEST, Path(), b"")
+
+
+def test_there_is_a_current_rollout_only_while_it_is_active(
+    context: RolloutContext, pytestconfig: pytest.Config
+) -> None:
+    assert current(pytestconfig) is None
+    with context.active():
+        assert current(pytestconfig) is context
+    assert current(pytestconfig) is None
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
+def test_a_score_out_of_range_is_refused(context: RolloutContext, value: float) -> None:
+    with pytest.raises(ValueError, match="is not a finite number from 0 to 1"):
+        context.set_score(value)
+    assert context.score is None
+    assert len(context.refusals) == 1
+
+
+def test_a_score_that_is_no_number_is_refused(context: RolloutContext) -> None:
+    with pytest.raises(TypeError, match="an object of type list is not a number"):
+        context.set_score([1])  # type: ignore[arg-type]
+
+
+def test_the_last_score_counts(context: RolloutContext) -> None:
+    context.set_score(0)
+    context.set_score(1)
+    assert context.score == 1.0
+
+
+def test_json_values_are_kept_as_json(context: RolloutContext) -> None:
+    context.record("tool", {"total": [1, None, "ä"]})
+    assert context.transcript[0].content == '{"total": [1, null, "ä"]}'
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", math.nan, {"x": Path()}], ids=repr)
+def test_what_is_not_json_is_refused(context: RolloutContext, value: object) -> None:
+    with pytest.raises(TypeError, match=r"^rollout\.record: an object of type \w+ cannot be kept"):
+        context.record("tool", value)
+    assert context.transcript == ()
+    assert context.refusals
+
+
+def test_usage_adds_up(context: RolloutContext) -> None:
+    context.add_usage(Usage(calls=1, input_tokens=2))
+    context.add_usage(Usage(calls=1, cost=0.5))
+    context.add_judge_usage(Usage(cached=1))
+    assert context.usage == Usage(calls=2, input_tokens=2, cost=0.5)
+    assert context.judge_usage == Usage(cached=1)
+
+
+@given(st.text(st.characters(), max_size=300), st.integers(10, 400))
+def test_a_shortened_text_can_be_encoded_and_is_bounded(text: str, limit: int) -> None:
+    short = shorten(text, limit)
+    short.encode("utf-8")
+    assert len(short) <= limit + 60
+    if len(text) <= limit and text.isascii():
+        assert short == text

@@ -1,0 +1,44 @@
+"""Workers must have collected the same tasks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pytest_skillopt.suite.agreement import check_agreement
+
+
+def said(*names: str, source: str = "s", refusal: str = "", errors: int = 0) -> dict[str, object]:
+    tasks = json.dumps([{"id": name, "source": source} for name in names])
+    return {"tasks": tasks, "refusal": refusal, "collection_errors": errors}
+
+
+def test_workers_that_agree() -> None:
+    tasks = check_agreement({"gw0": said("a", "b"), "gw1": said("a", "b")})
+    assert [task["id"] for task in json.loads(tasks)] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (said("a"), "only gw0: b"),
+        (said("a", "b", "c"), "only gw1: c"),
+        (said("a", "b", source="t"), "not the same on both: a, b"),
+        (said("b", "a"), "in another order"),
+        (said("a", "b", *map(str, range(7))), "only gw1: 0, 1, 2, 3, 4 and 2 more"),
+    ],
+)
+def test_workers_that_do_not(other: dict[str, object], message: str) -> None:
+    with pytest.raises(pytest.UsageError, match=message):
+        check_agreement({"gw0": said("a", "b"), "gw1": other})
+
+
+def test_a_worker_that_refuses() -> None:
+    with pytest.raises(pytest.UsageError, match="no such split"):
+        check_agreement({"gw0": said("a"), "gw1": said("a", refusal="no such split")})
+
+
+def test_errors_during_collection_end_the_session_as_ever() -> None:
+    with pytest.raises(pytest.Session.Interrupted, match="2 errors during collection"):
+        check_agreement({"gw0": said("a", errors=2)})
