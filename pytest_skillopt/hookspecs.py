@@ -1,7 +1,8 @@
 """The hooks that a user's ``conftest.py`` may implement.
 
-All but the observers are ``firstresult``: the first implementation that returns something else than
-None decides, and the built-in behaviour is the last one asked.
+All but ``pytest_skillopt_step`` are ``firstresult``: the first implementation that returns
+something else than None decides, and the built-in behaviour is the last one asked. The example of
+each is run by ``tests/test_hooks.py``.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     """Return the model of a role (``target``, ``optimizer`` or ``judge``).
 
-    Called once a process and role. The model's calls are then not counted against the spending
-    caps and not cached, unless it does so itself::
+    Called once a process and role. The calls of such a model are neither cached nor counted against
+    the spending caps, unless it does so itself::
 
         # conftest.py
         from pytest_skillopt import Completion
@@ -37,8 +38,7 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
         class Canned:
             name, fingerprint, simulated = "canned:1", "1", True
 
-            def complete(self, messages, *, sample, stage="", task="", tools=(),
-                         response_format=None):
+            def complete(self, messages, *, sample, **details):
                 return Completion(text="42")
 
         def pytest_skillopt_client(config, role):
@@ -55,22 +55,25 @@ def pytest_skillopt_classify_error(
     Return None to leave it to the next implementation; in the end it is a failure of the task::
 
         # conftest.py
+        import sqlite3
         from pytest_skillopt import InfraError
 
         def pytest_skillopt_classify_error(config, exception):
-            if isinstance(exception, ConnectionRefusedError):
-                return InfraError("setup", f"the database is down: {exception}")
+            if isinstance(exception, sqlite3.OperationalError):
+                return InfraError("setup", f"the database is busy: {exception}")
     """
 
 
 @pytest.hookspec
 def pytest_skillopt_step(config: pytest.Config, step: StepRow) -> None:
-    """Observe a finished step of a training::
+    """Observe a finished step of a training.
 
-    # conftest.py
-    def pytest_skillopt_step(config, step):
-        with open("steps.txt", "a") as file:
-            file.write(f"{step.step} {step.verdict}\\n")
+    ``step`` is the row that the report shows; nothing can be changed here::
+
+        # conftest.py
+        def pytest_skillopt_step(config, step):
+            with open("steps.txt", "a") as file:
+                print(step.step, step.verdict, step.reason, file=file)
     """
 
 
@@ -79,12 +82,12 @@ def pytest_skillopt_prompt(config: pytest.Config, name: str) -> str | None:
     """Return the template of an optimizer prompt in place of the built-in one.
 
     ``name`` is that of a file in ``pytest_skillopt/optimizer/prompts`` without ``.md``; the
-    placeholders of the built-in text must stay::
+    placeholders of the built-in text may be used, and no others::
 
         # conftest.py
         def pytest_skillopt_prompt(config, name):
-            if name == "preferences":
-                return "Write for readers who have never seen an invoice."
+            if name == "reflect_failures":
+                return "Propose at most $budget edits, one short sentence each, in French."
     """
 
 
@@ -95,7 +98,8 @@ def pytest_skillopt_reflect(
     """Stage 2: from the rollouts of train tasks to proposed patches.
 
     ``records`` has one entry a task with its rollouts under the working skill; ``context`` holds
-    that skill (``.document``), the settings, the memory and the edit budget::
+    that skill (``.document``), the settings, the memory and the edit budget. In the search
+    ``trials`` a proposal is tried on the ``tasks`` that it names::
 
         # conftest.py
         from pytest_skillopt import Edit, Patch, Proposal
@@ -111,40 +115,52 @@ def pytest_skillopt_reflect(
 def pytest_skillopt_aggregate(
     config: pytest.Config, patches: Sequence[Patch], context: Context
 ) -> Patch | None:
-    """Stage 3: merge the patches of the analysts into one::
+    """Stage 3: merge the patches of the analysts into one.
 
-    # conftest.py
-    from pytest_skillopt import Patch
+    This one joins them without a model call::
 
-    def pytest_skillopt_aggregate(config, patches, context):
-        return Patch(tuple(p for patch in patches for p in patch.proposals))
+        # conftest.py
+        from pytest_skillopt import Patch
+
+        def pytest_skillopt_aggregate(config, patches, context):
+            return Patch(tuple(p for patch in patches for p in patch.proposals))
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context) -> Patch | None:
-    """Stage 4: keep at most ``context.budget`` proposals::
+    """Stage 4: keep at most ``context.budget`` proposals, the best first.
 
-    # conftest.py
-    from dataclasses import replace
+    In the search ``trials`` the budget is no bound here and the order is that of the trials::
 
-    def pytest_skillopt_select(config, patch, context):
-        short = sorted(patch.proposals, key=lambda p: len(p.edit.content))
-        return replace(patch, proposals=tuple(short[: context.budget]))
+        # conftest.py
+        from dataclasses import replace
+
+        def pytest_skillopt_select(config, patch, context):
+            short = sorted(patch.proposals, key=lambda p: len(p.edit.content))
+            return replace(patch, proposals=tuple(short[: context.budget]))
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context) -> Update | None:
-    """Stage 5: apply the patch to the working skill::
+    """Stage 5: apply the patch to the working skill.
 
-    # conftest.py
-    from pytest_skillopt.optimizer.update import update
+    This one makes a bullet of every edit that appends::
 
-    def pytest_skillopt_update(config, patch, context):
-        done = update(patch, context)
-        print("refused:", len(done.refusals))
-        return done
+        # conftest.py
+        from dataclasses import replace
+        from pytest_skillopt.optimizer.update import update
+
+        def bullet(proposal):
+            if proposal.edit.op != "append":
+                return proposal
+            text = "- " + proposal.edit.content.removeprefix("- ")
+            return replace(proposal, edit=replace(proposal.edit, content=text))
+
+        def pytest_skillopt_update(config, patch, context):
+            bullets = tuple(bullet(proposal) for proposal in patch.proposals)
+            return update(replace(patch, proposals=bullets), context)
     """
 
 
@@ -152,7 +168,8 @@ def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context
 def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate | None:
     """Stage 6: the gate of one decision: asks for draws, is told samples, ends in a verdict.
 
-    ``question`` has the tasks, the options and the length of the current skill's tape::
+    ``question`` has the tasks, the options and the length of the current skill's tape. The last
+    comparison before the skill is written is not asked for here::
 
         # conftest.py
         from dataclasses import replace

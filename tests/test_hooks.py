@@ -1,0 +1,230 @@
+"""The example of every hook's docstring, run as a user's ``conftest.py``."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import json
+import re
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt import hookspecs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+SKILL = b"---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\nSay hello.\n"
+RULE = "End every greeting with an exclamation mark."
+FUSS = "Take great care over the tone of every greeting, whoever the guest may happen to be."
+NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
+HOOKS = [name for name in vars(hookspecs) if name.startswith("pytest_skillopt_")]
+
+
+def example(hook: str) -> str:
+    """The indented block of the docstring of a specification."""
+    text = inspect.getdoc(getattr(hookspecs, hook)) or ""
+    _, found, block = text.partition("::\n\n")
+    assert found, f"{hook} has no example"
+    return textwrap.dedent(block)
+
+
+def reply_with(*contents: str) -> str:
+    edits = [{"op": "append", "target": "", "content": content} for content in contents]
+    return json.dumps({"reasoning": "every reply lacks it", "edits": edits})
+
+
+class Project:
+    """A scratch project whose models are played by the loopback server."""
+
+    def __init__(self, pytester: pytest.Pytester, server: ChatServer) -> None:
+        self.path = pytester.path
+        self.server = server
+        self.edits: Sequence[str] = [RULE]
+        """What the optimizer proposes."""
+        self._pytester = pytester
+        server.reply = self._play
+        (self.path / "SKILL.md").write_bytes(SKILL)
+        self.write_test('assert skill_agent(f"Greet {name}.").endswith("!"), "no exclamation mark"')
+        pytester.makeini(
+            f"""
+            [pytest]
+            skillopt_target = openai:worker
+            skillopt_optimizer = openai:thinker
+            skillopt_base_url = {server.url}
+            skillopt_rollouts = 1
+            skillopt_final_rollouts = 2
+            skillopt_max_attempts = 1
+            """
+        )
+
+    def _play(self, body: dict[str, Any]) -> str:
+        if body["model"] == "thinker":
+            return reply_with(*self.edits)
+        return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
+
+    def write_test(self, statement: str) -> None:
+        (self.path / "test_greeting.py").write_text(
+            textwrap.dedent(
+                f"""
+                import sqlite3
+                import pytest
+
+                @pytest.mark.skill_task
+                @pytest.mark.parametrize("name", {NAMES})
+                def test_greeting(skill_agent, name):
+                    '''Greets a guest.'''
+                    {statement}
+                """
+            )
+        )
+
+    def use(self, hook: str) -> None:
+        (self.path / "conftest.py").write_text(example(hook))
+
+    def run(self, *arguments: str) -> pytest.RunResult:
+        return self._pytester.runpytest_subprocess(*arguments)
+
+    @property
+    def run_directory(self) -> Path:
+        return sorted((self.path / ".skillopt" / "runs").iterdir())[-1]
+
+    @property
+    def result(self) -> dict[str, Any]:
+        data: dict[str, Any] = json.loads((self.run_directory / "result.json").read_text())
+        return data
+
+    @property
+    def journal(self) -> list[str]:
+        return (self.run_directory / "journal.jsonl").read_text().splitlines()
+
+    @property
+    def skill(self) -> str:
+        return (self.path / "SKILL.md").read_text()
+
+    @property
+    def asked_to_merge(self) -> bool:
+        return any("Several analysts" in prompt for prompt in self.prompts("thinker"))
+
+    def prompts(self, model: str) -> list[str]:
+        return [json.dumps(b["messages"]) for b in self.server.bodies if b["model"] == model]
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    return Project(pytester, chat_server)
+
+
+def test_every_example_is_a_conftest_that_is_run_here() -> None:
+    assert len(HOOKS) == 9
+    for hook in HOOKS:
+        code = example(hook)
+        compile(code, hook, "exec")
+        assert code.startswith("# conftest.py\n")
+        assert re.search(rf"^def {hook}\(", code, re.MULTILINE), hook
+        assert f"test_{hook.removeprefix('pytest_skillopt_')}" in globals(), hook
+
+
+@pytest.mark.parametrize("arguments", [(), ("-n", "2")])
+def test_client(project: Project, arguments: tuple[str, ...]) -> None:
+    project.use("pytest_skillopt_client")
+    project.write_test('assert skill_agent(f"Greet {name}.") == "42"')
+    project.run("--skillopt", *arguments).assert_outcomes(passed=len(NAMES))
+    assert project.server.calls == 0
+    assert project.result["models"]["target"] == "canned:1"
+    assert project.result["simulated"]
+
+
+def test_classify_error(project: Project) -> None:
+    project.write_test('raise sqlite3.OperationalError("database is locked")')
+    project.run("--skillopt")
+    assert project.result["status"] == "measured"
+    assert project.result["errors"] == 0
+    project.use("pytest_skillopt_classify_error")
+    result = project.run("--skillopt")
+    assert result.ret == 1
+    assert project.result["status"] == "unmeasured"
+    assert project.result["errors"] == len(NAMES)
+    errors = [
+        entry["data"]["error"]
+        for entry in map(json.loads, project.journal)
+        if entry["kind"] == "error"
+    ]
+    assert {error["kind"] for error in errors} == {"setup"}
+    assert errors[0]["message"] == "the database is busy: database is locked"
+
+
+def test_step(project: Project) -> None:
+    project.use("pytest_skillopt_step")
+    project.run("--skillopt-train")
+    told = (project.path / "steps.txt").read_text().splitlines()
+    steps = project.result["skills"][0]["steps"]
+    assert told == [f"{s['step']} {s['verdict']} {s['reason']}" for s in steps]
+    assert any("accepted" in line for line in told)
+
+
+def test_prompt(project: Project) -> None:
+    project.use("pytest_skillopt_prompt")
+    project.run("--skillopt-train")
+    first = project.prompts("thinker")[0]
+    assert re.search(r"Propose at most \d+ edits, one short sentence each, in French\.", first)
+    assert "You improve a skill" not in first
+
+
+def test_reflect(project: Project) -> None:
+    project.use("pytest_skillopt_reflect")
+    project.write_test('assert skill_agent(f"Greet {name} in JSON.").json() == {}')
+    project.server.reply = lambda body: (
+        "{}" if "JSON alone" in body["messages"][0]["content"] else "Hello."
+    )
+    assert project.run("--skillopt-train").ret == 0
+    assert project.result["status"] == "accepted"
+    assert "\nAnswer with JSON alone." in project.skill
+    assert project.result["skills"][0]["hunks"][0]["reasons"] == ["house rule"]
+    assert not [prompt for prompt in project.prompts("thinker") if "You improve a skill" in prompt]
+
+
+def test_aggregate(project: Project) -> None:
+    analysts = itertools.cycle([RULE, FUSS])
+    project.server.reply = lambda body: (
+        reply_with(next(analysts)) if body["model"] == "thinker" else "Hello."
+    )
+    batch = ("--skillopt-train", "--skillopt-search=batch", "--skillopt-minibatch-size=1")
+    short = ("--skillopt-edit-budget=1", "--skillopt-epochs=1", "--skillopt-cache=off")
+    project.run(*batch, *short)
+    assert project.asked_to_merge
+    project.server.requests.clear()
+    project.use("pytest_skillopt_aggregate")
+    project.run(*batch, *short)
+    assert project.prompts("thinker")
+    assert not project.asked_to_merge
+
+
+def test_select(project: Project) -> None:
+    project.edits = [FUSS, RULE]
+    project.use("pytest_skillopt_select")
+    project.run("--skillopt-train", "--skillopt-search=batch", "--skillopt-edit-budget=1")
+    assert RULE in project.skill
+    assert FUSS not in project.skill
+
+
+def test_update(project: Project) -> None:
+    project.use("pytest_skillopt_update")
+    assert project.run("--skillopt-train").ret == 0
+    assert f"\n- {RULE}\n" in project.skill
+
+
+def test_gate(project: Project) -> None:
+    project.use("pytest_skillopt_gate")
+    assert project.run("--skillopt-train").ret == 0
+    gates = {step["gate"] for step in project.result["skills"][0]["steps"]}
+    assert gates - {""} == {"confirm"}
+    assert RULE in project.skill
