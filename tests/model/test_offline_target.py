@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_skillopt.model.offline.chat import Request, parse_request
+from pytest_skillopt.model.offline.drafts import TOOL_RULES
 from pytest_skillopt.model.offline.server import TEMPERS
 from pytest_skillopt.model.offline.target import answer
 
@@ -247,6 +248,8 @@ ADD_DAYS = {
         ("Always use the tools you are offered; the tools know best.", True),
         ("Compute dates with the date tool.", True),
         ("Never call `add_days`.", False),
+        ("Do not compute it with `add_days`.", False),
+        *((rule.format(tool="add_days", what="due date"), True) for rule in TOOL_RULES),
         ("Look up the supplier with the find_supplier tool.", False),
     ],
 )

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 # Beyond this many words attention thins out, as it does in real models.
 _EASY_WORDS = 500
+# "What is not printed comes from the tool" does not forbid it; "do not ever call it" does.
+_REACH = 3
 _ALL_TOOLS = re.compile(r"\b(?:the|all|any|your|offered|available|provided|given) tools\b")
 _COMMON = {"tool", "return", "give", "that", "this", "with", "from", "number", "value", "name"}
 
@@ -59,7 +61,7 @@ def _tells_to_use(tool: Tool, rules: str) -> bool:
 
 def _means(tool: Tool, statement: Statement) -> bool:
     """Whether a statement about tools speaks of this one, by what it does, or of all."""
-    if is_negated(statement.text, statement.text.index("tool")):
+    if is_negated(statement.text, statement.text.index("tool"), reach=_REACH):
         return False
     own = _words(f"{tool.name} {tool.description}".replace("_", " "))
     return bool(_ALL_TOOLS.search(statement.text) or own & _words(statement.text))
@@ -72,4 +74,5 @@ def _words(text: str) -> set[str]:
 
 def _refused(text: str, position: int) -> bool:
     clause = re.split(r"[.;:\n]", text[:position])[-1].lower()
-    return is_negated(re.sub(r"[`*\"]", "", clause), len(clause))
+    plain_clause = re.sub(r"[`*\"]", "", clause)
+    return is_negated(plain_clause, len(plain_clause), reach=_REACH)
