@@ -9,12 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from pytest_skillopt.cli import main
+from pytest_skillopt.propose.git import describe
 from pytest_skillopt.propose.manifest import SkillName, blob_id, slug, write_proposal
-from pytest_skillopt.report.result import Result, SkillResult
+from pytest_skillopt.report.result import Arm, Result, SkillResult, TaskRow
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    import pytest
     from skill_project import Project
 
 
@@ -72,6 +75,44 @@ def test_old_proposal_goes_when_nothing_was_accepted(project: Project) -> None:
     skills = [("skills/SKILL.md", before, before + b"x")]
     assert not write_proposal(project.proposal, nothing_accepted(), skills, None, "", None)
     assert not project.proposal.exists()
+
+
+def test_two_skills_of_one_name_get_a_branch_each(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = ["a/SKILL.md", "b/SKILL.md"]
+    for path in paths:
+        (project.root / path).parent.mkdir()
+        (project.root / path).write_text("# One\n\nFirst.\n")
+    (project.root / "pyproject.toml").write_text(
+        f"[tool.pytest.ini_options]\nskillopt_propose_skills = {paths}\n"
+    )
+    project.commit("Two skills", *paths, "pyproject.toml")
+    project.push()
+    task = TaskRow(id="t", split="train", before=Arm(passed=0, n=3), after=Arm(passed=3, n=3))
+    skills = [
+        SkillResult(
+            path=path,
+            name="One",
+            before="0" * 64,
+            after="1" * 64,
+            status="accepted",
+            reason="better",
+            tasks=[task],
+        )
+        for path in paths
+    ]
+    result = nothing_accepted().model_copy(update={"skills": skills})
+    texts = [(path, b"# One\n\nFirst.\n", b"# One\n\nFirst.\nSecond.\n") for path in paths]
+    assert write_proposal(
+        project.proposal, result, texts, describe(project.root), "Better.\n", None
+    )
+    monkeypatch.chdir(project.root)
+
+    assert main(["propose", "--no-forge"]) == 0
+
+    for path, branch in zip(paths, ("skillopt/one", "skillopt/one-2"), strict=True):
+        assert project.remote_git("diff", "--name-only", "main", branch) == path
 
 
 def test_symlink_in_place_of_the_proposal_is_not_followed(project: Project, tmp_path: Path) -> None:

@@ -163,6 +163,26 @@ def test_human_push_is_commented_on_once(project: Project, github: FakeGitHub) -
     assert "left alone" in comment["body"]
 
 
+def test_human_branch_is_not_commented_on_when_nothing_is_proposed(
+    project: Project, github: FakeGitHub
+) -> None:
+    project.propose()
+    main(["propose"])
+    ada = project.someone()
+    ada.git("checkout", "--quiet", BRANCH)
+    ada.git("commit", "--quiet", "--allow-empty", "-m", "Mine")
+    ada.git("push", "--quiet", "origin", BRANCH)
+    project.skill.write_bytes(AFTER)
+    project.commit("By hand", "skills")
+    project.push()
+
+    assert main(["propose"]) == 0
+
+    assert BRANCH in project.branches()
+    assert github.comments == {}
+    assert github.pulls[0]["state"] == "open"
+
+
 def test_declined_change_is_not_proposed_again(project: Project, github: FakeGitHub) -> None:
     project.propose()
     main(["propose"])
