@@ -6,7 +6,9 @@ import inspect
 import itertools
 import json
 import re
+import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +17,6 @@ from pytest_skillopt import hookspecs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from chat_server import ChatServer
 
@@ -228,3 +229,13 @@ def test_gate(project: Project) -> None:
     gates = {step["gate"] for step in project.result["skills"][0]["steps"]}
     assert gates - {""} == {"confirm"}
     assert RULE in project.skill
+
+
+def test_the_trainer_needs_no_pytest_session(pytester: pytest.Pytester) -> None:
+    """The program of ``docs/python.md``, word for word, in a process of its own."""
+    document = Path(__file__).parent.parent / "docs" / "python.md"
+    code = document.read_text().split("```python\n")[1].split("```")[0]
+    code += "import sys; assert not {'xdist', 'openai'} & sys.modules.keys()"
+    result = pytester.run(sys.executable, "-W", "error", "-c", code)
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["accepted - *", "End with an exclamation mark."])
