@@ -66,8 +66,8 @@ def _about_training(result: Result, skill: SkillResult, sentence: str) -> Advice
     if skill.status == "accepted":
         cautions = tuple(_cautions(result, skill))
         if cautions:
-            return Advice("Look closer before merging", sentence, "careful", cautions)
-        return Advice("Ready to merge", sentence, "good")
+            return Advice("Accepted, but look closer before merging", sentence, "careful", cautions)
+        return Advice("Accepted, ready to merge", sentence, "good")
     if skill.status == "unmeasured":
         return Advice("Do not merge", sentence, "bad")
     if skill.status == "interrupted":

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 MOST_TASKS = 12
 MOST_DIFF_LINES = 80
+_ROOMY = 60
+"""Columns from which the reason of a step stands beside its figures."""
 _VERDICTS = {"accepted": "green", "unmeasured": "yellow"}
 _CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
 _ORDER = ("broken", "undecided", "fixed", "same")
@@ -48,7 +50,7 @@ def steps(rows: Sequence[StepRow], width: int) -> Iterator[Line]:
     ]
     laid = columns([head, *body], ("right", "right", "right", "right", "left"))
     indent = max(cells(line) for line in laid) + 2
-    beside = width - indent >= 30
+    beside = width - indent >= _ROOMY
     yield Line()
     yield Line(laid[0] + " " * (indent - cells(laid[0])) + "reason" if beside else laid[0])
     for text, row in zip(laid[1:], rows, strict=True):

@@ -141,11 +141,19 @@ def _skill(result: Result, skill: SkillResult, width: int, verbose: bool) -> Ite
     )
     if len(result.skills) > 1:
         yield from paragraph(advise(result, skill).sentence, width)
+    if result.mode == "train" and skill.status == "accepted":
+        yield from paragraph(_whether_written(skill), width)
     yield from tables.steps(skill.steps, width)
     yield from tables.rates(skill, result.mode, width)
     yield from tables.tasks(skill.tasks, result.mode, width, verbose=verbose)
     yield from tables.edits(skill.edits, width, verbose=verbose)
     yield from tables.diff(skill.patch, verbose=verbose)
+
+
+def _whether_written(skill: SkillResult) -> str:
+    if skill.written:
+        return "The file is written; git diff shows the change, git checkout takes it back."
+    return "The file is NOT written; the notes below say why."
 
 
 def _spent(result: Result, verbose: bool) -> Iterator[Line]:

@@ -45,7 +45,7 @@ def plain(source: str) -> str:
 def test_page_answers_then_shows_the_evidence_in_order(make_result: MakeResult) -> None:
     text = plain(html.render_html(make_result(simulated=True)))
     order = [
-        "Look closer before merging", "A simulated model took part", "What changes",
+        "Accepted, but look closer before merging", "A simulated model took part", "What changes",
         "Write amounts with a point and two decimals.", "Amounts came back as '1.204,50'.",
         "tests/test_invoices.py::test_field[0-supplier-nordwind]", "Pass rates",
         "Steps what was tried", "Tasks open one", "Edits not kept", "the target was not found",

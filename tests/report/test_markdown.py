@@ -149,7 +149,7 @@ def with_text(make_result: MakeResult, mode: str, text: str) -> Result:
 def test_body_holds_verdict_diff_reasons_rates_cost_and_command(make_result: MakeResult) -> None:
     body = pull_request_body(make_result(simulated=True))
     assert body.startswith(
-        "## Look closer before merging\n\nThe suite's pass rate rose from 52.7 %"
+        "## Accepted, but look closer before merging\n\nThe suite's pass rate rose from 52.7 %"
     )
     for part in (
         "> - A simulated model took part",
@@ -175,7 +175,7 @@ def test_body_keeps_within_the_limit_and_points_to_the_rest(
     result = make_result(tasks=400, steps=200, hostile=hostile)
     body = pull_request_body(result, limit)
     assert len(body.encode()) <= limit
-    assert body.startswith("## Look closer before merging")
+    assert body.startswith("## Accepted, but look closer before merging")
     assert "_Shortened to fit._ Transcripts and all figures:" in body or limit == 60_000
     ours = [token.content for token in PARSER.parse(body) if token.type == "html_block"]
     assert sum("<details>" in part for part in ours) == sum("</details>" in part for part in ours)

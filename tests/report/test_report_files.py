@@ -113,7 +113,7 @@ def test_pytest_html_gets_a_relative_link_to_the_report(
     assert anchor is not None
     assert anchor.get("href") == "../.skillopt/runs/r%201/report.html"
     assert anchor.text == "The report of run <b>"
-    assert link.text == "skillopt: Look closer before merging. "
+    assert link.text == "skillopt: Accepted, but look closer before merging. "
     extra = task_extra(report, page)
     assert extra["format_type"] == "url"
     assert extra["content"] == anchor.get("href")

@@ -42,7 +42,7 @@ def test_training_without_gain_gives_the_reason(make_result: MakeResult, status:
     result = make_result(status=status)
     report = joined(result)
     assert result.reason[1:] in report
-    assert "Ready to merge" not in report
+    assert "Accepted, ready to merge" not in report
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_cautions_stand_at_the_top(make_result: MakeResult) -> None:
     top = joined(result.model_copy(update={"skills": [skill]})).split("skills/invoices/SKILL.md (")[
         0
     ]
-    assert top.startswith("Look closer before merging.")
+    assert top.startswith("Accepted, but look closer before merging.")
     for said in ("simulated model", "Too few tasks", "fell from 50.0 % to 40.0 %", "gate was off",
                  "was not written"):  # fmt: skip
         assert said in top
