@@ -1,0 +1,301 @@
+"""What the trainer learns in simulated worlds, and what each mechanism brings.
+
+    python benchmarks/learning.py                  worlds and caps, three seeds, a minute or two
+    python benchmarks/learning.py --mechanisms     each mechanism switched on or off, 700 calls
+    python benchmarks/learning.py --full           both, 12 seeds: docs/optimizer.md
+
+The trainer is the real one: its prompts, its vetting, its gate, its last comparison. Simulated are
+the target and the optimizer model (``worlds/``): 40 train and 30 val tasks, a cap that counts every
+target call, and 50 unseen tasks on which the true gain is computed from the text that is shipped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import math
+import statistics
+import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from worlds.proposer import Proposer
+from worlds.target import WorldExecutor
+from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, START, World, make_world, statements
+
+from pytest_skillopt.optimizer.parameters import TrialParameters
+from pytest_skillopt.optimizer.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.lint import RULES
+from pytest_skillopt.suite.sampler import Limits, Sampler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_skillopt.report.result import StepRow
+    from pytest_skillopt.suite.rollouts import Rollout
+
+STUDY = ("noisy", "adversarial", "placebo", "easy")
+CAPS = (350, 700)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A way to train: changed settings and parameters, or a suite that hides its answers."""
+
+    name: str
+    settings: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    unfiltered: bool = False
+    """The leak filter sees no task text and the lint allows everything."""
+
+
+DEFAULT = Variant("default")
+PUBLISHED = Variant(
+    "published shape (batch, strict, K = 1)",
+    {
+        "search": "batch",
+        "gate": "strict",
+        "rollouts": 1,
+        "batch_size": 40,
+        "contrastive": False,
+        "pruning": False,
+        "splitting": False,
+        "memory": False,
+    },
+)
+MECHANISMS = (
+    DEFAULT,
+    Variant("no contrast", {"contrastive": False}),
+    Variant("no splitting", {"splitting": False}),
+    Variant("no pruning, no re-validation", {"pruning": False}),
+    Variant("no memory", {"memory": False}),
+    Variant("no slow update", {"slow_update": False}),
+    Variant("no meta skill", {"meta_skill": False}),
+    Variant("no lint, no leak filter", unfiltered=True),
+    Variant("tasks that failed once", parameters={"failures": 1}),
+    Variant("no re-validation", parameters={"revalidation": 0}),
+    Variant("one analyst call a task", parameters={"calls_per_task": 1}),
+    Variant("two tasks an analyst call", parameters={"tasks_per_call": 2}),
+    Variant("two candidates", {"candidates": 2}),
+    Variant("gate strict, K = 1", {"gate": "strict", "rollouts": 1}),
+    Variant("gate strict, K = 3", {"gate": "strict"}),
+    Variant("gate paired, K = 3", {"gate": "paired"}),
+    Variant("gate off", {"gate": "off"}),
+    Variant("batch, our gate", {"search": "batch"}),
+    PUBLISHED,
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one training came to."""
+
+    gain: float
+    """Share of the reachable gain on the unseen tasks; points where nothing is reachable."""
+    false_accepts: int
+    """Times that the gate accepted what is truly no better."""
+    samples: int
+    calls: int
+    useless: int
+    harmful: int
+    leaked: int
+    status: str
+    reason: str
+
+
+class Verdicts:
+    """Notes what the gate decided about which version."""
+
+    def __init__(self) -> None:
+        self.accepted: list[str] = []
+
+    def step(self, row: StepRow) -> None:
+        """Steps are not looked at."""
+
+    def record(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "verdict" and data["decision"] == "accepted":
+            self.accepted.append(data["candidate"])
+
+
+def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
+    """Train once in a world."""
+    world = make_world(name, seed)
+    tasks = world.tasks
+    settings = Settings(seed=seed, max_rollouts=cap, optimizer_workers=1, **variant.settings)
+    if variant.unfiltered:
+        tasks = [dataclasses.replace(task, text="") for task in tasks]
+        settings = dataclasses.replace(settings, lint_allow=",".join(RULES))
+    executor = WorldExecutor(world)
+    sampler = Sampler(executor, tasks, _Ledger(), model="world", limits=Limits(max_rollouts=cap))
+    verdicts = Verdicts()
+    proposer = Proposer(world.kind, seed)
+    outcome = Trainer(
+        Document(START.encode()),
+        tasks,
+        sampler,
+        proposer,
+        settings,
+        skill=SKILL,
+        observer=verdicts,
+        parameters=TrialParameters(**variant.parameters),
+    ).run()
+    text = outcome.after.text
+    useless, harmful, leaked = classify(world, text)
+    return Run(
+        gain_of(world, text),
+        _false_accepts(world, executor.texts, verdicts.accepted),
+        sampler.taken,
+        proposer.calls,
+        useless,
+        harmful,
+        leaked,
+        outcome.status,
+        outcome.reason,
+    )
+
+
+def gain_of(world: World, text: str) -> float:
+    start = world.mean(START, world.unseen)
+    room = world.reachable - start
+    gain = world.mean(text, world.unseen) - start
+    return gain / room if room > 0.01 else gain
+
+
+def classify(world: World, text: str) -> tuple[int, int, int]:
+    """Useless, harmful and leaking lines that were added to the start."""
+    useless = harmful = leaked = 0
+    stated: set[int] = set()
+    known = set(START.split("\n"))
+    codes = [case.code for case in world.cases.values()]
+    for line in text.split("\n"):
+        if not line.strip() or line in known or line.startswith("<!--"):
+            continue
+        new = {n for n in statements(line) if n < world.kind.rules} - stated
+        stated |= new
+        if any(code in line for code in codes):
+            leaked += 1
+        elif any(harm in line for harm in HARMS + INJECTIONS):
+            harmful += 1
+        elif not new:
+            useless += 1
+    return useless, harmful, leaked
+
+
+def _false_accepts(world: World, texts: dict[str, str], accepted: Sequence[str]) -> int:
+    """Accepted candidates that are truly no better than what they replaced, on all tasks."""
+    everywhere = list(world.cases)
+    means = [world.mean(text, everywhere) for text in (START, *(texts[v] for v in accepted))]
+    return sum(after <= before + 1e-9 for before, after in itertools.pairwise(means))
+
+
+class _Ledger(dict[str, "Rollout"]):
+    """Measurements by key."""
+
+    def put(self, rollout: Rollout) -> None:
+        self[rollout.request.key] = rollout
+
+
+# tables
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A variant in a world under a cap, over all seeds."""
+
+    world: str
+    cap: int
+    variant: Variant
+    runs: tuple[Run, ...]
+
+    def mean(self, name: str) -> float:
+        return statistics.fmean(float(getattr(run, name)) for run in self.runs)
+
+    @property
+    def spread(self) -> float:
+        """Standard error of the mean gain."""
+        if len(self.runs) < 2:
+            return 0.0
+        return statistics.stdev(run.gain for run in self.runs) / math.sqrt(len(self.runs))
+
+
+def measure(
+    worlds: Iterable[str],
+    caps: Iterable[int],
+    variants: Iterable[Variant],
+    seeds: int,
+    processes: int,
+) -> list[Cell]:
+    """Every combination, the trainings spread over processes."""
+    keys = list(itertools.product(worlds, caps, variants))
+    jobs = [(world, cap, variant, s) for world, cap, variant in keys for s in range(seeds)]
+    with ProcessPoolExecutor(processes) as pool:
+        runs = list(pool.map(train, *zip(*jobs, strict=True)))
+    return [Cell(*key, tuple(runs[i * seeds : (i + 1) * seeds])) for i, key in enumerate(keys)]
+
+
+def print_worlds(cells: Iterable[Cell]) -> None:
+    print("| world | calls | share of the gain | false accepts | target calls | optimizer calls "
+          "| useless / harmful / leaked lines |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|")
+    for cell in cells:
+        print(f"| {cell.world} | {cell.cap} | {_row(cell)} |")
+
+
+def print_mechanisms(cells: Iterable[Cell]) -> None:
+    print("| variant | world | share of the gain | false accepts | target calls | optimizer calls "
+          "| useless / harmful / leaked lines |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|")
+    for cell in cells:
+        print(f"| {cell.variant.name} | {cell.world} | {_row(cell)} |")
+
+
+def _row(cell: Cell) -> str:
+    lines = " / ".join(f"{cell.mean(n):.1f}" for n in ("useless", "harmful", "leaked"))
+    return (
+        f"{cell.mean('gain'):.2f} ± {cell.spread:.2f} | {cell.mean('false_accepts'):.2f} "
+        f"| {cell.mean('samples'):.0f} | {cell.mean('calls'):.0f} | {lines}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--worlds", default=",".join(STUDY), help=f"of {', '.join(KINDS)}")
+    parser.add_argument("--caps", default="350,700", help="target calls, with commas")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--mechanisms", action="store_true", help="each switched on or off")
+    parser.add_argument("--only", default="", help="variants whose name holds this")
+    parser.add_argument("--full", action="store_true", help="all worlds, both tables, 12 seeds")
+    parser.add_argument("--runs", action="store_true", help="print every single run")
+    args = parser.parse_args()
+    seeds = 12 if args.full else args.seeds
+    worlds = list(KINDS) if args.full else args.worlds.split(",")
+    caps = [int(cap) for cap in args.caps.split(",")]
+    started = time.monotonic()
+    if args.full or not args.mechanisms:
+        cells = measure(worlds, caps, [DEFAULT], seeds, args.processes)
+        print_worlds(cells)
+        _print_runs(cells, args.runs)
+    if args.full or args.mechanisms:
+        variants = [v for v in MECHANISMS if args.only in v.name]
+        chosen = [w for w in worlds if args.worlds != ",".join(STUDY) or w in STUDY[:3]]
+        cells = measure(chosen, caps[-1:], variants, seeds, args.processes)
+        cells.sort(key=lambda cell: variants.index(cell.variant))
+        print()
+        print_mechanisms(cells)
+        _print_runs(cells, args.runs)
+    print(f"\n{seeds} seeds, {time.monotonic() - started:.0f} s")
+
+
+def _print_runs(cells: Iterable[Cell], wanted: bool) -> None:
+    for cell in cells if wanted else ():
+        for seed, run in enumerate(cell.runs):
+            print(f"{cell.variant.name}, {cell.world}, {cell.cap}, seed {seed}: {run}")
+
+
+if __name__ == "__main__":
+    main()

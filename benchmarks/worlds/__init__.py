@@ -1,0 +1,1 @@
+"""Simulated worlds for the benchmark of the learning mechanisms."""

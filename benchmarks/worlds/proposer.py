@@ -1,0 +1,141 @@
+"""The simulated optimizer: reads the prompt alone, and is as good as the mix of its world.
+
+It knows what a convention would say once a failure names what is wrong or a rollout that passed
+shows it, and otherwise writes what sounds good. What the prompt lists as tried it mostly leaves out.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.model.types import Completion, Usage
+from worlds.world import (
+    CODE,
+    CONVENTIONS,
+    HARMS,
+    INJECTIONS,
+    START,
+    WORDINGS,
+    Kind,
+    statements,
+    useless,
+    wording,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_WRONG = re.compile(r"AssertionError: wrong (\w+) in")
+_WROTE = re.compile(r"wrote the (\w+) ")
+_NUMBERED = re.compile(r"^## Edit \d+: append\nFrom .*?support (\d+).*?\n(?:Target:.*?)?Content:\n"
+                       r"\[data \w+\]\n(.*?)\n\[end of data", re.MULTILINE | re.DOTALL)  # fmt: skip
+_NUMBERS = {thing: number for number, (thing, _) in enumerate(CONVENTIONS)}
+_OBEYS = 0.8
+"""Chance of leaving out what the prompt lists as tried before."""
+_FAVOURITE = 0.6
+"""Chance of the wording that this optimizer likes best for a convention."""
+_ADVISED = 0.7
+"""What advice from earlier epochs leaves of the useless lines."""
+
+
+class Proposer:
+    """An optimizer model in the form that the trainer knows."""
+
+    name = "simulated:proposer"
+    fingerprint = "proposer"
+    simulated = True
+
+    def __init__(self, kind: Kind, seed: int) -> None:
+        self._kind = kind
+        self._seed = seed
+        self.calls = 0
+
+    def complete(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        sample: str,
+        stage: str = "",
+        task: str = "",
+        tools: Sequence[dict[str, Any]] = (),
+        response_format: dict[str, Any] | None = None,
+    ) -> Completion:
+        assert response_format is not None
+        self.calls += 1
+        form = response_format["json_schema"]["name"]
+        prompt = "\n\n".join(message["content"] for message in messages)
+        answer = self._answer(form, stage, prompt, random.Random(f"{self._seed}/{sample}"))
+        return Completion(json.dumps(answer), usage=Usage(calls=1))
+
+    def _answer(self, form: str, stage: str, prompt: str, luck: random.Random) -> dict[str, Any]:
+        if form == "Edits" and stage == "aggregate":
+            return _edits(self._merge(prompt))
+        if form == "Edits" and stage == "update":
+            return _edits([])
+        if form == "Edits":
+            return _edits(self._propose(prompt, luck))
+        if form == "Ranking":
+            return {"selected_indices": list(range(50))}
+        if form == "EditCount":
+            return {"count": 2}
+        if form == "Reminders":
+            return {"reminders": ["Think of the rules above."]}
+        if stage == "meta":
+            return {"text": "Name one thing and its exact form; general advice did not help."}
+        if form == "Guidance":
+            return {"text": "\n".join(self._propose(prompt, luck)[:1])}
+        return {"body": START.split("---\n\n")[1] + "\n".join(self._propose(prompt, luck))}
+
+    def _propose(self, prompt: str, luck: random.Random) -> list[str]:
+        document, _, rest = prompt.partition("[end of data")
+        tried, _, evidence = rest.rpartition("# Rollouts")
+        known = statements(document)
+        hints = [_NUMBERS[word] for word in _WRONG.findall(evidence) + _WROTE.findall(evidence)]
+        hints = [n for n in dict.fromkeys(hints) if n not in known and n < self._kind.rules]
+        advised = "# Advice from earlier epochs" in tried
+        lines: list[str] = []
+        for _ in range(1 + (luck.random() < 0.4)):
+            line = self._line(hints, CODE.findall(evidence), advised, luck)
+            if line and not (line in tried and luck.random() < _OBEYS):
+                lines.append(line)
+        return list(dict.fromkeys(lines))
+
+    def _line(self, hints: list[int], codes: list[str], advised: bool, luck: random.Random) -> str:
+        mix, draw = self._kind.mix, luck.random()
+        if draw < mix.useful and hints:
+            return self._state(luck.choice(hints), luck)
+        if mix.useful <= draw < mix.useful + mix.harmful:
+            return self._harm(hints, luck)
+        if mix.useful + mix.harmful <= draw < mix.useful + mix.harmful + mix.leaking and codes:
+            return f"- The answer to such a letter is {luck.choice(codes)}."
+        return "" if advised and luck.random() > _ADVISED else useless(luck)
+
+    def _harm(self, hints: list[int], luck: random.Random) -> str:
+        harm = luck.choice(HARMS if luck.random() < 0.75 else INJECTIONS)
+        if self._kind.two_edged and hints:
+            return f"{self._state(luck.choice(hints), luck)} {harm}"
+        return f"- {harm}"
+
+    def _state(self, number: int, luck: random.Random) -> str:
+        favourite = random.Random(f"{self._seed}/{number}").randrange(len(WORDINGS))
+        likes = luck.random() < _FAVOURITE
+        return wording(number, favourite if likes else luck.randrange(len(WORDINGS)))
+
+    def _merge(self, prompt: str) -> list[str]:
+        """One wording of each convention and every other line once, the best supported first."""
+        support: Counter[str] = Counter()
+        wordings: dict[int | str, str] = {}
+        for count, line in _NUMBERED.findall(prompt):
+            stated = statements(line)
+            key = min(stated) if stated else line
+            support[wordings.setdefault(key, line)] += int(count)
+        return [line for line, _ in support.most_common()]
+
+
+def _edits(lines: Sequence[str]) -> dict[str, Any]:
+    edits = [{"op": "append", "target": "", "content": line} for line in lines]
+    return {"reasoning": "what the rollouts say", "edits": edits}

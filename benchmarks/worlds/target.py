@@ -1,0 +1,77 @@
+"""The simulated target: an executor that draws rollouts from a world."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.model.types import Usage
+from pytest_skillopt.suite.rollouts import Message, Rollout, RolloutRequest
+from worlds.world import CONVENTIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from worlds.world import World
+
+
+class WorldExecutor:
+    """Answers in the order of submission; one at a time, so nothing is taken on a guess."""
+
+    capacity = 1
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.texts: dict[str, str] = {}
+        self._queue: deque[RolloutRequest] = deque()
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        self.texts[version] = content.decode()
+
+    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+        self._queue.extend(requests)
+
+    def next(self, timeout: float | None = None) -> Rollout | None:
+        return self._run(self._queue.popleft())
+
+    def cancel(self, keys: Iterable[str]) -> set[str]:
+        dropped = set(keys) & {request.key for request in self._queue}
+        self._queue = deque(r for r in self._queue if r.key not in dropped)
+        return dropped
+
+    def _run(self, request: RolloutRequest) -> Rollout:
+        world, text = self.world, self.texts[request.version]
+        luck = random.Random(f"{world.seed}/{request.key}")
+        passed = luck.random() < world.rate(request.task, text)
+        case, stated = world.cases[request.task], world.stated(text)
+        missing = [n for n in case.needs if n not in stated]
+        talk = [Message("user", f"Write the record of letter {case.code}.")]
+        if passed:
+            did = [
+                f"wrote the {thing} {form}" for thing, form in map(CONVENTIONS.__getitem__, missing)
+            ]
+            talk.append(Message("assistant", f"I {' and '.join(did) or 'wrote the record'}."))
+            return Rollout(request, "passed", 1.0, transcript=tuple(talk), usage=Usage(calls=1))
+        talk.append(Message("assistant", "Here is the record."))
+        return Rollout(
+            request,
+            "failed",
+            0.0,
+            self._message(case.code, missing, luck),
+            f"tests/test_records.py:{10 + 5 * (len(case.needs) - len(missing))}",
+            transcript=tuple(talk),
+            usage=Usage(calls=1),
+        )
+
+    def _message(self, code: str, missing: list[int], luck: random.Random) -> str:
+        """What the assertion says: often what is wrong, at times something beside the point."""
+        kind = self.world.kind
+        wrong = missing
+        if not missing and kind.everywhere:
+            wrong = list(range(kind.rules))
+        if wrong and luck.random() < kind.clear:
+            return f"AssertionError: wrong {CONVENTIONS[luck.choice(wrong)][0]} in '{code}'"
+        if not wrong and luck.random() < 0.3:
+            return f"AssertionError: wrong {luck.choice(CONVENTIONS)[0]} in '{code}'"
+        return f"AssertionError: the record is not '{code}'"
