@@ -1,7 +1,7 @@
 """The simulated optimizer: reads the prompt alone, and is as good as the mix of its world.
 
 It knows what a convention would say once a failure names what is wrong or a rollout that passed
-shows it, and otherwise writes what sounds good. What the prompt lists as tried it mostly leaves out.
+shows it, and otherwise writes what sounds good. It mostly leaves out what was tried.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import deque
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
@@ -24,21 +23,19 @@ class WorldExecutor:
     def __init__(self, world: World) -> None:
         self.world = world
         self.texts: dict[str, str] = {}
-        self._queue: deque[RolloutRequest] = deque()
+        self._queue: dict[str, RolloutRequest] = {}
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self.texts[version] = content.decode()
 
     def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
-        self._queue.extend(requests)
+        self._queue.update((request.key, request) for request in requests)
 
     def next(self, timeout: float | None = None) -> Rollout | None:
-        return self._run(self._queue.popleft())
+        return self._run(self._queue.pop(next(iter(self._queue))))
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
-        dropped = set(keys) & {request.key for request in self._queue}
-        self._queue = deque(r for r in self._queue if r.key not in dropped)
-        return dropped
+        return {key for key in keys if self._queue.pop(key, None)}
 
     def _run(self, request: RolloutRequest) -> Rollout:
         world, text = self.world, self.texts[request.version]
