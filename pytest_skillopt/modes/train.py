@@ -79,6 +79,9 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
     result = _skill_result(run, outcome)
     if outcome.status != "accepted":
         return result
+    if not run.settings.write:
+        run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
+        return result
     try:
         write_skill(run.root / outcome.skill, outcome.after.data, outcome.before.data)
     except SkillError as error:

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.run.directory import Home, RunDirectory, RunError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / ".skillopt")
+
+
+def make_run(home: Home, name: str, resume: str | None = None) -> None:
+    directory = RunDirectory.open(home.runs / name)
+    directory.journal.touch()
+    if resume is not None:
+        (directory.path / "result.json").write_text(json.dumps({"resume": resume}))
+    directory.close()
+
+
+def test_a_home_is_out_of_gits_sight(home: Home) -> None:
+    run = home.new_run()
+    assert (home.path / ".gitignore").read_text() == "*\n"
+    assert run.path.parent == home.runs
+    run.close()
+
+
+def test_a_run_is_found_by_its_name_its_beginning_or_as_the_latest(home: Home) -> None:
+    for name in ("20260101-a", "20260102-b", "20260102-c"):
+        make_run(home, name)
+    assert home.find("20260101").name == "20260101-a"
+    assert home.find("20260102-b").name == "20260102-b"
+    assert home.find("").name == "20260102-c"
+    with pytest.raises(RunError, match="several runs begin with '20260102'"):
+        home.find("20260102")
+    with pytest.raises(RunError, match="there is no run 'x'.*latest: 20260101-a"):
+        home.find("x")
+
+
+def test_no_run_at_all(home: Home) -> None:
+    assert home.run_names() == []
+    assert home.unfinished() == ""
+    with pytest.raises(RunError, match="latest: none"):
+        home.find("")
+
+
+@pytest.mark.parametrize(
+    ("resume", "expected"), [(None, "20260102-b"), ("pytest", "20260102-b"), ("", "")]
+)
+def test_the_latest_run_can_be_continued_unless_it_has_ended(
+    home: Home, resume: str | None, expected: str
+) -> None:
+    make_run(home, "20260101-a")
+    make_run(home, "20260102-b", resume)
+    assert home.unfinished() == expected
+    assert home.unfinished("20260102-b") == "20260101-a"
+
+
+def test_a_run_is_held_by_one_process(home: Home) -> None:
+    run = home.new_run()
+    with pytest.raises(RunError, match="worked on by another pytest"):
+        RunDirectory.open(run.path)
+    run.close()
+    RunDirectory.open(run.path).close()
+
+
+def test_openings_of_the_test_split_are_counted_once_a_run(home: Home) -> None:
+    home.make()
+    assert home.openings("SKILL.md") == 0
+    assert home.count_opening("SKILL.md", "run-1") == 1
+    assert home.count_opening("SKILL.md", "run-1") == 1
+    assert home.count_opening("SKILL.md", "run-2") == 2
+    assert home.count_opening("other/SKILL.md", "run-2") == 1
+    (home.path / "openings.json").write_text("{broken")
+    assert home.openings("SKILL.md") == 0
+
+
+def test_versions_are_kept_once(home: Home) -> None:
+    run = home.new_run()
+    run.keep_version("a" * 64, b"one")
+    run.keep_version("a" * 64, b"two")
+    assert [path.read_bytes() for path in run.versions()] == [b"one"]
+    run.close()

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.suite.collect import collect_task
+
+if TYPE_CHECKING:
+    from pytest_skillopt.suite.tasks import SkillTask
+
+
+def collect(pytester: pytest.Pytester, source: str) -> dict[str, SkillTask]:
+    items, _ = pytester.inline_genitems(pytester.makepyfile(source))
+    found = [collect_task(item, lambda marked: marked or "SKILL.md") for item in items]
+    return {task.id.partition("::")[2]: task for task in found if task is not None}
+
+
+def test_marks_of_function_class_and_module_are_merged_closest_first(
+    pytester: pytest.Pytester,
+) -> None:
+    tasks = collect(
+        pytester,
+        """
+        import pytest
+
+        pytestmark = pytest.mark.skill_task(split="train", rollouts=7)
+
+        @pytest.mark.skill_task(split="val", must_pass=True)
+        class TestIt:
+            @pytest.mark.skill_task(skill="other/SKILL.md", group="g")
+            def test_a(self): pass
+
+            def test_b(self): pass
+
+        def test_c(skill_agent, skill_judge): "Does c."
+        """,
+    )
+    a, b, c = tasks["TestIt::test_a"], tasks["TestIt::test_b"], tasks["test_c"]
+    assert (a.split, a.rollouts, a.must_pass, a.skill) == ("val", 7, True, "other/SKILL.md")
+    assert (a.group, b.group) == ("g", b.id)
+    assert (b.split, b.must_pass, b.skill) == ("val", True, "SKILL.md")
+    assert (c.split, c.must_pass, c.doc) == ("train", False, "Does c.")
+    assert (a.roles, c.roles) == ((), ("target", "judge"))
+
+
+def test_the_source_tells_tasks_apart_by_what_they_do(pytester: pytest.Pytester) -> None:
+    tasks = collect(
+        pytester,
+        """
+        import dataclasses, pytest
+
+        @dataclasses.dataclass
+        class Case:
+            name: str
+            value: float
+
+        mark = pytest.mark.skill_task
+
+        @mark
+        @pytest.mark.parametrize("case", [Case("x", 1.0), Case("y", 1.0)], ids=lambda c: c.name)
+        def test_one(case): assert case.value
+
+        @mark
+        @pytest.mark.parametrize("case", [Case("x", 1.0)], ids=["other id"])
+        def test_two(case):   # another name, another layout
+            assert case.value
+
+        @mark
+        @pytest.mark.parametrize("case", [Case("x", 1.0)], ids=["x"])
+        def test_three(case): assert not case.value
+
+        @mark
+        @pytest.mark.parametrize("thing", [object(), object()], ids=["a", "b"])
+        def test_opaque(thing): pass
+        """,
+    )
+    source = {name: task.source for name, task in tasks.items()}
+    assert source["test_one[x]"] == source["test_two[other id]"]
+    assert source["test_one[x]"] != source["test_one[y]"]
+    assert source["test_one[x]"] != source["test_three[x]"]
+    assert source["test_opaque[a]"] != source["test_opaque[b]"]
+
+
+def test_a_source_is_the_same_in_every_process(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        from pytest_skillopt.suite.collect import collect_task
+
+        def pytest_collection_modifyitems(items):
+            with open("sources.txt", "a") as file:
+                print([collect_task(item, lambda m: "S").source for item in items], file=file)
+        """
+    )
+    pytester.makepyfile(
+        """
+        import enum, pathlib, pytest
+
+        class Colour(enum.Enum):
+            RED = 1
+
+        class Opaque: pass
+
+        VALUES = [{"b": 1, "a": (2, None)}, Colour.RED, Opaque(), pathlib.Path("x"), b"y", {1, 2}]
+
+        @pytest.mark.skill_task
+        @pytest.mark.parametrize("value", VALUES, ids=[f"v{i}" for i in range(6)])
+        def test_it(value): pass
+        """
+    )
+    for _ in range(2):
+        pytester.runpytest_subprocess("--collect-only", "-q")
+    first, second = (pytester.path / "sources.txt").read_text().splitlines()
+    assert first == second
+    assert len(set(first.strip("[]").split(", "))) == 6
