@@ -212,7 +212,7 @@ class _OneLane:
         self._open.enter_context(rollouts_only(self._config))
 
     def put(self, request: RolloutRequest) -> None:
-        with self._watchdog.watching(request):
+        with self._watchdog.watching(request), self._watchdog.backed():
             rollout = self._runner.run(request)
         self._deliver(rollout)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import os
 import sys
 import threading
 import time
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_skillopt.suite.rollouts import RolloutRequest
+
+_GRACE = 3.0
+"""Seconds between the watchdog's turn and the end of a process that did not give it one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,23 @@ class Watchdog:
             yield
         finally:
             self._watched.pop(key, None)
+
+    @contextlib.contextmanager
+    def backed(self) -> Iterator[None]:
+        """End the process a little later, should the watchdog's thread never get its turn.
+
+        Compiled code that keeps the interpreter's lock, such as a regular expression that
+        backtracks without end, keeps it from every thread of Python.
+        """
+        if not self._timeout:
+            yield
+            return
+        with open(os.devnull, "w") as nowhere:
+            faulthandler.dump_traceback_later(self._timeout + _GRACE, exit=True, file=nowhere)
+            try:
+                yield
+            finally:
+                faulthandler.cancel_dump_traceback_later()
 
     def _watch(self) -> None:
         while not self._stopped.wait(min(1.0, self._timeout / 10)):
