@@ -62,8 +62,8 @@ def numbered(proposals: Sequence[Proposal]) -> str:
 
 
 def _choose(record: TaskRecord, contrastive: bool) -> list[Rollout]:
-    worst = sorted(record.failures, key=lambda r: (r.score or 0.0, r.request.index))[:1]
-    best = sorted(record.successes, key=lambda r: (-(r.score or 0.0), r.request.index))[:1]
+    worst = sorted(record.failures, key=lambda rollout: rollout.score or 0.0)[:1]
+    best = sorted(record.successes, key=lambda rollout: -(rollout.score or 0.0))[:1]
     return [*worst, *best] if contrastive or not worst else worst
 
 

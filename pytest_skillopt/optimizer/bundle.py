@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 _STAKE = 0.8
 """Share of the capital staked on each task that a bundle turned, in (0, 1)."""
+_SLACK = 1.5
+"""Log evidence taken beyond the gate's bar: val tasks without a sample cost some of it."""
 _GATES = 12
 """Visits to the gate that the means must allow for; else a thinner gate is taken."""
 
@@ -51,6 +53,8 @@ class Outcome:
     edits: int = 0
     unsettled: tuple[str, ...] = ()
     """Train tasks whose record no longer holds, because an edit that turned them is gone."""
+    given_up: tuple[Proposal, ...] = ()
+    """Edits that won their trials and that the gate did not let pass."""
 
 
 class Bundle:
@@ -99,7 +103,9 @@ class Bundle:
             if self._refusals >= self._parameters.refusals:
                 parted = self.take_apart()
                 return dataclasses.replace(
-                    outcome, unsettled=(*outcome.unsettled, *parted.unsettled)
+                    outcome,
+                    unsettled=(*outcome.unsettled, *parted.unsettled),
+                    given_up=parted.given_up,
                 )
             return outcome
         finally:
@@ -111,7 +117,7 @@ class Bundle:
         self._refusals = self._refused_size = 0
         middle = (len(lines) + 1) // 2
         halves = [lines[:middle], lines[middle:]] if self._bench.settings.splitting else [lines]
-        verdict, unsettled, edits = None, [], 0
+        verdict, given_up, edits = None, list[Gathered](), 0
         for half in halves:
             proposals = [gathered.line for gathered in half]
             candidate = rebuild(self._bench.incumbent, proposals) if half else None
@@ -125,9 +131,15 @@ class Bundle:
             else:
                 why = verdict.reason if verdict else "the gate refused the bundle"
                 self._bench.settle(proposals, "rejected", why)
-                unsettled += [task for gathered in half for task in gathered.tasks]
+                given_up += half
         self.working = self._bench.incumbent
-        return Outcome(verdict, self.working.version, edits, tuple(unsettled))
+        return Outcome(
+            verdict,
+            self.working.version,
+            edits,
+            tuple(task for gathered in given_up for task in gathered.tasks),
+            tuple(gathered.line for gathered in given_up),
+        )
 
     def _revalidate(self) -> tuple[str, ...]:
         """Drop the edits whose tasks do not fall back without them; their tasks are open again."""
@@ -176,7 +188,7 @@ class Bundle:
         tasks = dict.fromkeys((t for g in self.lines for t in g.tasks if t in known), 1)
         if not tasks or self._bench.shared or self._bench.settings.gate != "staged":
             return 1.0
-        bar = -math.log(self._bench.settings.gate_alpha)
+        bar = -math.log(self._bench.settings.gate_alpha) + _SLACK
         arms = [(self._bench.incumbent, tasks), (self.working, tasks)]
         before = {task: TaskRecord(known[task]) for task in tasks}
         after = dict(before)

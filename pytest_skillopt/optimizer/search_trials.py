@@ -45,7 +45,7 @@ class _Round:
 
     records: list[TaskRecord]
     """Of the train tasks, as the round found them."""
-    proposed: int = 0
+    asked: int = 0
     tried: int = 0
     won: int = 0
     verdict: Verdict | None = None
@@ -105,7 +105,7 @@ class TrialSearch:
             self._try_lines(row)
             if self._bundle.ripe:
                 self._gate(row)
-            elif not row.won and not row.proposed:
+            elif not row.asked and not row.tried:
                 stopped = self._rest(row)
                 if stopped:
                     return stopped
@@ -147,9 +147,12 @@ class TrialSearch:
 
     def _ask(self, row: _Round) -> None:
         """Put the reliably failing tasks before analysts, and their edits into the pool."""
-        batch = self._batch_to_ask()
+        batch: list[TaskRecord] = []
+        while not batch and (chosen := self._batch_to_ask()):
+            batch = self._refresh(chosen)
         if not batch:
             return
+        row.asked = len(batch)
         for record in batch:
             self._asked[record.task.id] += 1
         context = self._context()
@@ -159,7 +162,7 @@ class TrialSearch:
         if merged.note:
             self._bench.notes.append(f"step {context.step}: {merged.note}")
         for proposal in merged.proposals:
-            row.proposed += self._take_up(proposal, context)
+            self._take_up(proposal, context)
 
     def _batch_to_ask(self) -> list[TaskRecord]:
         """Failing tasks that nobody was asked about: a few of each way of failing."""
@@ -176,6 +179,25 @@ class TrialSearch:
                 ways[signature] += p.calls_per_task
                 batch.append(record)
         return batch
+
+    def _refresh(self, batch: Sequence[TaskRecord]) -> list[TaskRecord]:
+        """Sample the tasks anew whose record is older than the working skill; those still failing.
+
+        An edit that joined for another task may have turned them, and analysts should see how they
+        fail under the document in front of them. One sample is cheaper than their calls.
+        """
+        version = self._bundle.working.version
+        stale = [record for record in batch if record.rollouts[0].request.version != version]
+        wanted = {record.task.id: 1 for record in stale}
+        found = self._bench.sample(self._bundle.working, wanted, "train")
+        for record in stale:
+            latest = TaskRecord.of(record.task, found[record.task.id])
+            if latest.failed:
+                latest = latest.plus(record.failures[:1])
+            if latest.n:
+                self._records[record.task.id] = latest
+        failing = {record.task.id: record for record in self._failing()}
+        return [failing[record.task.id] for record in batch if record.task.id in failing]
 
     def _context(self) -> Context:
         settings, step = self._settings, self._bench.step
@@ -195,18 +217,17 @@ class TrialSearch:
             repeat=self._parameters.calls_per_task * settings.candidates,
         )
 
-    def _take_up(self, proposal: Proposal, context: Context) -> bool:
-        """Put a proposal into the pool; False where it is known, refused or was tried enough."""
+    def _take_up(self, proposal: Proposal, context: Context) -> None:
+        """Put a proposal into the pool, unless it is known, refused or was tried enough."""
         for i, known in enumerate(self._pool):
             if say_the_same(known, proposal):
                 self._pool[i] = unite([known, proposal])
-                return False
+                return
         if self._tried_enough(proposal):
-            return False
+            return
         update = self._bench.stages.update(Patch((proposal,)), context)
         self._bench.refuse(update.refused)
         self._pool += update.applied
-        return bool(update.applied)
 
     def _tried_enough(self, proposal: Proposal) -> bool:
         """Whether it lost as many trials as an edit may, in this run or an earlier one."""
@@ -337,6 +358,8 @@ class TrialSearch:
                 outcome.candidate,
                 outcome.edits,
             )
+        for line in outcome.given_up:
+            self._losses[line.key] += 1
         for task in outcome.unsettled:
             self._records.pop(task, None)
             del self._asked[task]

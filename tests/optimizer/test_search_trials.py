@@ -1,0 +1,190 @@
+"""The default search: line trials, bundles, few visits to the gate."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.optimizer.parameters import TrialParameters
+from pytest_skillopt.optimizer.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+JUNK = "- Take care over small things."
+
+
+def train(
+    toy: ModuleType, world: Any, model: Any, parameters: Any = None, **settings: Any
+) -> tuple[Any, Any]:
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks)
+    trainer = Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        sampler,
+        model,
+        Settings(**settings),
+        parameters=parameters,
+    )
+    return trainer.run(), sampler
+
+
+def script_of(*lines: str) -> Any:
+    """An analyst that always proposes the same lines, in one answer."""
+    edits = [{"op": "append", "target": "", "content": line} for line in lines]
+    reply = json.dumps({"reasoning": "", "edits": edits})
+    return lambda form, messages: reply if form == "Edits" else None
+
+
+def streams(sampler: Any) -> Counter[str]:
+    return Counter(rollout.request.stream for rollout in sampler.taken.values())
+
+
+def test_only_tasks_that_failed_twice_are_asked_about(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer(useful=1.0)
+    train(toy, toy.make_world(), model)
+    first = [prompt for _, sample, prompt in model.asked if sample.startswith("step 1/")]
+    assert first
+    assert all("Passed 0 of 2" in p or "Passed 1 of 3" in p for p in first)
+
+
+def test_useless_lines_fail_their_trial_and_never_reach_the_gate(toy: ModuleType) -> None:
+    outcome, sampler = train(
+        toy, toy.make_world(weak=0.0), toy.ToyOptimizer(script=script_of(JUNK))
+    )
+    assert outcome.status == "unchanged"
+    assert streams(sampler)["tape"] == 0
+    assert {row.status for row in outcome.edits} == {"rejected"}
+    assert "0 of " in outcome.edits[0].why
+
+
+def test_a_useful_line_does_not_carry_a_useless_one_along(toy: ModuleType) -> None:
+    world = toy.make_world(rules=1)
+    outcome, _ = train(toy, world, toy.ToyOptimizer(script=script_of(JUNK, toy.rule(0))))
+    assert outcome.status == "accepted"
+    assert toy.rule(0) in outcome.after.text
+    assert JUNK not in outcome.after.text
+
+
+def test_tasks_that_need_two_lines_at_once_get_both(toy: ModuleType) -> None:
+    """Neither line turns a task alone; tried together they do."""
+    world = toy.make_world(rules=1, weak=0.0)
+    world.needs = {task: (0, 1) if needs else () for task, needs in world.needs.items()}
+    model = toy.ToyOptimizer(script=script_of(toy.rule(0), JUNK, toy.rule(1)))
+    outcome, _ = train(toy, world, model)
+    assert outcome.status == "accepted"
+    assert toy.rule(0) in outcome.after.text
+    assert toy.rule(1) in outcome.after.text
+    assert JUNK not in outcome.after.text, "left out once, nothing was missed"
+
+
+def test_without_revalidation_the_useless_line_stays(toy: ModuleType) -> None:
+    world = toy.make_world(rules=1, weak=0.0)
+    world.needs = {task: (0, 1) if needs else () for task, needs in world.needs.items()}
+    model = toy.ToyOptimizer(script=script_of(toy.rule(0), JUNK, toy.rule(1)))
+    outcome, _ = train(toy, world, model, pruning=False)
+    assert JUNK in outcome.after.text
+
+
+def test_settled_tasks_keep_their_record(toy: ModuleType) -> None:
+    """A task that passed is sampled once until the search looks afresh."""
+    world = toy.make_world(strong=1.0, weak=0.0)
+    outcome, sampler = train(toy, world, toy.ToyOptimizer(useful=1.0, harmful=0.0))
+    assert outcome.status == "accepted"
+    settled = [task.id for task in toy.make_tasks(world) if not world.needs[task.id]]
+    looked = Counter(r.request.task for r in sampler.taken.values() if r.request.stream == "train")
+    assert {looked[task] for task in settled if task in looked} == {1}
+
+
+def test_lines_gather_before_they_are_gated(toy: ModuleType) -> None:
+    counts = []
+    for bundle in (1, 4):
+        outcome, _ = train(
+            toy,
+            toy.make_world(),
+            toy.ToyOptimizer(useful=1.0, harmful=0.0),
+            TrialParameters(bundle=bundle),
+        )
+        counts.append(sum(step.verdict != "none" for step in outcome.steps))
+        assert outcome.status == "accepted"
+    assert counts[0] > counts[1] == 1
+
+
+def test_a_line_that_was_lost_twice_is_not_tried_again(toy: ModuleType) -> None:
+    world = toy.make_world(weak=0.0)
+    tried = []
+    for tries in (1, 3):
+        _, sampler = train(
+            toy, world, toy.ToyOptimizer(script=script_of(JUNK)), TrialParameters(tries=tries)
+        )
+        tried.append(streams(sampler)["trial"])
+    assert tried[0] < tried[1]
+
+
+def test_a_bundle_that_the_gate_refuses_is_kept_and_grows(toy: ModuleType) -> None:
+    """The val tasks need a convention that comes late: the first bundles cannot pass."""
+    world = toy.make_world(tasks=48, rules=6, weak=0.0, strong=1.0)
+    for task in toy.make_tasks(world):
+        if task.split == "val" and world.needs[task.id]:
+            world.needs[task.id] = (5,)
+    outcome, _ = train(
+        toy,
+        world,
+        toy.ToyOptimizer(useful=1.0, harmful=0.0),
+        TrialParameters(bundle=2, growth=1, refusals=9, calls_per_round=3),
+    )
+    verdicts = [step for step in outcome.steps if step.verdict != "none"]
+    assert verdicts[0].verdict == "rejected"
+    assert verdicts[-1].verdict == "accepted"
+    assert verdicts[-1].edits > verdicts[0].edits
+
+
+def test_means_are_kept_for_the_gate_and_the_last_comparison(toy: ModuleType) -> None:
+    world = toy.make_world()
+    outcome, sampler = train(toy, world, toy.ToyOptimizer(useful=1.0), max_rollouts=520)
+    assert outcome.status == "accepted"
+    assert len(sampler.taken) <= 520
+    assert streams(sampler)["final"] == 2 * 5 * 30
+
+
+def test_the_optimizer_calls_are_bounded(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer(useful=0.0)
+    parameters = TrialParameters(calls_for_task=1, least_calls=7)
+    train(toy, toy.make_world(), model, parameters, meta_skill=False, slow_update=False)
+    assert 0 < len(model.asked) <= 20
+
+
+def test_analysts_of_a_large_suite_see_a_few_tasks_of_each_way_of_failing(toy: ModuleType) -> None:
+    world, model = toy.make_world(tasks=400, rules=1, weak=0.0), toy.ToyOptimizer()
+    train(toy, world, model, epochs=1)
+    first = [sample for _, sample, _ in model.asked if sample.startswith("step 1/")]
+    assert len(first) == TrialParameters().calls_per_way
+
+
+def test_a_thinner_gate_stands_where_the_means_are_few(toy: ModuleType) -> None:
+    gates = set()
+    for samples in (150, 3000):
+        outcome, _ = train(
+            toy,
+            toy.make_world(),
+            toy.ToyOptimizer(useful=1.0),
+            TrialParameters(samples_per_task=0, least_samples=samples),
+        )
+        gates |= {step.gate for step in outcome.steps if step.gate}
+    assert gates == {"staged", "staged, thin"}
+
+
+def test_a_task_that_cannot_be_measured_does_not_hold_up_the_search(toy: ModuleType) -> None:
+    from pytest_skillopt.suite.rollouts import InfraError
+
+    world = toy.make_world()
+    broken = toy.make_tasks(world)[0].id
+    world.errors = lambda r: InfraError("setup", "no") if r.task == broken else None
+    outcome, sampler = train(toy, world, toy.ToyOptimizer(useful=1.0), max_error_rate=0.5)
+    taken = Counter(r.request.task for r in sampler.taken.values() if r.request.stream == "train")
+    assert taken[broken] <= 4
+    assert outcome.proposal != outcome.before
