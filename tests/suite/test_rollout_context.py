@@ -54,7 +54,11 @@ def test_json_values_are_kept_as_json(context: RolloutContext) -> None:
     assert context.transcript[0].content == '{"total": [1, null, "ä"]}'
 
 
-@pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", math.nan, {"x": Path()}], ids=repr)
+@pytest.mark.parametrize(
+    "value",
+    [object(), {1, 2}, b"bytes", math.nan, {"x": Path()}],
+    ids=["object", "set", "bytes", "nan", "path"],
+)
 def test_what_is_not_json_is_refused(context: RolloutContext, value: object) -> None:
     with pytest.raises(TypeError, match=r"^rollout\.record: an object of type \w+ cannot be kept"):
         context.record("tool", value)
