@@ -100,7 +100,9 @@ class Settings:
     batch_size: int = _setting(0, "train tasks of a step; 0: fits the suite", low=0)
     accumulation: int = _setting(1, "rounds of rollout and reflection before one update", low=1)
     patience: int = _setting(3, "steps without an accepted edit before the training stops", low=1)
-    minibatch_size: int = _setting(8, "rollouts an analyst sees at once", low=1)
+    minibatch_size: int = _setting(
+        0, "tasks an analyst sees at once; 0: 1 in the search trials, 8 in batch", low=0
+    )
     merge_batch_size: int = _setting(8, "patches merged in one call", low=2)
     failure_only: bool = _setting(False, "no analysts for successes")
     contrastive: bool = _setting(True, "show passed and failed samples of one task side by side")

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.tasks import SkillTask
 
 _LARGEST_BATCH = 40
+_MINIBATCH = 8
 
 
 class BatchSearch:
@@ -107,7 +108,7 @@ class BatchSearch:
             step=self._bench.step,
             epoch=epoch,
             budget=budget,
-            minibatch=settings.minibatch_size,
+            minibatch=settings.minibatch_size or _MINIBATCH,
         )
 
     def _roll_out(self, batch: Sequence[SkillTask]) -> list[TaskRecord]:

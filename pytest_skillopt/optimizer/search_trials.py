@@ -61,6 +61,7 @@ class TrialSearch:
         self._settings = bench.settings
         self._parameters = parameters
         self._bundle = Bundle(bench, parameters)
+        self._tasks_per_call = bench.settings.minibatch_size or parameters.tasks_per_call
         self._records: dict[str, TaskRecord] = {}
         """What is known of every train task under the working skill."""
         self._pool: list[Proposal] = []
@@ -168,7 +169,7 @@ class TrialSearch:
         """Failing tasks that nobody was asked about: a few of each way of failing."""
         p = self._parameters
         calls_left = p.search_calls(len(self._bench.train)) - self._bench.context.calls.asked
-        room = min(p.calls_per_round, calls_left) // p.calls_per_task * p.tasks_per_call
+        room = min(p.calls_per_round, calls_left) // p.calls_per_task * self._tasks_per_call
         ways: Counter[str] = Counter()
         batch: list[TaskRecord] = []
         for record in self._failing():
@@ -213,7 +214,7 @@ class TrialSearch:
             step=step,
             epoch=self._epoch,
             budget=budget,
-            minibatch=self._parameters.tasks_per_call,
+            minibatch=self._tasks_per_call,
             repeat=self._parameters.calls_per_task * settings.candidates,
         )
 
