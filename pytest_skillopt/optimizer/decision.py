@@ -70,6 +70,8 @@ class GateOptions:
     deterministic: bool = False
     """A task has one fixed outcome under one skill (replay), so one sample tells all."""
     max_error_rate: float = 0.05
+    first: tuple[str, ...] = ()
+    """Tasks that come first where a gate takes them in an order; no verdict depends on it."""
     prior: float = 1.0
     """E-value of earlier samples that no gate draws again (say of trials on train tasks), for the
     same null hypothesis and already divided by the number of candidates it was the best of."""

@@ -188,6 +188,64 @@ class FinalGate(StrictGate):
     stream = "final"
 
 
+class ShortFinalGate(FinalGate):
+    """The last comparison where means are short: the verdict of one round, for less than a round.
+
+    The candidate is sampled once on every task, the incumbent on one task after the other until the
+    strict rule is settled whatever the rest would give. So the verdict is that of a complete round,
+    in whatever order the incumbent's tasks come: those that it fails most likely come first, which
+    settles it soonest. Tasks that must pass are always measured under both.
+    """
+
+    name = "final, short"
+
+    def decide(self) -> Plan:
+        self.streams = {INCUMBENT: self.stream, CANDIDATE: self.stream}
+        left = self._in_order()
+        must_pass = [task for task in left if task in self.must_pass]
+        yield Round(
+            self.wants(CANDIDATE, left) + self.wants(INCUMBENT, must_pass),
+            self.wants(INCUMBENT, left),
+        )
+        broken = yield from self.settle(must_pass, self.guard_bars(must_pass))
+        if broken:
+            return self.verdict("rejected", f"must pass, but broken: {self.compared(broken)}")
+        while left := [task for task in self._in_order() if not self.tally(INCUMBENT, task).n]:
+            balance = self._balance()
+            if balance - len(left) > _NOTHING or balance <= _NOTHING:
+                break
+            failures = len(left) - balance
+            size = min(len(left), math.floor(failures) + 1, math.ceil(balance))
+            yield Round(self.wants(INCUMBENT, left[:size]), self.wants(INCUMBENT, left[size:]))
+        return self._judge(len(left))
+
+    def _in_order(self) -> list[str]:
+        """The tasks, those that the options name first before the others."""
+        first = [task for task in self.options.first if task in self.tasks]
+        return [*first, *(task for task in self.tasks if task not in set(first))]
+
+    def _balance(self) -> float:
+        """Tasks won by the candidate, those counted for nothing that the incumbent still has."""
+        return math.fsum(
+            self.tally(CANDIDATE, task).mean - self.tally(INCUMBENT, task).mean
+            for task in self.tasks
+        )
+
+    def _judge(self, left: int) -> Verdict:
+        least = self._balance() - left
+        if least > _NOTHING:
+            return self.verdict(
+                "accepted",
+                f"the suite's mean rises by {least:+.3g} tasks or more, whatever the skill before "
+                f"would do on {left} of {len(self.tasks)} tasks",
+            )
+        return self.verdict(
+            "rejected",
+            "the suite's mean cannot strictly rise any more: at best "
+            f"{self._balance():+.3g} tasks of {len(self.tasks)}",
+        )
+
+
 class OffGate(SequentialGate):
     """No gate: takes every candidate, measures nothing, and says so."""
 
@@ -279,7 +337,8 @@ def make_gate(
     """A gate by its name: a value of the setting ``gate``, a preset or ``final``.
 
     Args:
-        name: the presets ``economy`` and ``thin`` are ``staged`` for smaller budgets.
+        name: the presets ``economy`` and ``thin`` are ``staged`` for smaller budgets, and
+            ``final, short`` is ``final`` for those.
         tasks: the suite, in any order.
         options: of them, ``trades`` and ``broad`` are for the staged gates, and ``deterministic``
             turns the staged and the strict gate into their exact short form.
@@ -316,7 +375,15 @@ _STAGED: dict[tuple[bool, bool], type[SequentialGate]] = {
 _PRESETS = {"economy": GateOptions.economy, "thin": GateOptions.thin}
 _PLAIN: dict[str, type[SequentialGate]] = {
     gate.name: gate
-    for gate in (StrictGate, ConfirmGate, MarginGate, PairedGate, FinalGate, OffGate)
+    for gate in (
+        StrictGate,
+        ConfirmGate,
+        MarginGate,
+        PairedGate,
+        FinalGate,
+        ShortFinalGate,
+        OffGate,
+    )
 }
 
 

@@ -16,6 +16,7 @@ from pytest_skillopt.optimizer.allowance import Allowance, Caps, OutOfMeans
 from pytest_skillopt.optimizer.calls import Calls
 from pytest_skillopt.optimizer.context import Context
 from pytest_skillopt.optimizer.decision import GateTask
+from pytest_skillopt.optimizer.final import plan_final
 from pytest_skillopt.optimizer.gates import make_gate
 from pytest_skillopt.optimizer.guidance import contracts_of, read_preferences
 from pytest_skillopt.optimizer.memory import Memory
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.model.types import Model
+    from pytest_skillopt.optimizer.gate import Gate
     from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.optimizer.verdict import Verdict
     from pytest_skillopt.optimizer.workbench import Observer, Sampling
@@ -164,7 +166,13 @@ class Trainer:
             observer=observer or NullObserver(),
             deterministic=deterministic,
         )
-        allowance.reserve = self._final_samples() + self._test_samples()
+        self._final = plan_final(settings, len(self._measured_tasks()))
+        allowance.reserve = self._final.samples + self._test_samples()
+        if self._in_batches and settings.search != "batch":
+            self._bench.notes.append(
+                f"update_mode={settings.update_mode} rewrites the whole body, which cannot be "
+                "tried edit by edit: the search is batch"
+            )
 
     def run(self) -> TrainOutcome:
         """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
@@ -181,11 +189,16 @@ class Trainer:
         bench.context.memory.save()
         return outcome
 
+    @property
+    def _in_batches(self) -> bool:
+        """A rewrite of the whole body cannot be tried line by line."""
+        return self._settings.search == "batch" or self._settings.update_mode != "patch"
+
     def _search(self) -> tuple[str, str]:
         """Run the search to its end: the kind of fault that ended it, if any, and the reason."""
         bench = self._bench
         search: BatchSearch | TrialSearch
-        if self._settings.search == "batch":
+        if self._in_batches:
             search = BatchSearch(bench)
         else:
             search = TrialSearch(bench, self._parameters)
@@ -204,13 +217,13 @@ class Trainer:
             why = f"a better skill was found, but the last comparison was not made: {reason}"
             return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
         tasks = self._measured_tasks()
-        options = replace(bench.gate_options(), rollouts=self._settings.final_rollouts)
-        gate = make_gate("final", [GateTask(t.id, t.must_pass) for t in tasks], options)
+        gate = self._open_final(tasks)
         try:
             verdict, before, after = bench.compare(bench.start, bench.incumbent, gate)
         except StopRun as end:
             why = f"a better skill was found, but the last comparison was not made: {end.reason}"
             return self._outcome(_ENDED.get(end.kind, "unmeasured"), why)
+        before = bench.at_start() | before
         test_before, test_after = self._open_test() if verdict.accepted else ({}, {})
         return self._outcome(
             verdict.decision,
@@ -219,6 +232,22 @@ class Trainer:
             before=before | test_before,
             after=after | test_after,
         )
+
+    def _open_final(self, tasks: Sequence[SkillTask]) -> Gate:
+        """The last comparison that the means which are left allow."""
+        bench = self._bench
+        bench.allowance.held, bench.allowance.reserve = 0, self._test_samples()
+        final = self._final.within(bench.allowance.left())
+        if not final.rollouts:
+            bench.notes.append(
+                "the cap left no complete round for the last comparison: it stopped when its "
+                "verdict was certain, and where the skill on disk has no fresh sample its rate is "
+                "that of the samples of the search"
+            )
+        options = replace(
+            bench.gate_options(), rollouts=final.rollouts, first=tuple(bench.failed_at_start())
+        )
+        return make_gate(final.gate, [GateTask(t.id, t.must_pass) for t in tasks], options)
 
     def _open_test(self) -> tuple[dict[str, list[Rollout]], dict[str, list[Rollout]]]:
         """Measure the test tasks once under both documents, for the report alone."""
@@ -294,14 +323,11 @@ class Trainer:
         bench = self._bench
         return list({task.id: task for task in [*bench.train, *bench.val]}.values())
 
-    def _final_samples(self) -> int:
-        return 2 * self._settings.final_rollouts * len(self._measured_tasks())
-
     def _test_samples(self) -> int:
         return 2 * sum(task.rollouts or self._settings.rollouts for task in self._bench.test)
 
     def _search_samples(self, tasks: Sequence[SkillTask]) -> int:
-        if self._settings.search == "batch":
+        if self._in_batches:
             return 0
         return self._parameters.search_samples(sum(task.split != "test" for task in tasks))
 

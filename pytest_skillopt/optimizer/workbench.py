@@ -105,6 +105,7 @@ class Workbench:
         self._tape: dict[str, int] = {}
         self._short_tape: dict[str, int] = {}
         self._judged: dict[str, Verdict] = {}
+        self._at_start: dict[str, dict[str, Rollout]] = {}
 
     @property
     def settings(self) -> Settings:
@@ -170,7 +171,22 @@ class Workbench:
     def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         rollouts = self._sampler.take(requests)
         self.allowance.took(rollouts)
+        for rollout in rollouts:
+            if rollout.request.version == self.start.version:
+                seen = self._at_start.setdefault(rollout.request.task, {})
+                seen[rollout.request.key] = rollout
         return rollouts
+
+    def at_start(self) -> dict[str, list[Rollout]]:
+        """All rollouts of the skill as it was on disk, by task, whatever they were taken for."""
+        return {task: list(seen.values()) for task, seen in self._at_start.items()}
+
+    def failed_at_start(self) -> list[str]:
+        """Tasks by the pass rate of the skill as it was on disk, the worst first."""
+        known = {task.id: task for task in [*self.train, *self.val]}
+        found = self.at_start()
+        records = [TaskRecord.of(known[task], found[task]) for task in known if task in found]
+        return [record.task.id for record in sorted(records, key=lambda record: record.rate)]
 
     # The gate.
 

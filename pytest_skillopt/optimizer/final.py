@@ -1,0 +1,58 @@
+"""How thorough the last comparison is: five rounds, or what a cap leaves for it.
+
+Without a cap both skills get ``final_rollouts`` fresh samples of every task. Under a cap that would
+leave nothing to search with, so a share of it is kept, for whole rounds where they fit and else for
+one round that stops as soon as its verdict is settled. Fewer samples are a wider interval in the
+report; the rule, a strict rise on fresh samples of the whole suite, is the same for all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_skillopt.settings import Settings
+
+_SHARE = 0.2
+"""Part of the cap, in (0, 1), that whole rounds may take."""
+_SHORT = 1.5
+"""Samples of a short comparison for each task: the candidate on all, the start on half of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Final:
+    """A last comparison over so many tasks."""
+
+    tasks: int
+    rollouts: int
+    """Whole rounds of both skills; 0: one that stops when it is settled."""
+    most: int
+    """``final_rollouts`` of the settings."""
+
+    @property
+    def gate(self) -> str:
+        return "final" if self.rollouts else "final, short"
+
+    @property
+    def samples(self) -> int:
+        """What is kept back for it."""
+        return 2 * self.rollouts * self.tasks if self.rollouts else math.ceil(_SHORT * self.tasks)
+
+    def within(self, left: int | None) -> Final:
+        """What the search has left over goes into more rounds.
+
+        Args:
+            left: samples that may be taken; None without a cap.
+        """
+        fitting = self.most if left is None else left // (2 * self.tasks)
+        return replace(self, rollouts=min(self.most, max(fitting, self.rollouts)))
+
+
+def plan_final(settings: Settings, tasks: int) -> Final:
+    """The last comparison over so many train and val tasks under the caps of the settings."""
+    most = settings.final_rollouts
+    caps = [cap for cap in (settings.max_rollouts, settings.max_calls) if cap]
+    rounds = int(_SHARE * min(caps)) // (2 * tasks) if caps else most
+    return Final(tasks, min(most, rounds), most)
