@@ -30,6 +30,9 @@ def extend(document: Document, proposal: Proposal, context: Context) -> Document
         after = _with_block(document, proposal)
     except SkillError as error:
         return Refusal(proposal, str(error))
+    threshold = context.settings.appendix_threshold
+    if len(reminders_of(after)) > max(threshold, len(reminders_of(document))):
+        return Refusal(proposal, f"the appendix holds {threshold} reminders already")
     if after == document:
         return Refusal(proposal, "the document says it already")
     return context.vetting.check(document, after, proposal)

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.optimizer.compose import extend
 from pytest_skillopt.optimizer.proposals import Patch, Proposal
 from pytest_skillopt.optimizer.update import update
+from pytest_skillopt.optimizer.vetting import Refusal
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.suite.tasks import SkillTask
@@ -182,3 +184,15 @@ def test_too_many_reminders_are_consolidated(toy: ModuleType) -> None:
     assert "matter a" not in kept.document.text
     assert "matter d" in kept.document.text
     assert "could not be consolidated" in kept.note
+
+
+def test_one_proposal_at_a_time_finds_a_full_appendix(toy: ModuleType) -> None:
+    context = toy.make_context(appendix_threshold=2)
+    document = context.document
+    for name in "ab":
+        extended = extend(document, reminder(toy, f"Mind matter {name}."), context)
+        assert isinstance(extended, Document)
+        document = extended
+    refusal = extend(document, reminder(toy, "Mind matter c."), context)
+    assert isinstance(refusal, Refusal)
+    assert refusal.why == "the appendix holds 2 reminders already"
