@@ -130,7 +130,7 @@ def _run_directory(home: Home, mode: Mode) -> RunDirectory:
     home.make()
     if mode.resume is None:
         return home.new_run()
-    return RunDirectory.open(home.find(mode.resume))
+    return RunDirectory.open(home.find_training(mode.resume))
 
 
 def _sampler_limits(settings: Settings) -> SamplerLimits:

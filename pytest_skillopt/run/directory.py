@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+JOURNAL = "journal.jsonl"
+
+
 class RunError(Exception):
     """A run cannot be opened; the message says which and what there is instead."""
 
@@ -59,7 +62,7 @@ class Home:
         """All runs, oldest first."""
         if not self.runs.is_dir():
             return []
-        return sorted(p.name for p in self.runs.iterdir() if (p / "journal.jsonl").exists())
+        return sorted(p.name for p in self.runs.iterdir() if (p / JOURNAL).exists())
 
     def find(self, name: str) -> Path:
         """The directory of a run by its name or a unique beginning of it; '' is the latest.
@@ -67,20 +70,28 @@ class Home:
         Raises:
             RunError: there is no such run, or several.
         """
-        names = self.run_names()
+        return self._find(name, self.run_names(), "run")
+
+    def find_training(self, name: str) -> Path:
+        """As ``find``, among the trainings alone."""
+        if name in self.run_names():
+            return self.runs / name
+        return self._find(name, self._trainings(), "training")
+
+    def _find(self, name: str, names: list[str], noun: str) -> Path:
         found = [n for n in names if n.startswith(name)] if name else names[-1:]
         if name in names:
             found = [name]
         if len(found) == 1:
             return self.runs / found[0]
         listed = ", ".join(names[-5:]) or "none"
-        problem = "several runs begin with" if found else "there is no run"
+        problem = f"several {noun}s begin with" if found else f"there is no {noun}"
         raise RunError(f"{problem} {name!r} in {self.runs} (latest: {listed})".replace(" ''", ""))
 
     def unfinished(self, besides: str = "") -> str:
         """Name of the latest training (``besides`` one) if it can be continued, else ''."""
-        names = [name for name in self.run_names() if name != besides]
-        if not names:
+        names = [name for name in self._trainings() if name != besides]
+        if not names or _is_held(self.runs / names[-1]):
             return ""
         try:
             data = json.loads((self.runs / names[-1] / "result.json").read_text(encoding="utf-8"))
@@ -89,6 +100,9 @@ class Home:
             return names[-1]
         except (OSError, ValueError, KeyError, TypeError):
             return ""
+
+    def _trainings(self) -> list[str]:
+        return [name for name in self.run_names() if _is_training(self.runs / name)]
 
     def openings(self, skill: str) -> int:
         """How often the test split of a skill has been measured, over all runs."""
@@ -143,7 +157,7 @@ class RunDirectory:
 
     @property
     def journal(self) -> Path:
-        return self.path / "journal.jsonl"
+        return self.path / JOURNAL
 
     def keep_version(self, version: str, content: bytes) -> None:
         """Keep the bytes of a version that was tried."""
@@ -156,3 +170,22 @@ class RunDirectory:
 
     def close(self) -> None:
         self.lock.release()
+
+
+def _is_training(run: Path) -> bool:
+    """Whether the journal says so in its first line."""
+    try:
+        with (run / JOURNAL).open("rb") as journal:
+            first = json.loads(journal.readline())
+        return bool(first["data"]["mode"] == "train")
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _is_held(run: Path) -> bool:
+    """Whether a process works on the run at this moment."""
+    try:
+        with FileLock(run / "lock", timeout=0):
+            return False
+    except Timeout:
+        return True

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.run.directory import Home, RunDirectory, RunError
+from pytest_skillopt.run.journal import Journal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,9 +17,10 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path / ".skillopt")
 
 
-def make_run(home: Home, name: str, resume: str | None = None) -> None:
+def make_run(home: Home, name: str, resume: str | None = None, mode: str = "train") -> None:
     directory = RunDirectory.open(home.runs / name)
-    directory.journal.touch()
+    with Journal(directory.journal) as journal:
+        journal.write("run", {"mode": mode})
     if resume is not None:
         (directory.path / "result.json").write_text(json.dumps({"resume": resume}))
     directory.close()
@@ -39,7 +41,7 @@ def test_a_run_is_found_by_its_name_its_beginning_or_as_the_latest(home: Home) -
     assert home.find("").name == "20260102-c"
     with pytest.raises(RunError, match="several runs begin with '20260102'"):
         home.find("20260102")
-    with pytest.raises(RunError, match="there is no run 'x'.*latest: 20260101-a"):
+    with pytest.raises(RunError, match=r"there is no run 'x'.*latest: 20260101-a"):
         home.find("x")
 
 
@@ -60,6 +62,34 @@ def test_the_latest_run_can_be_continued_unless_it_has_ended(
     make_run(home, "20260102-b", resume)
     assert home.unfinished() == expected
     assert home.unfinished("20260102-b") == "20260101-a"
+
+
+def test_only_a_training_is_continued_whatever_was_run_since(home: Home) -> None:
+    make_run(home, "20260101-a")
+    make_run(home, "20260102-b", mode="evaluate")
+    RunDirectory.open(home.runs / "20260103-c").close()
+    assert home.unfinished() == "20260101-a"
+    assert home.find_training("").name == "20260101-a"
+    assert home.find_training("2026").name == "20260101-a"
+    assert home.find_training("20260102-b").name == "20260102-b"
+    with pytest.raises(RunError, match=r"there is no training '20260102'.*latest: 20260101-a"):
+        home.find_training("20260102")
+
+
+def test_a_run_that_was_killed_before_its_first_line_is_not_continued(home: Home) -> None:
+    make_run(home, "20260101-a")
+    killed = RunDirectory.open(home.runs / "20260102-b")
+    killed.journal.write_bytes(b'{"n": 1, "at": "2026')
+    killed.close()
+    assert home.unfinished() == home.find_training("").name == "20260101-a"
+
+
+def test_a_training_at_work_is_not_offered_for_continuing(home: Home) -> None:
+    make_run(home, "20260101-a")
+    working = RunDirectory.open(home.runs / "20260101-a")
+    assert home.unfinished() == ""
+    working.close()
+    assert home.unfinished() == "20260101-a"
 
 
 def test_a_run_is_held_by_one_process(home: Home) -> None:
