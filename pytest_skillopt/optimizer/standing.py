@@ -1,0 +1,123 @@
+"""How every train task stands under the working skill, and which of them to ask about."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.optimizer.records import TaskRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.optimizer.parameters import TrialParameters
+    from pytest_skillopt.optimizer.workbench import Workbench
+    from pytest_skillopt.skill.document import Document
+
+
+class Standing:
+    """The records of the train tasks. A settled task keeps its record while the skill changes."""
+
+    def __init__(self, bench: Workbench, parameters: TrialParameters) -> None:
+        self._bench = bench
+        self._parameters = parameters
+        self._records: dict[str, TaskRecord] = {}
+        self._asked: set[str] = set()
+        """Tasks that analysts were asked about since their record changed."""
+        self._unmeasurable: set[str] = set()
+        """Tasks that gave no measurement; they are sampled again with the next fresh start."""
+
+    @property
+    def records(self) -> list[TaskRecord]:
+        return list(self._records.values())
+
+    @property
+    def all_pass(self) -> bool:
+        """Whether no measured task has failed."""
+        measured = [record for record in self._records.values() if record.n]
+        return bool(measured) and not any(record.failed for record in measured)
+
+    def failing(self) -> list[TaskRecord]:
+        """Tasks that fail reliably, those that never passed first."""
+        least = self._parameters.failures
+        failing = [r for r in self._records.values() if r.failed >= least and r.rate <= 0.5]
+        return sorted(failing, key=lambda record: record.rate)
+
+    def look(self, document: Document) -> None:
+        """Sample what is not known yet; a task that failed is sampled until that is certain."""
+        while wanted := {t.id: 1 for t in self._bench.train if self._is_open(t.id)}:
+            found = self._bench.sample(document, wanted, "train")
+            for task in self._bench.train:
+                if task.id in found:
+                    known = self._records.get(task.id, TaskRecord(task))
+                    self._records[task.id] = known.plus(found[task.id])
+                    if self._records[task.id].n == known.n:
+                        self._unmeasurable.add(task.id)
+
+    def look_afresh(self, document: Document) -> None:
+        """Forget everything and sample anew."""
+        self._records.clear()
+        self._asked.clear()
+        self._unmeasurable.clear()
+        self.look(document)
+
+    def _is_open(self, task: str) -> bool:
+        if task in self._unmeasurable:
+            return False
+        record = self._records.get(task)
+        if record is None or record.n == 0:
+            return True
+        least = self._parameters.failures
+        return 0 < record.failed < least and record.n <= least
+
+    def settle(self, records: Mapping[str, TaskRecord]) -> None:
+        """Take over what a trial measured under the document that is the working skill now."""
+        for task, record in records.items():
+            if record.n:
+                self._records[task] = record
+                self._asked.discard(task)
+
+    def forget(self, tasks: Iterable[str]) -> None:
+        """Tasks whose record no longer holds are sampled at the next look."""
+        for task in tasks:
+            self._records.pop(task, None)
+            self._asked.discard(task)
+
+    def next_to_ask(self, document: Document, tasks: int) -> list[TaskRecord]:
+        """Failing tasks that nobody was asked about, at most so many, a few of each way of failing.
+
+        They are marked as asked.
+        """
+        batch: list[TaskRecord] = []
+        while not batch and (chosen := self._choose(tasks)):
+            batch = self._refresh(chosen, document)
+        self._asked |= {record.task.id for record in batch}
+        return batch
+
+    def _choose(self, tasks: int) -> list[TaskRecord]:
+        p = self._parameters
+        ways: Counter[str] = Counter()
+        chosen: list[TaskRecord] = []
+        for record in self.failing():
+            if record.task.id in self._asked or ways[record.signature] >= p.calls_per_way:
+                continue
+            ways[record.signature] += p.calls_per_task
+            chosen.append(record)
+        return chosen[:tasks]
+
+    def _refresh(self, chosen: Sequence[TaskRecord], document: Document) -> list[TaskRecord]:
+        """Sample the tasks anew whose record is older than the document; those that still fail.
+
+        An edit that joined for another task may have turned them, and analysts should see how they
+        fail under the document in front of them. One sample is cheaper than their calls.
+        """
+        stale = [r for r in chosen if r.rollouts[0].request.version != document.version]
+        found = self._bench.sample(document, {r.task.id: 1 for r in stale}, "train")
+        for record in stale:
+            latest = TaskRecord.of(record.task, found[record.task.id])
+            if latest.failed:
+                latest = latest.plus(record.failures[:1])
+            if latest.n:
+                self._records[record.task.id] = latest
+        failing = {record.task.id: record for record in self.failing()}
+        return [failing[record.task.id] for record in chosen if record.task.id in failing]
