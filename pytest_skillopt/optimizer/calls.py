@@ -49,9 +49,17 @@ class Calls:
         prompts: Prompts,
         *,
         workers: int = 8,
+        breaker: int = 20,
         on_usage: Callable[[Usage], None] | None = None,
     ) -> None:
+        """Args:
+        workers: calls at once.
+        breaker: lost calls in a row that stop the run.
+        on_usage: told what each call consumed.
+        """
         self._model = model
+        self._breaker = breaker
+        self._lost_in_a_row = 0
         self._workers = workers
         self._on_usage = on_usage
         self.prompts = prompts
@@ -65,7 +73,8 @@ class Calls:
         """One answer a question, in order; None for a lost or unreadable one.
 
         Raises:
-            StopRun: a cap, a fatal fault of the provider, or a read-only cache without the reply.
+            StopRun: a cap, a fatal fault of the provider, too many lost calls in a row, or a
+                read-only cache without the reply.
         """
         if not questions:
             return []
@@ -95,10 +104,21 @@ class Calls:
             self._on_usage(reply.usage)
         if reply.error is not None:
             _stop_where_hopeless(reply.error)
-            self.lost += 1
-        elif reply.value is None:
-            self.unreadable += 1
+            self._lose(reply.error)
+            return None
+        self._lost_in_a_row = 0
+        self.unreadable += reply.value is None
         return reply.value
+
+    def _lose(self, error: ModelError) -> None:
+        self.lost += 1
+        self._lost_in_a_row += 1
+        if self._lost_in_a_row >= self._breaker:
+            raise StopRun(
+                f"{self._lost_in_a_row} optimizer calls in a row were not answered, the last: "
+                f"{error}",
+                kind="breaker",
+            )
 
 
 @dataclass(frozen=True, slots=True)

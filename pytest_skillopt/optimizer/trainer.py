@@ -136,6 +136,7 @@ class Trainer:
             model,
             Prompts(settings.prompts, prompt, root=root),
             workers=settings.optimizer_workers,
+            breaker=settings.breaker,
             on_usage=allowance.called,
         )
         contracts = contracts_of([task for task in tasks if task.split in ("train", "both")])

@@ -79,6 +79,17 @@ def test_a_passing_fault_loses_one_call() -> None:
     assert (calls.unreadable, calls.lost) == (0, 1)
 
 
+def test_a_provider_that_stays_away_stops_the_run() -> None:
+    def reply(sample: str) -> str:
+        raise ModelFault("502 bad gateway")
+
+    calls = Calls(Answering(reply), Prompts(), breaker=5)
+    assert calls.ask(questions(4)) == [None] * 4
+    with pytest.raises(StopRun, match=r"5 optimizer calls in a row were not answered.*502") as stop:
+        calls.ask(questions(4))
+    assert stop.value.kind == "breaker"
+
+
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

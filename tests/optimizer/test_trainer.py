@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.model.types import CapReached
+from pytest_skillopt.model.types import CapReached, ModelFault
 from pytest_skillopt.optimizer.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -196,3 +196,16 @@ def test_a_training_without_val_tasks_is_refused(toy: ModuleType, tmp_path: Path
             toy.ToyOptimizer(),
             Settings(),
         )
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_an_optimizer_that_stays_away_leaves_the_training_unmeasured(
+    toy: ModuleType, search: str
+) -> None:
+    def fail(form: str, messages: object) -> None:
+        raise ModelFault("502 bad gateway")
+
+    outcome = train(toy, toy.make_world(), toy.ToyOptimizer(script=fail), search=search, breaker=3)
+    assert outcome.status == "unmeasured"
+    assert "502 bad gateway" in outcome.reason
+    assert any("were not answered" in note for note in outcome.notes)
