@@ -16,12 +16,10 @@ import pytest
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.services import Services
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.suite.collect import collect_tasks
-from pytest_skillopt.suite.locate import skill_locator
+from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator
     from pathlib import Path
 
     from pytest_skillopt.mode import Mode
@@ -49,29 +47,6 @@ def start(config: pytest.Config, mode: Mode) -> None:
         config.pluginmanager.register(Plan(config, mode, settings), "skillopt-plan")
     else:
         config.pluginmanager.register(Controller(config, mode, settings), "skillopt-controller")
-
-
-def keep_tasks(config: pytest.Config, items: list[pytest.Item]) -> int:
-    """Leave the skill tasks alone in ``items``; return how many others were deselected."""
-    others = [item for item in items if item.get_closest_marker("skill_task") is None]
-    if others:
-        items[:] = [item for item in items if item.get_closest_marker("skill_task") is not None]
-        config.hook.pytest_deselected(items=others)
-    return len(others)
-
-
-def describe_tasks(
-    config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]
-) -> list[SkillTask]:
-    """The tasks among the collected items.
-
-    Raises:
-        pytest.UsageError: a wrong marker, or no way to tell which skill a task is about.
-    """
-    try:
-        return collect_tasks(items, skill_locator(config.rootpath, settings.skill))
-    except SkillError as error:
-        raise pytest.UsageError(str(error)) from None
 
 
 class Controller:

@@ -13,13 +13,13 @@ import pytest
 
 from pytest_skillopt.model.replies import Replies
 from pytest_skillopt.models import MODELS, Models
-from pytest_skillopt.session import describe_tasks, keep_tasks
 from pytest_skillopt.suite.remote import (
     WorkerLoop,
     link,
     sees_files_of_controller,
     shared_directory,
 )
+from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 
 if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
