@@ -1,0 +1,72 @@
+"""What git says of a skill, in a project that is a folder of its repository."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.modes.revisions import RevisionError, at_revision, is_staged_differently
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SKILL = "skills/[a] b/SKILL.md"
+
+
+def git(path: Path, *arguments: str, check: bool = True) -> None:
+    subprocess.run(["git", *arguments], cwd=path, check=check, capture_output=True)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A project below the top of its repository, with one committed skill."""
+    for command in (
+        ("init", "-q", "-b", "main"),
+        ("config", "user.email", "a@example.org"),
+        ("config", "user.name", "A"),
+    ):
+        git(tmp_path, *command)
+    root = tmp_path / "project"
+    (root / SKILL).parent.mkdir(parents=True)
+    commit(root, "one")
+    return root
+
+
+def commit(root: Path, text: str) -> None:
+    (root / SKILL).write_text(text)
+    git(root, "add", ".")
+    git(root, "commit", "-q", "-m", text)
+
+
+def test_the_skill_at_a_revision(root: Path) -> None:
+    commit(root, "two")
+    then = at_revision(root, SKILL, "HEAD~1")
+    assert then is not None
+    assert then.text == "one"
+    assert at_revision(root, "other/SKILL.md", "HEAD") is None
+    with pytest.raises(RevisionError, match="there is no git revision 'nowhere'"):
+        at_revision(root, SKILL, "nowhere")
+
+
+def test_a_skill_staged_in_a_third_version_is_noticed(root: Path) -> None:
+    assert not is_staged_differently(root, SKILL)
+    (root / SKILL).write_text("two")
+    assert not is_staged_differently(root, SKILL)
+    git(root, "add", ".")
+    assert not is_staged_differently(root, SKILL)
+    (root / SKILL).write_text("three")
+    assert is_staged_differently(root, SKILL)
+    assert not is_staged_differently(root, "other/SKILL.md")
+
+
+def test_a_merge_conflict_in_the_skill_is_refused(root: Path) -> None:
+    git(root, "switch", "-q", "-c", "side")
+    commit(root, "two")
+    git(root, "switch", "-q", "main")
+    commit(root, "three")
+    git(root, "merge", "side", check=False)
+    with pytest.raises(RevisionError, match="merge conflicts in the index: resolve them first"):
+        at_revision(root, SKILL, "HEAD")
+    assert at_revision(root, "other/SKILL.md", "HEAD") is None
