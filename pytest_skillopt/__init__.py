@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_skillopt.fixtures import Recorder, Skill
+    from pytest_skillopt.handles import Recorder, Skill
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.reply import Reply
     from pytest_skillopt.model.types import (
@@ -40,10 +40,10 @@ _HOMES = {
     "ModelFault": "model.types",
     "Patch": "optimizer.proposals",
     "Proposal": "optimizer.proposals",
-    "Recorder": "fixtures",
+    "Recorder": "handles",
     "Reply": "model.reply",
     "Rollout": "suite.rollouts",
-    "Skill": "fixtures",
+    "Skill": "handles",
     "ToolCall": "model.types",
     "Trainer": "optimizer.trainer",
     "Usage": "model.types",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.fixtures import rollout, skill, skill_agent, skill_judge
-from pytest_skillopt.mode import Mode, add_mode_options
+from pytest_skillopt.options import add_mode_options, any_given
 from pytest_skillopt.settings import add_settings
 
 if TYPE_CHECKING:
@@ -51,20 +51,31 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
-    mode = Mode.from_config(config)
-    if mode is not None:
+    if any_given(config):
+        from pytest_skillopt.mode import Mode
         from pytest_skillopt.session import start
 
+        mode = Mode.from_config(config)
+        assert mode is not None
         start(config, mode)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A marker with a wrong argument is a usage error in every mode."""
-    from pytest_skillopt.suite.collect import MarkerArguments
+    if _has_tasks(items):
+        from pytest_skillopt.suite.collect import MarkerArguments
 
-    for item in items:
-        MarkerArguments.of(item)
+        for item in items:
+            MarkerArguments.of(item)
+
+
+def _has_tasks(items: Sequence[pytest.Item]) -> bool:
+    """Whether any item is marked; looks at each class and module once, for large suites."""
+    if any(mark.name == "skill_task" for item in items for mark in item.own_markers):
+        return True
+    parents = dict.fromkeys(item.parent for item in items)
+    return any(p is not None and p.get_closest_marker("skill_task") for p in parents)
 
 
 @pytest.hookimpl(tryfirst=True)

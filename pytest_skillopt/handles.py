@@ -1,0 +1,98 @@
+"""What the fixtures hand to a test: the skill to read, and the recorder of its rollout."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_skillopt.suite.context import RolloutContext
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """The version of the skill under test, read-only."""
+
+    text: str
+    """The whole file."""
+    body: str
+    """The file without its frontmatter."""
+    path: Path
+    """A directory that holds the whole skill with this version of its file."""
+    name: str
+    version: str
+    """SHA-256 of the file's bytes."""
+
+
+class Recorder:
+    """What the fixture ``rollout`` gives: who this rollout is, and where it leaves its traces."""
+
+    def __init__(self, context: RolloutContext | None, nodeid: str) -> None:
+        self._context = context
+        self._nodeid = nodeid
+
+    @property
+    def index(self) -> int:
+        """Number of this sample, from 0; always 0 in an ordinary run."""
+        return self._context.request.index if self._context else 0
+
+    @property
+    def seed(self) -> int:
+        """A seed in [0, 2**32), another for every sample and the same in every repetition."""
+        return self._context.request.seed if self._context else zlib.crc32(self._nodeid.encode())
+
+    @property
+    def sample(self) -> str:
+        """What keeps the model replies of two samples apart, for a cache of one's own."""
+        return self._context.request.sample if self._context else "plain/0"
+
+    def score(self, value: float) -> None:
+        """Record the soft score of this rollout; the last one counts.
+
+        Raises:
+            ValueError: not a finite number in [0, 1].
+            TypeError: not a number.
+        """
+        (self._context or _unrecorded(self._nodeid)).set_score(value)
+
+    def feedback(self, text: str) -> None:
+        """Tell the optimizer this in place of the assertion's text; the last one counts."""
+        (self._context or _unrecorded(self._nodeid)).set_feedback(text)
+
+    def record(self, role: str, content: Any) -> None:
+        """Append a turn to the transcript, for an agent of one's own.
+
+        Raises:
+            TypeError: ``content`` is neither a text nor a JSON value.
+        """
+        (self._context or _unrecorded(self._nodeid)).record(role, content)
+
+    def usage(
+        self, *, calls: int = 1, input_tokens: int = 0, output_tokens: int = 0, cost: float = 0.0
+    ) -> None:
+        """Account for model calls that an agent of one's own has made; ``cost`` in US dollars."""
+        from pytest_skillopt.model.types import Usage
+
+        if self._context:
+            self._context.add_usage(
+                Usage(
+                    calls=calls,
+                    input_tokens=input_tokens,
+                    output_tokens=output_tokens,
+                    cost=cost or None,
+                )
+            )
+
+
+def _unrecorded(nodeid: str) -> RolloutContext:
+    """A context that checks what a test records and forgets it, so that a mistake shows at once."""
+    from pathlib import Path
+
+    from pytest_skillopt.suite.context import RolloutContext
+    from pytest_skillopt.suite.rollouts import RolloutRequest
+
+    request = RolloutRequest(nodeid, "", "", "", "", "plain", 0)
+    return RolloutContext(None, request, Path(), b"")  # type: ignore[arg-type]
