@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import itertools
 import json
+import math
 import multiprocessing
 import os
 import statistics
@@ -177,7 +178,7 @@ def measure_calls(shapes: list[tuple[int, int, str]]) -> Iterator[Row]:
                 *args,
                 OPENAI_API_KEY="none",
             )
-            ideal = 400 / parallel * LATENCY
+            ideal = math.ceil(400 / parallel) * LATENCY
             shape = f"-n {workers}" + (f" --skillopt-lanes={lanes}" if lanes > 1 else "")
             yield Row(
                 f"400 rollouts of a call of {1000 * LATENCY:.0f} ms, {shape}",

@@ -15,6 +15,7 @@ import json
 import queue
 import sys
 import threading
+import time
 import traceback
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -49,6 +50,7 @@ ALONE_FIXTURES = frozenset(
 _ALONE_MARKERS = ("filterwarnings", "disable_socket", "enable_socket", "freeze_time")
 _OUTPUT_LIMIT = 16_000
 _STOP_PATIENCE = 5.0
+"""Seconds that rollouts still running at the end are given, all together."""
 
 
 class Lanes:
@@ -103,8 +105,9 @@ class Lanes:
         """Let running rollouts end, for a while; what went wrong between rollouts."""
         for _ in self._threads:
             self._queue.put(None)
+        deadline = time.monotonic() + _STOP_PATIENCE
         for thread in self._threads:
-            thread.join(_STOP_PATIENCE)
+            thread.join(max(0.0, deadline - time.monotonic()))
         self._open.close()
         stuck = [t.name for t in self._threads if t.is_alive()]
         return [
@@ -120,9 +123,7 @@ class Lanes:
                 with self._machinery:
                     self._stray += runner.close()
                 return
-            with self._watchdog.watching(request):
-                rollout = self._run(runner, request)
-            self._deliver(rollout)
+            self._deliver(self._run(runner, request))
 
     def _run(self, runner: RolloutRunner, request: RolloutRequest) -> Rollout:
         try:
@@ -133,7 +134,7 @@ class Lanes:
                 if rollout is not None:
                     return rollout
                 self._alone[request.task] = True
-            with self._process.taken_alone(), self._machinery, _current(_Lane(alone=True)):
+            with self._process.taken_alone(), self._running(request, _Lane(alone=True)):
                 return runner.run(request)
         except BaseException:
             error = InfraError("internal", shorten(traceback.format_exc(), 2_000))
@@ -142,12 +143,18 @@ class Lanes:
     def _run_together(self, runner: RolloutRunner, request: RolloutRequest) -> Rollout | None:
         """Run beside the others; None where the test turned out to need the process alone."""
         lane = _Lane(alone=False, output=_Output())
-        with self._process.shared(), self._machinery, _current(lane):
+        with self._process.shared(), self._running(request, lane):
             rollout = runner.run(request, alone=False)
         if lane.needs_process:
             return None
         output = "\n".join(part for part in (rollout.output, lane.output.getvalue()) if part)
         return replace(rollout, output=shorten(output, _OUTPUT_LIMIT))
+
+    @contextlib.contextmanager
+    def _running(self, request: RolloutRequest, lane: _Lane) -> Iterator[None]:
+        """Its time counts from here: waiting for other rollouts is not the test's fault."""
+        with self._machinery, _current(lane), self._watchdog.watching(request):
+            yield
 
 
 class LanesExecutor(WorkersExecutor):
@@ -305,10 +312,12 @@ class _SharedProcess:
             self._together.close()
             yield
         finally:
-            self._begin_sharing()
-            with self._changed:
-                self._taken = False
-                self._changed.notify_all()
+            try:
+                self._begin_sharing()
+            finally:
+                with self._changed:
+                    self._taken = False
+                    self._changed.notify_all()
 
     def _begin_sharing(self) -> None:
         self._together.enter_context(_compat.shared_process(self._session))

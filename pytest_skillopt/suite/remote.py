@@ -10,7 +10,7 @@ import json
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,7 +22,7 @@ from pytest_skillopt.suite.versions import SkillVersions
 from pytest_skillopt.suite.watchdog import Watchdog
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_skillopt.suite.lanes import Lanes
     from pytest_skillopt.suite.tasks import SkillTask
@@ -86,11 +86,15 @@ class WorkerLoop:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._link.open(_end_soon)
-        facts = self._facts(session)
         with contextlib.suppress(OSError):
-            self._link.send("hello", json.dumps(facts))
-            if not facts["refusal"]:
-                self._serve(session)
+            try:
+                tasks = self._collect(list(session.items))
+                engine = self._engine(session)
+            except pytest.UsageError as error:
+                self._say_hello(session, refusal=str(error))
+            else:
+                self._say_hello(session, tasks)
+                self._serve(engine)
             self._wait_for_stop()
         return True
 
@@ -102,23 +106,19 @@ class WorkerLoop:
         if left:
             _later(_LINGER, os._exit, 0)
 
-    def _facts(self, session: pytest.Session) -> dict[str, Any]:
-        """What the controller must know before it sends anything."""
-        facts: dict[str, Any] = {
-            "pid": os.getpid(),
+    def _say_hello(
+        self, session: pytest.Session, tasks: Sequence[SkillTask] = (), *, refusal: str = ""
+    ) -> None:
+        """Tell the controller what it must know before it sends anything."""
+        facts = {
             "slots": self._lanes,
-            "tasks": "[]",
-            "refusal": "",
+            "tasks": json.dumps([task.to_json() for task in tasks], sort_keys=True),
+            "refusal": refusal,
+            "collection_errors": session.testsfailed,
         }
-        facts["collection_errors"] = session.testsfailed
-        try:
-            tasks = self._collect(list(session.items))
-        except pytest.UsageError as error:
-            return {**facts, "refusal": str(error)}
-        return {**facts, "tasks": json.dumps([task.to_json() for task in tasks], sort_keys=True)}
+        self._link.send("hello", json.dumps(facts))
 
-    def _serve(self, session: pytest.Session) -> None:
-        engine = self._engine(session)
+    def _serve(self, engine: _OneLane | Lanes) -> None:
         engine.start()
         self._watchdog.start()
         try:

@@ -17,7 +17,7 @@ MODES = {
 }
 
 SUITE = """
-    import asyncio, os, unittest, warnings
+    import asyncio, itertools, os, unittest, warnings
     from unittest import mock
     import pytest
 
@@ -27,13 +27,14 @@ SUITE = """
 
     @pytest.fixture(scope="session")
     def by_process():
-        return object()
+        return next(numbers)
 
+    numbers = itertools.count()
     seen = {}
 
     def test_fixture_scopes(skill, by_skill, by_process, rollout):
         # What depends on the skill lives as long as the version, what does not as the session.
-        known = seen.setdefault((skill.version, id(by_process)), by_skill)
+        known = seen.setdefault((skill.version, by_process), by_skill)
         rollout.record("user", [skill.text.split()[-1], str(skill.path / "SKILL.md")])
         assert (skill.path / "SKILL.md").read_text() == skill.text
         assert known is by_skill or skill.text.endswith("version 0\\n")
@@ -304,7 +305,7 @@ def _check_what_was_recorded(driven: Driven) -> None:
     assert versions == ["0", "0", "0", "1", "1", "1", "0", "0", "0"]
     assert [r.score for r in driven.of("test_async")] == [0.25] * 9
     assert {r.feedback for r in driven.of("test_feedback")} == {"look at the currency"}
-    assert {r.location for r in driven.of("test_assertion")} == {"test_suite.py:24"}
+    assert {r.location for r in driven.of("test_assertion")} == {"test_suite.py:25"}
     assert all(r.error and r.error.fatal for r in driven.of("test_exit"))
     for rollout in driven.of("test_flood"):
         assert 1_000 < len(rollout.output) < 20_000
