@@ -44,7 +44,7 @@ def at_revision(root: Path, skill: str, ref: str) -> Document | None:
 
 
 def _refuse_conflict(git: Git, skill: str) -> None:
-    if git.run("ls-files", "--unmerged", "-z", "--", skill):
+    if git.run("ls-files", "--unmerged", "-z", "--", git.prefix + skill):
         raise RevisionError(f"{skill} has merge conflicts in the index: resolve them first")
 
 
@@ -52,8 +52,9 @@ def is_staged_differently(root: Path, skill: str) -> bool:
     """Whether the index holds another version than the working tree, so that a commit would too."""
     try:
         git = Git(root)
-        staged = git.run("diff", "--cached", "--name-only", "-z", "--", skill)
-        return bool(staged and git.run("diff", "--name-only", "-z", "--", skill))
+        where = git.prefix + skill
+        staged = git.run("diff", "--cached", "--name-only", "-z", "--", where)
+        return bool(staged and git.run("diff", "--name-only", "-z", "--", where))
     except ProposeError:
         return False
 
