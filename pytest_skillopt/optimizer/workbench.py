@@ -10,13 +10,14 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_skillopt.optimizer.decision import GateOptions, GateTask
+from pytest_skillopt.optimizer.editrows import edit_row
 from pytest_skillopt.optimizer.records import TaskRecord, pass_rate
 from pytest_skillopt.optimizer.stages import GateQuestion
 from pytest_skillopt.optimizer.verdict import Sample, Verdict
-from pytest_skillopt.report.result import EditRow, StepRow
+from pytest_skillopt.report.result import StepRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.stages import Stages
     from pytest_skillopt.optimizer.verdict import Draw
     from pytest_skillopt.optimizer.vetting import Refusal
+    from pytest_skillopt.report.result import EditRow
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
@@ -266,6 +268,7 @@ class Workbench:
     def _first_look(self, gate: Gate, candidate: Document) -> float:
         """Advance the gate over the tape and the screen; the sum of the screened scores."""
         while not isinstance(asked := gate.ask(), Verdict):
+            self.allowance.require(len(asked))
             answers = self._answer(gate, asked, self.incumbent, candidate)
             seen = [rollout for draw, rollout in answers if draw.arm == "candidate"]
             if seen:
@@ -297,7 +300,8 @@ class Workbench:
         self, candidate: Document, proposals: Sequence[Proposal], gate: Gate, verdict: Verdict
     ) -> None:
         self.verdicts.append(verdict)
-        self._judged[candidate.version] = verdict
+        if verdict.decision != "unmeasured":
+            self._judged[candidate.version] = verdict
         self._observer.record(
             "verdict",
             {"step": self.step, "candidate": candidate.version, **verdict.to_json()},
@@ -362,7 +366,7 @@ class Workbench:
         for proposal in proposals:
             own = {task: effects[task] for task in proposal.tasks if effects and task in effects}
             self.context.memory.remember(proposal, fate, why, own)
-            self._edits[proposal] = _edit_row(proposal, fate, detail or why)
+            self._edits[proposal] = edit_row(proposal, fate, detail or why)
 
     def refuse(self, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:
@@ -401,29 +405,6 @@ class Workbench:
     def edits(self) -> list[EditRow]:
         """Every proposal that something became of, in the order of its first fate."""
         return list(self._edits.values())
-
-
-_STATUS: dict[Fate, Literal["accepted", "rejected", "refused", "dropped"]] = {
-    "refused": "refused",
-    "failed": "rejected",
-    "rejected": "rejected",
-    "accepted": "accepted",
-    "dropped": "dropped",
-}
-
-
-def _edit_row(proposal: Proposal, fate: Fate, why: str) -> EditRow:
-    return EditRow(
-        op=proposal.edit.op,
-        target=proposal.edit.target,
-        content=proposal.edit.content,
-        reason=proposal.reason,
-        tasks=list(proposal.tasks),
-        support=proposal.support,
-        step=proposal.step,
-        status=_STATUS[fate],
-        why=why,
-    )
 
 
 def _sample(draw: Draw, rollout: Rollout) -> Sample:

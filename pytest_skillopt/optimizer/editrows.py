@@ -1,0 +1,34 @@
+"""One row an edit for the report: what was proposed and what became of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pytest_skillopt.report.result import EditRow
+
+if TYPE_CHECKING:
+    from pytest_skillopt.optimizer.memory import Fate
+    from pytest_skillopt.optimizer.proposals import Proposal
+
+_STATUS: dict[Fate, Literal["accepted", "rejected", "refused", "dropped"]] = {
+    "refused": "refused",
+    "failed": "rejected",
+    "rejected": "rejected",
+    "accepted": "accepted",
+    "dropped": "dropped",
+}
+
+
+def edit_row(proposal: Proposal, fate: Fate, why: str) -> EditRow:
+    """A proposal and what became of it."""
+    return EditRow(
+        op=proposal.edit.op,
+        target=proposal.edit.target,
+        content=proposal.edit.content,
+        reason=proposal.reason,
+        tasks=list(proposal.tasks),
+        support=proposal.support,
+        step=proposal.step,
+        status=_STATUS[fate],
+        why=why,
+    )
