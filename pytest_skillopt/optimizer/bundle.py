@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.compose import rebuild
 from pytest_skillopt.optimizer.evidence import log_e
-from pytest_skillopt.optimizer.prune import idle_lines
+from pytest_skillopt.optimizer.prune import idle_lines, leave_out
 from pytest_skillopt.optimizer.records import TaskRecord
 
 if TYPE_CHECKING:
@@ -30,6 +30,14 @@ _STAKE = 0.8
 """Share of the capital staked on each task that a bundle turned, in (0, 1)."""
 _SLACK = 1.5
 """Log evidence taken beyond the gate's bar: val tasks without a sample cost some of it."""
+_SAMPLES_OF_A_LINE = 6
+"""About what leaving one edit out takes."""
+_RESAMPLED = 1.4
+"""What a gate takes in all, for each sample of its complete rounds."""
+_TASKS = 2
+"""Tasks on which an edit is left out."""
+_VISITS = 8
+"""Visits to the gate up to which a bundle grows when the means allow for fewer."""
 _GATES = 12
 """Visits to the gate that the means must allow for; else a thinner gate is taken."""
 
@@ -67,13 +75,17 @@ class Bundle:
         self._refused_size = 0
         self.lines: list[Gathered] = []
         self.working = bench.incumbent
+        self._evidence = 0.0
+        """Log e-value, from leaving edits out, that those which have gathered do anything."""
+        self._released = False
         self._gate = self._choose_gate()
-        bench.allowance.held = self._gate_samples(self._thinned())
+        self._least = self._choose_size()
+        self._hold()
 
     @property
     def ripe(self) -> bool:
         """Whether enough has gathered for a visit to the gate."""
-        least = self._parameters.bundle
+        least = self._least
         if self._refusals:
             least = self._refused_size + self._parameters.growth
         return len(self.lines) >= least
@@ -87,19 +99,23 @@ class Bundle:
         """Let edits join; ``document`` is the working skill with them."""
         self.lines += gathered
         self.working = document
+        self._hold()
 
     def release(self) -> None:
         """Nothing more will be searched for: the means held for the gate may be spent."""
-        self._bench.allowance.held = 0
+        self._released = True
+        self._hold()
 
     def gate(self) -> Outcome:
         """Leave out each edit once, then take the rest to the gate."""
-        held, self._bench.allowance.held = self._bench.allowance.held, 0
         try:
+            self._bench.allowance.held = self._gate_samples(self._thinned())
             unsettled = self._revalidate()
+            prior = self._prior()
+            self._bench.allowance.held = 0
             if not self.lines:
                 return Outcome(unsettled=unsettled)
-            outcome = self._consider(unsettled)
+            outcome = self._consider(unsettled, prior)
             if self._refusals >= self._parameters.refusals:
                 parted = self.take_apart()
                 return dataclasses.replace(
@@ -109,12 +125,20 @@ class Bundle:
                 )
             return outcome
         finally:
-            self._bench.allowance.held = held
+            self._hold()
+
+    def _hold(self) -> None:
+        """Keep back what the next visit to the gate takes, leaving edits out included."""
+        held = 0
+        if not self._released:
+            unproven = sum(not gathered.validated for gathered in self.lines)
+            held = self._gate_samples(self._thinned()) + _SAMPLES_OF_A_LINE * unproven
+        self._bench.allowance.held = held
 
     def take_apart(self) -> Outcome:
         """Take each half to the gate by itself; what is refused again is given up."""
         lines, self.lines = self.lines, []
-        self._refusals = self._refused_size = 0
+        self._refusals, self._refused_size, self._evidence = 0, 0, 0.0
         middle = (len(lines) + 1) // 2
         halves = [lines[:middle], lines[middle:]] if self._bench.settings.splitting else [lines]
         verdict, given_up, edits = None, list[Gathered](), 0
@@ -146,30 +170,34 @@ class Bundle:
         samples = self._parameters.revalidation
         if not samples or not self._bench.settings.pruning:
             return ()
-        lines = [gathered.line for gathered in self.lines]
-        tested = {g.line: g.tasks for g in self.lines if not g.validated}
-        idle = idle_lines(self._bench, self._bench.incumbent, lines, tested, samples)
-        kept = [gathered for gathered in self.lines if gathered.line not in idle]
-        working = rebuild(self._bench.incumbent, [gathered.line for gathered in kept])
-        if working is None:
-            return ()
-        unsettled = [t for gathered in self.lines if gathered.line in idle for t in gathered.tasks]
-        self._bench.settle(idle, "dropped", "its tasks passed as often without it")
-        self.lines, self.working = kept, working
-        for gathered in kept:
-            gathered.validated = True
-        return tuple(unsettled)
+        dropped: list[Gathered] = []
+        while tested := {g.line: g.tasks[:_TASKS] for g in self.lines if not g.validated}:
+            lines = [gathered.line for gathered in self.lines]
+            compared = leave_out(self._bench, self._bench.incumbent, lines, tested, samples)
+            idle = idle_lines(compared)
+            in_doubt = [c.line for c in compared if c.idle and c.line not in idle]
+            self._evidence += sum(comparison.own_evidence for comparison in compared)
+            kept = [gathered for gathered in self.lines if gathered.line not in idle]
+            working = rebuild(self._bench.incumbent, [gathered.line for gathered in kept])
+            if working is None:
+                break
+            self._bench.settle(idle, "dropped", "its tasks passed as often without it")
+            dropped += [gathered for gathered in self.lines if gathered.line in idle]
+            self.lines, self.working = kept, working
+            for gathered in kept:
+                gathered.validated = gathered.line not in in_doubt
+        return tuple(task for gathered in dropped for task in gathered.tasks)
 
-    def _consider(self, unsettled: tuple[str, ...]) -> Outcome:
+    def _consider(self, unsettled: tuple[str, ...], prior: float) -> Outcome:
         bench = self._bench
         proposals = [gathered.line for gathered in self.lines]
-        options = dataclasses.replace(bench.gate_options(), prior=self._prior())
+        options = dataclasses.replace(bench.gate_options(), prior=prior)
         verdict = bench.consider(self.working, proposals, options=options, name=self._gate)
         version = self.working.version
         if verdict.accepted:
             bench.settle(proposals, "accepted")
             self.lines, self.working = [], bench.incumbent
-            self._refusals = self._refused_size = 0
+            self._refusals, self._refused_size, self._evidence = 0, 0, 0.0
         else:
             self._refusals += 1
             self._refused_size = len(self.lines)
@@ -177,12 +205,13 @@ class Bundle:
         return Outcome(verdict, version, len(proposals), unsettled)
 
     def _prior(self) -> float:
-        """E-value of fresh samples of both skills on the train tasks that the bundle turned.
+        """E-value that the bundle does anything, from the train tasks that it turned.
 
         The gate's null hypothesis, that the edits change nothing, says the same of train tasks. So
-        samples of those speak against it too, as long as they have selected nothing: these are
-        taken after the bundle stood. Each task stakes most of the capital, one after the other;
-        taking stops when the gate's bar is reached, which an e-value allows.
+        samples of those speak against it too, if none was chosen by its luck: what leaving the
+        edits out showed, those included that were dropped for it, and fresh samples of both skills
+        after that. Each task stakes most of the capital, one after the other; taking stops when the
+        gate's bar is reached, which an e-value allows.
         """
         known = {task.id: task for task in self._bench.train}
         tasks = dict.fromkeys((t for g in self.lines for t in g.tasks if t in known), 1)
@@ -192,15 +221,16 @@ class Bundle:
         arms = [(self._bench.incumbent, tasks), (self.working, tasks)]
         before = {task: TaskRecord(known[task]) for task in tasks}
         after = dict(before)
-        evidence = 0.0
+        evidence = self._evidence
         for _ in range(self._parameters.prior_samples):
+            if evidence >= bar or not self._bench.allowance.covers(2 * len(tasks)):
+                break
             old, new = self._bench.sample_all(arms, "prior")
             for task in tasks:
                 before[task] = before[task].plus(old[task])
                 after[task] = after[task].plus(new[task])
-            evidence = sum(_staked(after[task], before[task]) for task in tasks)
-            if evidence >= bar:
-                break
+            fresh = sum(_staked(after[task], before[task]) for task in tasks)
+            evidence = self._evidence + fresh
         return math.exp(min(evidence, 50.0))
 
     def _choose_gate(self) -> str:
@@ -218,6 +248,14 @@ class Bundle:
                 return name
         return "thin"
 
+    def _choose_size(self) -> int:
+        """Edits of a bundle: the fewer visits to the gate the means allow for, the more."""
+        least, means = self._parameters.bundle, self._bench.allowance.left()
+        if means is None:
+            return least
+        visits = max(1.0, means / self._gate_samples(self._thinned()))
+        return max(least, math.ceil(least * _VISITS / visits))
+
     def _thinned(self) -> GateOptions:
         options = self._bench.gate_options()
         presets = {"economy": options.economy, "thin": options.thin}
@@ -228,7 +266,7 @@ class Bundle:
         rounds = options.k0 + options.kc
         if self._bench.settings.gate != "staged":
             rounds = 2 * options.rollouts
-        return math.ceil(1.15 * rounds * len(self._bench.val))
+        return math.ceil(_RESAMPLED * rounds * len(self._bench.val))
 
 
 def _staked(after: TaskRecord, before: TaskRecord) -> float:

@@ -45,8 +45,8 @@ class TrialParameters:
     """Edits that join a refused bundle before it goes to the gate again."""
     refusals: int = 3
     """Refusals after which a bundle is taken apart."""
-    revalidation: int = 2
-    """Fresh samples of each arm when an edit is left out before the gate; 0: no re-validation."""
+    revalidation: int = 4
+    """Most fresh samples of each arm and task when an edit is left out before the gate; 0: none."""
     prior_samples: int = 6
     """Most fresh samples of each arm on a task that the bundle turned, as evidence for the gate."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,7 @@ _STAKE = 0.8
 
 
 @dataclass(slots=True)
-class _Comparison:
+class LeftOut:
     """One line, left out and kept, on its tasks."""
 
     line: Proposal
@@ -34,41 +35,54 @@ class _Comparison:
     tasks: tuple[str, ...]
     evidence: float = 0.0
     """Log e-value that its tasks do better with it."""
+    own_evidence: float = 0.0
+    """The same of the tasks that no other line was left out for; those of several lines are
+    independent, and may be multiplied."""
+
+    complete: bool = False
+    """Whether all the samples were taken that may be."""
+
+    @property
+    def idle(self) -> bool:
+        return self.evidence <= (0.0 if self.complete else _USELESS)
 
     @property
     def open(self) -> bool:
         return _USELESS < self.evidence < _USEFUL
 
 
-def idle_lines(
+def leave_out(
     bench: Workbench,
     base: Document,
     lines: Sequence[Proposal],
     tasks: Mapping[Proposal, Sequence[str]],
     samples: int,
-) -> list[Proposal]:
-    """Lines whose tasks do not fall back when the line is left out.
+) -> list[LeftOut]:
+    """Whether the tasks of each line fall back when it is left out.
 
     Each line is left out alone. Both arms get fresh samples of its tasks, those of the whole shared
     by the lines, until it is clear which lines are missed; a line for which that stays unclear is
-    idle unless the evidence is in its favour. A line that another one builds on is not idle, and
-    one without tasks cannot be judged.
+    idle unless the evidence is in its favour, or the means did not reach for all the samples. A
+    line that another one builds on is not idle, and one without tasks cannot be judged: neither is
+    in the answer.
 
     Args:
         base: the document without any of the lines.
         lines: all of them, in order.
         tasks: train tasks of each line that is to be left out.
-        samples: of each arm before the first decision; at most twice as many are taken.
+        samples: the most of each arm and task.
     """
     whole = rebuild(base, lines)
     compared = _comparisons(base, whole, lines, tasks)
+    shared = Counter(task for c in compared for task in c.tasks)
     kept: dict[str, list[Rollout]] = {}
     left_out: dict[tuple[Proposal, str], list[Rollout]] = {}
-    for number in range(2 * samples):
-        running = [c for c in compared if number < samples or c.open]
-        if whole is None or not running:
-            break
+    for number in range(samples):
+        running = [comparison for comparison in compared if comparison.open]
         union = dict.fromkeys((task for c in running for task in c.tasks), 1)
+        size = len(union) + sum(len(comparison.tasks) for comparison in running)
+        if whole is None or not running or not bench.allowance.covers(size):
+            break
         arms = [(whole, union), *((c.without, dict.fromkeys(c.tasks, 1)) for c in running)]
         with_all, *without = bench.sample_all(arms, "trial")
         for task, rollouts in with_all.items():
@@ -76,10 +90,27 @@ def idle_lines(
         for comparison, found in zip(running, without, strict=True):
             for task, rollouts in found.items():
                 left_out.setdefault((comparison.line, task), []).extend(rollouts)
-            comparison.evidence = sum(
-                _evidence(kept[task], left_out[comparison.line, task]) for task in comparison.tasks
-            )
-    return [comparison.line for comparison in compared if comparison.evidence <= 0]
+            by_task = {
+                task: _evidence(kept[task], left_out[comparison.line, task])
+                for task in comparison.tasks
+            }
+            comparison.complete = number == samples - 1
+            comparison.evidence = sum(by_task.values())
+            comparison.own_evidence = sum(e for task, e in by_task.items() if shared[task] == 1)
+    return compared
+
+
+def idle_lines(compared: Sequence[LeftOut]) -> list[Proposal]:
+    """Lines that are not missed; of several that share a task, one alone.
+
+    Two lines that say the same stand in for each other, so that neither is missed: the later one is
+    idle, and whether the earlier one is shows without it.
+    """
+    idle: list[LeftOut] = []
+    for one in reversed([comparison for comparison in compared if comparison.idle]):
+        if all(set(one.tasks).isdisjoint(other.tasks) for other in idle):
+            idle.append(one)
+    return [one.line for one in reversed(idle)]
 
 
 def _comparisons(
@@ -87,12 +118,12 @@ def _comparisons(
     whole: Document | None,
     lines: Sequence[Proposal],
     tasks: Mapping[Proposal, Sequence[str]],
-) -> list[_Comparison]:
+) -> list[LeftOut]:
     compared = []
     for line, asking in tasks.items():
         without = rebuild(base, [other for other in lines if other != line])
         if without is not None and without != whole and asking:
-            compared.append(_Comparison(line, without, tuple(asking)[:_TASKS]))
+            compared.append(LeftOut(line, without, tuple(asking)[:_TASKS]))
     return compared
 
 
@@ -121,7 +152,7 @@ def prune(bench: Workbench) -> None:
     known = {task.id for task in bench.train}
     lines = list(bench.lines)
     tasks = {line: [task for task in line.tasks if task in known] for line in lines}
-    idle = idle_lines(bench, bench.base, lines, tasks, bench.settings.rollouts)
+    idle = idle_lines(leave_out(bench, bench.base, lines, tasks, 2 * bench.settings.rollouts))
     if not idle:
         return
     kept = [line for line in lines if line not in idle]
