@@ -159,7 +159,8 @@ def _report(outcome: Outcome, *, with_text: bool) -> None:
     if outcome.url:
         _say(f"  {outcome.url}")
     if with_text and outcome.action in ("create", "update", "keep"):
-        _say(f"\n{outcome.request.title}\n\n{outcome.request.body}")
+        # Not through printable: the body has been made inert by characters that it would take out.
+        sys.stdout.write(f"\n{printable(outcome.request.title)}\n\n{outcome.request.body}\n")
 
 
 def _job(args: argparse.Namespace) -> int:

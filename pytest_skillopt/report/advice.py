@@ -51,15 +51,19 @@ def headline(result: Result) -> Advice:
     each = [advise(result, skill) for skill in result.skills]
     worst = max(each, key=lambda a: ("neutral", "good", "careful", "bad").index(a.tone))
     cautions = (_SIMULATED,) if result.simulated else ()
-    return Advice(worst.answer, full_stop(result.reason), worst.tone, cautions)
+    return Advice(worst.answer, _ended(result.reason), worst.tone, cautions)
 
 
 def full_stop(text: str) -> str:
     """A reason as a sentence of its own."""
+    text = _ended(text)
+    return text[:1].upper() + text[1:]
+
+
+def _ended(text: str) -> str:
+    """With a full stop; the reason of several skills begins with a path, which stays as it is."""
     text = text.strip()
-    if not text:
-        return ""
-    return text[0].upper() + text[1:] + ("" if text[-1] in ".!?" else ".")
+    return text if not text or text[-1] in ".!?" else f"{text}."
 
 
 def _about_training(result: Result, skill: SkillResult, sentence: str) -> Advice:
@@ -159,7 +163,8 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
     # A check that failed has named them in its reason.
     if broken and not (result.mode == "check" and skill.status == "rejected"):
         found.append(f"{words.plural(len(broken), 'task').capitalize()} broken: {_some(broken)}.")
-    if result.mode == "train" and skill.status == "accepted" and not skill.written:
+    wanted = result.settings.get("write", True)
+    if result.mode == "train" and skill.status == "accepted" and wanted and not skill.written:
         found.append(f"{skill.path} was not written; the edit is kept as a patch.")
     return found
 

@@ -90,7 +90,8 @@ def _skill(result: Result, skill: SkillResult) -> Iterator[str]:
     versions = f"version {code(words.version(skill.before))}"
     if skill.after != skill.before:
         versions += f" to {code(words.version(skill.after))}"
-    yield f"### {code(skill.path)} ({prose(skill.name, 120)}), {versions}"
+    name = f" ({prose(skill.name, 120)})" if skill.name else ""
+    yield f"### {code(skill.path)}{name}, {versions}"
     if len(result.skills) > 1:
         said = advise(result, skill)
         yield f"**{said.answer}.** {prose(said.sentence, 1200)}"

@@ -9,7 +9,7 @@ from pytest_skillopt.report.advice import advise, headline
 from pytest_skillopt.report.text import Line, clip, columns, encodable, one_line, paragraph
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.report.advice import Advice
     from pytest_skillopt.report.result import Mode, Result, SkillResult, StepRow
@@ -112,10 +112,11 @@ def progress_line(
 
 
 def _report(result: Result, width: int, verbose: bool) -> Iterator[Line]:
-    yield from _headline(headline(result), width)
+    top = headline(result)
+    yield from _headline(top, width)
     for skill in result.skills:
         yield Line()
-        yield from _skill(result, skill, width, verbose)
+        yield from _skill(result, skill, top, width, verbose)
     yield Line()
     yield from _spent(result, verbose)
     for note in result.notes:
@@ -128,19 +129,26 @@ def _headline(said: Advice, width: int) -> Iterator[Line]:
     colour = _TONES.get(said.tone)
     yield Line(f"{said.answer}.", {"bold": True, colour: True} if colour else {"bold": True})
     yield from paragraph(said.sentence, width)
-    for caution in said.cautions:
+    yield from _cautions(said.cautions, width)
+
+
+def _cautions(cautions: Iterable[str], width: int) -> Iterator[Line]:
+    for caution in cautions:
         yield from paragraph(f"caution: {caution}", width, {"yellow": True}, hang="  ")
 
 
-def _skill(result: Result, skill: SkillResult, width: int, verbose: bool) -> Iterator[Line]:
+def _skill(
+    result: Result, skill: SkillResult, top: Advice, width: int, verbose: bool
+) -> Iterator[Line]:
     now = words.version(skill.before)
     if skill.after != skill.before:
         now += f" -> {words.version(skill.after)}"
-    yield from paragraph(
-        f"{skill.path} ({skill.name}), version {now}", width, {"bold": True}, hang="  "
-    )
+    called = f"{skill.path} ({skill.name})" if skill.name else skill.path
+    yield from paragraph(f"{called}, version {now}", width, {"bold": True}, hang="  ")
     if len(result.skills) > 1:
-        yield from paragraph(advise(result, skill).sentence, width)
+        said = advise(result, skill)
+        yield from paragraph(said.sentence, width)
+        yield from _cautions([c for c in said.cautions if c not in top.cautions], width)
     if result.mode == "train" and skill.status == "accepted":
         yield from paragraph(_whether_written(skill), width)
     yield from tables.steps(skill.steps, width)

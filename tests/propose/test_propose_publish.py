@@ -413,6 +413,16 @@ def test_no_forge_pushes_and_prints(project: Project, capsys: pytest.CaptureFixt
     assert BRANCH in project.branches()
 
 
+def test_the_printed_text_can_be_pasted_into_a_forge(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose(body="\x1b[31mThanks @octocat, fixes #1\n")
+    assert main(["propose", "--no-forge"]) == 0
+    out = capsys.readouterr().out
+    assert "Thanks @\u200boctocat, fixes #\u200b1" in out
+    assert "\x1b" not in out
+
+
 def test_url_is_an_output_of_the_job(
     project: Project, github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

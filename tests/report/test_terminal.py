@@ -167,6 +167,33 @@ def test_several_skills_each_have_a_section(make_result: MakeResult) -> None:
     assert "skills/s1/SKILL.md (invoice-extraction)" in report
 
 
+def test_several_skills_keep_their_paths_and_cautions(make_result: MakeResult) -> None:
+    result = make_result(skills=2, simulated=True)
+    low = Rate(rate=0.4, low=0.3, high=0.5, tasks=10, samples=50)
+    fell = Comparison(before=low.model_copy(update={"rate": 0.5}), after=low)
+    skills = [result.skills[0], result.skills[1].model_copy(update={"test": fell})]
+    reason = "skills/invoices/SKILL.md: it rose; skills/s1/SKILL.md: it rose"
+    report = joined(result.model_copy(update={"skills": skills, "reason": reason}))
+    assert f"{reason}. " in report
+    assert "fell from 50.0 % to 40.0 %" in report.split("skills/s1/SKILL.md (")[1]
+    assert report.count("simulated model") == 1
+
+
+def test_a_file_without_a_name_is_called_by_its_path(make_result: MakeResult) -> None:
+    result = make_result()
+    nameless = result.skills[0].model_copy(update={"name": "", "path": "AGENTS.md"})
+    assert "AGENTS.md, version" in joined(result.model_copy(update={"skills": [nameless]}))
+
+
+def test_what_was_not_to_be_written_is_no_caution(make_result: MakeResult) -> None:
+    result = make_result()
+    kept = result.skills[0].model_copy(update={"written": False})
+    settings = {**result.settings, "write": False}
+    report = joined(result.model_copy(update={"skills": [kept], "settings": settings}))
+    assert "was not written; the edit is kept as a patch" not in report
+    assert "The file is NOT written" in report
+
+
 def test_header_names_tasks_splits_models_and_simulation() -> None:
     line = terminal.header_line(
         mode="train",
