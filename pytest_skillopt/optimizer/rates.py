@@ -23,11 +23,12 @@ def suite_rate(counts: Iterable[tuple[int, int]]) -> Rate | None:
     known = [(passed, n) for passed, n in counts if n]
     if not known:
         return None
+    rate = sum(passed / n for passed, n in known) / len(known)
     low, high = interval(known)
     return Rate(
-        rate=sum(passed / n for passed, n in known) / len(known),
-        low=low,
-        high=high,
+        rate=rate,
+        low=min(low, rate),
+        high=max(high, rate),
         tasks=len(known),
         samples=sum(n for _, n in known),
     )
