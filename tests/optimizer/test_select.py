@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING
 
 from hypothesis import given
@@ -72,3 +73,24 @@ def test_support_ranks_failures_first(order: list[tuple[int, str]]) -> None:
     ]
     ranked = [(p.origin, p.support) for p in by_support(proposals)]
     assert ranked == [("failure", 2), ("failure", 1), ("success", 2), ("success", 1)]
+
+
+@given(
+    st.integers(1, 6),
+    st.integers(0, 8),
+    st.lists(st.integers(-3, 12), max_size=12),
+)
+def test_no_ranking_gets_past_the_budget(budget: int, count: int, indices: list[int]) -> None:
+    toy = sys.modules["toy_world"]
+    reply = json.dumps({"reasoning": "", "selected_indices": indices})
+    patch = Patch(tuple(toy.append(f"line number {i}") for i in range(count)))
+    model = toy.ToyOptimizer(script=lambda form, messages: reply)
+    kept = chosen(select(patch, toy.make_context(model, budget=budget)))
+    valid = [i for i in dict.fromkeys(indices) if 0 <= i < count]
+    if count <= budget:
+        assert kept == chosen(patch)
+        assert model.asked == []
+    elif valid:
+        assert kept == [f"line number {i}" for i in valid[:budget]]
+    else:
+        assert len(kept) == budget
