@@ -6,7 +6,8 @@ a busy machine disturbs less)::
 
     python benchmarks/unused.py [--pairs 9] [--target 1.03]
 
-The exit code is 1 when the median of the processor times is above the target, or when ``openai`` was imported.
+The exit code is 1 when the median of the processor times is above the target, or when ``openai``
+was imported.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Each field is an ini key ``skillopt_<name>`` (so it works in ``pyproject.toml``, ``pytest.ini`` and
 with ``-o``) and an option ``--skillopt-<name>``. The option wins over the ini key, the ini key over
-the default.
+the default. Ini keys have pytest's own types, so that numbers, booleans and lists can be written as
+such in a native TOML configuration.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _YES = {"yes": True, "true": True, "on": True, "1": True}
+_INI_TYPES: dict[type, Literal["bool", "int", "float"]] = {
+    bool: "bool",
+    int: "int",
+    float: "float",
+}
+"""In this order: a bool is an int too."""
 _NO = {"no": False, "false": False, "off": False, "0": False}
 
 
@@ -29,8 +36,16 @@ def _setting(
     high: float = math.inf,
     choices: tuple[str, ...] = (),
     metavar: str | None = None,
+    many: bool = False,
 ) -> Any:
-    metadata = {"help": help, "low": low, "high": high, "choices": choices, "metavar": metavar}
+    metadata = {
+        "help": help,
+        "low": low,
+        "high": high,
+        "choices": choices,
+        "metavar": metavar,
+        "many": many,
+    }
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -57,9 +72,13 @@ class Settings:
     breaker: int = _setting(20, "infrastructure errors in a row that stop the run", low=1)
     prefetch: bool = _setting(True, "let idle workers take samples that are likely needed soon")
     dir: str = _setting(".skillopt", "where runs and the cache are kept")
-    write: bool = _setting(True, "write the skill file when a better one is found; no: only propose")
+    write: bool = _setting(
+        True, "write the skill file when a better one is found; no: only propose"
+    )
     propose_skills: str = _setting(
-        "", "skill files that a proposal may change, with commas (default: skillopt_skill)"
+        "",
+        "skill files that a proposal may change, with commas (default: skillopt_skill)",
+        many=True,
     )
 
     # models
@@ -90,7 +109,7 @@ class Settings:
     max_tokens: int = _setting(0, "stop cleanly after so many tokens", low=0)
     max_cost: float = _setting(0.0, "stop cleanly after so many US dollars", low=0)
     max_time: float = _setting(0.0, "stop cleanly after so many seconds", low=0)
-    prices: str = _setting("", "MODEL=IN/OUT, ... in US dollars per million tokens")
+    prices: str = _setting("", "MODEL=IN/OUT, ... in US dollars per million tokens", many=True)
 
     # the search
     search: str = _setting(
@@ -141,7 +160,9 @@ class Settings:
         choices=("full", "message", "score"),
     )
     max_skill_tokens: int = _setting(0, "largest skill, in tokens of about 4 characters", low=0)
-    lint_allow: str = _setting("", "rules of the lint that do not apply, separated by commas")
+    lint_allow: str = _setting(
+        "", "rules of the lint that do not apply, separated by commas", many=True
+    )
     optimizer_workers: int = _setting(8, "optimizer calls at once", low=1)
 
     # the gate
@@ -174,14 +195,7 @@ class Settings:
         Raises:
             pytest.UsageError: a value that cannot be read or lies out of range.
         """
-        values: dict[str, Any] = {}
-        for field in dataclasses.fields(cls):
-            raw = config.getoption(_dest(field.name))
-            where = _flag(field.name)
-            if raw is None:
-                raw, where = config.getini(f"skillopt_{field.name}"), f"skillopt_{field.name}"
-            values[field.name] = field.default if raw in (None, "") else _parse(field, raw, where)
-        return cls(**values)
+        return cls(**{field.name: _read(config, field) for field in dataclasses.fields(cls)})
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -202,7 +216,32 @@ def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
             metavar=meta["metavar"] or _metavar(field),
             help=text.replace("%", "%%"),
         )
-        parser.addini(f"skillopt_{field.name}", text, type="string", default="")
+        parser.addini(_key(field.name), text, type=_ini_type(field), default=None)
+
+
+def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:
+    option = config.getoption(_dest(field.name))
+    if option is not None:
+        return _parse(field, option, _flag(field.name)) if option else field.default
+    where = _key(field.name)
+    try:
+        value = config.getini(where)
+    except (TypeError, ValueError, pytest.UsageError) as error:
+        raise pytest.UsageError(f"{where}: {error}") from None
+    if isinstance(value, list):
+        value = _joined(field, value, where)
+    if value is None or value == "":
+        return field.default
+    if isinstance(value, str):
+        return _parse(field, value, where)
+    return value if isinstance(value, bool) else type(field.default)(_in_range(field, value, where))
+
+
+def _joined(field: dataclasses.Field[Any], values: list[str], where: str) -> str:
+    """pytest hands a TOML list on where the file's form has no types, whatever was declared."""
+    if not field.metadata["many"]:
+        raise pytest.UsageError(f"{where}: {values} is a list where one text is wanted")
+    return ",".join(values)
 
 
 def _parse(field: dataclasses.Field[Any], raw: str, where: str) -> Any:
@@ -221,18 +260,25 @@ def _parse(field: dataclasses.Field[Any], raw: str, where: str) -> Any:
     return raw
 
 
-def _number(field: dataclasses.Field[Any], raw: str, where: str) -> int | float:
+def _number(field: dataclasses.Field[Any], raw: str, where: str) -> float:
     kind: type[int] | type[float] = int if isinstance(field.default, int) else float
-    low, high = field.metadata["low"], field.metadata["high"]
     try:
-        value: int | float = kind(raw)
+        return _in_range(field, kind(raw), where)
     except ValueError:
         noun = "a whole number" if kind is int else "a number"
         raise pytest.UsageError(f"{where}: {raw!r} is not {noun}") from None
+
+
+def _in_range(field: dataclasses.Field[Any], value: float, where: str) -> float:
+    low, high = field.metadata["low"], field.metadata["high"]
     if not low <= value <= high or not math.isfinite(value):
         bound = f"at least {low:g}" + (f" and at most {high:g}" if math.isfinite(high) else "")
-        raise pytest.UsageError(f"{where}: {raw} is out of range, it must be {bound}")
+        raise pytest.UsageError(f"{where}: {value} is out of range, it must be {bound}")
     return value
+
+
+def _key(name: str) -> str:
+    return f"skillopt_{name}"
 
 
 def _flag(name: str) -> str:
@@ -241,6 +287,17 @@ def _flag(name: str) -> str:
 
 def _dest(name: str) -> str:
     return f"skillopt_setting_{name}"
+
+
+def _ini_type(
+    field: dataclasses.Field[Any],
+) -> Literal["linelist", "bool", "int", "float", "string"]:
+    if field.metadata["many"]:
+        return "linelist"
+    for kind, name in _INI_TYPES.items():
+        if isinstance(field.default, kind):
+            return name
+    return "string"
 
 
 def _metavar(field: dataclasses.Field[Any]) -> str:

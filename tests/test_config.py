@@ -1,0 +1,275 @@
+"""Every setting, from wherever it is written to whoever reads it."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import pytest_skillopt
+from pytest_skillopt.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(pytest_skillopt.__file__).parent
+REFERENCE = PACKAGE.parent / "docs" / "reference.md"
+FIELDS = dataclasses.fields(Settings)
+NAMES = [field.name for field in FIELDS]
+CANNED = """
+import json
+import pytest
+from pytest_skillopt import Completion
+from pytest_skillopt.settings import Settings
+
+class Canned:
+    name, fingerprint, simulated = "canned:1", "1", True
+
+    def complete(self, messages, *, sample, **details):
+        return Completion("ok")
+
+def pytest_skillopt_client(config, role):
+    return Canned()
+
+def pytest_sessionfinish(session):
+    found = Settings.from_config(session.config).to_json()
+    with open("settings.json", "w") as file:
+        json.dump(found, file)
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester) -> pytest.Pytester:
+    """A project with one task and a model that is always right; it leaves its settings behind."""
+    (pytester.path / "SKILL.md").write_text("---\nname: a\ndescription: A.\n---\n# A\n\nSay ok.\n")
+    pytester.makeconftest(CANNED)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skill_task
+        def test_it(skill_agent):
+            assert skill_agent("?") == "ok"
+        """
+    )
+    return pytester
+
+
+def read(project: pytest.Pytester, *arguments: str) -> dict[str, Any]:
+    """The settings as a session sees them."""
+    result = project.runpytest_inprocess("--collect-only", *arguments)
+    assert result.ret == 0, result.stderr.str()
+    found: dict[str, Any] = json.loads((project.path / "settings.json").read_text())
+    return found
+
+
+def other(field: dataclasses.Field[Any]) -> tuple[str, Any]:
+    """A value that is not the default, as a user writes it and as it is read."""
+    default, meta = field.default, field.metadata
+    if meta["choices"]:
+        chosen = next(choice for choice in meta["choices"] if choice != default)
+        return chosen, chosen
+    if isinstance(default, bool):
+        return ("no", False) if default else ("yes", True)
+    if isinstance(default, int):
+        return str(default + 1), default + 1
+    if isinstance(default, float):
+        value = default / 2 if default else 0.25
+        return f"{value!r}", value
+    return "0.5:1:1", "0.5:1:1"
+
+
+EVERYTHING = {field.name: other(field) for field in FIELDS}
+
+
+def as_options() -> list[str]:
+    return [f"--skillopt-{n.replace('_', '-')}={v}" for n, (v, _) in EVERYTHING.items()]
+
+
+def as_ini() -> str:
+    return "".join(f"skillopt_{n} = {v}\n" for n, (v, _) in EVERYTHING.items())
+
+
+def as_overrides() -> list[str]:
+    return [part for n, (v, _) in EVERYTHING.items() for part in ("-o", f"skillopt_{n}={v}")]
+
+
+WANTED = {name: value for name, (_, value) in EVERYTHING.items()}
+
+
+def test_the_values_of_this_test_are_no_defaults() -> None:
+    assert not [field.name for field in FIELDS if WANTED[field.name] == field.default]
+
+
+def test_nothing_set_gives_the_defaults(project: pytest.Pytester) -> None:
+    assert read(project) == Settings().to_json()
+
+
+def test_every_setting_is_an_option(project: pytest.Pytester) -> None:
+    assert read(project, *as_options()) == WANTED
+
+
+def test_every_setting_is_an_ini_key(project: pytest.Pytester) -> None:
+    project.makeini("[pytest]\n" + as_ini())
+    assert read(project, "--strict-config") == WANTED
+
+
+def test_every_setting_can_be_overridden_with_o(project: pytest.Pytester) -> None:
+    project.makeini("[pytest]\nskillopt_seed = 77\n")
+    assert read(project, *as_overrides()) == WANTED
+
+
+def test_every_setting_works_in_pyproject(project: pytest.Pytester) -> None:
+    lines = "".join(f'skillopt_{n} = "{v}"\n' for n, (v, _) in EVERYTHING.items())
+    project.makepyprojecttoml("[tool.pytest.ini_options]\n" + lines)
+    assert read(project, "--strict-config") == WANTED
+
+
+def test_pyproject_takes_numbers_booleans_and_lists_as_such(project: pytest.Pytester) -> None:
+    project.makepyprojecttoml(
+        """
+        [tool.pytest.ini_options]
+        skillopt_rollouts = 7
+        skillopt_max_cost = 1
+        skillopt_gate_alpha = 0.1
+        skillopt_pruning = false
+        skillopt_propose_skills = ["a/SKILL.md", "b/SKILL.md"]
+        """
+    )
+    found = read(project, "-W", "error")
+    assert (found["rollouts"], found["max_cost"], found["gate_alpha"]) == (7, 1.0, 0.1)
+    assert found["pruning"] is False
+    assert found["propose_skills"] == "a/SKILL.md,b/SKILL.md"
+
+
+@pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 reads native TOML")
+def test_native_toml_has_types(project: pytest.Pytester) -> None:
+    project.makepyprojecttoml(
+        """
+        [tool.pytest]
+        skillopt_rollouts = 7
+        skillopt_max_cost = 1
+        skillopt_pruning = false
+        skillopt_gate = "paired"
+        skillopt_prices = ["a=1/2", "b=3/4"]
+        """
+    )
+    found = read(project, "-W", "error")
+    assert (found["rollouts"], found["max_cost"], found["pruning"]) == (7, 1.0, False)
+    assert (found["gate"], found["prices"]) == ("paired", "a=1/2,b=3/4")
+
+
+def test_the_option_wins_over_the_ini_key_and_that_over_the_default(
+    project: pytest.Pytester,
+) -> None:
+    project.makeini("[pytest]\nskillopt_rollouts = 5\nskillopt_seed = 8\n")
+    found = read(project, "--skillopt-rollouts=6", "-o", "skillopt_rollouts=7")
+    assert found["rollouts"] == 6
+    assert found["seed"] == 8
+    assert read(project, "-o", "skillopt_rollouts=7")["rollouts"] == 7
+    assert found["gate_k0"] == Settings().gate_k0
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("skillopt_rollouts = 0", "skillopt_rollouts: 0 is out of range, it must be at least 1"),
+        ("skillopt_rollouts = many", "skillopt_rollouts: *many*"),
+        ("skillopt_timeout = nan", "skillopt_timeout: nan is out of range*"),
+        ("skillopt_pruning = maybe", "skillopt_pruning: *maybe*"),
+        ("skillopt_gate = x", "skillopt_gate: 'x' is none of staged, strict, *"),
+        ("skillopt_gate_alpha = 0.9", "skillopt_gate_alpha: 0.9 is out of range*at most 0.5"),
+    ],
+)
+def test_a_value_that_cannot_be_is_a_usage_error(
+    project: pytest.Pytester, line: str, message: str
+) -> None:
+    project.makeini(f"[pytest]\n{line}\n")
+    result = project.runpytest_inprocess("--skillopt")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"ERROR: {message}"])
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestWarning")
+def test_a_list_where_a_text_is_wanted_is_a_usage_error(project: pytest.Pytester) -> None:
+    project.makepyprojecttoml('[tool.pytest.ini_options]\nskillopt_skill = ["a", "b"]\n')
+    result = project.runpytest_subprocess("--skillopt")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["ERROR: skillopt_skill: *list*"])
+
+
+def test_the_result_holds_every_setting(project: pytest.Pytester) -> None:
+    assert project.runpytest_inprocess("--skillopt", "--skillopt-seed=5").ret == 0
+    (run,) = (project.path / ".skillopt" / "runs").iterdir()
+    kept = json.loads((run / "result.json").read_text())["settings"]
+    assert kept == Settings(seed=5).to_json()
+
+
+def test_every_setting_is_in_the_help(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    text = pytester.runpytest_inprocess("--help").stdout.str()
+    for field in FIELDS:
+        shown = re.escape(field.metadata["help"])
+        assert re.search(rf"--skillopt-{field.name.replace('_', '-')}=\S+\s+{shown}", text)
+        assert f"skillopt_{field.name} (" in text
+
+
+def test_the_reference_names_every_setting() -> None:
+    text = REFERENCE.read_text()
+    missing = [n for n in NAMES if f"--skillopt-{n.replace('_', '-')}=" not in text]
+    assert not missing
+
+
+def test_no_setting_is_dead() -> None:
+    """Each is read by some module: a setting that changes nothing is a lie."""
+    read_somewhere = set()
+    for path in PACKAGE.rglob("*.py"):
+        if path.name != "settings.py":
+            read_somewhere |= set(settings_read(ast.parse(path.read_text())))
+    assert not set(NAMES) - read_somewhere
+
+
+def settings_read(module: ast.Module) -> Iterator[str]:
+    """``settings.x``, ``settings.get("x")``, and what a module may mean by ``getattr``."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Attribute) and is_settings(node.value):
+            yield node.attr
+            continue
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        if isinstance(node.func, ast.Attribute) and is_settings(node.func.value):
+            yield from strings(node.args[0])
+        called = node.func.id if isinstance(node.func, ast.Name) else ""
+        if called == "getattr" and is_settings(node.args[0]):
+            yield from names_in(module)
+
+
+def is_settings(node: ast.expr) -> bool:
+    name = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+    return name in ("settings", "_settings")
+
+
+def strings(node: ast.AST) -> Iterator[str]:
+    for part in ast.walk(node):
+        if isinstance(part, ast.Constant) and isinstance(part.value, str):
+            yield part.value
+
+
+def names_in(module: ast.Module) -> Iterator[str]:
+    """Strings, fields of classes, and f-strings such as ``f"{role}_base_url"``."""
+    yield from strings(module)
+    for node in ast.walk(module):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id
+        if isinstance(node, ast.JoinedStr):
+            parts = [p.value if isinstance(p, ast.Constant) else r"\w+" for p in node.values]
+            pattern = "".join(map(str, parts))
+            if re.fullmatch(r"(\\w\+)?\w{4,}", pattern):
+                yield from (name for name in NAMES if re.fullmatch(pattern, name))
