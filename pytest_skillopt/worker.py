@@ -36,6 +36,7 @@ def join(config: pytest.Config, settings: Settings) -> None:
     loop = WorkerLoop(
         config,
         lambda items: describe_tasks(config, settings, items),
+        lanes=settings.lanes,
         timeout=settings.timeout,
     )
     config.pluginmanager.register(loop, "skillopt-worker")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.suite._compat import node_id
 from pytest_skillopt.suite.tasks import SkillTask
 
 if TYPE_CHECKING:
@@ -109,11 +110,12 @@ def collect_task(item: pytest.Item, skill_path: Callable[[str | None], str]) -> 
     if any(value is None for value in shown.values()):
         shown["id"] = getattr(item.callspec, "id", "")  # type: ignore[attr-defined]
     text = _source(function)
+    name = node_id(item)
     return SkillTask(
-        id=item.nodeid,
+        id=name,
         source=hashlib.sha256(json.dumps([_core(text), shown]).encode()).hexdigest(),
         skill=skill_path(str(arguments.skill) if arguments.skill else None),
-        group=arguments.group or item.nodeid,
+        group=arguments.group or name,
         split=arguments.split or "",
         rollouts=arguments.rollouts,
         min_pass_rate=arguments.min_pass_rate,
