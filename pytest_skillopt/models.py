@@ -47,6 +47,11 @@ class Models:
     def settings(self) -> Settings:
         return self._settings
 
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the report must know of the cache of this process."""
+        return self._cache.notes if self._cache is not None else []
+
     def get(self, role: Role) -> Model:
         """The model of a role.
 

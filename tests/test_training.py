@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -147,6 +149,18 @@ def test_a_second_run_is_answered_from_the_cache(project: Project) -> None:
     assert [s["verdict"] for s in second["skills"][0]["steps"]] == [
         s["verdict"] for s in first["skills"][0]["steps"]
     ]
+
+
+def test_rows_of_the_cache_that_are_not_ours_are_reported_and_paid_for_again(
+    project: Project,
+) -> None:
+    project.run("--skillopt", "-k", "Ada", "--skillopt-rollouts=2")
+    with closing(sqlite3.connect(project.path / ".skillopt" / "cache" / "cache.db")) as database:
+        database.execute("UPDATE Cache SET mode = 4, value = x'80049a'")
+        database.commit()
+    project.run("--skillopt", "-k", "Ada", "--skillopt-rollouts=2")
+    assert project.server.calls == 4
+    assert any("rows of" in note and "were refused" in note for note in project.result["notes"])
 
 
 def test_the_optimizer_never_sees_a_val_or_test_task(project: Project) -> None:

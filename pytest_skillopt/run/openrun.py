@@ -95,7 +95,7 @@ class Run:
             usage=[UsageRow(**row) for row in self.limits.rows()],
             rollouts=self.sampler.taken if rollouts is None else rollouts,
             errors=self.sampler.errors,
-            notes=list(dict.fromkeys(self.notes)),
+            notes=list(dict.fromkeys([*self.notes, *self.models.notes])),
             resume=resume,
         )
 
