@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.modes.comparing import comparison, gate_options
+from pytest_skillopt.modes.comparing import comparison, gate_options, joined_reasons
 from pytest_skillopt.optimizer.forecast import noise_floor, smallest_gain
 from pytest_skillopt.optimizer.taskrows import task_row
 from pytest_skillopt.report.result import SkillResult
@@ -25,7 +25,7 @@ def compare_with_itself(run: Run, display: Display) -> Result:
     skills = [_measure(run, skill) for skill in run.documents]
     unmeasured = any(skill.status == "unmeasured" for skill in skills)
     status = "unmeasured" if unmeasured else "measured"
-    return run.result(status, "; ".join(skill.reason for skill in skills), skills)  # type: ignore[arg-type]
+    return run.result(status, joined_reasons(skills), skills)  # type: ignore[arg-type]
 
 
 def _measure(run: Run, skill: str) -> SkillResult:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.modes.baseline import read_baseline
-from pytest_skillopt.modes.comparing import comparison, decide, gate_options, gate_tasks
+from pytest_skillopt.modes.comparing import (
+    comparison,
+    decide,
+    gate_options,
+    gate_tasks,
+    joined_reasons,
+)
 from pytest_skillopt.modes.revisions import RevisionError, at_revision, is_staged_differently
 from pytest_skillopt.optimizer.worse import WorseCheck
 from pytest_skillopt.report.result import SkillResult
@@ -32,7 +38,7 @@ def check(run: Run, display: Display) -> Result:
     display.begin("check")
     skills = [_check_skill(run, skill) for skill in run.documents]
     status = next(s for s in _WORST_FIRST if any(skill.status == s for skill in skills))
-    return run.result(status, "; ".join(skill.reason for skill in skills), skills)
+    return run.result(status, joined_reasons(skills), skills)
 
 
 def _check_skill(run: Run, skill: str) -> SkillResult:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.optimizer.gate import Gate
     from pytest_skillopt.optimizer.verdict import Draw, Verdict
-    from pytest_skillopt.report.result import TaskRow
+    from pytest_skillopt.report.result import SkillResult, TaskRow
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.suite.rollouts import RolloutRequest
     from pytest_skillopt.suite.tasks import SkillTask
@@ -102,6 +102,15 @@ def decide(
 def _recalled(request: RolloutRequest, stored: Sequence[tuple[bool, float]]) -> Rollout:
     passed, score = stored[request.index]
     return Rollout(request, "passed" if passed else "failed", score=score, worker="baseline")
+
+
+def joined_reasons(results: Sequence[SkillResult]) -> str:
+    """The reason of the one skill, or those of several with their names."""
+    if len(results) == 1:
+        return results[0].reason
+    return "; ".join(
+        r.reason if r.reason.startswith(r.path) else f"{r.path}: {r.reason}" for r in results
+    )
 
 
 def comparison(rows: Sequence[TaskRow]) -> Comparison | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.modes.comparing import joined_reasons
 from pytest_skillopt.modes.stages import hooked_prompt, hooked_stages
 from pytest_skillopt.optimizer.trainer import Trainer
 from pytest_skillopt.report.result import Hunk, SkillResult
@@ -36,9 +37,13 @@ def train(run: Run, display: Display) -> Result:
             break
     results = [_written(run, outcome) for outcome in outcomes]
     status = next(s for s in _RANK if any(r.status == s for r in results))
-    reason = "; ".join(r.reason if len(results) == 1 else f"{r.path}: {r.reason}" for r in results)
     resumable = any(_ended_early(outcome) for outcome in outcomes)
-    return run.result(status, reason, results, resume=run.resume_command if resumable else "")  # type: ignore[arg-type]
+    return run.result(
+        status,  # type: ignore[arg-type]
+        joined_reasons(results),
+        results,
+        resume=run.resume_command if resumable else "",
+    )
 
 
 def _train_skill(run: Run, display: Display, skill: str) -> TrainOutcome:
