@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import pytest_skillopt
+from pytest_skillopt.run.resume import _FREE as FREE
+
 if TYPE_CHECKING:
     from chat_server import ChatServer
 
@@ -49,3 +52,18 @@ def test_every_link_leads_somewhere() -> None:
     for path in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_every_kind_of_journal_entry_is_documented() -> None:
+    writing = re.compile(r'(?:journal\.write|_observer\.record)\(\s*"(\w+)"')
+    package = Path(pytest_skillopt.__file__).parent
+    written = {kind for path in package.rglob("*.py") for kind in writing.findall(path.read_text())}
+    assert {"run", "rollout", "verdict"} <= written
+    text = (DOCS / "journal.md").read_text(encoding="utf-8")
+    assert written == set(re.findall(r"^\| `(\w+)` \|", text.split("| kind |")[1], re.MULTILINE))
+
+
+def test_the_settings_that_may_change_are_documented() -> None:
+    text = (DOCS / "journal.md").read_text(encoding="utf-8")
+    listed = text.split("no sample and no decision:")[1].split("because the models")[0]
+    assert set(re.findall(r"`(\w+)`", listed)) == FREE
