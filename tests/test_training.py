@@ -251,6 +251,16 @@ def test_evaluation_judges_each_task_by_its_pass_rate(project: Project) -> None:
     assert project.skill.read_bytes() == SKILL
 
 
+def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project) -> None:
+    result = project.run("--skillopt", "--skillopt-rollouts=2", "--skillopt-max-calls=14")
+    assert result.ret == 1
+    assert project.server.calls == 14
+    (skill,) = project.result["skills"]
+    assert project.result["status"] == skill["status"] == "unmeasured"
+    assert sorted(task["before"]["n"] for task in skill["tasks"]) == [1] * 10 + [2] * 2
+    assert "max_calls" in project.result["reason"]
+
+
 @pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train", "--skillopt-check"])
 def test_the_plan_costs_no_call_and_leaves_no_file(project: Project, mode: str) -> None:
     result = project.run(mode, "--collect-only")
@@ -363,7 +373,7 @@ BAD_INPUT: list[tuple[str, Callable[[Project], object], tuple[str, ...], str]] =
     ("pdb", lambda p: None, ("--pdb",), "*does not go with --pdb*"),
     ("two modes", lambda p: None, ("--skillopt",), "*--skillopt and --skillopt-train*"),
     ("strict", lambda p: None, ("--skillopt-check-strict",), "*only goes with --skillopt-check*"),
-    ("resume", lambda p: None, ("--skillopt-resume=x",), "*there is no run 'x'*"),
+    ("resume", lambda p: None, ("--skillopt-resume=x",), "*there is no training 'x'*"),
     ("money", lambda p: None, ("--skillopt-max-cost=1",), "*skillopt_prices*"),
 ]
 

@@ -23,10 +23,10 @@ import pytest
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.suite import _compat
+from pytest_skillopt.suite.cleaning import cleaned
 from pytest_skillopt.suite.context import RolloutContext, shorten
 from pytest_skillopt.suite.errors import RolloutTimeout
 from pytest_skillopt.suite.outcome import Ending, Phase, captured_output, conclude
-from pytest_skillopt.suite.redaction import redacted
 from pytest_skillopt.suite.rollouts import Rollout
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class RolloutRunner:
             worker=self._worker,
             error=ending.error,
         )
-        return redacted(rollout)
+        return cleaned(rollout)
 
 
 @dataclass
