@@ -13,6 +13,7 @@ from pytest_skillopt.propose import schedule
 from pytest_skillopt.propose.errors import ProposeError
 from pytest_skillopt.propose.outputs import (
     NOTHING_TRAINED,
+    split,
     training_command,
     training_outputs,
     write_outputs,
@@ -61,10 +62,14 @@ def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument("--max-calls", metavar="N", default="", help="most paid model calls")
     parser.add_argument("--max-cost", metavar="USD", default="", help="most US dollars")
     parser.add_argument("--max-time", metavar="SECONDS", default="", help="most seconds")
+    _add_args(parser)
+    parser.set_defaults(handle=_guarded(_job))
+
+
+def _add_args(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--args", metavar="ARGUMENTS", default="", help="further arguments of pytest, one string"
     )
-    parser.set_defaults(handle=_guarded(_job))
 
 
 def _add_outputs(commands: argparse._SubParsersAction[Any]) -> None:
@@ -80,6 +85,7 @@ def _add_schedule(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--at", metavar="HH:MM", default="03:17", help="local time of day (default: 03:17)"
     )
+    _add_args(parser)
     _add_proposal_options(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(handle=_guarded(_schedule))
@@ -201,7 +207,13 @@ def _tell(run: str | None) -> None:
 def _schedule(args: argparse.Namespace) -> int:
     home = find_home(Path.cwd())
     project = home.path.parent.resolve()
-    block = schedule.entry(project, home.path.resolve(), args.at, propose=_proposal_arguments(args))
+    block = schedule.entry(
+        project,
+        home.path.resolve(),
+        args.at,
+        train=split(args.args),
+        propose=_proposal_arguments(args),
+    )
     old = schedule.read_crontab()
     new = schedule.with_entry(old, project, block)
     if new == old:

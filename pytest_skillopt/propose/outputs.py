@@ -41,13 +41,21 @@ def training_command(caps: Mapping[str, str], arguments: str) -> list[str]:
     if not given:
         names = ", ".join(f"--{name}" for name in caps)
         raise ProposeError(f"a job needs a spending cap, at least one of {names}")
-    try:
-        rest = shlex.split(arguments)
-    except ValueError as error:
-        raise ProposeError(f"--args: {error}: {arguments!r}") from None
     flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
     # Last, so that no argument lifts a cap.
-    return [sys.executable, "-m", "pytest", "--skillopt-train", *rest, *flags]
+    return [sys.executable, "-m", "pytest", "--skillopt-train", *split(arguments), *flags]
+
+
+def split(arguments: str) -> list[str]:
+    """The value of ``--args`` as arguments.
+
+    Raises:
+        ProposeError: open quotes.
+    """
+    try:
+        return shlex.split(arguments)
+    except ValueError as error:
+        raise ProposeError(f"--args: {error}: {arguments!r}") from None
 
 
 def _is_positive(value: str) -> bool:

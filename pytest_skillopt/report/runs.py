@@ -114,7 +114,7 @@ def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
         one_line(result.started)[:10],
         result.mode,
         skill.status if skill else result.status,
-        one_line(skill.name) if skill else "",
+        one_line(skill.name or skill.path) if skill else "",
         words.percent(before),
         words.percent(after),
         words.number(used.calls),

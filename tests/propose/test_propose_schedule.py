@@ -58,6 +58,15 @@ def test_entry_is_shown_and_installed_next_to_others(
     assert text.removeprefix(OTHERS).strip() in capsys.readouterr().out
 
 
+def test_arguments_of_pytest_are_taken_over(
+    table: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["schedule", "--yes", "--args=-n 4 -k 'not slow'"]) == 0
+    assert "--skillopt-train --skillopt-write=no -n 4 -k 'not slow' &&" in table.read_text()
+    assert main(["schedule", "--yes", "--args=-k 'open"]) == 1
+    assert "--args: No closing quotation" in capsys.readouterr().err
+
+
 def test_installing_twice_changes_nothing(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["schedule", "--yes"])
     first = table.read_text()
