@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 import time
-from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -92,8 +91,9 @@ class Sampler:
         self._attempts: dict[str, int] = {}
         self._errors: dict[str, Rollout] = {}
         self._delayed: list[tuple[float, str]] = []
-        self._likely: deque[RolloutRequest] = deque()
-        self._prefetched: set[str] = set()
+        self._likely: list[RolloutRequest] = []
+        self._asked: set[str] = set()
+        self._capacity = 1
         self._errors_in_a_row = 0
         self._deadline = time.monotonic() + self._limits.max_time if self._limits.max_time else None
         self.taken = 0
@@ -134,44 +134,41 @@ class Sampler:
         Raises:
             StopRun: a cap, a fatal fault, too many errors in a row, or an interrupt.
         """
-        missing = [r for r in dict.fromkeys(requests) if not self._resolved(r.key)]
+        wanted = list(dict.fromkeys(requests))
+        missing = [r for r in wanted if not self._resolved(r.key)]
         self._start([r for r in missing if r.key not in self._in_flight], urgent=True)
         self._hurry([r for r in missing if r.key in self._in_flight])
+        self._fill_round(wanted)
         waiting = {r.key for r in missing}
         while waiting:
-            self._employ_idle()
-            self._receive()
-            waiting = {key for key in waiting if not self._resolved(key)}
+            waiting.discard(self._receive())
         return [self._result(r.key) for r in requests]
 
     def prefetch(self, requests: Iterable[RolloutRequest]) -> None:
         """Name samples that are likely to be asked for soon, the most useful first.
 
-        While others are waited for, idle workers take them. They are samples like all others: what
-        is asked for later is there already, and nothing depends on whether it is.
+        The next ``take`` adds as many of them as fill up its last round on the workers, which would
+        otherwise wait for its slowest rollouts. How many follows from what was asked and from the
+        number of workers, never from timing: a repeated run takes the same samples, and finds all
+        of them in the cache.
         """
-        self._likely = deque(dict.fromkeys(requests)) if self._limits.prefetch else deque()
+        self._likely = list(dict.fromkeys(requests)) if self._limits.prefetch else []
 
     def cancel_prefetch(self) -> None:
-        """Forget what was named and drop what is queued but not yet running."""
-        self._likely.clear()
-        for key in self._executor.cancel(list(self._prefetched)):
-            self._prefetched.discard(key)
-            del self._in_flight[key]
-            self.taken -= 1
+        """Forget what was named."""
+        self._likely = []
 
-    def _employ_idle(self) -> None:
-        """Give idle workers the likely samples, as far as the cap on rollouts goes."""
-        if self._executor.capacity == 1:
-            return
-        while self._likely and len(self._in_flight) < self._executor.capacity:
-            request = self._likely.popleft()
-            if request.key in self._in_flight or self._resolved(request.key):
-                continue
-            if self.rollouts_left == 0:
-                return
-            self._prefetched.add(request.key)
-            self._start([request], urgent=False)
+    def _fill_round(self, wanted: Sequence[RolloutRequest]) -> None:
+        self._capacity = max(self._capacity, self._executor.capacity)
+        new = sum(request.key not in self._asked for request in wanted)
+        self._asked.update(request.key for request in wanted)
+        likely = [request for request in self._likely if request.key not in self._asked]
+        likely = likely[: -new % self._capacity]
+        self._likely = []
+        self._asked.update(request.key for request in likely)
+        left = self.rollouts_left
+        unknown = [request for request in likely if not self._resolved(request.key)]
+        self._start(unknown[:left], urgent=False)
 
     def _resolved(self, key: str) -> bool:
         return key in self._errors or key in self._ledger
@@ -202,29 +199,30 @@ class Sampler:
 
     def _hurry(self, requests: Sequence[RolloutRequest]) -> None:
         """What was only prefetched is waited for now."""
-        self._prefetched.difference_update(r.key for r in requests)
         delayed = {key for _, key in self._delayed}
         queued = [r for r in requests if r.key not in delayed]
         if queued:
             self._executor.submit(queued, urgent=True)
 
-    def _receive(self) -> None:
-        """Wait for one rollout, or for the time of a delayed retry."""
+    def _receive(self) -> str:
+        """Wait for a rollout, or for the time of a delayed retry; the key that is resolved now."""
         self._resubmit_due()
         timeout = None
         if self._delayed:
             timeout = max(0.0, self._delayed[0][0] - time.monotonic())
             if len(self._delayed) == len(self._in_flight):
                 time.sleep(timeout)
-                return
+                return ""
         try:
             rollout = self._executor.next(timeout)
         except ExecutorClosed as closed:
             raise StopRun(str(closed), kind="interrupted") from closed
         except KeyboardInterrupt as interrupt:
             raise StopRun("the session was interrupted", kind="interrupted") from interrupt
-        if rollout is not None:
-            self._finish(rollout)
+        if rollout is None:
+            return ""
+        self._finish(rollout)
+        return rollout.request.key if self._resolved(rollout.request.key) else ""
 
     def _resubmit_due(self) -> None:
         while self._delayed and self._delayed[0][0] <= time.monotonic():
@@ -235,7 +233,6 @@ class Sampler:
         key = rollout.request.key
         if key not in self._in_flight:
             return
-        self._prefetched.discard(key)
         attempt = self._attempts.get(key, 0) + 1
         rollout = replace(rollout, attempt=attempt)
         if rollout.error is None:

@@ -166,7 +166,7 @@ def test_an_interrupt_stops_the_run() -> None:
         sampler.take(requests(sampler))
 
 
-def test_idle_workers_take_likely_samples_while_others_are_waited_for() -> None:
+def test_the_last_round_is_filled_up_with_likely_samples() -> None:
     executor = ScriptedExecutor(passed, capacity=6)
     sampler, ledger = make(executor)
     asked = requests(sampler)
@@ -174,15 +174,20 @@ def test_idle_workers_take_likely_samples_while_others_are_waited_for() -> None:
     sampler.prefetch(likely)
     assert executor.queue == []
     assert [r.request for r in sampler.take(asked)] == asked
-    assert [urgent for _, urgent in executor.queue] == [False] * 5
+    assert [request for request, urgent in executor.queue if not urgent] == likely[1:3]
     assert not any(r.key in ledger for r in likely[1:])
     assert [r.request for r in sampler.take(likely)] == likely
     assert set(executor.runs.values()) == {1}
 
 
-@pytest.mark.parametrize("limits", [Limits(prefetch=False), Limits(max_rollouts=4)])
-def test_nothing_is_prefetched_against_the_settings(limits: Limits) -> None:
-    executor = ScriptedExecutor(passed, capacity=6)
+@pytest.mark.parametrize(
+    ("limits", "capacity"),
+    [(Limits(prefetch=False), 6), (Limits(max_rollouts=4), 6), (Limits(), 1), (Limits(), 2)],
+)
+def test_nothing_is_prefetched_against_the_settings_or_without_need(
+    limits: Limits, capacity: int
+) -> None:
+    executor = ScriptedExecutor(passed, capacity=capacity)
     sampler, _ = make(executor, limits)
     asked = requests(sampler)
     sampler.prefetch([replace(asked[0], index=i) for i in range(1, 10)])
@@ -190,14 +195,31 @@ def test_nothing_is_prefetched_against_the_settings(limits: Limits) -> None:
     assert sampler.taken == 4
 
 
-def test_prefetched_samples_that_are_dropped_can_be_taken_later() -> None:
+def test_what_was_named_and_forgotten_is_not_taken() -> None:
     executor = ScriptedExecutor(passed, capacity=6)
     sampler, _ = make(executor)
     asked = requests(sampler)
     sampler.prefetch(asked[1:])
-    sampler.take(asked[:1])
     sampler.cancel_prefetch()
-    assert executor.queue == []
-    assert sampler.taken == sum(executor.runs.values())
-    assert [r.request for r in sampler.take(asked)] == asked
-    assert set(executor.runs.values()) == {1}
+    sampler.take(asked[:1])
+    assert sampler.taken == 1
+
+
+def test_a_repeated_run_takes_the_same_samples_whatever_the_timing() -> None:
+    def run(ledger: MemoryLedger, order: int) -> tuple[set[str], int]:
+        executor = ScriptedExecutor(passed, capacity=5)
+        sampler = Sampler(executor, TASKS, ledger, model="m")
+        asked = requests(sampler)
+        for index in range(4):
+            batch = [replace(r, index=index) for r in asked]
+            sampler.prefetch(replace(r, index=index + 1) for r in asked)
+            sampler.take(batch[::order])
+        while executor.queue:
+            sampler._receive()
+        return set(executor.runs), sampler.taken
+
+    ledger = MemoryLedger()
+    first, taken = run(ledger, 1)
+    assert len(first) == taken > 16
+    assert run(MemoryLedger(), -1)[0] == first
+    assert run(ledger, 1) == (set(), 0)
