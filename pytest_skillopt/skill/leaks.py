@@ -178,8 +178,10 @@ def _word_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
     words = [(match[0].casefold(), match.span()) for match in _WORD.finditer(text)]
     plain = [word for word, _ in words]
     for at, (word, span) in enumerate(words):
-        if len(word) > 4 and not _is_common(word):
-            yield f"word {word}", span
+        # "Nordwind's" and "Nordwind-style" say "Nordwind".
+        for part in dict.fromkeys([word, *re.split(r"['.,-]", word)]):
+            if len(part) > 4 and not _is_common(part):
+                yield f"word {part}", span
         for size in range(2, min(NGRAM, len(words) - at + 1)):
             yield f"phrase {' '.join(plain[at : at + size])}", (span[0], words[at + size - 1][1][1])
         if at + NGRAM <= len(words):

@@ -81,6 +81,8 @@ def found(added: str) -> list[tuple[str, str]]:
         ("The date is 2025-03-14.", [("val", "2025-03-14")]),
         ("Answer flibbertigibbet.", [("val", "flibbertigibbet")]),
         ("Answer Flib\u200bbertigibbet.", [("val", "Flibbertigibbet")]),
+        ("Flibbertigibbet's word counts.", [("val", "Flibbertigibbet's")]),
+        ("Give a flibbertigibbet-like answer.", [("val", "flibbertigibbet-like")]),
         ("The VAT id is DE811907980.", [("test", "DE811907980")]),
         ("The total is 2594.4.", [("test", "2594.4")]),
         ("The total is -2594.40.", [("test", "2594.40")]),
