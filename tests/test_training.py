@@ -251,6 +251,15 @@ def test_evaluation_judges_each_task_by_its_pass_rate(project: Project) -> None:
     assert project.skill.read_bytes() == SKILL
 
 
+def test_an_evaluation_in_which_all_is_skipped_says_so(project: Project) -> None:
+    (project.path / "test_greeting.py").write_text(
+        "import pytest\n\n@pytest.mark.skill_task\ndef test_later(skill): pytest.skip('later')\n"
+    )
+    result = project.run("--skillopt")
+    result.assert_outcomes(skipped=1)
+    assert project.result["reason"] == "SKILL.md: every task was skipped"
+
+
 def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project) -> None:
     result = project.run("--skillopt", "--skillopt-rollouts=2", "--skillopt-max-calls=14")
     assert result.ret == 1

@@ -8,25 +8,38 @@ from pytest_skillopt.modes.baseline import write_baseline
 from pytest_skillopt.optimizer.rates import suite_rate
 from pytest_skillopt.optimizer.taskrows import task_row
 from pytest_skillopt.report.result import Comparison, SkillResult
+from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_skillopt.modes.display import Display
     from pytest_skillopt.report.result import Result
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 STREAM = "eval"
 
 
 def evaluate(run: Run, display: Display) -> Result:
-    """Measure every skill of the suite.
-
-    Raises:
-        StopRun: a cap, a fatal fault, or an interrupt.
-    """
+    """Measure every skill of the suite; what was measured before a cap or a fault is kept."""
     display.begin("evaluation")
     rollouts: dict[str, list[Rollout]] = {task.id: [] for task in run.tasks}
-    skills = [_evaluate_skill(run, skill, rollouts) for skill in run.documents]
+    skills: list[SkillResult] = []
+    try:
+        for skill in run.documents:
+            requests = _requests(run, skill)
+            try:
+                _keep(run.sampler.take(requests), rollouts)
+            except StopRun as stop:
+                _keep(run.sampler.take([r for r in requests if run.sampler.known(r)]), rollouts)
+                partial = {"status": "unmeasured", "reason": stop.reason}
+                skills.append(_skill_result(run, skill, rollouts).model_copy(update=partial))
+                raise
+            skills.append(_skill_result(run, skill, rollouts))
+    except StopRun as stop:
+        ended = "interrupted" if stop.kind == "interrupted" else "unmeasured"
+        return run.result(ended, stop.reason, skills)  # type: ignore[arg-type]
     measured = [skill for skill in skills if skill.status == "measured"]
     status = "measured" if len(measured) == len(skills) else "unmeasured"
     reason = "; ".join(skill.reason for skill in skills)
@@ -35,32 +48,40 @@ def evaluate(run: Run, display: Display) -> Result:
     return run.result(status, reason, skills)  # type: ignore[arg-type]
 
 
-def _evaluate_skill(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> SkillResult:
-    """Measure one skill; its rollouts are added to ``rollouts`` by task."""
-    document = run.documents[skill]
-    version = run.sampler.add_version(skill, document.data)
+def _requests(run: Run, skill: str) -> list[RolloutRequest]:
+    """Every task once, then every task that wants more a second time, and so on."""
+    version = run.sampler.add_version(skill, run.documents[skill].data)
     tasks = run.tasks_of(skill)
-    requests = [
+    return [
         run.sampler.request(task.id, version, STREAM, index)
         for index in range(max(task.rollouts or run.settings.rollouts for task in tasks))
         for task in tasks
         if index < (task.rollouts or run.settings.rollouts)
     ]
-    for rollout in run.sampler.take(requests):
+
+
+def _keep(taken: Sequence[Rollout], rollouts: dict[str, list[Rollout]]) -> None:
+    for rollout in taken:
         rollouts[rollout.request.task].append(rollout)
+
+
+def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> SkillResult:
+    document, tasks = run.documents[skill], run.tasks_of(skill)
     rows = [task_row(task, rollouts[task.id], []) for task in tasks]
     rate = suite_rate((row.before.passed, row.before.n) for row in rows)
     unmeasured = [row.id for row in rows if not row.before.n and not row.skipped]
-    if rate is None or unmeasured:
-        status = "unmeasured"
+    status = "unmeasured"
+    if unmeasured:
         reason = f"{skill}: {len(unmeasured)} tasks could not be measured, such as {unmeasured[0]}"
+    elif rate is None:
+        reason = f"{skill}: every task was skipped"
     else:
         status, reason = "measured", f"{skill}: pass rate {rate.rate:.1%} over {rate.tasks} tasks"
     return SkillResult(
         path=skill,
         name=document.name,
-        before=version,
-        after=version,
+        before=document.version,
+        after=document.version,
         status=status,  # type: ignore[arg-type]
         reason=reason,
         suite=Comparison(before=rate) if rate else None,

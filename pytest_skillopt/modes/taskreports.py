@@ -39,7 +39,8 @@ def _judge(row: TaskRow, least: float) -> tuple[str, str]:
     if row.skipped:
         return "skipped", "skipped in every rollout"
     if not arm.n:
-        return "failed", f"never measured: {arm.errors} rollouts ended in infrastructure errors"
+        why = f"{arm.errors} rollouts ended in infrastructure errors" if arm.errors else "not run"
+        return "failed", f"never measured: {why}"
     if arm.passed / arm.n >= least:
         return "passed", ""
     words = f"passed {arm.passed} of {arm.n} rollouts, min_pass_rate is {least:g}"
