@@ -80,11 +80,6 @@ def added_blocks(before: Document, after: Document) -> list[str]:
     return [block for block in blocks if block.strip()]
 
 
-def added_text(before: Document, after: Document) -> str:
-    """All added or changed lines, in LF, a blank line between runs that are not neighbours."""
-    return "\n\n".join(added_blocks(before, after))
-
-
 def _matcher(old: Sequence[str], new: Sequence[str]) -> difflib.SequenceMatcher[str]:
     return difflib.SequenceMatcher(None, old, new, autojunk=False)
 

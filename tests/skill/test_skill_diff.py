@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.skill.diff import added_text, attribute, hunks, unified
+from pytest_skillopt.skill.diff import added_blocks, attribute, hunks, unified
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
 
@@ -78,8 +78,8 @@ def test_hunks_know_their_edits() -> None:
     assert attribute(found, edits) == ((edits[0],), (edits[1], edits[2]), (edits[3],))
 
 
-def test_added_text_is_whole_lines_without_what_stayed() -> None:
+def test_added_blocks_are_whole_lines_without_what_stayed() -> None:
     before = read("a\r\nb c d\r\n")
     after = read("a\r\nb C d\r\ne\r\n")
-    assert added_text(before, after) == "b C d\ne"
-    assert added_text(read("a\r\n"), read("a\n")) == ""
+    assert added_blocks(before, after) == ["b C d\ne"]
+    assert added_blocks(read("a\r\n"), read("a\n")) == []
