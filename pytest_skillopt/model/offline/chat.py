@@ -19,7 +19,7 @@ class BadRequest(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Temper:
-    """How reliable a simulated model is; every field but ``name`` is a probability.
+    """How reliable a simulated model is; all but ``name`` and ``latency`` are probabilities.
 
     ``luck``: does the right thing unasked. ``lapse``: forgets a stated convention once.
     ``missed``: does not see the cause of a failure. ``platitude``, ``harmful``, ``leak``: proposes
@@ -34,6 +34,8 @@ class Temper:
     harmful: float
     leak: float
     garbled: float
+    latency: float = 0.0
+    """Seconds before each reply, so that parallel work and the cache show as with a real model."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ TEMPERS = {
         harmful=0.12,
         leak=0.03,
         garbled=0.0,
+        latency=0.04,
     ),
     "sim-noisy": Temper(
         "sim-noisy",
@@ -33,6 +35,7 @@ TEMPERS = {
         harmful=0.25,
         leak=0.1,
         garbled=0.05,
+        latency=0.04,
     ),
     "sim-steady": Temper(
         "sim-steady",
@@ -83,7 +86,9 @@ class _Handler(BaseHTTPRequestHandler):
             return self._fail(400, f"the body is not JSON: {error}")
         except BadRequest as error:
             return self._fail(error.status, str(error))
-        return self._send(200, _completion(request, respond(request), len(body)))
+        reply = respond(request)
+        time.sleep(request.temper.latency)
+        return self._send(200, _completion(request, reply, len(body)))
 
     def log_message(self, format: str, *args: Any) -> None:
         """A library does not write to the terminal."""
