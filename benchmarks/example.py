@@ -7,8 +7,9 @@ and the suite's pass rates::
 
 The second run starts from the same SKILL.md and finds every reply in the cache. Before the first, a
 short evaluation of another copy sees to it that all code is compiled, as after an installation. The
-exit code is 1 when the first takes 60 seconds or more, the second a third of that or more, when the
-second pays for a call, or when the two find different skills.
+simulated model answers within milliseconds; with a real one the first run takes as long as its
+calls, the second no longer than here. The exit code is 1 when the first takes 60 seconds or more, the second
+20 or more, when the second pays for a call, or when the two find different skills.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from pathlib import Path
 from typing import Any
 
 EXAMPLE = Path(__file__).parent.parent / "example_project"
-LIMIT_SECONDS, LIMIT_RATIO = 60.0, 1 / 3
+FIRST_LIMIT, SECOND_LIMIT = 60.0, 20.0
+"""Wall seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +111,8 @@ def main() -> int:
     same = first.skill["after"] == second.skill["after"]
     if not same:
         print("the two runs found different skills")
-    return int(
-        first.seconds >= LIMIT_SECONDS or ratio >= LIMIT_RATIO or second.paid > 0 or not same
-    )
+    in_time = first.seconds < FIRST_LIMIT and second.seconds < SECOND_LIMIT
+    return int(not in_time or second.paid > 0 or not same)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ _SLACK = 1.5
 """Log evidence taken beyond the gate's bar: val tasks without a sample cost some of it."""
 _SAMPLES_OF_A_LINE = 6
 """About what leaving one edit out takes."""
-_RESAMPLED = 1.4
+_RESAMPLED = 1.6
 """What a gate takes in all, for each sample of its complete rounds."""
 _TASKS = 2
 """Tasks on which an edit is left out."""

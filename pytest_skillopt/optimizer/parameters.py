@@ -9,6 +9,10 @@ from dataclasses import dataclass
 class TrialParameters:
     """Defaults for suites of 10 to 200 tests. ``docs/optimizer.md`` says what each is worth."""
 
+    look: float = 0.25
+    """Part of the train tasks, in (0, 1], that is looked at before the search goes on to more;
+    ``batch_size`` sets their number."""
+    least_look: int = 10
     failures: int = 2
     """Failed samples of a task before analysts see it: one failure may be bad luck."""
     calls_per_task: int = 3
@@ -30,8 +34,8 @@ class TrialParameters:
     """Samples of one trial."""
     most_per_task: int = 5
     """Samples of one task in one trial."""
-    tries: int = 2
-    """Lost trials after which an edit is not tried again."""
+    tries: int = 1
+    """Lost trials after which an edit is not tried alone again; it has one more, with others."""
     lines_at_once: int = 4
     """Edits on trial at the same time, on tasks of their own."""
     joint_lines: int = 4

@@ -20,7 +20,8 @@ class Pool:
 
     def __init__(self, memory: Memory, tries: int) -> None:
         """Args:
-        tries: lost trials after which an edit is not tried again, in this run or a later one.
+        tries: lost trials after which an edit is not tried alone again, in this run or a later
+            one; it has one more try together with others.
         """
         self._memory = memory
         self._tries = tries
@@ -59,7 +60,7 @@ class Pool:
         """Count a lost trial, or a refusal of the gate that was final."""
         for proposal in proposals:
             self._losses[proposal.key] += 1
-            if self._losses[proposal.key] < self._tries:
+            if self._losses[proposal.key] <= self._tries:
                 self._lost.append(proposal)
 
     def take_lost(self) -> list[Proposal]:

@@ -247,12 +247,14 @@ class TrialSearch:
     # When nothing is left to try.
 
     def _rest(self, row: _Round) -> str:
-        """The search is idle: try what is left, else look afresh; why it ends, if it does."""
-        if self._try_again(row):
+        """The search is idle: try what is left, else look on; why it ends, if it does."""
+        if self._standing.widen():
             return ""
         if self._bundle.lines:
             bundle = self._bundle
             self._absorb(bundle.take_apart() if bundle.refused else bundle.gate(), row)
+            return ""
+        if self._try_again(row):
             return ""
         self._idle += 1
         if self._idle >= self._settings.patience:
@@ -323,7 +325,7 @@ class TrialSearch:
         elif row.asked:
             reason = "nothing new was proposed"
         else:
-            reason = "nothing left to try; looking afresh"
+            reason = "nothing left to try; looking on"
         self._bench.end_step(
             epoch=self._epoch,
             records=row.records,

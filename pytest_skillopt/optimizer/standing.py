@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,12 @@ class Standing:
     def __init__(self, bench: Workbench, parameters: TrialParameters) -> None:
         self._bench = bench
         self._parameters = parameters
+        order = list(bench.train)
+        bench.context.at(step=0).random("first look").shuffle(order)
+        part = max(parameters.least_look, math.ceil(parameters.look * len(order)))
+        self._size = bench.settings.batch_size or part
+        self._seen = order[: self._size]
+        self._unseen = order[self._size :]
         self._records: dict[str, TaskRecord] = {}
         self._asked: set[str] = set()
         """Tasks that analysts were asked about since their record changed."""
@@ -33,7 +40,9 @@ class Standing:
 
     @property
     def all_pass(self) -> bool:
-        """Whether no measured task has failed."""
+        """Whether every task was looked at and none that was measured has failed."""
+        if self._unseen:
+            return False
         measured = [record for record in self._records.values() if record.n]
         return bool(measured) and not any(record.failed for record in measured)
 
@@ -45,14 +54,24 @@ class Standing:
 
     def look(self, document: Document) -> None:
         """Sample what is not known yet; a task that failed is sampled until that is certain."""
-        while wanted := {t.id: 1 for t in self._bench.train if self._is_open(t.id)}:
+        while wanted := {t.id: 1 for t in self._seen if self._is_open(t.id)}:
             found = self._bench.sample(document, wanted, "train")
-            for task in self._bench.train:
+            for task in self._seen:
                 if task.id in found:
                     known = self._records.get(task.id, TaskRecord(task))
                     self._records[task.id] = known.plus(found[task.id])
                     if self._records[task.id].n == known.n:
                         self._unmeasurable.add(task.id)
+
+    def widen(self) -> bool:
+        """Take in further tasks at the next look; False when there are none.
+
+        A part of the tasks shows most of what is wrong, and what it taught has settled many of the
+        others by the time they are looked at.
+        """
+        more, self._unseen = self._unseen[: self._size], self._unseen[self._size :]
+        self._seen += more
+        return bool(more)
 
     def look_afresh(self, document: Document) -> None:
         """Forget everything and sample anew."""
