@@ -8,8 +8,8 @@ and the suite's pass rates::
 The second run starts from the same SKILL.md and finds every reply in the cache. Before the first, a
 short evaluation of another copy sees to it that all code is compiled, as after an installation. The
 simulated model answers within milliseconds; with a real one the first run takes as long as its
-calls, the second no longer than here. The exit code is 1 when the first takes 60 seconds or more, the second
-20 or more, when the second pays for a call, or when the two find different skills.
+calls, the second no longer than here. The exit code is 1 when the first takes 60 seconds or more,
+the second 20 or more, when the second pays for a call, or when the two find different skills.
 """
 
 from __future__ import annotations

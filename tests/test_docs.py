@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,51 @@ def test_the_examples_of_the_fixtures(
         "--skillopt-model=openai:m", f"--skillopt-base-url={chat_server.url}", *mode
     )
     result.assert_outcomes(passed=5)
+
+
+@pytest.fixture
+def started(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    """The project of ``getting-started.md``, with a server in the place of the provider."""
+
+    def reply(body: dict[str, Any]) -> str:
+        if "response_format" in body:
+            rule = "End every greeting with an exclamation mark."
+            edits = [{"op": "append", "target": "", "content": rule}]
+            return json.dumps({"reasoning": "it lacks", "edits": edits})
+        name = body["messages"][-1]["content"].split()[0]
+        return f"Hello {name}{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"
+
+    chat_server.reply = reply
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")
+    monkeypatch.setenv("OPENAI_BASE_URL", chat_server.url)
+    (pytester.path / "SKILL.md").write_text(blocks("getting-started.md", "text")[0])
+    (pytester.path / "pyproject.toml").write_text(blocks("getting-started.md", "toml")[0])
+    folder = pytester.mkdir("tests")
+    (folder / "test_greeting.py").write_text(blocks("getting-started.md", "python")[0])
+    return pytester
+
+
+def test_every_command_of_getting_started_is_understood(started: pytest.Pytester) -> None:
+    lines = "".join(blocks("getting-started.md", "sh")).splitlines()
+    commands = [
+        shlex.split(line, comments=True)[1:] for line in lines if line.startswith("pytest ")
+    ]
+    assert len(commands) == 6
+    for arguments in commands:
+        result = started.runpytest_inprocess(*arguments, "--collect-only", "-n", "0")
+        assert result.ret == 0, command
+    told = re.findall(r"(\d+) rollouts at most", (DOCS / "getting-started.md").read_text())
+    planned = started.runpytest_inprocess("--skillopt-train", "--collect-only")
+    planned.stdout.fnmatch_lines([f"at most {number} rollouts*" for number in told])
+
+
+def test_the_first_training_of_getting_started(started: pytest.Pytester) -> None:
+    result = started.runpytest_subprocess("--skillopt-train", "--skillopt-max-calls=2000")
+    assert result.ret == 0
+    result.stdout.fnmatch_lines(["*eady to merge.", "The file is written; git diff *"])
+    assert "exclamation mark" in (started.path / "SKILL.md").read_text()
 
 
 def test_every_link_leads_somewhere() -> None:
