@@ -14,7 +14,7 @@ from pytest_skillopt.modes.skills import read_documents, split_tasks
 from pytest_skillopt.run.directory import Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger
 from pytest_skillopt.run.openrun import Run, command_line
-from pytest_skillopt.run.resume import check_same_run, describe_run
+from pytest_skillopt.run.resume import check_same_run, describe_run, documents_at_start
 from pytest_skillopt.skill.files import skill_files
 from pytest_skillopt.suite.sampler import Limits as SamplerLimits
 from pytest_skillopt.suite.sampler import Sampler
@@ -66,6 +66,7 @@ def opened(
         directory = _run_directory(home, mode)
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
+        documents = documents_at_start(journal, directory, documents)
         check_same_run(journal, describe_run(mode, settings, tasks, documents, fingerprints))
         for skill in documents:
             executor.add_skill(skill, skill_files(root / skill, root))

@@ -15,6 +15,8 @@ from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import write_skill
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import pytest
 
     from pytest_skillopt.modes.display import Display
@@ -87,14 +89,25 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
     if not run.settings.write:
         run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
         return result
+    path = run.root / outcome.skill
     try:
-        write_skill(run.root / outcome.skill, outcome.after.data, outcome.before.data)
+        if not _is_in_place(path, outcome.after.data):
+            run.journal.write("writing", {"skill": outcome.skill, "version": outcome.after.version})
+            write_skill(path, outcome.after.data, outcome.before.data)
     except SkillError as error:
         patch = run.directory.path / "skill.patch"
         run.notes.append(f"{outcome.skill} was not written: {error}; the change is in {patch}")
         return result
     run.journal.write("written", {"skill": outcome.skill, "version": outcome.after.version})
     return result.model_copy(update={"written": True})
+
+
+def _is_in_place(path: Path, data: bytes) -> bool:
+    """Whether an earlier part of this run was killed after it wrote the skill."""
+    try:
+        return path.read_bytes() == data
+    except OSError:
+        return False
 
 
 def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:

@@ -160,10 +160,19 @@ class RunDirectory:
         return self.path / JOURNAL
 
     def keep_version(self, version: str, content: bytes) -> None:
-        """Keep the bytes of a version that was tried."""
-        path = self.path / "skills" / f"{version}.md"
+        """Keep the bytes of a version that was tried; a kill leaves all of them or none."""
+        path = self._version(version)
         if not path.exists():
-            path.write_bytes(content)
+            scratch = path.with_suffix(".tmp")
+            scratch.write_bytes(content)
+            scratch.replace(path)
+
+    def content(self, version: str) -> bytes:
+        """The bytes of a version that was kept."""
+        return self._version(version).read_bytes()
+
+    def _version(self, version: str) -> Path:
+        return self.path / "skills" / f"{version}.md"
 
     def versions(self) -> Iterator[Path]:
         return (self.path / "skills").glob("*.md")

@@ -7,15 +7,16 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.run.directory import RunError
+from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
+    from pytest_skillopt.run.directory import RunDirectory
     from pytest_skillopt.run.journal import Journal
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.tasks import SkillTask
 
 _FREE = frozenset(
@@ -97,6 +98,24 @@ def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
         raise RunError(
             f"run {journal.path.parent.name} cannot be continued with other settings: {listed}"
         )
+
+
+def documents_at_start(
+    journal: Journal, directory: RunDirectory, documents: Mapping[str, Document]
+) -> dict[str, Document]:
+    """The skills as they were when the run began: it may have been killed after it wrote them.
+
+    Args:
+        documents: the skills on disk.
+    """
+    start: dict[str, str] = next((e.data["skills"] for e in journal.entries if e.kind == "run"), {})
+    ours = {(e.data["skill"], e.data["version"]) for e in journal.entries if e.kind == "writing"}
+    return {
+        skill: Document.from_bytes(directory.content(start[skill]))
+        if (skill, document.version) in ours
+        else document
+        for skill, document in documents.items()
+    }
 
 
 def _digest(lines: Iterable[str]) -> str:
