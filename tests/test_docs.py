@@ -75,11 +75,10 @@ def started(
 
 def test_every_command_of_getting_started_is_understood(started: pytest.Pytester) -> None:
     lines = "".join(blocks("getting-started.md", "sh")).splitlines()
-    commands = [
-        shlex.split(line, comments=True)[1:] for line in lines if line.startswith("pytest ")
-    ]
+    commands = [line for line in lines if line.startswith("pytest ")]
     assert len(commands) == 6
-    for arguments in commands:
+    for command in commands:
+        arguments = shlex.split(command, comments=True)[1:]
         result = started.runpytest_inprocess(*arguments, "--collect-only", "-n", "0")
         assert result.ret == 0, command
     told = re.findall(r"(\d+) rollouts at most", (DOCS / "getting-started.md").read_text())
