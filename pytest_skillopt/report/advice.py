@@ -51,19 +51,17 @@ def headline(result: Result) -> Advice:
     each = [advise(result, skill) for skill in result.skills]
     worst = max(each, key=lambda a: ("neutral", "good", "careful", "bad").index(a.tone))
     cautions = (_SIMULATED,) if result.simulated else ()
-    return Advice(worst.answer, _ended(result.reason), worst.tone, cautions)
+    return Advice(worst.answer, full_stop(result.reason), worst.tone, cautions)
 
 
 def full_stop(text: str) -> str:
-    """A reason as a sentence of its own."""
-    text = _ended(text)
-    return text[:1].upper() + text[1:]
-
-
-def _ended(text: str) -> str:
-    """With a full stop; the reason of several skills begins with a path, which stays as it is."""
+    """A reason as a sentence of its own; a path that it begins with stays as it is."""
     text = text.strip()
-    return text if not text or text[-1] in ".!?" else f"{text}."
+    if not text:
+        return ""
+    if text.split()[0].rstrip(",;:").isalpha():
+        text = text[0].upper() + text[1:]
+    return text if text[-1] in ".!?" else f"{text}."
 
 
 def _about_training(result: Result, skill: SkillResult, sentence: str) -> Advice:
@@ -106,7 +104,9 @@ def _sentence(result: Result, skill: SkillResult) -> str:
     if measured is None:
         return reason
     if measured.after is None:
-        return f"{_single(measured)} {reason}".strip()
+        # The reason of an evaluation that went well is this very figure.
+        said = result.mode == "evaluate" and skill.status == "measured"
+        return _single(measured) if said else f"{_single(measured)} {reason}"
     if result.mode == "train" and skill.status == "accepted":
         return f"{_change(measured, 'on fresh samples of')} {_fixed_and_broken(skill)}"
     if result.mode in ("check", "compare"):

@@ -179,6 +179,15 @@ def test_several_skills_keep_their_paths_and_cautions(make_result: MakeResult) -
     assert report.count("simulated model") == 1
 
 
+def test_an_evaluation_says_its_figure_once(make_result: MakeResult) -> None:
+    result = make_result(mode="evaluate", status="measured")
+    skill = result.skills[0].model_copy(update={"reason": "skills/x.md: pass rate 70.0% over 1"})
+    top = joined(result.model_copy(update={"skills": [skill]})).split("skills/invoices")[0]
+    assert top.count("pass rate") == 1
+    failed = skill.model_copy(update={"status": "unmeasured", "reason": "skills/x.md: no sample"})
+    assert " skills/x.md: no sample. " in joined(result.model_copy(update={"skills": [failed]}))
+
+
 def test_a_file_without_a_name_is_called_by_its_path(make_result: MakeResult) -> None:
     result = make_result()
     nameless = result.skills[0].model_copy(update={"name": "", "path": "AGENTS.md"})
