@@ -17,6 +17,8 @@ class TrialParameters:
     """Failed samples of a task before analysts see it: one failure may be bad luck."""
     calls_per_task: int = 3
     """Analyst calls about a failing task; edits that several of them make are tried first."""
+    turns: int = 3
+    """Rounds in which analysts are asked about a task that goes on failing."""
     tasks_per_call: int = 1
     calls_per_way: int = 9
     """Analyst calls of one round about tasks that fail in the same place and way."""

@@ -248,7 +248,7 @@ class TrialSearch:
 
     def _rest(self, row: _Round) -> str:
         """The search is idle: try what is left, else look on; why it ends, if it does."""
-        if self._standing.widen():
+        if self._standing.widen() or self._standing.ask_again():
             return ""
         if self._bundle.lines:
             bundle = self._bundle

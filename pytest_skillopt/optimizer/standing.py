@@ -31,6 +31,7 @@ class Standing:
         self._records: dict[str, TaskRecord] = {}
         self._asked: set[str] = set()
         """Tasks that analysts were asked about since their record changed."""
+        self._turns = 1
         self._unmeasurable: set[str] = set()
         """Tasks that gave no measurement; they are sampled again with the next fresh start."""
 
@@ -73,10 +74,23 @@ class Standing:
         self._seen += more
         return bool(more)
 
+    def ask_again(self) -> bool:
+        """Let analysts be asked once more about what still fails; False when that is enough.
+
+        Another draw may see what the first ones missed, and calls of the optimizer are cheap beside
+        those of the target.
+        """
+        if self._turns >= self._parameters.turns or not self.failing():
+            return False
+        self._turns += 1
+        self._asked.clear()
+        return True
+
     def look_afresh(self, document: Document) -> None:
         """Forget everything and sample anew."""
         self._records.clear()
         self._asked.clear()
+        self._turns = 1
         self._unmeasurable.clear()
         self.look(document)
 
