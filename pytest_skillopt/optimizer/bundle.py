@@ -30,6 +30,7 @@ _STAKE = 0.8
 """Share of the capital staked on each task that a bundle turned, in (0, 1)."""
 _SLACK = 1.5
 """Log evidence taken beyond the gate's bar: val tasks without a sample cost some of it."""
+_STAKE_OF_A_LINE = 0.6
 _SAMPLES_OF_A_LINE = 6
 """About what leaving one edit out takes."""
 _RESAMPLED = 1.6
@@ -176,7 +177,7 @@ class Bundle:
             compared = leave_out(self._bench, self._bench.incumbent, lines, tested, samples)
             idle = idle_lines(compared)
             in_doubt = [c.line for c in compared if c.idle and c.line not in idle]
-            self._evidence += sum(comparison.own_evidence for comparison in compared)
+            self._evidence += sum(_mixed(comparison.own_evidence) for comparison in compared)
             kept = [gathered for gathered in self.lines if gathered.line not in idle]
             working = rebuild(self._bench.incumbent, [gathered.line for gathered in kept])
             if working is None:
@@ -210,8 +211,9 @@ class Bundle:
         The gate's null hypothesis, that the edits change nothing, says the same of train tasks. So
         samples of those speak against it too, if none was chosen by its luck: what leaving the
         edits out showed, those included that were dropped for it, and fresh samples of both skills
-        after that. Each task stakes most of the capital, one after the other; taking stops when the
-        gate's bar is reached, which an e-value allows.
+        after that. Each edit and each task stakes a part of the capital, one after the other;
+        taking stops when the gate's bar is reached, which an e-value allows. Half of the capital
+        stays out of it all, so that edits which were dropped cost the others no more than that.
         """
         known = {task.id: task for task in self._bench.train}
         tasks = dict.fromkeys((t for g in self.lines for t in g.tasks if t in known), 1)
@@ -231,7 +233,7 @@ class Bundle:
                 after[task] = after[task].plus(new[task])
             fresh = sum(_staked(after[task], before[task]) for task in tasks)
             evidence = self._evidence + fresh
-        return math.exp(min(evidence, 50.0))
+        return (1 + math.exp(min(evidence, 50.0))) / 2
 
     def _choose_gate(self) -> str:
         """The gate of the settings; of the staged one, the preset that the means allow.
@@ -267,6 +269,11 @@ class Bundle:
         if self._bench.settings.gate != "staged":
             rounds = 2 * options.rollouts
         return math.ceil(_RESAMPLED * rounds * len(self._bench.val))
+
+
+def _mixed(evidence: float) -> float:
+    """Log of what the capital becomes when a part of it is staked on one edit doing anything."""
+    return math.log1p(_STAKE_OF_A_LINE * math.expm1(evidence))
 
 
 def _staked(after: TaskRecord, before: TaskRecord) -> float:

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 _SHARE = 0.2
 """Part of the cap, in (0, 1), that whole rounds may take."""
-_SHORT = 1.5
-"""Samples of a short comparison for each task: the candidate on all, the start on half of them."""
+_SHORT = 1.65
+"""Samples of a short comparison for each task: the candidate on all, the start on most."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class TrialParameters:
     """Pass rate, in (0, 1), to which a useful edit lifts a task that asked for it."""
     share: float = 0.6
     """Share of its tasks, in (0, 1], on which a useful edit works."""
-    upper: float = 3.2
+    upper: float = 2.7
     """Log likelihood ratio at which an edit has won its trial."""
     lower: float = -0.6
     """Log likelihood ratio at which it has lost."""
@@ -53,7 +53,7 @@ class TrialParameters:
     """Refusals after which a bundle is taken apart."""
     revalidation: int = 4
     """Most fresh samples of each arm and task when an edit is left out before the gate; 0: none."""
-    prior_samples: int = 6
+    prior_samples: int = 2
     """Most fresh samples of each arm on a task that the bundle turned, as evidence for the gate."""
 
     idle_rounds: int = 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ class LeftOut:
     evidence: float = 0.0
     """Log e-value that its tasks do better with it."""
     own_evidence: float = 0.0
-    """The same of the tasks that no other line was left out for; those of several lines are
+    """The same of the tasks that no earlier line was left out for; those of several lines are
     independent, and may be multiplied."""
 
     complete: bool = False
@@ -74,7 +73,7 @@ def leave_out(
     """
     whole = rebuild(base, lines)
     compared = _comparisons(base, whole, lines, tasks)
-    shared = Counter(task for c in compared for task in c.tasks)
+    claims = {task: c.line for c in reversed(compared) for task in c.tasks}
     kept: dict[str, list[Rollout]] = {}
     left_out: dict[tuple[Proposal, str], list[Rollout]] = {}
     for number in range(samples):
@@ -96,7 +95,9 @@ def leave_out(
             }
             comparison.complete = number == samples - 1
             comparison.evidence = sum(by_task.values())
-            comparison.own_evidence = sum(e for task, e in by_task.items() if shared[task] == 1)
+            comparison.own_evidence = sum(
+                value for task, value in by_task.items() if claims[task] == comparison.line
+            )
     return compared
 
 
