@@ -50,6 +50,8 @@ def drive(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Drive:
     status.
     """
     monkeypatch.setenv("PYTHONPATH", str(_SUPPORT), prepend=":")
+    # These tests may run in a worker themselves; the session that they start is a controller.
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
 
     def run(
         tests: str,
