@@ -13,6 +13,8 @@ REPOSITORY = Path(__file__).parents[2]
 ACTION = REPOSITORY / "action.yml"
 WORKFLOW = REPOSITORY / "example_project" / ".github" / "workflows" / "skillopt.yml"
 GITLAB = REPOSITORY / "example_project" / ".gitlab-ci.yml"
+KEPT = (".skillopt/cache", ".skillopt/memory", ".skillopt/openings.json")
+"""Replies, what was tried, and how often the test split was opened."""
 
 
 @pytest.fixture
@@ -61,13 +63,28 @@ def test_every_job_is_bounded(workflow: dict[Any, Any]) -> None:
     assert re.search(r"--max-(calls|cost)=\d", train)
 
 
-def test_only_model_replies_are_cached(workflow: dict[Any, Any]) -> None:
-    for job in workflow["jobs"].values():
-        for step in job["steps"]:
-            if step.get("uses", "").startswith("actions/cache"):
-                assert step["with"]["path"] == ".skillopt/cache"
+def test_the_cache_holds_what_later_trainings_need_and_no_run(workflow: dict[Any, Any]) -> None:
+    """GitHub keys a cache by its paths too: they must be the same wherever it is restored."""
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    cached = [s["with"]["path"] for s in steps if s.get("uses", "").startswith("actions/cache")]
+    assert len(cached) == 3
+    assert {tuple(paths.split()) for paths in cached} == {KEPT}
     check = yaml.safe_dump(workflow["jobs"]["check"])
     assert "actions/cache/save" not in check
+
+
+def test_the_action_keeps_the_same() -> None:
+    steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
+    cached = [s["with"]["path"] for s in steps if s.get("uses", "").startswith("actions/cache")]
+    prefix = "${{ inputs.working-directory }}/"
+    assert [paths.replace(prefix, "").split() for paths in cached] == [list(KEPT)] * 2
+
+
+def test_gitlab_keeps_the_same() -> None:
+    jobs = yaml.safe_load(GITLAB.read_text())
+    caches = [jobs[name]["cache"] for name in ("train", "check")]
+    assert [[p.rstrip("/") for p in cache["paths"]] for cache in caches] == [list(KEPT)] * 2
+    assert [cache["policy"] for cache in caches] == ["pull-push", "pull"]
 
 
 def test_checkouts_leave_no_credentials(workflow: dict[Any, Any]) -> None:
