@@ -50,10 +50,14 @@ def conduct(
         opened(config, mode, settings, executor, tasks, services, display.rollout) as run,
     ):
         display.header(run)
-        result = _carry_out(run, display)
-        write_reports(run.directory.path, result)
+        found = _carry_out(run, display)
+        result = _noted(found, "the report", lambda: write_reports(run.directory.path, found))
     if mode.name == "train":
-        leave_proposal(run.root, run.home, run.directory.path, result)
+        result = _noted(
+            result,
+            "the proposal",
+            lambda: leave_proposal(run.root, run.home, run.directory.path, found),
+        )
     return result, list(task_reports(run, result))
 
 
@@ -77,7 +81,19 @@ def _carry_out(run: Run, display: Display) -> Result:
         status, reason = "interrupted", "the session was interrupted"
     except JournalError as error:
         reason = f"the journal could not be written: {error}"
+    except OSError as error:
+        reason = f"a file of the run could not be read or written: {error}"
     return run.result(status, reason, [], resume=run.resume_command)
+
+
+def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
+    """Write something; a disk that is full must not cost what was found, it leaves a note."""
+    try:
+        write()
+    except OSError as error:
+        note = f"{what} could not be written: {error}"
+        return result.model_copy(update={"notes": [*result.notes, note]})
+    return result
 
 
 def _mode_function(name: str) -> Callable[[Run, Display], Result]:
@@ -107,5 +123,5 @@ def _mode_function(name: str) -> Callable[[Run, Display], Result]:
 def _as_usage_errors() -> Iterator[None]:
     try:
         yield
-    except (SkillError, SplitError, RunError, ModelConfigError, CacheError) as error:
+    except (SkillError, SplitError, RunError, ModelConfigError, CacheError, JournalError) as error:
         raise pytest.UsageError(str(error)) from error
