@@ -463,7 +463,8 @@ class SequentialGate:
         if errors >= (MIN_ERRORS if limit else 1) and errors > limit * drawn:
             raise Unmeasured(
                 f"{errors} of {drawn} samples ended in infrastructure errors "
-                f"(at most {limit:.0%} are allowed), so nothing is decided",
+                f"(at most {limit:.0%} are allowed), so nothing is decided; they are of "
+                f"{named(list(self._errors))}",
                 f"{errors} samples of {named(list(self._errors))}",
             )
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
     from pytest_skillopt.suite.tasks import SkillTask
 
+_COSTLY = ("worker", "timeout")
+"""Errors that a task brings about itself and that cost a process or minutes each."""
 _BACK_OFF = 0.5
 """Seconds before the second try of a rollout; doubles with every further one."""
 
@@ -90,6 +92,8 @@ class Sampler:
         self._in_flight: dict[str, RolloutRequest] = {}
         self._attempts: dict[str, int] = {}
         self._errors: dict[str, Rollout] = {}
+        self._given_up: set[str] = set()
+        """Tasks that have used up their attempts in costly errors since they were last measured."""
         self._delayed: list[tuple[float, str]] = []
         self._likely: list[RolloutRequest] = []
         self._asked: set[str] = set()
@@ -238,13 +242,14 @@ class Sampler:
         if rollout.error is None:
             del self._in_flight[key]
             self._attempts.pop(key, None)
+            self._given_up.discard(rollout.request.task)
             self._errors_in_a_row = 0
             self._ledger.put(rollout)
         else:
             self._attempts[key] = attempt
             self._ledger.put(rollout)
             self._stop_where_hopeless(rollout.request, rollout.error)
-            self._retry_or_give_up(key, rollout)
+            self._retry_or_give_up(key, rollout, rollout.error)
         if self._on_rollout:
             self._on_rollout(rollout)
 
@@ -261,8 +266,12 @@ class Sampler:
                 kind="breaker",
             )
 
-    def _retry_or_give_up(self, key: str, rollout: Rollout) -> None:
-        if rollout.attempt >= self._limits.max_attempts:
+    def _retry_or_give_up(self, key: str, rollout: Rollout, error: InfraError) -> None:
+        task, costly = rollout.request.task, error.kind in _COSTLY
+        most = 1 if costly and task in self._given_up else self._limits.max_attempts
+        if rollout.attempt >= most:
+            if costly:
+                self._given_up.add(task)
             del self._in_flight[key]
             self._errors[key] = rollout
             self.errors += 1
