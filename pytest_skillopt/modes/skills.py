@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import read_skill
 from pytest_skillopt.suite.splits import assign_splits
 
@@ -48,6 +47,8 @@ def read_documents(
 ) -> dict[str, Document]:
     """The skills on disk; with ``init`` a missing one is made from the tasks' docstrings.
 
+    Those of the train tasks: the optimizer reads the skill, and must not see the others.
+
     Raises:
         SkillError: a file that is missing or cannot be a skill.
     """
@@ -57,11 +58,7 @@ def read_documents(
         if init and not path.exists():
             from pytest_skillopt.modes.init import make_skill
 
-            make_skill(path, [task for task in tasks if task.skill == skill])
-        try:
-            found[skill] = read_skill(path, root)
-        except SkillError as error:
-            if path.exists():
-                raise
-            raise SkillError(f"{error} (--skillopt-init makes one to start from)") from None
+            shown = [t for t in tasks if t.skill == skill and t.split in ("train", "both")]
+            make_skill(path, shown)
+        found[skill] = read_skill(path, root)
     return found

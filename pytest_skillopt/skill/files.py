@@ -162,7 +162,8 @@ def skill_files(path: Path, root: Path) -> dict[str, bytes]:
     SKILL.md) only ``RESOURCES`` beside the file are taken.
 
     Raises:
-        SkillError: more than ``MAX_FILES`` files or ``MAX_TOTAL_BYTES`` bytes.
+        SkillError: more than ``MAX_FILES`` files or ``MAX_TOTAL_BYTES`` bytes, or a file name with
+            a backslash, which is a folder on other systems.
     """
     path = root / path
     folder = path.parent
@@ -178,7 +179,9 @@ def skill_files(path: Path, root: Path) -> dict[str, bytes]:
                 f"{folder}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; move the skill "
                 "into a folder of its own"
             )
-        files[file.relative_to(folder).as_posix()] = file.read_bytes()
+        relative = file.relative_to(folder).as_posix()
+        _check_relative(relative)
+        files[relative] = file.read_bytes()
     return files
 
 
@@ -219,12 +222,16 @@ def materialise(directory: Path, files: Mapping[str, bytes], name: str, content:
         SkillError: a path that would leave ``directory``.
     """
     for relative, data in {**files, name: content}.items():
-        pure = PurePosixPath(relative)
-        if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\\" in relative:
-            raise SkillError(f"{relative!r} is no path inside of a skill's folder")
-        target = directory / pure
+        _check_relative(relative)
+        target = directory / PurePosixPath(relative)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(data)
         if data.startswith(b"#!"):
             target.chmod(0o755)
     return directory / name
+
+
+def _check_relative(path: str) -> None:
+    pure = PurePosixPath(path)
+    if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\\" in path:
+        raise SkillError(f"{path!r} is no path inside of a skill's folder")

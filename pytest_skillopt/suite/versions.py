@@ -9,6 +9,8 @@ from collections import OrderedDict
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.skill.files import materialise
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -68,11 +70,8 @@ class SkillVersions:
         path = PurePosixPath(skill)
         # An agent may check that the directory is called like the skill.
         directory = Path(tempfile.mkdtemp(dir=self._root)) / (path.parent.name or "skill")
-        files = {**self._files.get(skill, {}), path.name: self._contents[skill, version]}
-        for name, data in files.items():
-            target = directory / PurePosixPath(name)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+        content = self._contents[skill, version]
+        materialise(directory, self._files.get(skill, {}), path.name, content)
         return directory
 
     def _drop_oldest(self) -> None:

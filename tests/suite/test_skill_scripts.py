@@ -1,0 +1,33 @@
+"""The files beside a skill's document, as a rollout finds them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Drive
+
+
+@pytest.mark.parametrize("args", [("-p", "no:xdist"), ("-n1",)], ids=["here", "worker"])
+def test_a_script_of_the_skill_can_be_run(drive: Drive, args: tuple[str, ...]) -> None:
+    driven = drive(
+        """
+        import subprocess
+
+        def test_total(skill):
+            script = skill.path / "scripts" / "total.sh"
+            assert subprocess.run([script], capture_output=True).stdout == b"42\\n"
+        """,
+        *args,
+        job="jobs:job",
+        jobs="""
+        from rollout_driver import *
+
+        def job(executor, tasks):
+            executor.add_skill(SKILL, {"scripts/total.sh": b"#!/bin/sh\\necho 42\\n"})
+            once(executor, tasks)
+        """,
+    )
+    assert [r.outcome for r in driven.rollouts] == ["passed"], driven.rollouts
