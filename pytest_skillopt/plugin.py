@@ -60,10 +60,20 @@ def pytest_configure(config: pytest.Config) -> None:
         start(config, mode)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> None:
+    """Here and no later: xdist's loop starts before anything is configured."""
+    if config.getoption("looponfail", False) and any_given(config):
+        raise pytest.UsageError("the modes of skillopt do not go with -f / --looponfail")
+
+
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A marker with a wrong argument is a usage error in every mode."""
-    if _has_tasks(items):
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A marker with a wrong argument is a usage error in every mode.
+
+    A worker of xdist cannot end the session with one; there the test itself says it.
+    """
+    if not hasattr(config, "workerinput") and _has_tasks(items):
         from pytest_skillopt.suite.collect import MarkerArguments
 
         for item in items:
@@ -80,6 +90,13 @@ def _has_tasks(items: Sequence[pytest.Item]) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if hasattr(item.config, "workerinput") and item.get_closest_marker("skill_task"):
+        from pytest_skillopt.suite.collect import MarkerArguments
+
+        try:
+            MarkerArguments.of(item)
+        except pytest.UsageError as error:
+            pytest.fail(str(error), pytrace=False)
     if "skill" in getattr(item, "fixturenames", ()):
         from pytest_skillopt.suite.locate import select_skill
 

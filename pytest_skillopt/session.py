@@ -63,8 +63,6 @@ class Controller:
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         """Choose who runs the rollouts; xdist has decided by now whether there are workers."""
-        if config.getoption("looponfail", False):
-            raise pytest.UsageError(f"{self._mode.flag} does not go with --looponfail")
         if config.getoption("dist", "no") == "no":
             config.pluginmanager.register(_InProcess(config, self._settings, self._work))
             return

@@ -132,6 +132,33 @@ def test_a_wrong_marker_is_a_usage_error(
     result.stderr.fnmatch_lines([f"ERROR: test_*.py::test_it: {message}"])
 
 
+def test_a_wrong_marker_is_seen_on_workers_too(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skill_task(splt="val")
+        def test_it(): pass
+
+        def test_other(): pass
+        """
+    )
+    plain = project.runpytest_subprocess("-n", "2")
+    plain.assert_outcomes(passed=1, errors=1)
+    plain.stdout.fnmatch_lines(["*skill_task has no argument 'splt'*"])
+    mode = project.runpytest_subprocess("-n", "2", "--skillopt")
+    assert mode.ret == pytest.ExitCode.USAGE_ERROR
+    mode.stderr.fnmatch_lines(["ERROR: *skill_task has no argument 'splt'*"])
+
+
+@pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train"])
+def test_looping_on_failures_is_refused(project: pytest.Pytester, mode: str) -> None:
+    project.makepyfile("def test_it(): pass")
+    result = project.runpytest_subprocess(mode, "-f", timeout=60)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*do not go with -f / --looponfail*"])
+
+
 @pytest.mark.parametrize(
     ("fixture", "message"),
     [

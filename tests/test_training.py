@@ -326,6 +326,19 @@ def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None
     unknown.stderr.fnmatch_lines(["*there is no git revision 'nowhere'*"])
 
 
+def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> None:
+    commit(project.path, SKILL + b"\r\n\r\n" + RULE.encode())
+    project.skill.write_bytes(SKILL + b" Be kind.")
+    capped = ("--skillopt-check", "--skillopt-max-rollouts=40", "-o", "skillopt_gate_k0=1")
+    assert project.run(*capped).ret in (0, 1)
+    skill = project.result["skills"][0]
+    assert len(skill["tasks"]) == 12
+    assert project.run("--skillopt-check", "--skillopt-max-rollouts=13").ret == 0
+    assert project.result["status"] == "unmeasured"
+    assert "skillopt-max-rollouts" in project.result["reason"]
+    assert project.run("--skillopt-check", "--skillopt-max-rollouts=13", "--skillopt-check-strict").ret
+
+
 def test_a_baseline_saves_the_calls_of_the_old_skill(project: Project) -> None:
     good = SKILL + b"\r\n\r\n" + RULE.encode()
     commit(project.path, good)

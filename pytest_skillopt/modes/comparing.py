@@ -9,15 +9,16 @@ from pytest_skillopt.optimizer.decision import TAPE, GateOptions, GateTask
 from pytest_skillopt.optimizer.gate import run_gate
 from pytest_skillopt.optimizer.rates import suite_rate
 from pytest_skillopt.optimizer.taskrows import task_row
-from pytest_skillopt.optimizer.verdict import Sample
+from pytest_skillopt.optimizer.verdict import Sample, Verdict
 from pytest_skillopt.report.result import Comparison
 from pytest_skillopt.suite.rollouts import Rollout
+from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.optimizer.gate import Gate
-    from pytest_skillopt.optimizer.verdict import Draw, Verdict
+    from pytest_skillopt.optimizer.verdict import Draw
     from pytest_skillopt.report.result import SkillResult, TaskRow
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.suite.rollouts import RolloutRequest
@@ -93,10 +94,27 @@ def decide(
             rollouts[draw.arm].setdefault(draw.task, []).append(taken[draw])
         return [_sample(draw, taken[draw]) for draw in draws]
 
-    verdict = run_gate(gate, take)
+    try:
+        verdict = run_gate(gate, take)
+    except StopRun as stop:
+        if stop.kind != "cap":
+            raise
+        verdict = _undecided(gate, stop.reason)
     run.sampler.cancel_prefetch()
     run.journal.write("verdict", {"candidate": candidate, **verdict.to_json()})
     return Decided(verdict, rollouts["incumbent"], rollouts["candidate"])
+
+
+def _undecided(gate: Gate, reason: str) -> Verdict:
+    """What was measured stays; what a cap left out is no evidence of anything."""
+    asked = gate.ask()
+    wanting = 0 if isinstance(asked, Verdict) else len(asked)
+    return Verdict(
+        "unmeasured",
+        f"stopped before it was decided: {reason}",
+        gate=getattr(gate, "name", type(gate).__name__),
+        missing=f"at least {wanting} samples more",
+    )
 
 
 def _recalled(request: RolloutRequest, stored: Sequence[tuple[bool, float]]) -> Rollout:

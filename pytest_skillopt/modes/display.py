@@ -40,13 +40,18 @@ class Display:
                 mode=run.mode.name,
                 skills=list(run.documents),
                 splits={name: splits[name] for name in order if splits[name]},
-                rollouts=self._settings.rollouts,
+                rollouts=self._samples(run),
                 models=run.roles,
                 simulated=run.simulated,
             )
         )
         for note in run.notes:
             self.line(f"skillopt: {note}")
+
+    def _samples(self, run: Run) -> int:
+        """What every task is measured with at least, under one version."""
+        gated = run.mode.name in ("check", "compare")
+        return self._settings.gate_k0 if gated else self._settings.rollouts
 
     def begin(self, what: str) -> None:
         """Name what the next rollouts are for."""

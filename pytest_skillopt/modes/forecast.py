@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.optimizer.decision import GateOptions
+from pytest_skillopt.optimizer.forecast import smallest_gain
 from pytest_skillopt.optimizer.parameters import TrialParameters
 from pytest_skillopt.optimizer.search_batch import batch_size
 
@@ -13,6 +16,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
+
+FEW_TASKS = 10
+"""Val tasks below which a training says what it can and cannot see."""
+_CERTAIN = 10**6
+"""Samples that make an assumed pass rate as good as known."""
 
 
 def forecast(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:
@@ -26,6 +34,44 @@ def forecast(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iter
         f"at most {rollouts:,} skill_agent calls of one turn; one that uses tools takes up to "
         f"{turns} turns, skillopt_max_calls caps all model calls together"
     )
+    if mode.name == "train":
+        yield _most_optimizer_calls(tasks, settings)
+    if mode.name in ("train", "compare"):
+        measured = [task for task in tasks if task.split in ("val", "both", "")]
+        yield sight(len(measured), settings)
+
+
+def sight(tasks: int, settings: Settings) -> str:
+    """What the gate can see with so many tasks, if they are like those of published agent runs.
+
+    Two fifths that nearly always pass, a quarter that nearly always fails, the rest in between:
+    the population ``agent`` of ``docs/gate.md``.
+    """
+    rng = random.Random(0)
+    shapes = ((12.0, 1.0), (1.0, 12.0), (1.5, 1.5))
+    drawn = rng.choices(shapes, (0.40, 0.25, 0.35), k=tasks)
+    rates = [rng.betavariate(*shape) for shape in drawn]
+    counts = [(rate * _CERTAIN, _CERTAIN) for rate in rates]
+    gain = smallest_gain(counts, settings.gate, GateOptions.from_settings(settings))
+    seen = "no gain" if gain is None else f"a gain of {100 * gain:.0f} points or more"
+    return (
+        f"the gate sees {seen} four times in five, if these {tasks} tasks are as noisy as those "
+        "of published agent runs; --skillopt-aa measures it"
+    )
+
+
+def _most_optimizer_calls(tasks: Sequence[SkillTask], settings: Settings) -> str:
+    train = sum(task.split in ("train", "both") for task in tasks)
+    if settings.search == "trials":
+        calls = TrialParameters().search_calls(train)
+        return (
+            f"at most {calls:,} optimizer calls about failing tasks; repairs of unreadable "
+            "replies, the slow update and the meta skill add a few"
+        )
+    size = batch_size(train, settings.batch_size)
+    steps = settings.epochs * -(-train // size)
+    each = 3 * size * settings.rollouts * settings.accumulation * settings.candidates
+    return f"at most {2 * steps * each:,} optimizer calls, repairs of unreadable replies included"
 
 
 def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:

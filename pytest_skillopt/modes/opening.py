@@ -10,6 +10,7 @@ from pytest_skillopt.model.config import check_prices, model_config
 from pytest_skillopt.model.limits import Bounds, Limits
 from pytest_skillopt.model.replies import Replies
 from pytest_skillopt.models import MODELS, Models
+from pytest_skillopt.modes.forecast import FEW_TASKS, sight
 from pytest_skillopt.modes.skills import read_documents, split_tasks
 from pytest_skillopt.run.directory import Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger
@@ -96,7 +97,9 @@ def opened(
             notes=[
                 *notes,
                 *(f"{name}: {said}" for name, doc in documents.items() for said in doc.warnings),
+                *_notes_on_size(tasks, mode, settings),
                 *_notes_on_runs(home, mode, directory),
+                *_notes_on_resuming(mode, journal),
                 *(f"journal line {n} was corrupt and is measured again" for n in journal.corrupt),
             ],
             roles={role: models.get(role).name for role in roles},
@@ -142,6 +145,21 @@ def _sampler_limits(settings: Settings) -> SamplerLimits:
         breaker=settings.breaker,
         prefetch=settings.prefetch,
     )
+
+
+def _notes_on_size(tasks: Iterable[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:
+    measured = sum(task.split in ("val", "both") for task in tasks)
+    if mode.name == "train" and measured < FEW_TASKS:
+        yield f"only {measured} val tasks: {sight(measured, settings)}"
+
+
+def _notes_on_resuming(mode: Mode, journal: Journal) -> Iterator[str]:
+    kept = sum(entry.kind == "rollout" for entry in journal.entries)
+    if mode.resume is not None:
+        yield (
+            f"continued with {kept} rollouts of earlier sessions; caps, calls and cost are those "
+            "of this session"
+        )
 
 
 def _notes_on_runs(home: Home, mode: Mode, directory: RunDirectory) -> Iterator[str]:

@@ -80,9 +80,14 @@ def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
         RunError: the run was about something else.
     """
     earlier = next((e.data for e in journal.entries if e.kind == "run"), None)
-    if earlier is None:
+    if earlier is None and not journal.entries:
         journal.write("run", description)
         return
+    if earlier is None:
+        raise RunError(
+            f"run {journal.path.parent.name} cannot be continued: the line of its journal that "
+            "says what it was about is damaged"
+        )
     for part, words in (
         ("mode", "it was not a training"),
         ("skills", "the skill has changed since"),
