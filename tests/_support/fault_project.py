@@ -1,0 +1,174 @@
+"""A small project that is trained against a loopback server, and what its training comes to.
+
+Each guest wants an exclamation mark, some want to be welcomed too, and one rule that the optimizer
+proposes breaks a task: so edits are accepted and rejected. Every reply is a function of its request
+alone, so whatever disturbs a training, its verdicts must be those of an undisturbed one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+SKILL = b"---\nname: greeting\ndescription: Greets guests.\n---\n# Greeting\n\nSay hello.\n"
+NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea")
+RULES = {
+    "exclamation": "End every greeting with an exclamation mark.",
+    "welcome": "Add a word of welcome.",
+    "whisper": "Whisper, and never raise your voice.",
+}
+SPLITS = ("train", "val", "train", "val", "train", "test") * 2
+TESTS = f"""
+import os, pytest, sys, threading, time
+
+GUESTS = [
+    pytest.param(name, id=name, marks=pytest.mark.skill_task(split=split))
+    for name, split in zip({NAMES}, {SPLITS})
+]
+
+@pytest.mark.parametrize("name", GUESTS)
+def test_greeting(skill_agent, name):
+    \"\"\"Greets a guest.\"\"\"
+    misbehave(name)
+    reply = skill_agent(f"Greet {{name}}.")
+    assert reply.endswith("!"), "no exclamation mark"
+    if len(name) == 3:
+        assert "welcome" in reply, "no word of welcome"
+"""
+QUICK = (
+    "--skillopt-rollouts=2",
+    "--skillopt-final-rollouts=2",
+    "--skillopt-patience=1",
+    "--skillopt-cache=off",
+    "-p",
+    "no:cacheprovider",
+)
+"""Few samples, and no reply twice for one price: what is not asked for again is in the journal."""
+
+
+def play(body: dict[str, Any]) -> str:
+    """The target follows the rules that the skill states; the optimizer proposes one of them."""
+    if is_optimizer(body):
+        asked = json.dumps(body["messages"])
+        rule = "welcome" if "no word of welcome" in asked else "exclamation"
+        rules = [rule, "whisper"] if "Gus" in asked else [rule]
+        edits = [{"op": "append", "target": "", "content": RULES[rule]} for rule in rules]
+        return json.dumps({"reasoning": "the replies lack it", "edits": edits})
+    skill, name = (body["messages"][i]["content"] for i in (0, -1))
+    welcome = " and welcome" if RULES["welcome"] in skill else ""
+    loud = RULES["exclamation"] in skill and RULES["whisper"] not in skill
+    return f"Hello{name[5:-1]}{welcome}{'!' if loud else '.'}"
+
+
+def is_optimizer(body: dict[str, Any]) -> bool:
+    return bool(body["model"] == "thinker")
+
+
+class FaultProject:
+    """A project in a folder of its own, whose models are played by ``server``."""
+
+    def __init__(self, path: Path, server: ChatServer) -> None:
+        self.path = path
+        self.server = server
+        server.reply = play
+        self.skill = path / "SKILL.md"
+        self.skill.write_bytes(SKILL)
+        self.write_tests()
+        (path / "pytest.ini").write_text(
+            "[pytest]\n"
+            "skillopt_target = openai:worker\n"
+            "skillopt_optimizer = openai:thinker\n"
+            f"skillopt_base_url = {server.url}\n"
+        )
+
+    def write_tests(self, misbehaviour: str = "pass") -> None:
+        """``misbehaviour`` is a statement in which ``name`` is the guest; every task begins so."""
+        definition = f"\ndef misbehave(name):\n    {misbehaviour}\n"
+        (self.path / "test_greeting.py").write_text(TESTS + definition)
+
+    def start(self, *arguments: str, **options: Any) -> subprocess.Popen[str]:
+        """A training in a process of its own; its output is to be read from ``stdout``."""
+        command = [sys.executable, "-m", "pytest", "--skillopt-train", *QUICK, *arguments]
+        return subprocess.Popen(
+            command,
+            cwd=self.path,
+            env={**_environment(), **options.pop("env", {})},
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            **options,
+        )
+
+    def run(self, *arguments: str, expect: int = 0, **options: Any) -> str:
+        """A training to its end; what it has printed."""
+        process = self.start(*arguments, **options)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == expect, output
+        assert "INTERNALERROR" not in output, output
+        assert "Traceback" not in output, output
+        return output
+
+    def clear(self) -> None:
+        """Forget all runs and what they have changed."""
+        shutil.rmtree(self.path / ".skillopt", ignore_errors=True)
+        self.skill.write_bytes(SKILL)
+        self.server.requests.clear()
+
+    @property
+    def run_directory(self) -> Path:
+        """The one run: whatever is continued begins no other."""
+        (found,) = (self.path / ".skillopt" / "runs").iterdir()
+        return found
+
+    @property
+    def result(self) -> dict[str, Any]:
+        loaded: dict[str, Any] = json.loads((self.run_directory / "result.json").read_text())
+        return loaded
+
+    def journal(self, kind: str) -> list[dict[str, Any]]:
+        """The entries of one kind; a torn last line is none."""
+        lines = (self.run_directory / "journal.jsonl").read_bytes().split(b"\n")[:-1]
+        return [entry for line in lines if (entry := json.loads(line))["kind"] == kind]
+
+    @property
+    def target_calls(self) -> int:
+        return sum(not is_optimizer(body) for body in self.server.bodies)
+
+
+def outcome(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """What a training has found, without what it has taken: calls, tokens and money."""
+    taken = ("calls", "tokens", "cost")
+    return [
+        {
+            **skill,
+            "tasks": [{k: v for k, v in row.items() if k not in taken} for row in skill["tasks"]],
+        }
+        for skill in result["skills"]
+    ]
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
+    """Wait until something has happened; False where the process ended before."""
+    deadline = time.monotonic() + 120
+    while not condition():
+        if process.poll() is not None:
+            return condition()
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    return True
+
+
+def _environment() -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OPENAI_"))}
+    return {**kept, "OPENAI_API_KEY": "sk-test-0123456789"}

@@ -1,0 +1,322 @@
+"""Whatever happens to a training, it ends with the verdicts of an undisturbed one, or says why not.
+
+Here the whole plugin is driven, in processes that are killed for good; ``tests/suite`` has the
+faults of the rollout engine alone, ``tests/model`` those of a single call.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import random
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fault_project import NAMES, SKILL, TESTS, FaultProject, outcome, play, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chat_server import Answer, ChatServer
+
+ROOT = Path(__file__).parents[1]
+WORKERS = ("-n", "2")
+
+
+@pytest.fixture
+def project(tmp_path: Path, chat_server: ChatServer) -> FaultProject:
+    return FaultProject(tmp_path, chat_server)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What the training comes to when nothing happens to it."""
+    from chat_server import ChatServer
+
+    server = ChatServer()
+    server.start()
+    project = FaultProject(tmp_path_factory.mktemp("undisturbed"), server)
+    project.run("-p", "no:xdist")
+    server.stop()
+    found = outcome(project.result)
+    assert found[0]["status"] == "accepted"
+    assert found[0]["written"]
+    return found
+
+
+# The controller
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kills"), [(("-p", "no:xdist"), 14), (WORKERS, 6)], ids=["serial", "workers"]
+)
+def test_a_run_killed_again_and_again_pays_for_nothing_twice(
+    project: FaultProject,
+    undisturbed: list[dict[str, Any]],
+    arguments: tuple[str, ...],
+    kills: int,
+) -> None:
+    chance = random.Random(kills)
+    moments = sorted(chance.sample(range(1, 95), kills))
+    done = 0
+    resume: tuple[str, ...] = ()
+    for moment in moments:
+        process = project.start(*arguments, *resume)
+        alive = wait_for(lambda m=moment: project.server.calls >= m + done, process)  # type: ignore[misc]
+        if not alive:
+            break
+        time.sleep(chance.uniform(0, 0.02))
+        process.kill()
+        process.communicate()
+        done += 1
+        resume = ("--skillopt-resume",)
+        assert project.skill.read_bytes() == SKILL
+    assert done >= kills - 1
+    project.run(*arguments, *resume)
+    assert outcome(project.result) == undisturbed
+    _check_paid_once(project, lost=done * (2 if arguments == WORKERS else 1))
+
+
+def _check_paid_once(project: FaultProject, *, lost: int) -> None:
+    """No finished rollout was run again; at most ``lost`` were in flight at the kills."""
+    keys = Counter(entry["key"] for entry in project.journal("rollout"))
+    assert set(keys.values()) == {1}
+    assert keys.total() <= project.target_calls <= keys.total() + lost
+    replies = Counter(entry["key"] for entry in project.journal("reply"))
+    assert set(replies.values()) == {1}
+
+
+@pytest.mark.parametrize("moment", ["write_skill", "write_reports"])
+def test_a_run_killed_once_the_skill_is_written_ends_too(
+    project: FaultProject, undisturbed: list[dict[str, Any]], moment: str
+) -> None:
+    module = {"write_skill": "train", "write_reports": "conduct"}[moment]
+    (project.path / "conftest.py").write_text(
+        f"""
+import os, signal
+from pytest_skillopt.modes import {module}
+
+original = {module}.{moment}
+
+def die(*arguments):
+    if "{moment}" == "write_skill":
+        original(*arguments)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if "DIE" in os.environ:
+    {module}.{moment} = die
+"""
+    )
+    project.run(env={"DIE": "1"}, expect=-signal.SIGKILL)
+    assert project.skill.read_bytes() != SKILL
+    paid = project.server.calls
+    project.run("--skillopt-resume")
+    assert project.server.calls == paid
+    assert outcome(project.result) == undisturbed
+
+
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), WORKERS], ids=["serial", "workers"])
+def test_sigterm_ends_with_2_and_the_run_can_be_continued(
+    project: FaultProject, undisturbed: list[dict[str, Any]], arguments: tuple[str, ...]
+) -> None:
+    project.server.latency = 0.02
+    process = project.start(*arguments)
+    assert wait_for(lambda: project.target_calls >= 20, process)
+    process.terminate()
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert "INTERNALERROR" not in output
+    assert project.result["status"] == "interrupted"
+    assert project.skill.read_bytes() == SKILL
+    project.server.latency = 0.0
+    project.run(*arguments, f"--skillopt-resume={project.run_directory.name}")
+    assert outcome(project.result) == undisturbed
+    _check_paid_once(project, lost=len(arguments))
+
+
+# Workers
+
+REGISTERED = """
+import os, pathlib
+
+def pytest_sessionstart(session):
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        (pathlib.Path(__file__).parent / f"worker-{os.getpid()}").touch()
+"""
+
+
+@pytest.mark.parametrize("at_once", [1, 2], ids=["one", "all"])
+def test_workers_killed_in_the_middle_of_rollouts(
+    project: FaultProject, undisturbed: list[dict[str, Any]], at_once: int
+) -> None:
+    (project.path / "conftest.py").write_text(REGISTERED)
+    project.server.latency = 0.02
+    process = project.start(*WORKERS)
+    for moment in (10, 40):
+        assert wait_for(lambda m=moment: project.target_calls >= m, process)  # type: ignore[misc]
+        workers = list(project.path.glob("worker-*"))
+        assert len(workers) == 2
+        for worker in workers[:at_once]:
+            worker.unlink()
+            os.kill(int(worker.name.partition("-")[2]), signal.SIGKILL)
+        wait_for(lambda: len(list(project.path.glob("worker-*"))) == 2, process)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert outcome(project.result) == undisturbed
+    assert {entry["data"]["error"]["kind"] for entry in project.journal("error")} == {"worker"}
+    assert project.result["errors"] == 0
+
+
+def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
+    project: FaultProject,
+) -> None:
+    deadly = f"test_greeting.py::test_greeting[{NAMES[1]}]"
+    project.write_tests(f"if name == {NAMES[1]!r}: os._exit(3)")
+    output = project.run(*WORKERS, expect=1)
+    (skill,) = project.result["skills"]
+    assert project.result["status"] == skill["status"] == "unmeasured"
+    assert deadly in skill["reason"]
+    assert deadly in " ".join(output.split())
+    assert project.skill.read_bytes() == SKILL
+    assert {entry["data"]["request"]["task"] for entry in project.journal("error")} == {deadly}
+    assert deadly not in {e["data"]["request"]["task"] for e in project.journal("rollout")}
+
+
+# The server
+
+FAULTS = {"429": 5, "500": 2, "dropped": 1, "empty": 1, "html": 1}
+"""Of a hundred requests, how many meet which fault."""
+
+
+class Faulty:
+    """Answers as ``play`` does, but for the stated share of the requests, in a random order."""
+
+    def __init__(self, answer: type[Answer], seed: int) -> None:
+        self._answers = {
+            "429": answer.error(429, "slow down", retry_after="0"),
+            "500": answer.error(500, "overloaded"),
+            "dropped": answer.dropped(),
+            "empty": answer.empty(),
+            "html": answer.html(),
+        }
+        self._kinds = [kind for kind, share in FAULTS.items() for _ in range(share)]
+        self._kinds += [""] * (100 - len(self._kinds))
+        self._chance = random.Random(seed)
+        self._coming: list[str] = []
+        self._lock = threading.Lock()
+        self.met: Counter[str] = Counter()
+
+    def __call__(self, body: dict[str, Any]) -> str | Answer:
+        with self._lock:
+            if not self._coming:
+                self._coming = self._chance.sample(self._kinds, len(self._kinds))
+            kind = self._coming.pop()
+            self.met[kind] += 1
+        return self._answers[kind] if kind else play(body)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("-p", "no:xdist"), (*WORKERS, "--skillopt-lanes=4")], ids=["serial", "lanes"]
+)
+def test_faults_of_the_server_are_no_failures(
+    project: FaultProject, undisturbed: list[dict[str, Any]], arguments: tuple[str, ...]
+) -> None:
+    faulty = Faulty(project.server.answer, seed=1)
+    project.server.reply = faulty  # type: ignore[assignment]
+    project.run(*arguments)
+    assert all(faulty.met[kind] >= share for kind, share in FAULTS.items()), faulty.met
+    assert outcome(project.result) == undisturbed
+    assert project.journal("error") == []
+
+
+def test_a_server_that_is_down_for_a_while_is_waited_for(
+    project: FaultProject, undisturbed: list[dict[str, Any]]
+) -> None:
+    down = threading.Event()
+    dropped = project.server.answer.dropped()
+    project.server.reply = lambda body: dropped if down.is_set() else play(body)
+    process = project.start("-p", "no:xdist")
+    assert wait_for(lambda: project.target_calls >= 20, process)
+    down.set()
+    project.server.stop()
+    time.sleep(2)
+    down.clear()
+    project.server.start()
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, output
+    assert outcome(project.result) == undisturbed
+    assert project.journal("error") == []
+
+
+def test_the_retries_of_one_call_outlast_half_a_minute() -> None:
+    from pytest_skillopt.model.client import DELAY_FACTOR, FIRST_DELAY, LONGEST_DELAY
+    from pytest_skillopt.settings import Settings
+
+    delays = [
+        min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR**n) for n in range(Settings().call_retries)
+    ]
+    shortest_jitter = 0.5
+    assert shortest_jitter * sum(delays) > 30
+
+
+# The disk
+
+
+def test_a_full_disk_stops_the_run_and_loses_nothing(
+    project: FaultProject, undisturbed: list[dict[str, Any]]
+) -> None:
+    resume: tuple[str, ...] = ()
+    for size in (5_000, 40_000):
+        output = project.run(*resume, expect=1, preexec_fn=functools.partial(_limit_files, size))
+        assert "The journal could not be written" in output
+        assert project.skill.read_bytes() == SKILL
+        resume = (f"--skillopt-resume={project.run_directory.name}",)
+        assert resume[0] in output
+    paid = project.target_calls
+    project.run(*resume)
+    assert outcome(project.result) == undisturbed
+    _check_paid_once(project, lost=2)
+    assert project.target_calls > paid
+
+
+def _limit_files(size: int) -> None:
+    """No file may grow beyond so many bytes: a write fails as on a full disk."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+
+
+# Tests that misbehave
+
+NOISE = 'print("x" * 10_000_000); threading.Thread(target=time.sleep, args=(0.5,)).start()'
+
+
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), WORKERS], ids=["serial", "workers"])
+def test_noise_and_threads_of_tests_change_nothing(
+    project: FaultProject, undisturbed: list[dict[str, Any]], arguments: tuple[str, ...]
+) -> None:
+    project.write_tests(f"if name == {NAMES[0]!r}: {NOISE}")
+    project.run(*arguments)
+    assert outcome(project.result) == undisturbed
+    journal = project.run_directory / "journal.jsonl"
+    assert journal.stat().st_size < 2_000_000
+
+
+def test_a_task_that_exits_fails_and_the_others_are_trained(project: FaultProject) -> None:
+    project.write_tests(f"if name == {NAMES[0]!r}: sys.exit('no more')")
+    project.run(*WORKERS)
+    (skill,) = project.result["skills"]
+    assert skill["status"] == "accepted"
+    passed = {row["id"]: row["after"]["passed"] for row in skill["tasks"]}
+    assert passed.pop(f"test_greeting.py::test_greeting[{NAMES[0]}]") == 0
+    assert set(passed.values()) == {2}
+    assert project.journal("error") == []
