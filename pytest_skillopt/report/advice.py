@@ -47,7 +47,8 @@ def headline(result: Result) -> Advice:
     if len(result.skills) == 1:
         return advise(result, result.skills[0])
     if not result.skills:
-        return Advice("Nothing to merge", full_stop(result.reason), "neutral")
+        answer = "Stopped early" if result.status == "interrupted" else "Not measured"
+        return Advice(answer, full_stop(result.reason), "careful")
     each = [advise(result, skill) for skill in result.skills]
     worst = max(each, key=lambda a: ("neutral", "good", "careful", "bad").index(a.tone))
     cautions = (_SIMULATED,) if result.simulated else ()
@@ -71,7 +72,7 @@ def _about_training(result: Result, skill: SkillResult, sentence: str) -> Advice
             return Advice("Accepted, but look closer before merging", sentence, "careful", cautions)
         return Advice("Accepted, ready to merge", sentence, "good")
     if skill.status == "unmeasured":
-        return Advice("Do not merge", sentence, "bad")
+        return Advice("Not measured", sentence, "bad")
     if skill.status == "interrupted":
         return Advice("Stopped early", sentence, "careful")
     return Advice("Nothing to merge", sentence, "neutral")

@@ -196,5 +196,6 @@ def _way_on(result: Result, width: int) -> Iterator[Line]:
         yield Line("To continue where it stopped:")
         yield Line(one_line(result.resume))
         return
-    yield from paragraph("Transcripts are in report.html. To look further:", width)
+    where = "Transcripts are in report.html. " if result.rollouts else ""
+    yield from paragraph(f"{where}To look further:", width)
     yield Line(f"pytest-skillopt show {one_line(result.run)} --verbose")
