@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,9 @@ from pytest_skillopt.optimizer.gates import make_gate
 from pytest_skillopt.optimizer.verdict import Draw, Sample, Verdict
 from pytest_skillopt.settings import Settings
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12)
 
 
@@ -22,7 +27,7 @@ def decide(
     """The verdict where task ``n`` passes as told before and after, in every sample."""
     by_task = {f"t{n}": pair for n, pair in enumerate(passes)}
 
-    def take(draws: tuple[Draw, ...]) -> list[Sample]:
+    def take(draws: Sequence[Draw]) -> list[Sample]:
         return [
             Sample(draw, passed, float(passed))
             for draw in draws
