@@ -77,6 +77,8 @@ class TrainOutcome:
     notes: tuple[str, ...] = ()
     samples: int = 0
     optimizer_calls: int = 0
+    spent: Caps = Caps()
+    """What it took, replies of the cache included, as it counts towards the caps."""
 
 
 class NullObserver:
@@ -184,6 +186,9 @@ class Trainer:
         stopped, reason = self._search()
         if bench.incumbent == bench.start:
             bench.context.memory.save()
+            if not stopped and bench.verdicts and bench.verdicts[-1].decision == "unmeasured":
+                why = f"a candidate could not be measured: {bench.verdicts[-1].reason}"
+                return self._outcome("unmeasured", why)
             ended = _ENDED.get(stopped, "unmeasured")
             return self._outcome(ended, f"no candidate passed the gate: {reason}")
         outcome = self._compare(stopped, reason)
@@ -301,6 +306,7 @@ class Trainer:
             notes=tuple(self._notes()),
             samples=bench.allowance.samples,
             optimizer_calls=self._calls.asked,
+            spent=bench.allowance.spent,
         )
 
     def _notes(self) -> list[str]:
@@ -339,10 +345,10 @@ class Trainer:
         if not cap or cap >= least:
             return ""
         return (
-            f"--skillopt-max-rollouts={cap} leaves nothing to search with: the last comparison and "
-            f"the test split need {bench.allowance.reserve} and the first look at the suite "
-            f"{least - bench.allowance.reserve}; raise it to at least {least}, or lower "
-            "--skillopt-final-rollouts"
+            f"--skillopt-max-rollouts leaves {cap} for this skill and nothing to search with: the "
+            f"last comparison and the test split need {bench.allowance.reserve} and the first look "
+            f"at the suite {least - bench.allowance.reserve}; allow at least {least} for each "
+            "skill, or lower --skillopt-final-rollouts"
         )
 
 
