@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.lanes import LanesExecutor
     from pytest_skillopt.suite.serial import SerialExecutor
     from pytest_skillopt.suite.tasks import SkillTask
+    from pytest_skillopt.suite.workers import XdistRun
 
 
 def start(config: pytest.Config, mode: Mode) -> None:
@@ -57,6 +59,7 @@ class Controller:
         self._mode = mode
         self._settings = settings
         self._services = Services()
+        self._workers: XdistRun | None = None
         self._result: Result | None = None
         self._reports: list[pytest.TestReport] = []
 
@@ -76,6 +79,7 @@ class Controller:
             shared=self._shared_cache(),
         )
         config.pluginmanager.register(run, "skillopt-xdist")
+        self._workers = run
 
     def _work(self, executor: SkillExecutor, tasks: list[SkillTask]) -> None:
         """What an executor is wanted for; in a thread of its own where there are workers."""
@@ -126,6 +130,10 @@ class Controller:
             prefix.append(summary_link(self._result, report, page))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if self._workers is not None and self._workers.deselected:
+            # xdist does not carry over what its workers have deselected.
+            others = [SimpleNamespace() for _ in range(self._workers.deselected)]
+            terminalreporter.stats.setdefault("deselected", []).extend(others)
         if self._result is None:
             return
         from pytest_skillopt.report.terminal import lines

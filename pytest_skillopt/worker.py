@@ -32,12 +32,14 @@ def join(config: pytest.Config, settings: Settings) -> None:
     config.stash[MODELS] = Models(
         config, settings, throttle=RemoteThrottle(wire), cache=_replies(config, settings, wire)
     )
-    config.pluginmanager.register(_TasksOnly(config), "skillopt-tasks")
+    selection = _TasksOnly(config)
+    config.pluginmanager.register(selection, "skillopt-tasks")
     loop = WorkerLoop(
         config,
         lambda items: describe_tasks(config, settings, items),
         lanes=settings.lanes,
         timeout=settings.timeout,
+        others=lambda: selection.others,
     )
     config.pluginmanager.register(loop, "skillopt-worker")
 
@@ -45,10 +47,11 @@ def join(config: pytest.Config, settings: Settings) -> None:
 class _TasksOnly:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
+        self.others = 0
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        keep_tasks(self._config, items)
+        self.others = keep_tasks(self._config, items)
 
 
 def _replies(config: pytest.Config, settings: Settings, wire: Link) -> Replies:

@@ -129,7 +129,7 @@ def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
             "skillopt step *: *accepted*",
             "*= skillopt =*",
             f"+{RULE}*",
-            "*12 measured*",
+            "*1 deselected, 12 measured*",
         ]
     )
     result.stdout.no_fnmatch_line("*failed*")

@@ -71,14 +71,17 @@ class WorkerLoop:
         *,
         lanes: int = 1,
         timeout: float = 0.0,
+        others: Callable[[], int] = lambda: 0,
     ) -> None:
         """Args:
         collect: from the collected items to the tasks among them; may raise ``UsageError``.
+        others: how many other tests were deselected.
         timeout: seconds after which a rollout ends together with this worker; 0: never.
         """
         self._link = link(config)
         self._lanes = lanes
         self._collect = collect
+        self._others = others
         self._worker: str = _compat.worker_input(config)["workerid"]
         self._versions = SkillVersions(kept=lanes)
         self._watchdog = Watchdog(timeout, self._give_up)
@@ -114,6 +117,7 @@ class WorkerLoop:
             "slots": self._lanes,
             "tasks": json.dumps([task.to_json() for task in tasks], sort_keys=True),
             "refusal": refusal,
+            "deselected": self._others(),
             "collection_errors": session.testsfailed,
         }
         self._link.send("hello", json.dumps(facts))

@@ -85,6 +85,8 @@ class XdistRun:
         self._thread: threading.Thread | None = None
         self._timer: threading.Timer | None = None
         self._overdue = False
+        self.deselected = 0
+        """Other tests than tasks that the workers have left out; known when the job begins."""
         self._finished = False
         self._failure: BaseException | None = None
         self._stray: list[str] = []
@@ -194,6 +196,7 @@ class XdistRun:
     def _start(self, members: list[_Member]) -> None:
         facts = {member.worker.name: member.facts or {} for member in members}
         self._tasks = check_agreement(facts)
+        self.deselected = max(said.get("deselected", 0) for said in facts.values())
         tasks = [SkillTask.from_json(data) for data in json.loads(self._tasks)]
         self._thread = threading.Thread(target=self._work, args=(tasks,), name="skillopt-job")
         for member in members:
