@@ -152,6 +152,11 @@ def secrets(text: str) -> Iterator[tuple[int, int]]:
         yield match.span("value") if match["value"] else match.span()
 
 
+def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables whose name says that they hold a secret, to redact many texts with."""
+    return {name: value for name, value in environ.items() if _SECRET_NAME.search(name)}
+
+
 def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
     """Take out secrets: values of environment variables whose name says so, and known shapes.
 

@@ -7,11 +7,12 @@ would be asked, and paid for, the same question anew each time.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.untrusted import redact
+from pytest_skillopt.untrusted import redact, secret_variables
 
 if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout
@@ -22,19 +23,23 @@ _FOLDER = re.compile(r"(?<=[/\\]pytest-of-)([^/\\\s]+)([/\\])pytest-\d+(?:[/\\]p
 
 def cleaned(rollout: Rollout) -> Rollout:
     """The rollout without secrets and without what is different in every process."""
+    environ = secret_variables(os.environ)
+
+    def clean(text: str) -> str:
+        return _same_in_every_process(redact(text, environ)) if text else ""
+
     error = rollout.error
     return replace(
         rollout,
-        message=_clean(rollout.message),
-        feedback=_clean(rollout.feedback),
-        output=_clean(rollout.output),
-        transcript=tuple(replace(m, content=_clean(m.content)) for m in rollout.transcript),
-        error=replace(error, message=_clean(error.message)) if error else None,
+        message=clean(rollout.message),
+        feedback=clean(rollout.feedback),
+        output=clean(rollout.output),
+        transcript=tuple(replace(m, content=clean(m.content)) for m in rollout.transcript),
+        error=replace(error, message=clean(error.message)) if error else None,
     )
 
 
-def _clean(text: str) -> str:
-    text = redact(text)
+def _same_in_every_process(text: str) -> str:
     if "0x" in text:
         text = _ADDRESS.sub("0x...", text)
     if "pytest-of-" in text:
