@@ -234,7 +234,10 @@ def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:
         return field.default
     if isinstance(value, str):
         return _parse(field, value, where)
-    return value if isinstance(value, bool) else type(field.default)(_in_range(field, value, where))
+    if isinstance(value, bool):
+        return value
+    number = _in_range(field, value, where)
+    return int(number) if isinstance(field.default, int) else float(number)
 
 
 def _joined(field: dataclasses.Field[Any], values: list[str], where: str) -> str:

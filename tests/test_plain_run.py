@@ -29,7 +29,8 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
 def new_files(pytester: pytest.Pytester, before: set[Path]) -> set[str]:
     """What a run has left behind, besides what pytest and pytester make."""
     names = {path.name for path in set(pytester.path.iterdir()) - before}
-    return {n for n in names if n not in ("__pycache__", "stdout", "stderr") and "runpytest" not in n}
+    pytesters = ("__pycache__", "stdout", "stderr")
+    return {name for name in names if name not in pytesters and "runpytest" not in name}
 
 
 def test_a_suite_without_tasks_sees_nothing_of_the_plugin(pytester: pytest.Pytester) -> None:
@@ -85,9 +86,7 @@ def test_a_task_is_an_ordinary_test_against_the_skill_on_disk(
         """
     )
     before = set(project.path.iterdir())
-    result = project.runpytest_subprocess(
-        "--strict-markers", "-p", "no:cacheprovider", *arguments
-    )
+    result = project.runpytest_subprocess("--strict-markers", "-p", "no:cacheprovider", *arguments)
     result.assert_outcomes(passed=4, failed=1)
     assert new_files(project, before) == set()
 
@@ -162,9 +161,12 @@ def test_looping_on_failures_is_refused(project: pytest.Pytester, mode: str) -> 
 @pytest.mark.parametrize(
     ("fixture", "message"),
     [
-        ("rollout.score(1.5)", "ValueError: rollout.score: 1.5 is not a finite number from 0 to 1"),
+        ("rollout.score(1.5)", "ValueError: rollout.score: 1.5 is not a finite number *"),
         ("rollout.score(float('nan'))", "ValueError: rollout.score: nan is not a finite number*"),
-        ("rollout.record('user', object())", "TypeError: rollout.record: an object of type object*"),
+        (
+            "rollout.record('user', object())",
+            "TypeError: rollout.record: an object of type object*",
+        ),
     ],
 )
 def test_a_wrong_record_shows_in_an_ordinary_run(

@@ -336,7 +336,9 @@ def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> No
     assert project.run("--skillopt-check", "--skillopt-max-rollouts=13").ret == 0
     assert project.result["status"] == "unmeasured"
     assert "skillopt-max-rollouts" in project.result["reason"]
-    assert project.run("--skillopt-check", "--skillopt-max-rollouts=13", "--skillopt-check-strict").ret
+    assert project.run(
+        "--skillopt-check", "--skillopt-max-rollouts=13", "--skillopt-check-strict"
+    ).ret
 
 
 def test_a_baseline_saves_the_calls_of_the_old_skill(project: Project) -> None:

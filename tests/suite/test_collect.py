@@ -2,11 +2,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pytest_skillopt.suite.collect import collect_task
 
 if TYPE_CHECKING:
+    import pytest
+
     from pytest_skillopt.suite.tasks import SkillTask
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Drive
+    from tests.suite.conftest import Drive
 
 SUITE = """
     import pytest, warnings

@@ -17,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from conftest import Drive
+    from tests.suite.conftest import Drive
 
 SUPPORT = Path(__file__).parent.parent / "_support"
 SUITE = """

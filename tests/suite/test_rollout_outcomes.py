@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Drive, Driven
+    from tests.suite.conftest import Drive, Driven
 
 MODES = {
     "serial": ("-p", "no:xdist"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Drive
+    from tests.suite.conftest import Drive
 
 
 @pytest.mark.parametrize("args", [("-p", "no:xdist"), ("-n1",)], ids=["here", "worker"])

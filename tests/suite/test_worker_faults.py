@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from conftest import Drive
+    from tests.suite.conftest import Drive
 
 WORKERS = ("-n", "2")
 LANES = ("-n", "1", "--drive-lanes=3")
