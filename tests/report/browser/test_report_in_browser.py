@@ -85,7 +85,9 @@ def test_nothing_overflows_or_overlaps_and_nothing_is_fetched(
     assert browser.evaluate("document.documentElement.scrollWidth") <= width
     assert browser.evaluate(SPILLS) == []
     assert browser.evaluate(OVERLAPS) == []
-    assert browser.evaluate("document.title").startswith(("Accepted", "Nothing", "Pass rate", "Do not"))
+    assert browser.evaluate("document.title").startswith(
+        ("Accepted", "Nothing", "Pass rate", "Do not")
+    )
     assert browser.complaints() == []
 
 
