@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.modes.comparing import joined_reasons
 from pytest_skillopt.modes.stages import hooked_prompt, hooked_stages
+from pytest_skillopt.optimizer.allowance import Caps
+from pytest_skillopt.optimizer.together import check_together
 from pytest_skillopt.optimizer.trainer import Trainer
 from pytest_skillopt.report.result import Hunk, SkillResult
 from pytest_skillopt.run.replies import JournaledModel
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.trainer import TrainOutcome
     from pytest_skillopt.report.result import Result, StepRow
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.settings import Settings
 
 _RANK = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
 """What several skills come to: the first that one of them has."""
@@ -30,13 +33,9 @@ _RANK = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
 
 def train(run: Run, display: Display) -> Result:
     """Train, write what was accepted, and leave a proposal for the pull request."""
-    outcomes: list[TrainOutcome] = []
-    for skill in run.documents:
-        outcome = _train_skill(run, display, skill)
-        outcomes.append(outcome)
-        run.notes += outcome.notes
-        if outcome.status == "interrupted":
-            break
+    outcomes, whole = check_together(_train_all(run, display))
+    if whole:
+        run.notes.append(whole)
     results = [_written(run, outcome) for outcome in outcomes]
     status = next(s for s in _RANK if any(r.status == s for r in results))
     resumable = any(_ended_early(outcome) for outcome in outcomes)
@@ -48,14 +47,29 @@ def train(run: Run, display: Display) -> Result:
     )
 
 
-def _train_skill(run: Run, display: Display, skill: str) -> TrainOutcome:
+def _train_all(run: Run, display: Display) -> list[TrainOutcome]:
+    """Each skill in turn, with an equal part of what the skills before it have left of the caps."""
+    outcomes: list[TrainOutcome] = []
+    caps, spent = Caps.of(run.settings), Caps()
+    for number, skill in enumerate(run.documents):
+        share = caps.share(spent, len(run.documents) - number)
+        outcome = _train_skill(run, display, skill, share.put_into(run.settings))
+        outcomes.append(outcome)
+        run.notes += outcome.notes
+        spent = spent.plus(outcome.spent)
+        if outcome.status == "interrupted":
+            break
+    return outcomes
+
+
+def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> TrainOutcome:
     display.begin("step 1")
     return Trainer(
         run.documents[skill],
         run.tasks_of(skill),
         run.sampler,
         JournaledModel(run.models.get("optimizer"), run.journal),
-        run.settings,
+        settings,
         skill=skill,
         memory=run.home.memory(skill),
         root=run.root,
@@ -126,6 +140,7 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         patch=unified(outcome.before, outcome.after, outcome.skill),
         hunks=_hunks(outcome),
         suite=outcome.suite,
+        from_search=outcome.from_search,
         val=outcome.val,
         test=outcome.test,
         test_openings=openings,

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout
 
 
+_LEAST = 1e-9
+"""A bound of dollars or seconds that is used up."""
+
+
 class OutOfMeans(Exception):
     """The search has to end here, or the last comparison could not be paid for."""
 
@@ -31,7 +35,10 @@ class OutOfMeans(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Zero turns a cap off. ``seconds`` is wall time, ``cost`` US dollars."""
+    """Amounts of what a training spends; as a bound, zero is none.
+
+    ``seconds`` is wall time, ``cost`` US dollars.
+    """
 
     rollouts: int = 0
     calls: int = 0
@@ -47,6 +54,43 @@ class Caps:
             settings.max_tokens,
             settings.max_cost,
             settings.max_time,
+        )
+
+    def share(self, spent: Caps, parts: int) -> Caps:
+        """An equal part of what is left of each bound: never zero, which would turn it off."""
+
+        def whole(cap: int, used: int) -> int:
+            return max(1, (cap - used) // parts) if cap else 0
+
+        def real(cap: float, used: float) -> float:
+            return max(_LEAST, (cap - used) / parts) if cap else 0.0
+
+        return Caps(
+            whole(self.rollouts, spent.rollouts),
+            whole(self.calls, spent.calls),
+            whole(self.tokens, spent.tokens),
+            real(self.cost, spent.cost),
+            real(self.seconds, spent.seconds),
+        )
+
+    def plus(self, other: Caps) -> Caps:
+        return Caps(
+            self.rollouts + other.rollouts,
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.seconds + other.seconds,
+        )
+
+    def put_into(self, settings: Settings) -> Settings:
+        """The settings with these bounds in the place of theirs."""
+        return dataclasses.replace(
+            settings,
+            max_rollouts=self.rollouts,
+            max_calls=self.calls,
+            max_tokens=self.tokens,
+            max_cost=self.cost,
+            max_time=self.seconds,
         )
 
 
@@ -80,6 +124,18 @@ class Allowance:
     def samples(self) -> int:
         """Distinct samples taken so far."""
         return len(self._keys)
+
+    @property
+    def spent(self) -> Caps:
+        """All that was taken so far, as it counts towards the caps."""
+        used = self._target + self._optimizer
+        return Caps(
+            self.samples,
+            used.calls + used.cached,
+            used.input_tokens + used.output_tokens,
+            used.cost or 0.0,
+            self._clock() - self._start,
+        )
 
     @property
     def optimizer_calls(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.optimizer.allowance import Allowance, Caps, OutOfMeans
@@ -68,6 +68,8 @@ class TrainOutcome:
     verdict: Verdict | None = None
     """The last comparison."""
     suite: Comparison | None = None
+    from_search: int = 0
+    """Tasks of ``suite`` whose rate before is that of samples which the search took."""
     val: Comparison | None = None
     test: Comparison | None = None
     steps: tuple[StepRow, ...] = ()
@@ -77,7 +79,7 @@ class TrainOutcome:
     notes: tuple[str, ...] = ()
     samples: int = 0
     optimizer_calls: int = 0
-    spent: Caps = Caps()
+    spent: Caps = field(default=Caps(), compare=False)
     """What it took, replies of the cache included, as it counts towards the caps."""
 
 
@@ -229,7 +231,9 @@ class Trainer:
         except StopRun as end:
             why = f"a better skill was found, but the last comparison was not made: {end.reason}"
             return self._outcome(_ENDED.get(end.kind, "unmeasured"), why)
-        before = bench.at_start() | before
+        unsampled = [task.id for task in tasks if task.id not in before]
+        earlier = {t: found for t, found in bench.at_start().items() if t in unsampled}
+        before = before | earlier
         test_before, test_after = self._open_test() if verdict.accepted else ({}, {})
         return self._outcome(
             verdict.decision,
@@ -237,6 +241,7 @@ class Trainer:
             verdict=verdict,
             before=before | test_before,
             after=after | test_after,
+            from_search=len(earlier),
         )
 
     def _open_final(self, tasks: Sequence[SkillTask]) -> Gate:
@@ -277,6 +282,7 @@ class Trainer:
         verdict: Verdict | None = None,
         before: Mapping[str, list[Rollout]] | None = None,
         after: Mapping[str, list[Rollout]] | None = None,
+        from_search: int = 0,
     ) -> TrainOutcome:
         bench = self._bench
         before, after = before or {}, after or {}
@@ -297,6 +303,7 @@ class Trainer:
             accepted=tuple(bench.accepted),
             verdict=verdict,
             suite=_comparison(rows, ("train", "val", "both")),
+            from_search=from_search,
             val=_comparison(rows, ("val", "both")),
             test=_comparison(rows, ("test",)),
             steps=tuple(bench.steps),

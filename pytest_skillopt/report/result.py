@@ -145,6 +145,9 @@ class SkillResult(_Record):
     hunks: list[Hunk] = Field(default_factory=list)
     suite: Comparison | None = None
     """The last comparison on fresh samples of train and val, which decides about writing."""
+    from_search: int = 0
+    """Tasks of ``suite`` whose rate before comes from samples of the search: under a cap the last
+    comparison takes no more fresh ones of the old skill than settle it."""
     val: Comparison | None = None
     test: Comparison | None = None
     test_openings: int = 0

@@ -70,13 +70,48 @@ def test_the_optimizer_never_sees_a_val_or_test_task(toy: ModuleType, search: st
 
 
 @pytest.mark.parametrize("search", SEARCHES)
+def test_what_the_gate_saw_of_val_tasks_is_for_the_report_alone(
+    toy: ModuleType, search: str, tmp_path: Path
+) -> None:
+    world, model = toy.make_world(), toy.ToyOptimizer(useful=1.0)
+    tasks = toy.make_tasks(world)
+    hidden = {task.id for task in tasks if task.split != "train"}
+    honest = world.rate
+
+    def rate(task: str, text: str) -> float:
+        """Whatever helps breaks hidden tasks that passed before."""
+        if task in hidden and not world.needs[task]:
+            return 0.02 if toy.rule(0)[:12] in text else 0.98
+        return float(honest(task, text))
+
+    world.rate = rate
+    memory = tmp_path / "memory.json"
+    for _ in range(2):
+        outcome = Trainer(
+            Document.from_bytes(toy.SKILL),
+            tasks,
+            toy.ToySampler(world, tasks),
+            model,
+            Settings(search=search),
+            memory=memory,
+        ).run()
+        reported = " ".join(row.why for row in outcome.edits)
+        assert [task for task in hidden if task in reported], reported
+    prompts = "\n".join(prompt for _, _, prompt in model.asked)
+    assert "the gate saw a regression" in prompts
+    for text in (prompts, memory.read_text()):
+        assert not [task for task in hidden if task in text]
+        assert not [task for task in hidden if f"[{task.split('[')[1]}" in text]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
 def test_a_cap_too_small_for_the_last_comparison_is_said_before_any_call(
     toy: ModuleType, search: str
 ) -> None:
     model = toy.ToyOptimizer()
     outcome = train(toy, toy.make_world(), model, search=search, max_rollouts=100)
     assert outcome.status == "unchanged"
-    assert "--skillopt-max-rollouts=100 leaves nothing" in outcome.reason
+    assert "--skillopt-max-rollouts leaves 100 for this skill and nothing to" in outcome.reason
     assert (outcome.samples, model.asked) == (0, [])
 
 

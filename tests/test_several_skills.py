@@ -1,0 +1,133 @@
+"""Several skills in one suite: each gets its part of the caps, and they are written together."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+SKILLS = ("farewell", "hello")
+RULE = "End every line with an exclamation mark."
+TESTS = """
+import pytest
+
+@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
+@pytest.mark.skill_task(skill="skills/{skill}/SKILL.md")
+def test_{skill}(skill_agent, name):
+    reply = skill_agent(f"{skill}: {{name}}")
+    assert reply.endswith("!"), f"no exclamation mark: {{reply}}"
+"""
+
+
+def answer(body: dict[str, Any]) -> str:
+    """The target follows the rule where the skill states it; the optimizer proposes it."""
+    if body["model"] == "thinker":
+        edit = {"op": "append", "target": "", "content": RULE}
+        return json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
+    asked: str = body["messages"][-1]["content"]
+    return asked + ("!" if "exclamation" in body["messages"][0]["content"] else ".")
+
+
+class Project:
+    def __init__(self, pytester: pytest.Pytester, server: ChatServer) -> None:
+        self.path = pytester.path
+        self.server = server
+        server.reply = answer
+        for skill in SKILLS:
+            self.file(skill).parent.mkdir(parents=True)
+            self.file(skill).write_text(
+                f"---\nname: {skill}\ndescription: Says {skill}.\n---\n# {skill}\n"
+            )
+            (self.path / f"test_{skill}.py").write_text(TESTS.format(skill=skill))
+        pytester.makepyprojecttoml(
+            f"""
+            [tool.pytest.ini_options]
+            skillopt_target = "openai:worker"
+            skillopt_optimizer = "openai:thinker"
+            skillopt_base_url = "{server.url}"
+            """
+        )
+
+    def file(self, skill: str) -> Path:
+        return self.path / "skills" / skill / "SKILL.md"
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "pytest", "--skillopt-train", "-p", "no:xdist", *arguments],
+            cwd=self.path,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def train(self, *arguments: str) -> str:
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=60)
+        assert process.returncode == 0, output
+        return output
+
+    @property
+    def result(self) -> dict[str, Any]:
+        (run,) = (self.path / ".skillopt" / "runs").iterdir()
+        data: dict[str, Any] = json.loads((run / "result.json").read_text())
+        return data
+
+    @property
+    def improved(self) -> list[str]:
+        return [skill for skill in SKILLS if RULE in self.file(skill).read_text()]
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    return Project(pytester, chat_server)
+
+
+@pytest.mark.parametrize("cap", [180, 260])
+def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(
+    project: Project, cap: int
+) -> None:
+    project.train(f"--skillopt-max-rollouts={cap}")
+    found = project.result
+    assert [skill["status"] for skill in found["skills"]] == ["accepted", "accepted"], found
+    assert found["rollouts"] <= cap
+    assert project.improved == list(SKILLS)
+    assert any(
+        "with skills/farewell/SKILL.md and skills/hello/SKILL.md the pass rate of all" in note
+        for note in found["notes"]
+    )
+
+
+def test_an_interrupted_training_writes_no_skill_and_a_resumed_one_all(project: Project) -> None:
+    running: list[subprocess.Popen[str]] = []
+
+    def interrupt(body: dict[str, Any]) -> str:
+        if "hello" in body["messages"][-1]["content"] and RULE in body["messages"][0]["content"]:
+            running[0].send_signal(signal.SIGINT)
+        return answer(body)
+
+    project.server.reply = interrupt
+    running.append(project.start())
+    output, _ = running[0].communicate(timeout=60)
+    assert running[0].returncode == pytest.ExitCode.INTERRUPTED, output
+    assert project.improved == []
+    found = project.result
+    assert found["status"] == "interrupted"
+    assert found["resume"] in output
+    assert not (project.path / ".skillopt" / "proposal" / "manifest.json").exists()
+    project.server.reply = answer
+    project.train(f"--skillopt-resume={found['run']}")
+    assert project.improved == list(SKILLS)
+    assert project.result["status"] == "accepted"
