@@ -7,12 +7,12 @@ faults of the rollout engine alone, ``tests/model`` those of a single call.
 from __future__ import annotations
 
 import functools
+import json
 import os
 import random
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fault_project import NAMES, SKILL, TESTS, FaultProject, outcome, play, wait_for
+from fault_project import NAMES, QUICK, SKILL, FaultProject, outcome, play, wait_for
+from socket_servers import SocketServers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,13 +68,12 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     kills: int,
 ) -> None:
     chance = random.Random(kills)
-    moments = sorted(chance.sample(range(1, 95), kills))
-    done = 0
     resume: tuple[str, ...] = ()
-    for moment in moments:
+    done = 0
+    for moment in sorted(chance.sample(range(1, 95), kills)):
         process = project.start(*arguments, *resume)
-        alive = wait_for(lambda m=moment: project.server.calls >= m + done, process)  # type: ignore[misc]
-        if not alive:
+        # What was in flight at a kill is asked for again.
+        if not wait_for(functools.partial(_has_served, project, moment + done), process):
             break
         time.sleep(chance.uniform(0, 0.02))
         process.kill()
@@ -85,6 +85,10 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     project.run(*arguments, *resume)
     assert outcome(project.result) == undisturbed
     _check_paid_once(project, lost=done * (2 if arguments == WORKERS else 1))
+
+
+def _has_served(project: FaultProject, calls: int) -> bool:
+    return project.server.calls >= calls
 
 
 def _check_paid_once(project: FaultProject, *, lost: int) -> None:
@@ -155,21 +159,18 @@ def pytest_sessionstart(session):
 """
 
 
-@pytest.mark.parametrize("at_once", [1, 2], ids=["one", "all"])
-def test_workers_killed_in_the_middle_of_rollouts(
-    project: FaultProject, undisturbed: list[dict[str, Any]], at_once: int
+def test_workers_killed_in_the_middle_of_rollouts_are_replaced(
+    project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
     (project.path / "conftest.py").write_text(REGISTERED)
     project.server.latency = 0.02
     process = project.start(*WORKERS)
-    for moment in (10, 40):
-        assert wait_for(lambda m=moment: project.target_calls >= m, process)  # type: ignore[misc]
-        workers = list(project.path.glob("worker-*"))
-        assert len(workers) == 2
-        for worker in workers[:at_once]:
+    for moment, victims in ((10, 1), (40, 2)):
+        assert wait_for(functools.partial(_has_served, project, moment), process)
+        assert wait_for(lambda: len(project.workers) == 2, process)
+        for worker in project.workers[:victims]:
             worker.unlink()
             os.kill(int(worker.name.partition("-")[2]), signal.SIGKILL)
-        wait_for(lambda: len(list(project.path.glob("worker-*"))) == 2, process)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
     assert outcome(project.result) == undisturbed
@@ -182,7 +183,7 @@ def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
 ) -> None:
     deadly = f"test_greeting.py::test_greeting[{NAMES[1]}]"
     project.write_tests(f"if name == {NAMES[1]!r}: os._exit(3)")
-    output = project.run(*WORKERS, expect=1)
+    output = project.run(*WORKERS, "--skillopt-max-attempts=2", expect=1)
     (skill,) = project.result["skills"]
     assert project.result["status"] == skill["status"] == "unmeasured"
     assert deadly in skill["reason"]
@@ -232,7 +233,7 @@ def test_faults_of_the_server_are_no_failures(
     project: FaultProject, undisturbed: list[dict[str, Any]], arguments: tuple[str, ...]
 ) -> None:
     faulty = Faulty(project.server.answer, seed=1)
-    project.server.reply = faulty  # type: ignore[assignment]
+    project.server.reply = faulty
     project.run(*arguments)
     assert all(faulty.met[kind] >= share for kind, share in FAULTS.items()), faulty.met
     assert outcome(project.result) == undisturbed
@@ -320,3 +321,66 @@ def test_a_task_that_exits_fails_and_the_others_are_trained(project: FaultProjec
     assert passed.pop(f"test_greeting.py::test_greeting[{NAMES[0]}]") == 0
     assert set(passed.values()) == {2}
     assert project.journal("error") == []
+
+
+# Where the rollouts run
+
+OFFLINE = (*QUICK, "--skillopt-rollouts=1", "--skillopt-final-rollouts=1", "-k", "test_amounts")
+EXECUTORS = [
+    ("-n", "0"),
+    WORKERS,
+    (*WORKERS, "--skillopt-lanes=8"),
+    ("-n", "0", "--skillopt-lanes=8"),
+]
+
+
+@pytest.fixture(scope="module")
+def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return _train_invoices(tmp_path_factory.mktemp("serial"), "-p", "no:xdist")
+
+
+@pytest.mark.parametrize("arguments", EXECUTORS, ids=" ".join)
+def test_the_result_is_the_same_wherever_the_rollouts_run(
+    tmp_path: Path, in_this_process: dict[str, Any], arguments: tuple[str, ...]
+) -> None:
+    assert _train_invoices(tmp_path, *arguments) == in_this_process
+
+
+def test_the_result_is_the_same_on_other_machines(
+    tmp_path: Path, in_this_process: dict[str, Any], socket_servers: SocketServers
+) -> None:
+    folders = [tmp_path / "first", tmp_path / "second"]
+    specs = [socket_servers.start(_copy_invoices(folder)) for folder in folders]
+    found = _train_invoices(tmp_path / "here", "--dist=load", *specs)
+    assert found == in_this_process
+    assert not any((folder / ".skillopt").exists() for folder in folders)
+
+
+@pytest.fixture
+def socket_servers() -> Iterator[SocketServers]:
+    started = SocketServers()
+    yield started
+    started.stop()
+
+
+def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
+    """What the example's training with the offline model comes to, on the tasks of one file."""
+    _copy_invoices(folder)
+    command = [sys.executable, "-m", "pytest", "--skillopt-train", *OFFLINE, *arguments]
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OPENAI_"))}
+    done = subprocess.run(
+        command, cwd=folder, env=kept, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (path,) = folder.glob(".skillopt/runs/*/result.json")
+    result = json.loads(path.read_text())
+    assert len(result["skills"][0]["tasks"]) == 12
+    return {part: result[part] for part in ("status", "reason", "skills", "errors", "models")}
+
+
+def _copy_invoices(folder: Path) -> Path:
+    left_out = shutil.ignore_patterns(".skillopt", ".pytest_cache", "__pycache__", ".github")
+    shutil.copytree(ROOT / "example_project", folder, ignore=left_out, dirs_exist_ok=True)
+    skill = folder / "skills" / "invoice-extraction" / "SKILL.md"
+    shutil.copyfile(ROOT / "tests" / "data" / "example_skill_start.md", skill)
+    return folder

@@ -142,6 +142,11 @@ class FaultProject:
         return [entry for line in lines if (entry := json.loads(line))["kind"] == kind]
 
     @property
+    def workers(self) -> list[Path]:
+        """A file for each worker that is alive, where the project registers them."""
+        return list(self.path.glob("worker-*"))
+
+    @property
     def target_calls(self) -> int:
         return sum(not is_optimizer(body) for body in self.server.bodies)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import socket
 import subprocess
-import sys
-import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from socket_servers import SocketServers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,71 +48,25 @@ JOBS = """
 """
 
 
-class Servers:
-    """execnet's socket servers, each started again whenever it ends, as a supervisor would."""
-
-    def __init__(self) -> None:
-        self._processes: list[subprocess.Popen[bytes]] = []
-
-    def start(self, folder: Path, address: str, *prefix: str) -> str:
-        """Serve in a new folder; the ``--tx`` argument that reaches it."""
-        folder.mkdir()
-        for name in ("test_suite.py", "jobs.py"):
-            shutil.copy(folder.parent / name, folder)
-        port = _free_port()
-        command = [
-            *prefix,
-            sys.executable,
-            "-m",
-            "execnet.script.socketserver",
-            f"{address}:{port}",
-        ]
-        script = f"while :; do {' '.join(command)}; sleep 0.2; done"
-        env = {**os.environ, "PYTHONPATH": str(SUPPORT)}
-        with (folder / "log").open("wb") as log:
-            process = subprocess.Popen(
-                ["sh", "-c", script],
-                cwd=folder,
-                env=env,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._processes.append(process)
-        _wait_for_text(folder / "log", "Entering Accept loop")
-        return f"--tx=socket={address}:{port}//chdir={folder}"
-
-    def stop(self) -> None:
-        for process in self._processes:
-            os.killpg(process.pid, 9)
-            process.wait()
-
-
 @pytest.fixture
-def servers() -> Iterator[Servers]:
-    started = Servers()
+def servers() -> Iterator[SocketServers]:
+    started = SocketServers()
     yield started
     started.stop()
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-def _wait_for_text(path: Path, text: str) -> None:
-    deadline = time.monotonic() + 20
-    while text not in path.read_text(errors="replace"):
-        assert time.monotonic() < deadline, path.read_text(errors="replace")
-        time.sleep(0.05)
+def _serve(servers: SocketServers, folder: Path, *prefix: str, address: str = "127.0.0.1") -> str:
+    """Serve in a new folder that has the suite, but no skill; the argument that reaches it."""
+    folder.mkdir()
+    for name in ("test_suite.py", "jobs.py"):
+        shutil.copy(folder.parent / name, folder)
+    return servers.start(folder, *prefix, address=address, pythonpath=str(SUPPORT))
 
 
 def _check(drive: Drive, specs: list[str], folders: list[Path]) -> None:
     driven = drive(SUITE, "--dist=load", *specs, job="jobs:job", jobs=JOBS)
-    places = {r.transcript[0].content for r in driven.of("test_skill") if r.outcome == "passed"}
-    assert places == {str(folder) for folder in folders}
+    places = [r.transcript[0].content for r in driven.of("test_skill") if r.outcome == "passed"]
+    assert {Path(place).name for place in places} == {folder.name for folder in folders}
     assert [r.outcome for r in driven.of("test_skill")] == ["passed"] * 6
     # On each machine the task dies once, and the worker that replaces the lost one runs it.
     deaths = [r.error for r in driven.of("test_dies_once") if r.outcome == "error"]
@@ -125,11 +76,11 @@ def _check(drive: Drive, specs: list[str], folders: list[Path]) -> None:
 
 
 def test_two_socket_workers_in_folders_of_their_own(
-    drive: Drive, servers: Servers, pytester: pytest.Pytester
+    drive: Drive, servers: SocketServers, pytester: pytest.Pytester
 ) -> None:
     pytester.makepyfile(test_suite=SUITE, jobs=JOBS)
     folders = [pytester.path / "first", pytester.path / "second"]
-    specs = [servers.start(folder, "127.0.0.1") for folder in folders]
+    specs = [_serve(servers, folder) for folder in folders]
     _check(drive, specs, folders)
 
 
@@ -161,14 +112,14 @@ def namespaces() -> Iterator[list[tuple[str, str]]]:
 
 def test_workers_in_networks_of_their_own(
     drive: Drive,
-    servers: Servers,
+    servers: SocketServers,
     pytester: pytest.Pytester,
     namespaces: list[tuple[str, str]],
 ) -> None:
     pytester.makepyfile(test_suite=SUITE, jobs=JOBS)
     folders = [pytester.path / name for name, _ in namespaces]
     specs = [
-        servers.start(folder, address, "ip", "netns", "exec", name)
+        _serve(servers, folder, "ip", "netns", "exec", name, address=address)
         for folder, (name, address) in zip(folders, namespaces, strict=True)
     ]
     _check(drive, specs, folders)
