@@ -76,7 +76,7 @@ def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
     yield marker(skill)
     yield (
         f"The pass rate of the suite rises from {_before(skill)} to {_after(skill)}: "
-        f"{rates.tasks} tasks, {rates.samples} fresh rollouts, recomputed from the counts. "
+        f"{rates.tasks} tasks, {_rollouts(skill)}, recomputed from the counts. "
         f"The only file that changes is `{skill.path}`."
     )
     if simulated:
@@ -84,6 +84,15 @@ def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
     if run_url:
         yield f"The full report is among the artifacts of [the run that proposed it]({run_url})."
     yield "Rebuilt by every training until somebody pushes to the branch."
+
+
+def _rollouts(skill: Checked) -> str:
+    if not skill.from_search:
+        return f"{skill.rates.samples} fresh rollouts"
+    return (
+        f"{skill.rates.samples} rollouts (fresh, but for those before of {skill.from_search} "
+        "tasks, which are of the search)"
+    )
 
 
 def _before(skill: Checked) -> str:

@@ -63,7 +63,9 @@ class Evidence(_Record):
     """What the verdict rests on."""
 
     final: list[TaskCounts] = Field(max_length=20_000)
-    """The last comparison, on fresh samples of train and val."""
+    """The last comparison, of train and val."""
+    from_search: Count = 0
+    """Tasks of ``final`` whose rollouts before are those of the search; all others are fresh."""
     gate: list[TaskCounts] = Field(default_factory=list, max_length=20_000)
     """The comparison on val that accepted the last edit; empty where the gate was off."""
 
@@ -169,7 +171,9 @@ def _fill(
             verdict="accepted",
             metric=result.settings.get("metric", "hard"),
             evidence=Evidence(
-                final=list(_final(row.tasks)), gate=list(_gate(gates.get(row.path, {})))
+                final=list(_final(row.tasks)),
+                from_search=row.from_search,
+                gate=list(_gate(gates.get(row.path, {}))),
             ),
         )
         proposals.append(proposal)

@@ -204,6 +204,6 @@ def run_url(environ: Mapping[str, str]) -> str:
 def _message(request: Request) -> str:
     return (
         f"{request.title}\n\n"
-        "Proposed by pytest-skillopt. Measured on fresh samples of the suite, and checked again "
-        "against\nthe base branch before it was pushed.\n"
+        "Proposed by pytest-skillopt. Measured on samples of the suite, and checked again against\n"
+        "the base branch before it was pushed.\n"
     )

@@ -60,6 +60,8 @@ class Checked:
     """What the base branch has."""
     before: bytes = field(repr=False)
     after: bytes = field(repr=False)
+    from_search: int = 0
+    """Tasks whose rollouts before are those of the search."""
 
     @property
     def changes(self) -> bool:
@@ -117,14 +119,13 @@ def _check(skill: SkillProposal, proposal: Proposal, base: Base) -> Checked:
         if sha256(after) != skill.version:
             raise Refused("the new file is not the version that was measured")
         before = base.read(entry)
-        if before == after:
-            return Checked(skill.name, skill.path, rates, entry, before, after)
-        _check_base(skill, before, base)
-        _check_document(before, after, base)
-        _check_patch(skill, proposal, base, entry, after)
+        if before != after:
+            _check_base(skill, before, base)
+            _check_document(before, after, base)
+            _check_patch(skill, proposal, base, entry, after)
     except ProposeError as error:
         raise Refused(f"{skill.path}: {error}") from None
-    return Checked(skill.name, skill.path, rates, entry, before, after)
+    return Checked(skill.name, skill.path, rates, entry, before, after, skill.evidence.from_search)
 
 
 def _base_entry(skill: SkillProposal, base: Base) -> Entry:

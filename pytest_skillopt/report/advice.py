@@ -109,7 +109,8 @@ def _sentence(result: Result, skill: SkillResult) -> str:
         said = result.mode == "evaluate" and skill.status == "measured"
         return _single(measured) if said else f"{_single(measured)} {reason}"
     if result.mode == "train" and skill.status == "accepted":
-        return f"{_change(measured, 'on fresh samples of')} {_fixed_and_broken(skill)}"
+        where = "on" if skill.from_search else "on fresh samples of"
+        return f"{_change(measured, where)} {_fixed_and_broken(skill)}"
     if result.mode in ("check", "compare"):
         return f"{_change(measured, 'on')} {reason}"
     return reason

@@ -144,7 +144,8 @@ class SkillResult(_Record):
     """Unified diff from before to after."""
     hunks: list[Hunk] = Field(default_factory=list)
     suite: Comparison | None = None
-    """The last comparison on fresh samples of train and val, which decides about writing."""
+    """The last comparison, of train and val, which decides about writing: on fresh samples, save
+    those that ``from_search`` counts."""
     from_search: int = 0
     """Tasks of ``suite`` whose rate before comes from samples of the search: under a cap the last
     comparison takes no more fresh ones of the old skill than settle it."""

@@ -87,8 +87,11 @@ def rates(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:
 
 
 def precision(skill: SkillResult) -> list[str]:
-    """Sentences about how much of a difference is chance."""
+    """Sentences about where the figures come from and how much of a difference is chance."""
     said = []
+    if skill.from_search:
+        tasks = words.plural(skill.from_search, "task")
+        said.append(f"The rate before of {tasks} is that of the search; all else is fresh.")
     if skill.noise_floor is not None:
         said.append(
             f"Two evaluations of one version differ by {100 * skill.noise_floor:.1f} points "

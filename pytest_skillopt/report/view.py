@@ -36,7 +36,7 @@ MOST_TEXT = 1_200
 MOST_DIFF_LINES = 600
 MOST_EDITS = 100
 _SCALES = {
-    "suite": ("Suite", "train and val tasks, fresh samples", "all tasks"),
+    "suite": ("Suite", "train and val tasks", "all tasks"),
     "val": ("Val", "the tasks that the gate is measured on", "tasks of the split val"),
     "test": ("Test", "tasks that no edit has seen", "tasks of the split test"),
 }
@@ -209,6 +209,8 @@ def _scales(result: Result, skill: SkillResult) -> Iterator[Scale]:
         if after is not None:
             sides.append(ShownRate(second, "new", after, svg.rate_bar(after)))
             moved = words.points(before.rate, after.rate)
+        if key == "suite" and not skill.from_search:
+            trained += ", fresh samples"
         yield Scale(name, trained if result.mode == "train" else meaning, tuple(sides), moved)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -115,6 +116,12 @@ def test_what_is_vouched_for_comes_first_and_cannot_be_swallowed() -> None:
     assert "from 50.0 % to 75.0 %: 20 tasks, 200 fresh rollouts" in shown
     assert "A simulated model was measured" in shown
     assert text.index("50.0 %") < text.index("never closed")
+
+
+def test_rollouts_of_the_search_are_not_called_fresh() -> None:
+    text = compose(replace(SKILL, from_search=7), "", simulated=False)
+    assert "200 rollouts (fresh, but for those before of 7 tasks, which are of the search)" in text
+    assert "fresh rollouts" not in text
 
 
 @pytest.mark.parametrize("text", ["x" * 100_000, "line\n" * 50_000, "```\n" + "\u00e9\n" * 60_000])
