@@ -154,8 +154,9 @@ class Bundle:
                 edits += len(half)
                 self._bench.settle(proposals, "accepted")
             else:
-                why = verdict.reason if verdict else "the gate refused the bundle"
-                self._bench.settle(proposals, "rejected", why)
+                why = verdict.nameless if verdict else "the gate refused the bundle"
+                detail = verdict.reason if verdict else ""
+                self._bench.settle(proposals, "rejected", why, detail=detail)
                 given_up += half
         self.working = self._bench.incumbent
         return Outcome(
@@ -202,7 +203,7 @@ class Bundle:
         else:
             self._refusals += 1
             self._refused_size = len(self.lines)
-            bench.settle(proposals, "rejected", verdict.reason)
+            bench.settle(proposals, "rejected", verdict.nameless, detail=verdict.reason)
         return Outcome(verdict, version, len(proposals), unsettled)
 
     def _prior(self) -> float:

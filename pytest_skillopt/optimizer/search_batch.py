@@ -172,7 +172,7 @@ class BatchSearch:
             return
         self._fruitless += 1
         effects = effects_of(bench, update, self._records)
-        bench.settle(update.applied, "rejected", verdict.reason, effects)
+        bench.settle(update.applied, "rejected", verdict.nameless, effects, detail=verdict.reason)
         if self._settings.splitting and verdict.decision == "rejected":
             self._try_part(epoch, records, update, effects)
 

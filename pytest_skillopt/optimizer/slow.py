@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_skillopt.optimizer.context import Context
+    from pytest_skillopt.optimizer.memory import Fate
     from pytest_skillopt.optimizer.workbench import Workbench
     from pytest_skillopt.skill.document import Document
 
@@ -57,7 +58,8 @@ def slow_update(bench: Workbench, before: Document, context: Context) -> bool:
     if bench.judged(candidate):
         return False
     verdict = bench.consider(candidate, [proposal])
-    bench.settle([proposal], "accepted" if verdict.accepted else "rejected", verdict.reason)
+    fate: Fate = "accepted" if verdict.accepted else "rejected"
+    bench.settle([proposal], fate, verdict.nameless, detail=verdict.reason)
     bench.end_step(
         epoch=context.epoch,
         records=[],

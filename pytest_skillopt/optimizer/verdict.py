@@ -84,6 +84,17 @@ class Verdict:
     def accepted(self) -> bool:
         return self.decision == "accepted"
 
+    @property
+    def nameless(self) -> str:
+        """What the optimizer is told: nothing of a val task, neither its name nor its counts."""
+        if self.decision == "unmeasured":
+            return "the gate could not measure enough"
+        if self.accepted:
+            return ""
+        if self.names("broken"):
+            return "the gate saw a regression"
+        return "the gate saw no credible gain"
+
     def names(self, change: str) -> tuple[str, ...]:
         """Node ids of the tasks that were ``fixed``, ``broken`` or ``undecided``."""
         return tuple(t.task for t in self.tasks if t.change == change)
