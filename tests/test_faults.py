@@ -59,7 +59,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kills"), [(("-p", "no:xdist"), 14), (WORKERS, 6)], ids=["serial", "workers"]
+    ("arguments", "kills"), [(("-p", "no:xdist"), 17), (WORKERS, 3)], ids=["serial", "workers"]
 )
 def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     project: FaultProject,
@@ -327,16 +327,15 @@ def test_a_task_that_exits_fails_and_the_others_are_trained(project: FaultProjec
 
 OFFLINE = (*QUICK, "--skillopt-rollouts=1", "--skillopt-final-rollouts=1", "-k", "test_amounts")
 EXECUTORS = [
-    ("-n", "0"),
     WORKERS,
     (*WORKERS, "--skillopt-lanes=8"),
-    ("-n", "0", "--skillopt-lanes=8"),
+    ("-p", "no:xdist", "--skillopt-lanes=8"),
 ]
 
 
 @pytest.fixture(scope="module")
 def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return _train_invoices(tmp_path_factory.mktemp("serial"), "-p", "no:xdist")
+    return _train_invoices(tmp_path_factory.mktemp("serial"), "-n", "0")
 
 
 @pytest.mark.parametrize("arguments", EXECUTORS, ids=" ".join)

@@ -53,6 +53,8 @@ QUICK = (
     "--skillopt-cache=off",
     "-p",
     "no:cacheprovider",
+    "-p",
+    "no:hypothesispytest",
 )
 """Few samples, and no reply twice for one price: what is not asked for again is in the journal."""
 
