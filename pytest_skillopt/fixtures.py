@@ -58,6 +58,7 @@ def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
             models.get("target"),
             system=skill.text,
             sample=recorder.sample,
+            stage=recorder.stage,
             task=request.node.nodeid,
             record=recorder.record,
             on_usage=context.add_usage if context else _ignore,
@@ -79,6 +80,7 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
         lambda models: Judge(
             models.get("judge"),
             sample=recorder.sample,
+            stage=recorder.stage,
             task=request.node.nodeid,
             on_usage=context.add_judge_usage if context else _ignore,
         ),

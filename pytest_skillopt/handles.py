@@ -49,6 +49,11 @@ class Recorder:
         """What keeps the model replies of two samples apart, for a cache of one's own."""
         return self._context.request.sample if self._context else "plain/0"
 
+    @property
+    def stage(self) -> str:
+        """What the sample is for, as in the report's accounts, such as ``train`` or ``final``."""
+        return self._context.request.stage if self._context else "plain"
+
     def score(self, value: float) -> None:
         """Record the soft score of this rollout; the last one counts.
 

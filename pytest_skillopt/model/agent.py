@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.tools import Tool
     from pytest_skillopt.model.types import Completion, Model, ToolCall
 
-STAGE = "rollout"
-
 
 class Agent:
     """Calls the model with the skill as system prompt. A further call continues the conversation.
@@ -31,7 +29,8 @@ class Agent:
         model: of the role ``target``.
         system: the skill's text.
         sample: keeps the draws of two rollouts apart.
-        task: node id, for the accounts.
+        stage: what the rollout is for, for the accounts.
+        task: node id, likewise.
         record: told role and content of each turn as it happens.
         on_usage: told the usage of each model call as it happens.
         max_turns: model calls of one call of the agent, at least 1.
@@ -43,6 +42,7 @@ class Agent:
         *,
         system: str,
         sample: str,
+        stage: str = "rollout",
         task: str = "",
         record: Callable[[str, str], None] | None = None,
         on_usage: Callable[[Usage], None] | None = None,
@@ -50,6 +50,7 @@ class Agent:
     ) -> None:
         self._model = model
         self._system = system
+        self._stage = stage
         self._task = task
         self._record = record or _ignore_turn
         self._on_usage = on_usage or _ignore_usage
@@ -178,7 +179,7 @@ class Agent:
         completion = self._model.complete(
             talk.messages,
             sample=self._draws.sample(talk.messages, tools),
-            stage=STAGE,
+            stage=self._stage,
             task=self._task,
             tools=tools,
         )

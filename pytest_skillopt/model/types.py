@@ -94,7 +94,7 @@ class Model(Protocol):
         Args:
             messages: chat messages in the form of the Chat Completions API.
             sample: keeps draws apart: the same messages with another ``sample`` are another draw.
-            stage: what the call is for (``rollout``, ``reflect``, ...), for the accounts alone.
+            stage: what the call is for (``train``, ``reflect``, ...), for the accounts alone.
             task: node id it is for, for the accounts alone.
             tools: tool declarations of the Chat Completions API.
             response_format: as in the Chat Completions API; left out where the server refuses it.

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 from markupsafe import Markup
 
-from pytest_skillopt.report import svg, words
+from pytest_skillopt.report import svg, tables, words
 from pytest_skillopt.report.advice import full_stop, headline
 from pytest_skillopt.report.view import short, show_skills
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
-    from pytest_skillopt.report.result import Result, TaskRow
+    from pytest_skillopt.report.result import Result
 
 
 def render_html(result: Result) -> str:
@@ -34,7 +34,7 @@ def render_html(result: Result) -> str:
             cost=words.cost(result.usage),
             command=words.command(result.command),
             settings=_settings(result),
-            dear=_dearest(result),
+            dear=tables.dearest(result),
             css=Markup(css),
             csp=_policy(css),
             marks={
@@ -107,9 +107,3 @@ def _settings(result: Result) -> list[tuple[str, str]]:
     return [
         (name, str(value)) for name, value in result.settings.items() if value not in ("", None)
     ]
-
-
-def _dearest(result: Result) -> list[TaskRow]:
-    """The tasks that used the most tokens."""
-    rows = [row for skill in result.skills for row in skill.tasks if row.tokens or row.calls]
-    return sorted(rows, key=lambda row: (-row.tokens, -row.calls, row.id))[:10]

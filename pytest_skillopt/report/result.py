@@ -65,6 +65,7 @@ class TaskRow(_Record):
     """Both passed and failed under one version."""
     skipped: bool = False
     calls: int = 0
+    """Of all rollouts of the run, answers of the cache included; ``tokens`` and ``cost`` too."""
     tokens: int = 0
     cost: float | None = None
 

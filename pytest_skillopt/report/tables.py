@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Comparison,
         EditRow,
         Mode,
+        Result,
         SkillResult,
         StepRow,
         TaskRow,
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.report.text import Align
 
 MOST_TASKS = 12
+MOST_DEAR = 10
 MOST_DIFF_LINES = 80
 _ROOMY = 60
 """Columns from which the reason of a step stands beside its figures."""
@@ -284,6 +286,31 @@ def usage(rows: Sequence[UsageRow]) -> Iterator[Line]:
     yield Line()
     sides: tuple[Align, ...] = ("left", "left", "right", "right", "right", "right", "right")
     for text in columns([head, *body], sides):
+        yield Line(text)
+
+
+def dearest(result: Result) -> list[TaskRow]:
+    """The tasks that used the most tokens."""
+    rows = [row for skill in result.skills for row in skill.tasks if row.tokens or row.calls]
+    return sorted(rows, key=lambda row: (-row.tokens, -row.calls, row.id))[:MOST_DEAR]
+
+
+def usage_by_task(rows: Sequence[TaskRow]) -> Iterator[Line]:
+    """Calls, tokens and cost of tasks, the node id last so that it can be copied whole."""
+    if not rows:
+        return
+    head = ("calls", "tokens", "cost", "the tasks that used the most")
+    body = [
+        (
+            words.number(row.calls),
+            words.number(row.tokens),
+            words.money(row.cost) if row.cost is not None else words.UNKNOWN,
+            one_line(row.id),
+        )
+        for row in rows
+    ]
+    yield Line()
+    for text in columns([head, *body], ("right", "right", "right", "left")):
         yield Line(text)
 
 

@@ -36,7 +36,7 @@ def lines(
         result: the run.
         width: columns of the terminal.
         encoding: what the terminal can show; other characters are written as escapes.
-        verbose: every task, every edit and the usage by stage.
+        verbose: every task, every edit, and the usage by stage and by task.
     """
     for line in _report(result, width, verbose):
         yield Line(encodable(line.text, encoding), line.markup)
@@ -183,6 +183,7 @@ def _spent(result: Result, verbose: bool) -> Iterator[Line]:
         yield Line(text)
     if verbose:
         yield from tables.usage(result.usage)
+        yield from tables.usage_by_task(tables.dearest(result))
 
 
 def _models(result: Result) -> str:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.model.types import Usage
 from pytest_skillopt.report.result import Result, SkillResult, UsageRow
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class Run:
             status=status,
             reason=reason,
             command=list(self.command),
-            skills=list(skills),
+            skills=[self._with_usage(skill) for skill in skills],
             models=dict(self.roles),
             simulated=self.simulated,
             versions=versions(),
@@ -98,6 +99,19 @@ class Run:
             notes=list(dict.fromkeys([*self.notes, *self.models.notes])),
             resume=resume,
         )
+
+    def _with_usage(self, skill: SkillResult) -> SkillResult:
+        """With what each task took in the whole run, whatever it was sampled for."""
+        rows = []
+        for row in skill.tasks:
+            used = self.sampler.usage.get(row.id, Usage())
+            took = {
+                "calls": used.calls + used.cached,
+                "tokens": used.input_tokens + used.output_tokens,
+                "cost": used.cost,
+            }
+            rows.append(row.model_copy(update=took))
+        return skill.model_copy(update={"tasks": rows})
 
 
 def versions() -> dict[str, str]:

@@ -52,6 +52,11 @@ class RolloutRequest:
         return f"{self.stream}/{self.index}"
 
     @property
+    def stage(self) -> str:
+        """What the sample is for, in the accounts: the stream without the decision's number."""
+        return self.stream.partition("/")[0]
+
+    @property
     def seed(self) -> int:
         """A seed in [0, 2**32) of this sample alone, the same in every run and on every worker."""
         return int(self.key[:8], 16)

@@ -13,6 +13,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_skillopt.model.types import Usage
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.rollouts import RolloutRequest
 
@@ -102,6 +103,9 @@ class Sampler:
         self._deadline = time.monotonic() + self._limits.max_time if self._limits.max_time else None
         self.taken = 0
         """Rollouts started by this process, those of the ledger not counted."""
+        self.usage: dict[str, Usage] = {}
+        """By task, what its rollouts took, those included that the ledger had."""
+        self._counted: set[str] = set()
         self.errors = 0
         """Requests that stayed an infrastructure error."""
 
@@ -180,7 +184,14 @@ class Sampler:
     def _result(self, key: str) -> Rollout:
         rollout = self._errors.get(key) or self._ledger.get(key)
         assert rollout is not None, key
+        if key not in self._counted:
+            self._count(rollout)
         return rollout
+
+    def _count(self, rollout: Rollout) -> None:
+        self._counted.add(rollout.request.key)
+        used = self.usage.get(rollout.request.task, Usage())
+        self.usage[rollout.request.task] = used + rollout.usage + rollout.judge_usage
 
     def _start(self, requests: Sequence[RolloutRequest], *, urgent: bool) -> None:
         if not requests:
@@ -239,6 +250,7 @@ class Sampler:
             return
         attempt = self._attempts.get(key, 0) + 1
         rollout = replace(rollout, attempt=attempt)
+        self._count(rollout)
         if rollout.error is None:
             del self._in_flight[key]
             self._attempts.pop(key, None)

@@ -86,6 +86,10 @@ def test_verbose_lists_every_task_edit_and_stage(make_result: MakeResult) -> Non
     assert not all(task.id in quiet for task in result.skills[0].tasks)
     assert "step 3, refused: insert_after at '## Totals': the target was not found" in verbose
     assert "optimizer reflect 24 0 90,000 18,000 $0.32" in verbose
+    dearest = max(result.skills[0].tasks, key=lambda task: task.tokens)
+    assert dearest.tokens
+    assert f"{dearest.tokens:,} " in verbose.partition("the tasks that used the most")[2]
+    assert "the tasks that used the most" not in quiet
 
 
 def test_a_run_that_can_go_on_ends_with_that_command(make_result: MakeResult) -> None:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.model.types import Usage
 from pytest_skillopt.suite import sampler as sampler_module
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
@@ -110,6 +111,22 @@ def test_a_sample_is_taken_once() -> None:
     fresh.take(requests(fresh))
     assert set(executor.runs.values()) == {1}
     assert fresh.taken == 0
+
+
+def test_usage_is_kept_by_task_over_all_streams_and_what_the_ledger_had() -> None:
+    def costly(request: RolloutRequest, run: int) -> Rollout:
+        once = passed(request, run) if run > 1 or request.task != "t1" else error(request)
+        return replace(once, usage=Usage(calls=2, input_tokens=10), judge_usage=Usage(cached=1))
+
+    sampler, ledger = make(ScriptedExecutor(costly))
+    asked = requests(sampler, 2)
+    sampler.take(asked)
+    sampler.take(asked)
+    sampler.take([sampler.request("t0", asked[0].version, "final", 0)])
+    assert sampler.usage == {"t0": Usage(4, 2, 20), "t1": Usage(4, 2, 20)}
+    resumed = Sampler(ScriptedExecutor(costly), TASKS, ledger, model="m")
+    resumed.take(requests(resumed, 2))
+    assert resumed.usage == {"t0": Usage(2, 1, 10), "t1": Usage(2, 1, 10)}
 
 
 def test_an_error_is_tried_again_and_never_kept_as_a_result() -> None:
