@@ -35,7 +35,7 @@ from pytest_skillopt.suite.sampler import Limits, Sampler
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.report.result import StepRow
+    from pytest_skillopt.run.result import StepRow
     from pytest_skillopt.suite.rollouts import Rollout
 
 STUDY = ("noisy", "adversarial", "placebo", "easy")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.records import TaskRecord
     from pytest_skillopt.optimizer.stages import GateQuestion
     from pytest_skillopt.optimizer.update import Update
-    from pytest_skillopt.report.result import StepRow
+    from pytest_skillopt.run.result import StepRow
     from pytest_skillopt.suite.rollouts import InfraError
 
 

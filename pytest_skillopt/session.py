@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.mode import Mode
-    from pytest_skillopt.report.result import Result
+    from pytest_skillopt.run.result import Result
     from pytest_skillopt.suite.executor import SkillExecutor
     from pytest_skillopt.suite.lanes import LanesExecutor
     from pytest_skillopt.suite.serial import SerialExecutor

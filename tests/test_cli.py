@@ -9,7 +9,7 @@ import pytest
 
 from pytest_skillopt import cli
 from pytest_skillopt.model.cache import DiskCache
-from pytest_skillopt.report.result import (
+from pytest_skillopt.run.result import (
     Comparison,
     Rate,
     Result,

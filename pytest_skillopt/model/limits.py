@@ -185,7 +185,7 @@ class Limits:
             return dict(self._accounts)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Usage by role and stage, sorted: the arguments of ``report.result.UsageRow``."""
+        """Usage by role and stage, sorted: the arguments of ``run.result.UsageRow``."""
         sums: dict[tuple[str, str], Usage] = {}
         for (role, stage, _), usage in self.accounts().items():
             sums[role, stage] = sums.get((role, stage), Usage()) + usage

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.modes.comparing import comparison, gate_options, joined_reasons
 from pytest_skillopt.optimizer.forecast import noise_floor, smallest_gain
 from pytest_skillopt.optimizer.taskrows import task_row
-from pytest_skillopt.report.result import SkillResult
+from pytest_skillopt.run.result import SkillResult
 
 if TYPE_CHECKING:
     from pytest_skillopt.modes.display import Display
-    from pytest_skillopt.report.result import Result
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import Result
 
 
 def compare_with_itself(run: Run, display: Display) -> Result:

@@ -16,13 +16,13 @@ from pytest_skillopt.modes.comparing import (
 )
 from pytest_skillopt.modes.revisions import RevisionError, at_revision, is_staged_differently
 from pytest_skillopt.optimizer.worse import WorseCheck
-from pytest_skillopt.report.result import SkillResult
+from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.skill.diff import unified
 
 if TYPE_CHECKING:
     from pytest_skillopt.modes.display import Display
-    from pytest_skillopt.report.result import Result, Status
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.skill.document import Document
 
 _WORST_FIRST: tuple[Status, ...] = ("rejected", "unmeasured", "accepted", "unchanged")

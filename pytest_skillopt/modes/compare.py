@@ -9,13 +9,13 @@ import pytest
 from pytest_skillopt.modes.comparing import comparison, decide, gate_options, gate_tasks
 from pytest_skillopt.modes.revisions import RevisionError, named_skill
 from pytest_skillopt.optimizer.gates import make_gate
-from pytest_skillopt.report.result import SkillResult
+from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.skill.diff import unified
 
 if TYPE_CHECKING:
     from pytest_skillopt.modes.display import Display
-    from pytest_skillopt.report.result import Result
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import Result
 
 
 def compare(run: Run, display: Display) -> Result:

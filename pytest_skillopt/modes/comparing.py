@@ -10,7 +10,7 @@ from pytest_skillopt.optimizer.gate import run_gate
 from pytest_skillopt.optimizer.rates import suite_rate
 from pytest_skillopt.optimizer.taskrows import task_row
 from pytest_skillopt.optimizer.verdict import Sample, Verdict
-from pytest_skillopt.report.result import Comparison
+from pytest_skillopt.run.result import Comparison
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import StopRun
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.optimizer.gate import Gate
     from pytest_skillopt.optimizer.verdict import Draw
-    from pytest_skillopt.report.result import SkillResult, TaskRow
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import SkillResult, TaskRow
     from pytest_skillopt.suite.rollouts import RolloutRequest
     from pytest_skillopt.suite.tasks import SkillTask
 

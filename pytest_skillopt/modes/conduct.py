@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_skillopt.mode import Mode
-    from pytest_skillopt.report.result import Result, Status
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.services import Services
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.executor import SkillExecutor

@@ -11,8 +11,8 @@ from pytest_skillopt.report.terminal import header_line, progress_line, step_lin
 if TYPE_CHECKING:
     import pytest
 
-    from pytest_skillopt.report.result import StepRow
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import StepRow
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.rollouts import Rollout
 

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.modes.baseline import write_baseline
 from pytest_skillopt.optimizer.rates import suite_rate
 from pytest_skillopt.optimizer.taskrows import task_row
-from pytest_skillopt.report.result import Comparison, SkillResult
+from pytest_skillopt.run.result import Comparison, SkillResult
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.modes.display import Display
-    from pytest_skillopt.report.result import Result
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import Result
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 STREAM = "eval"

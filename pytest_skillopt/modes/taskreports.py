@@ -11,8 +11,8 @@ from pytest_skillopt.report.junit import task_properties
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_skillopt.report.result import Result, TaskRow
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import Result, TaskRow
 
 
 def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:

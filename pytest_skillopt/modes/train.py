@@ -10,8 +10,8 @@ from pytest_skillopt.modes.stages import hooked_prompt, hooked_stages
 from pytest_skillopt.optimizer.allowance import Caps
 from pytest_skillopt.optimizer.together import check_together
 from pytest_skillopt.optimizer.trainer import Trainer
-from pytest_skillopt.report.result import Hunk, SkillResult
 from pytest_skillopt.run.replies import JournaledModel
+from pytest_skillopt.run.result import Hunk, SkillResult
 from pytest_skillopt.skill.diff import attribute, hunks, unified
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import write_skill
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.modes.display import Display
     from pytest_skillopt.optimizer.trainer import TrainOutcome
-    from pytest_skillopt.report.result import Result, StepRow
     from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import Result, StepRow
     from pytest_skillopt.settings import Settings
 
 _RANK = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")

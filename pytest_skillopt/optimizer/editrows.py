@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pytest_skillopt.report.result import EditRow
+from pytest_skillopt.run.result import EditRow
 
 if TYPE_CHECKING:
     from pytest_skillopt.optimizer.memory import Fate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.forecast import interval
-from pytest_skillopt.report.result import Rate
+from pytest_skillopt.run.result import Rate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report.result import Arm, RolloutSample, TaskRow, Turn
+from pytest_skillopt.run.result import Arm, RolloutSample, TaskRow, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.optimizer.trainer import TrainOutcome
-    from pytest_skillopt.report.result import Status
+    from pytest_skillopt.run.result import Status
 
 _NOTHING = 1e-12
 """Sums of rates closer to zero than this are zero."""

@@ -29,7 +29,7 @@ from pytest_skillopt.optimizer.taskrows import task_row
 from pytest_skillopt.optimizer.templates import Prompts
 from pytest_skillopt.optimizer.vetting import Vetting
 from pytest_skillopt.optimizer.workbench import Workbench
-from pytest_skillopt.report.result import Comparison, EditRow, StepRow, TaskRow
+from pytest_skillopt.run.result import Comparison, EditRow, StepRow, TaskRow
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.optimizer.verdict import Verdict
     from pytest_skillopt.optimizer.workbench import Observer, Sampling
-    from pytest_skillopt.report.result import Rate, Status
+    from pytest_skillopt.run.result import Rate, Status
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout
@@ -213,6 +213,8 @@ class Trainer:
         try:
             return "", search.run()
         except OutOfMeans as end:
+            if end.capped:
+                bench.notes.append(f"the search ended early: {end.reason}")
             return "", end.reason
         except StopRun as end:
             bench.notes.append(f"the search ended early: {end.reason}")

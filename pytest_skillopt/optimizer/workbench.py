@@ -17,7 +17,7 @@ from pytest_skillopt.optimizer.editrows import edit_row
 from pytest_skillopt.optimizer.records import TaskRecord, pass_rate
 from pytest_skillopt.optimizer.stages import GateQuestion
 from pytest_skillopt.optimizer.verdict import Sample, Verdict
-from pytest_skillopt.report.result import StepRow
+from pytest_skillopt.run.result import StepRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.stages import Stages
     from pytest_skillopt.optimizer.verdict import Draw
     from pytest_skillopt.optimizer.vetting import Refusal
-    from pytest_skillopt.report.result import EditRow
+    from pytest_skillopt.run.result import EditRow
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest

@@ -13,8 +13,8 @@ from pytest_skillopt.run.journal import Journal
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_skillopt.report.result import Result, SkillResult
     from pytest_skillopt.run.directory import Home
+    from pytest_skillopt.run.result import Result, SkillResult
 
 
 def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:

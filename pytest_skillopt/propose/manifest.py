@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt.propose.git import Facts
-    from pytest_skillopt.report.result import Result, SkillResult, TaskRow
+    from pytest_skillopt.run.result import Result, SkillResult, TaskRow
 
 SCHEMA: Literal["skillopt-proposal/1"] = "skillopt-proposal/1"
 MANIFEST, BODY, REPORT = "manifest.json", "body.md", "report.html"

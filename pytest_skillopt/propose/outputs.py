@@ -15,7 +15,7 @@ from pytest_skillopt.propose.errors import ProposeError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_skillopt.report.result import Result
+    from pytest_skillopt.run.result import Result
 
 MAX_SUMMARY = 1000 * 1024
 """Bytes; GitHub drops the summary of a step that is larger than 1 MiB."""

@@ -9,7 +9,7 @@ from pytest_skillopt.report import words
 from pytest_skillopt.report.text import clip, one_line
 
 if TYPE_CHECKING:
-    from pytest_skillopt.report.result import Comparison, Result, SkillResult
+    from pytest_skillopt.run.result import Comparison, Result, SkillResult
 
 Tone = Literal["good", "careful", "bad", "neutral"]
 

@@ -12,7 +12,7 @@ from pytest_skillopt.report.markdown import step_summary
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_skillopt.report.result import Result
+    from pytest_skillopt.run.result import Result
 
 RESULT, HTML, SUMMARY, PATCH = "result.json", "report.html", "summary.md", "skill.patch"
 

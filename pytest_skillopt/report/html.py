@@ -17,7 +17,7 @@ from pytest_skillopt.report.view import short, show_skills
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
-    from pytest_skillopt.report.result import Result
+    from pytest_skillopt.run.result import Result
 
 
 def render_html(result: Result) -> str:

@@ -9,7 +9,7 @@ from pytest_skillopt.report import tables, words
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_skillopt.report.result import Arm, TaskRow
+    from pytest_skillopt.run.result import Arm, TaskRow
 
 
 def task_properties(row: TaskRow) -> list[tuple[str, str]]:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.report import tables, words
 from pytest_skillopt.report.advice import advise, headline
 from pytest_skillopt.report.inert import code, fenced, prose
-from pytest_skillopt.report.result import Hunk
 from pytest_skillopt.report.text import one_line
+from pytest_skillopt.run.result import Hunk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_skillopt.report.result import (
+    from pytest_skillopt.run.result import (
         Arm,
         Comparison,
         EditRow,

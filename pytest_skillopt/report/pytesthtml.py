@@ -14,7 +14,7 @@ from pytest_skillopt.untrusted import printable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_skillopt.report.result import Result
+    from pytest_skillopt.run.result import Result
 
 
 def summary_link(result: Result, report: Path, page: Path) -> str:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from pydantic import ValidationError
 
 from pytest_skillopt.report import words
-from pytest_skillopt.report.result import SCHEMA, Result
 from pytest_skillopt.report.text import columns, one_line
 from pytest_skillopt.run.directory import Home, RunError
+from pytest_skillopt.run.result import SCHEMA, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pytest_skillopt.report.result import SkillResult
     from pytest_skillopt.report.text import Align
+    from pytest_skillopt.run.result import SkillResult
 
 HOME = ".skillopt"
 """Name of the directory when nothing else is said."""

@@ -14,7 +14,7 @@ from pytest_skillopt.report.text import clip, one_line
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.report.result import Rate, StepRow
+    from pytest_skillopt.run.result import Rate, StepRow
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 14, 30
 """Margins of the plot in user units."""

@@ -11,7 +11,8 @@ from pytest_skillopt.untrusted import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_skillopt.report.result import (
+    from pytest_skillopt.report.text import Align
+    from pytest_skillopt.run.result import (
         Arm,
         Comparison,
         EditRow,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         TaskRow,
         UsageRow,
     )
-    from pytest_skillopt.report.text import Align
 
 MOST_TASKS = 12
 MOST_DEAR = 10

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.report.advice import Advice
-    from pytest_skillopt.report.result import Mode, Result, SkillResult, StepRow
+    from pytest_skillopt.run.result import Mode, Result, SkillResult, StepRow
 
 MOST_LIVE = 100
 """Columns of a reason in the lines while it runs."""

@@ -9,7 +9,7 @@ from markupsafe import escape
 
 from pytest_skillopt.report import svg, tables, words
 from pytest_skillopt.report.advice import Advice, advise
-from pytest_skillopt.report.result import Hunk
+from pytest_skillopt.run.result import Hunk
 from pytest_skillopt.untrusted import bound
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from markupsafe import Markup
 
-    from pytest_skillopt.report.result import (
+    from pytest_skillopt.run.result import (
         Arm,
         EditRow,
         Rate,

@@ -11,7 +11,7 @@ from pytest_skillopt.model.types import Usage
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.report.result import (
+    from pytest_skillopt.run.result import (
         Arm,
         Comparison,
         Mode,

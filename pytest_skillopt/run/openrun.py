@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.report.result import Result, SkillResult, UsageRow
+from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.limits import Limits
     from pytest_skillopt.models import Models
-    from pytest_skillopt.report.result import Status
     from pytest_skillopt.run.directory import Home, RunDirectory
     from pytest_skillopt.run.journal import Journal
+    from pytest_skillopt.run.result import Status
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.sampler import Sampler

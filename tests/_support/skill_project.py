@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.propose.git import describe
 from pytest_skillopt.propose.manifest import sha256, write_proposal
-from pytest_skillopt.report.result import Arm, Result, SkillResult, TaskRow
+from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

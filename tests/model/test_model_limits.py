@@ -262,7 +262,7 @@ def test_accounts_are_kept_by_role_stage_and_task() -> None:
 
 
 def test_the_rows_fit_the_result() -> None:
-    from pytest_skillopt.report.result import UsageRow
+    from pytest_skillopt.run.result import UsageRow
 
     lim = limits()
     lim.note(Usage(cached=1).to_json(), ACCOUNT)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pytest_skillopt.modes.comparing import joined_reasons
-from pytest_skillopt.report.result import SkillResult
+from pytest_skillopt.run.result import SkillResult
 
 
 def verdict(path: str, reason: str) -> SkillResult:

@@ -9,14 +9,14 @@ import pytest
 from pytest_skillopt.optimizer.allowance import Caps
 from pytest_skillopt.optimizer.together import check_together
 from pytest_skillopt.optimizer.trainer import TrainOutcome
-from pytest_skillopt.report.result import Arm, TaskRow
+from pytest_skillopt.run.result import Arm, TaskRow
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.report.result import Status
+    from pytest_skillopt.run.result import Status
 
 BEFORE, AFTER = Document.from_bytes(b"before\n"), Document.from_bytes(b"after\n")
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from pytest_skillopt.cli import main
 from pytest_skillopt.propose.git import describe
 from pytest_skillopt.propose.manifest import SkillName, blob_id, slug, write_proposal
-from pytest_skillopt.report.result import Arm, Result, SkillResult, TaskRow
+from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
 
 if TYPE_CHECKING:
     from pathlib import Path

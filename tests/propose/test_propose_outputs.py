@@ -13,7 +13,7 @@ from pytest_skillopt.propose.outputs import (
     write_outputs,
     write_summary,
 )
-from pytest_skillopt.report.result import Comparison, Rate, Result, SkillResult
+from pytest_skillopt.run.result import Comparison, Rate, Result, SkillResult
 
 if TYPE_CHECKING:
     from pathlib import Path

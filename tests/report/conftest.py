@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import pytest
 
-from pytest_skillopt.report.result import (
+from pytest_skillopt.run.result import (
     Arm,
     Comparison,
     EditRow,

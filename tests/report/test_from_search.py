@@ -8,8 +8,8 @@ import pytest
 
 from pytest_skillopt.report.html import render_html
 from pytest_skillopt.report.markdown import pull_request_body
-from pytest_skillopt.report.result import Result
 from pytest_skillopt.report.terminal import lines
+from pytest_skillopt.run.result import Result
 
 MakeResult = Callable[..., Result]
 REPORTS = {

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.report import html
-from pytest_skillopt.report.result import EditRow, Result, RolloutSample, StepRow, Turn
+from pytest_skillopt.run.result import EditRow, Result, RolloutSample, StepRow, Turn
 
 MakeResult = Callable[..., Result]
 

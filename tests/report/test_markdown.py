@@ -11,8 +11,8 @@ from markdown_it import MarkdownIt
 
 from pytest_skillopt.report import inert
 from pytest_skillopt.report.markdown import pull_request_body, step_summary
-from pytest_skillopt.report.result import EditRow, Hunk, Result
 from pytest_skillopt.report.text import one_line
+from pytest_skillopt.run.result import EditRow, Hunk, Result
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:

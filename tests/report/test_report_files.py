@@ -12,7 +12,7 @@ from pytest_skillopt.report.html import render_html
 from pytest_skillopt.report.junit import task_properties
 from pytest_skillopt.report.markdown import step_summary
 from pytest_skillopt.report.pytesthtml import summary_link, task_extra
-from pytest_skillopt.report.result import Arm, Result, TaskRow
+from pytest_skillopt.run.result import Arm, Result, TaskRow
 
 if TYPE_CHECKING:
     from pathlib import Path

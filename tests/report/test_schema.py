@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pytest_skillopt.report.result import SCHEMA, Result
+from pytest_skillopt.run.result import SCHEMA, Result
 
 MakeResult = Callable[..., Result]
 
@@ -18,7 +18,7 @@ def test_published_schema_is_the_one_of_the_code() -> None:
     published = json.loads((DOCS / "result.schema.json").read_text(encoding="utf-8"))
     assert published == Result.model_json_schema(by_alias=True), (
         "write the new schema with: python -c 'import json; "
-        "from pytest_skillopt.report.result import Result; "
+        "from pytest_skillopt.run.result import Result; "
         "print(json.dumps(Result.model_json_schema(by_alias=True), indent=1))' "
         "> docs/result.schema.json"
     )

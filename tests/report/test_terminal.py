@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.report import terminal, text
-from pytest_skillopt.report.result import Comparison, Rate, Result, StepRow
+from pytest_skillopt.run.result import Comparison, Rate, Result, StepRow
 
 MakeResult = Callable[..., Result]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.report.html import render_html
-from pytest_skillopt.report.result import Result
+from pytest_skillopt.run.result import Result
 
 if TYPE_CHECKING:
     from pathlib import Path
