@@ -170,8 +170,7 @@ def _merge_bodies(patches: Sequence[Patch], context: Context) -> Patch:
 
 def _body_question(batch: Sequence[Patch], context: Context, name: str) -> Question[Body]:
     bodies = "\n\n".join(
-        f"## Body {i} (from {len(patch.proposals[0].tasks)} tasks)\n\n"
-        + quote(patch.body or "", 60_000)
+        f"## Body {i} (from {len(_asking(patch))} tasks)\n\n" + quote(patch.body or "", 60_000)
         for i, patch in enumerate(batch)
     )
     return Question(
@@ -181,6 +180,10 @@ def _body_question(batch: Sequence[Patch], context: Context, name: str) -> Quest
         material(context, ("Proposed bodies", bodies)),
         Body,
     )
+
+
+def _asking(patch: Patch) -> set[str]:
+    return {task for proposal in patch.proposals for task in proposal.tasks}
 
 
 def _merged_body(batch: Sequence[Patch], answer: Body | None) -> Patch:

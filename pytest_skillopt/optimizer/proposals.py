@@ -7,10 +7,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from pytest_skillopt.skill.edits import Edit
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from pytest_skillopt.skill.edits import Edit
 
 Origin = Literal["failure", "contrast", "success", "slow", "appendix", "rewrite"]
 
@@ -64,6 +64,12 @@ class Patch:
 
     def __bool__(self) -> bool:
         return bool(self.proposals) or self.body is not None
+
+
+def whole_body(reasoning: str = "", tasks: Iterable[str] = (), step: int = 0) -> Proposal:
+    """Stands for a whole new body where proposals are listed."""
+    edit = Edit("replace", "", "the whole body")
+    return Proposal(edit, reasoning, tuple(tasks), origin="rewrite", step=step)
 
 
 def unite(same: Sequence[Proposal]) -> Proposal:

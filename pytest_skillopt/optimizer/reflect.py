@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.optimizer.briefing import evidence, material
 from pytest_skillopt.optimizer.calls import Question
 from pytest_skillopt.optimizer.forms import Body, Edits, Reminders
-from pytest_skillopt.optimizer.proposals import Patch, Proposal
+from pytest_skillopt.optimizer.proposals import Patch, Proposal, whole_body
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
@@ -143,7 +143,11 @@ def _reflect_bodies(records: Sequence[TaskRecord], context: Context) -> list[Pat
         ]
     )
     return [
-        Patch((_rewriting(batch, answer.reasoning, context),), answer.reasoning, body=answer.body)
+        Patch(
+            (whole_body(answer.reasoning, [r.task.id for r in batch], context.step),),
+            answer.reasoning,
+            body=answer.body,
+        )
         for (_, _, batch), answer in zip(batches, answers, strict=True)
         if answer is not None
     ]
@@ -182,10 +186,3 @@ def _origin(batch: Sequence[TaskRecord]) -> Origin:
     if not any(record.failed for record in batch):
         return "success"
     return "contrast" if all(record.mixed for record in batch) else "failure"
-
-
-def _rewriting(batch: Sequence[TaskRecord], reasoning: str, context: Context) -> Proposal:
-    """Stands for a whole new body where proposals are listed."""
-    asking = tuple(record.task.id for record in batch)
-    edit = Edit("replace", "", "the whole body")
-    return Proposal(edit, reasoning, asking, origin="rewrite", step=context.step)

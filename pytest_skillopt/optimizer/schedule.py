@@ -6,6 +6,8 @@ import math
 from typing import Literal
 
 Schedule = Literal["constant", "linear", "cosine"]
+UNBOUNDED = 10**6
+"""A budget that clips nothing, for a search that tries edits one by one."""
 
 
 def edit_budget(

@@ -11,6 +11,7 @@ from pytest_skillopt.optimizer.records import TaskRecord
 from pytest_skillopt.optimizer.schedule import edit_budget
 from pytest_skillopt.optimizer.slow import slow_update
 from pytest_skillopt.optimizer.splitting import effects_of, split
+from pytest_skillopt.optimizer.verdict import VETTING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -148,10 +149,6 @@ class BatchSearch:
         else:
             best, verdict = bench.race([(u.document, u.applied) for u in fresh])
             chosen = fresh[best]
-            for loser in (u for i, u in enumerate(fresh) if i != best):
-                bench.settle(
-                    loser.applied, "dropped", "another candidate of the step looked better"
-                )
         self._conclude(epoch, records, chosen, verdict)
 
     def _conclude(
@@ -171,6 +168,8 @@ class BatchSearch:
             self._records.clear()
             return
         self._fruitless += 1
+        if verdict.gate == VETTING:
+            return
         effects = effects_of(bench, update, self._records)
         bench.settle(update.applied, "rejected", verdict.nameless, effects, detail=verdict.reason)
         if self._settings.splitting and verdict.decision == "rejected":

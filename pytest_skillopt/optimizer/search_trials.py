@@ -16,7 +16,7 @@ from pytest_skillopt.optimizer.compose import extend
 from pytest_skillopt.optimizer.meta import learn_from_epoch
 from pytest_skillopt.optimizer.pool import Pool
 from pytest_skillopt.optimizer.proposals import Patch
-from pytest_skillopt.optimizer.schedule import edit_budget
+from pytest_skillopt.optimizer.schedule import UNBOUNDED, edit_budget
 from pytest_skillopt.optimizer.slow import ask_for_guidance
 from pytest_skillopt.optimizer.standing import Standing
 from pytest_skillopt.optimizer.trial import Trial
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.workbench import Workbench
     from pytest_skillopt.skill.document import Document
 
-_ANY_NUMBER = 10**6
-"""An edit budget that clips nothing: in this search, edits are tried one by one."""
 _ROUNDS_PER_EPOCH = 3
 """Rounds of an epoch that the schedule of the edit budget reckons with."""
 
@@ -116,7 +114,7 @@ class TrialSearch:
         context = self._context()
         context.memory.remember_patterns(record.signature for record in batch)
         patches = self._bench.stages.reflect(batch, context)
-        merged = self._bench.stages.aggregate(patches, context.at(budget=_ANY_NUMBER))
+        merged = self._merge(patches, context)
         if merged.note:
             self._bench.notes.append(f"step {context.step}: {merged.note}")
         for proposal in merged.proposals:
@@ -124,6 +122,16 @@ class TrialSearch:
                 update = self._bench.stages.update(Patch((proposal,)), context)
                 self._bench.refuse(update.refused)
                 self._pool.add(update.applied)
+
+    def _merge(self, patches: Sequence[Patch], context: Context) -> Patch:
+        edits = [patch for patch in patches if patch.body is None]
+        merged = self._bench.stages.aggregate(edits, context.at(budget=UNBOUNDED))
+        if merged.body is not None or len(edits) < len(patches):
+            self._bench.notes.append(
+                f"step {context.step}: a whole new body was left out: this search tries edits one "
+                "by one; use --skillopt-search=batch for patches with a body"
+            )
+        return merged
 
     def _room_for_tasks(self) -> int:
         """Tasks that analysts may be asked about in this round."""
@@ -160,7 +168,7 @@ class TrialSearch:
     def _next_trials(self) -> list[Trial]:
         failing = {record.task.id: record for record in self._standing.failing()}
         ordered = self._bench.stages.select(
-            Patch(self._pool.waiting), self._context().at(budget=_ANY_NUMBER)
+            Patch(self._pool.waiting), self._context().at(budget=UNBOUNDED)
         )
         trials: list[Trial] = []
         busy: set[str] = set()

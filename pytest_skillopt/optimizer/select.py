@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.optimizer.briefing import material, numbered
 from pytest_skillopt.optimizer.calls import Question
 from pytest_skillopt.optimizer.forms import EditCount, Ranking
+from pytest_skillopt.optimizer.schedule import UNBOUNDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,7 +38,8 @@ def by_support(proposals: Sequence[Proposal]) -> list[Proposal]:
 
 def _budget(edits: Sequence[Proposal], context: Context) -> int:
     """The schedule's value, or what the optimizer says; an unreadable answer is the schedule's."""
-    if not context.settings.autonomous_budget or len(edits) < 2:
+    asked_for = context.settings.autonomous_budget and context.budget < UNBOUNDED
+    if not asked_for or len(edits) < 2:
         return context.budget
     answer = context.calls.ask_one(
         Question(

@@ -21,6 +21,7 @@ NAMES = (
     "budget",
     "rewrite",
     "generalise",
+    "generalise_rewrite",
     "slow_update",
     "meta",
     "appendix",

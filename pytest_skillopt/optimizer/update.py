@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.optimizer.briefing import material, numbered
+from pytest_skillopt.optimizer.briefing import material, numbered, quote
 from pytest_skillopt.optimizer.calls import Question
 from pytest_skillopt.optimizer.forms import Body, Edits
+from pytest_skillopt.optimizer.proposals import whole_body
 from pytest_skillopt.optimizer.skill_aware import add_reminders
 from pytest_skillopt.optimizer.vetting import Refusal
 from pytest_skillopt.skill.blocks import rewrite_body
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.context import Context
     from pytest_skillopt.optimizer.proposals import Patch, Proposal
     from pytest_skillopt.skill.document import Document
+
+
+_BODY_CHARS = 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +39,8 @@ class Update:
 def update(patch: Patch, context: Context) -> Update:
     """Apply the patch in the update mode of the settings.
 
-    Every edit is applied exactly or refused with the reason. One that takes words over from a train
-    task is sent back once with the request to generalise.
+    Every edit is applied exactly or refused with the reason. An edit or a body that takes words
+    over from a train task is sent back once with the request to generalise.
     """
     edits = [p for p in patch.proposals if p.origin != "appendix"]
     reminders = [p for p in patch.proposals if p.origin == "appendix"]
@@ -121,15 +125,40 @@ def _rewrite_from(suggestions: Sequence[Proposal], context: Context) -> Update:
 
 def _rewritten(body: str, proposals: Sequence[Proposal], context: Context) -> Update:
     """A whole new body; frontmatter and protected regions stay by construction."""
+    made = tuple(proposals) or (whole_body(step=context.step),)
+    result = _try_body(body, made[0], context)
+    if isinstance(result, Refusal) and result.terms:
+        result = _generalise_body(body, result, context)
+    if isinstance(result, Refusal):
+        refused = tuple(replace(result, proposal=p, terms=()) for p in made)
+        return Update(context.document, refused=refused)
+    return Update(result, made)
+
+
+def _try_body(body: str, proposal: Proposal, context: Context) -> Document | Refusal:
     try:
         document = rewrite_body(context.document, body)
     except SkillError as error:
-        return Update(context.document, refused=tuple(Refusal(p, str(error)) for p in proposals))
-    checked = context.vetting.check(context.document, document, proposals[0])
-    if isinstance(checked, Refusal):
-        why = tuple(Refusal(p, checked.why) for p in proposals)
-        return Update(context.document, refused=why)
-    return Update(document, tuple(proposals))
+        return Refusal(proposal, str(error))
+    return context.vetting.check(context.document, document, proposal)
+
+
+def _generalise_body(body: str, refusal: Refusal, context: Context) -> Document | Refusal:
+    """Ask once for the body without the words of a task; the refusal stands without an answer."""
+    answer = context.calls.ask_one(
+        Question(
+            "update",
+            f"{context.label}/generalise_rewrite/{context.draw}",
+            context.calls.prompts.render("generalise_rewrite"),
+            material(
+                context,
+                ("Body", quote(body, _BODY_CHARS)),
+                ("Terms to do without", quote("\n".join(refusal.terms))),
+            ),
+            Body,
+        )
+    )
+    return refusal if answer is None else _try_body(answer.body, refusal.proposal, context)
 
 
 def _with_reminders(result: Update, reminders: Sequence[Proposal], context: Context) -> Update:

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 Arm = Literal["incumbent", "candidate"]
 Decision = Literal["accepted", "rejected", "unmeasured"]
+VETTING = "vetting"
+"""Stands for the gate where a candidate was refused before any sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,8 @@ class Verdict:
             return "the gate could not measure enough"
         if self.accepted:
             return ""
+        if self.gate == VETTING:
+            return "the checks refused it"
         if self.names("broken"):
             return "the gate saw a regression"
         return "the gate saw no credible gain"

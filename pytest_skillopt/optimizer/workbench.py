@@ -12,11 +12,14 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
+from pytest_skillopt.optimizer.compose import rebuild
 from pytest_skillopt.optimizer.decision import GateOptions, GateTask
 from pytest_skillopt.optimizer.editrows import edit_row
+from pytest_skillopt.optimizer.proposals import whole_body
 from pytest_skillopt.optimizer.records import TaskRecord, pass_rate
 from pytest_skillopt.optimizer.stages import GateQuestion
-from pytest_skillopt.optimizer.verdict import Sample, Verdict
+from pytest_skillopt.optimizer.verdict import VETTING, Sample, Verdict
+from pytest_skillopt.optimizer.vetting import Refusal
 from pytest_skillopt.run.result import StepRow
 
 if TYPE_CHECKING:
@@ -29,7 +32,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.optimizer.stages import Stages
     from pytest_skillopt.optimizer.verdict import Draw
-    from pytest_skillopt.optimizer.vetting import Refusal
     from pytest_skillopt.run.result import EditRow
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
@@ -206,10 +208,13 @@ class Workbench:
     ) -> Verdict:
         """Take the candidate through the gate; when it is accepted, it is the incumbent.
 
-        A version that was judged before is not measured again.
+        A version that was judged before is not measured again, and one that the checks object to
+        is not measured at all, whoever made it.
         """
         if self.judged(candidate):
             return self._judge_again(candidate)
+        if objection := self._vet(candidate, proposals):
+            return objection
         gate = self.open_gate(options, name)
         verdict = self._decide(gate, candidate)
         self._conclude(candidate, proposals, gate, verdict)
@@ -220,23 +225,43 @@ class Workbench:
     ) -> tuple[int, Verdict]:
         """Give several candidates the gate's first look; only the best goes on to a verdict.
 
-        Each stands before the gate with its share of alpha. A tie goes to the shorter document.
+        Each stands before the gate with its share of alpha. A tie goes to the shorter document;
+        what the checks object to does not take part.
 
         Returns:
             Index of the candidate that went on, and its verdict.
         """
+        objections = [self._vet(document, proposals) for document, proposals in candidates]
+        running = [i for i, objection in enumerate(objections) if objection is None]
+        if not running:
+            assert objections[0] is not None
+            return 0, objections[0]
         options = self.gate_options()
-        share = dataclasses.replace(options, alpha=options.alpha / len(candidates))
-        gates = [self.open_gate(share) for _ in candidates]
-        looks = [
-            self._first_look(gate, document)
-            for gate, (document, _) in zip(gates, candidates, strict=True)
-        ]
-        best = min(range(len(candidates)), key=lambda i: (-looks[i], candidates[i][0].tokens, i))
+        share = dataclasses.replace(options, alpha=options.alpha / len(running))
+        gates = {i: self.open_gate(share) for i in running}
+        looks = {i: self._first_look(gates[i], candidates[i][0]) for i in running}
+        best = min(running, key=lambda i: (-looks[i], candidates[i][0].tokens, i))
+        for loser in (i for i in running if i != best):
+            why = "another candidate of the step looked better"
+            self.settle(candidates[loser][1], "dropped", why)
         candidate, proposals = candidates[best]
         verdict = self._decide(gates[best], candidate)
         self._conclude(candidate, proposals, gates[best], verdict)
         return best, verdict
+
+    def _vet(self, candidate: Document, proposals: Sequence[Proposal]) -> Verdict | None:
+        """Refuse a candidate that no edit would have been allowed to make; None where it may be.
+
+        Edits are checked one by one when they are applied. A stage of the user's may hand over any
+        document.
+        """
+        made = tuple(proposals) or (whole_body(step=self.step),)
+        checked = self.context.vetting.check(self.incumbent, candidate, made[0])
+        if not isinstance(checked, Refusal):
+            return None
+        self.refuse(dataclasses.replace(checked, proposal=proposal) for proposal in made)
+        reason = f"refused before the gate: {checked.detail or checked.why}"
+        return Verdict("rejected", reason, gate=VETTING, metric=self.settings.metric)
 
     def gate_options(self) -> GateOptions:
         return GateOptions.from_settings(self.settings, deterministic=self._deterministic)
@@ -309,13 +334,19 @@ class Workbench:
         if verdict.accepted:
             self._tape = gate.tape("candidate")
             self.incumbent = candidate
-            if all(proposal.origin in _LINES for proposal in proposals):
+            if self._is_made_of_lines(candidate, proposals):
                 self.lines += proposals
             else:
                 self._older += [*self.lines, *proposals]
                 self.base, self.lines = candidate, []
         else:
             self._tape = gate.tape("incumbent")
+
+    def _is_made_of_lines(self, candidate: Document, proposals: Sequence[Proposal]) -> bool:
+        """Whether each edit of the candidate can be left out again."""
+        if not all(proposal.origin in _LINES for proposal in proposals):
+            return False
+        return rebuild(self.base, [*self.lines, *proposals]) == candidate
 
     def misses(self, short: Document) -> bool:
         """Whether the gate sees that the incumbent is better than a shorter document."""

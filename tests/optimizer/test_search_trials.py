@@ -7,6 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.optimizer.parameters import TrialParameters
+from pytest_skillopt.optimizer.proposals import Patch
+from pytest_skillopt.optimizer.stages import Stages
 from pytest_skillopt.optimizer.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -21,6 +23,7 @@ def train(
     toy: ModuleType, world: Any, model: Any, parameters: Any = None, **settings: Any
 ) -> tuple[Any, Any]:
     tasks = toy.make_tasks(world)
+    stages = settings.pop("stages", None)
     sampler = toy.ToySampler(world, tasks)
     trainer = Trainer(
         Document.from_bytes(toy.SKILL),
@@ -29,6 +32,7 @@ def train(
         model,
         Settings(**settings),
         parameters=parameters,
+        stages=stages,
     )
     return trainer.run(), sampler
 
@@ -230,3 +234,18 @@ def test_guidance_of_a_slow_update_goes_on_trial_too(toy: ModuleType) -> None:
     off, _ = train(toy, world, toy.ToyOptimizer(script=script), meta_skill=False, slow_update=False)
     assert f"<!-- skillopt:guidance -->\n{toy.rule(1)}" in on.after.text
     assert "guidance" not in off.after.text
+
+
+def test_a_whole_body_is_left_out_with_a_word(toy: ModuleType) -> None:
+    stages = Stages(reflect=lambda records, context: [Patch(body="# Toy")])
+    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(), stages=stages)
+    assert outcome.status == "unchanged"
+    assert any("use --skillopt-search=batch" in note for note in outcome.notes)
+
+
+def test_an_edit_budget_is_not_asked_for_where_edits_are_tried_one_by_one(
+    toy: ModuleType,
+) -> None:
+    model = toy.ToyOptimizer(useful=1.0)
+    train(toy, toy.make_world(), model, autonomous_budget=True)
+    assert not {"EditCount", "Ranking"} & set(model.forms())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.optimizer.aggregate import aggregate
 from pytest_skillopt.optimizer.compose import extend
 from pytest_skillopt.optimizer.proposals import Patch, Proposal
 from pytest_skillopt.optimizer.update import update
@@ -196,3 +197,31 @@ def test_one_proposal_at_a_time_finds_a_full_appendix(toy: ModuleType) -> None:
     refusal = extend(document, reminder(toy, "Mind matter c."), context)
     assert isinstance(refusal, Refusal)
     assert refusal.why == "the appendix holds 2 reminders already"
+
+
+def test_a_body_alone_is_a_patch(toy: ModuleType) -> None:
+    result = update(Patch(body="# Toy\n\nBe brief."), toy.make_context())
+    assert "Be brief." in result.document.text
+    assert [p.origin for p in result.applied] == ["rewrite"]
+
+
+def test_bodies_alone_are_merged(toy: ModuleType) -> None:
+    bodies = [Patch(body="# Toy\n\nBe brief."), Patch(body="# Toy\n\nBe kind.")]
+    model = toy.ToyOptimizer(script=lambda form, m: '{"reasoning": "", "body": "# Toy\\n\\nBe."}')
+    assert aggregate(bodies, toy.make_context(model)).body == "# Toy\n\nBe."
+    assert "from 0 tasks" in model.asked[0][2]
+
+
+@pytest.mark.parametrize(("again", "applied"), [("Copy it as printed.", 1), ("QX-77812-ZK.", 0)])
+def test_a_body_with_an_answer_comes_back_once_in_general_terms(
+    toy: ModuleType, again: str, applied: int
+) -> None:
+    leak = "# Toy\n\nDo what is asked. The reference is QX-77812-ZK."
+    reply = json.dumps({"reasoning": "", "body": f"# Toy\n\nDo what is asked. {again}"})
+    model = toy.ToyOptimizer(script=lambda form, m: reply)
+    context = toy.make_context(model, [TRAIN, HIDDEN])
+    result = update(Patch((toy.append("x", origin="rewrite"),), body=leak), context)
+    assert model.forms() == ["Body"]
+    assert "QX-77812-ZK" in model.asked[0][2]
+    assert (len(result.applied), len(result.refused)) == (applied, 1 - applied)
+    assert "QX-77812-ZK" not in result.document.text
