@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout
 
 
+_OWN = "the search's own bound"
 _LEAST = 1e-9
 """A bound of dollars or seconds that is used up."""
 
@@ -28,9 +29,11 @@ _LEAST = 1e-9
 class OutOfMeans(Exception):
     """The search has to end here, or the last comparison could not be paid for."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, capped: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.capped = capped
+        """A cap of the user ended it: with a higher one the run could go on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +160,8 @@ class Allowance:
 
     def left(self) -> int | None:
         """Samples that the search may still take; None without any bound."""
-        bounds = [left for left in self._bounds() if left is not None]
-        return max(0, min(bounds) - self.held) if bounds else None
+        tightest = self._tightest()
+        return None if tightest is None else max(0, tightest[0] - self.held)
 
     def covers(self, samples: int) -> bool:
         left = self.left()
@@ -168,23 +171,44 @@ class Allowance:
         """Raises:
         OutOfMeans: so many samples more would eat up what is kept back.
         """
-        if not self.covers(samples):
-            kept = f", {self.reserve} are kept for the last comparison" if self.reserve else ""
-            raise OutOfMeans(
-                f"the budget of the search is used up after {self.samples} samples{kept}"
-            )
+        tightest = self._tightest()
+        if tightest is None or samples <= max(0, tightest[0] - self.held):
+            return
+        name = tightest[1]
+        kept = f", {self.reserve} are kept for the last comparison" if self.reserve else ""
+        if name == _OWN:
+            raise OutOfMeans(f"the search has had its {self.samples} samples{kept}")
+        raise OutOfMeans(
+            f"{name} leaves no more for the search after {self.samples} samples{kept}", capped=True
+        )
 
-    def _bounds(self) -> list[int | None]:
+    def _tightest(self) -> tuple[int, str] | None:
+        """The bound that leaves the fewest samples, and its name; None without any bound."""
+        bounds = [(left, name) for name, left in self._bounds() if left is not None]
+        return min(bounds, default=None)
+
+    def _bounds(self) -> list[tuple[str, int | None]]:
         """What each bound leaves of samples, the reserve taken off where it shares the bound."""
         caps, used = self._caps, self._target + self._optimizer
         spent = float(used.calls + used.cached)
+        seconds = self._clock() - self._start
+        rollouts = caps.rollouts - self.samples - self.reserve if caps.rollouts else None
         return [
-            self._search_samples - self.samples if self._search_samples else None,
-            caps.rollouts - self.samples - self.reserve if caps.rollouts else None,
-            self._share(caps.calls, spent, float(self._target.calls + self._target.cached)),
-            self._share(caps.tokens, _tokens(used), _tokens(self._target)),
-            self._share(caps.cost, used.cost or 0.0, self._target.cost or 0.0),
-            self._share(caps.seconds, self._clock() - self._start, self._clock() - self._start),
+            (_OWN, self._search_samples - self.samples if self._search_samples else None),
+            ("skillopt_max_rollouts", rollouts),
+            (
+                "skillopt_max_calls",
+                self._share(caps.calls, spent, float(self._target.calls + self._target.cached)),
+            ),
+            (
+                "skillopt_max_tokens",
+                self._share(caps.tokens, _tokens(used), _tokens(self._target)),
+            ),
+            (
+                "skillopt_max_cost",
+                self._share(caps.cost, used.cost or 0.0, self._target.cost or 0.0),
+            ),
+            ("skillopt_max_time", self._share(caps.seconds, seconds, seconds)),
         ]
 
     def _share(self, cap: float, spent: float, by_target: float) -> int | None:
