@@ -158,7 +158,7 @@ class Sampler:
         The next ``take`` adds as many of them as fill up its last round on the workers, which would
         otherwise wait for its slowest rollouts. How many follows from what was asked and from the
         number of workers, never from timing: a repeated run takes the same samples, and finds all
-        of them in the cache.
+        of them in the cache. See docs/decisions/prefetch.md.
         """
         self._likely = list(dict.fromkeys(requests)) if self._limits.prefetch else []
 
