@@ -138,12 +138,14 @@ def _run_directory(home: Home, mode: Mode) -> RunDirectory:
 
 
 def _sampler_limits(settings: Settings) -> SamplerLimits:
+    caps = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
     return SamplerLimits(
         max_attempts=settings.max_attempts,
         max_rollouts=settings.max_rollouts,
         max_time=settings.max_time,
         breaker=settings.breaker,
-        prefetch=settings.prefetch,
+        # Under a cap nothing is spent on a guess.
+        prefetch=settings.prefetch and not any(getattr(settings, cap) for cap in caps),
     )
 
 
