@@ -72,6 +72,7 @@ def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> 
         settings,
         skill=skill,
         memory=run.home.memory(skill),
+        run=run.directory.name,
         root=run.root,
         stages=hooked_stages(display.config),
         prompt=hooked_prompt(display.config),

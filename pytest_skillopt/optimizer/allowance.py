@@ -140,10 +140,6 @@ class Allowance:
             self._clock() - self._start,
         )
 
-    @property
-    def optimizer_calls(self) -> int:
-        return self._optimizer.calls + self._optimizer.cached
-
     def took(self, rollouts: Sequence[Rollout]) -> None:
         for rollout in rollouts:
             if rollout.request.key not in self._keys:

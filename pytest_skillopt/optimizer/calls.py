@@ -11,6 +11,7 @@ from pydantic import BaseModel
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault, Usage
 from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,9 +35,10 @@ class Question(Generic[FormT]):
 
     @property
     def messages(self) -> list[dict[str, str]]:
+        """What is sent; whatever it was put together from, without secrets."""
         return [
-            {"role": "system", "content": self.instructions},
-            {"role": "user", "content": self.material},
+            {"role": "system", "content": redact(self.instructions)},
+            {"role": "user", "content": redact(self.material)},
         ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.run.result import EditRow
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from pytest_skillopt.optimizer.memory import Fate
@@ -20,15 +21,15 @@ _STATUS: dict[Fate, Literal["accepted", "rejected", "refused", "dropped"]] = {
 
 
 def edit_row(proposal: Proposal, fate: Fate, why: str) -> EditRow:
-    """A proposal and what became of it."""
+    """A proposal and what became of it, without secrets that the optimizer may have written."""
     return EditRow(
         op=proposal.edit.op,
-        target=proposal.edit.target,
-        content=proposal.edit.content,
-        reason=proposal.reason,
+        target=redact(proposal.edit.target),
+        content=redact(proposal.edit.content),
+        reason=redact(proposal.reason),
         tasks=list(proposal.tasks),
         support=proposal.support,
         step=proposal.step,
         status=_STATUS[fate],
-        why=why,
+        why=redact(why),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.optimizer.briefing import material
+from pytest_skillopt.optimizer.briefing import material, quote
 from pytest_skillopt.optimizer.calls import Question
 from pytest_skillopt.optimizer.forms import Guidance
 
@@ -29,7 +29,7 @@ def learn_from_epoch(context: Context) -> None:
             "meta",
             f"{context.label}/meta",
             context.calls.prompts.render("meta"),
-            material(context, ("What became of the edits so far", tried)),
+            material(context, ("What became of the edits so far", quote(tried))),
             Guidance,
         )
     )

@@ -36,6 +36,8 @@ class TrialParameters:
     """Samples of one trial."""
     most_per_task: int = 5
     """Samples of one task in one trial."""
+    lapse_samples: int = 20
+    """Samples of the trial of a reminder: where a task often passes, each sample says less."""
     tries: int = 1
     """Lost trials after which an edit is not tried alone again; it has one more, with others."""
     lines_at_once: int = 4
@@ -56,8 +58,6 @@ class TrialParameters:
     prior_samples: int = 2
     """Most fresh samples of each arm on a task that the bundle turned, as evidence for the gate."""
 
-    idle_rounds: int = 2
-    """Rounds with fresh evidence and without a gathered edit before the search ends."""
     samples_per_task: int = 34
     """Samples that the search may take for each train and val task, the gate's included."""
     least_samples: int = 250

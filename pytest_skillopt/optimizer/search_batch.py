@@ -118,7 +118,7 @@ class BatchSearch:
         found = bench.sample(bench.incumbent, wanted, "train")
         records = [TaskRecord.of(task, found[task.id]) for task in batch]
         self._records |= {record.task.id: record for record in records}
-        bench.context.memory.remember_patterns(record.signature for record in records)
+        bench.context.memory.remember_patterns(record.pattern for record in records)
         return records
 
     def _make(self, patches: Sequence[Patch], context: Context) -> Update | None:

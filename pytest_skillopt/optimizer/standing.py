@@ -48,9 +48,14 @@ class Standing:
         return bool(measured) and not any(record.failed for record in measured)
 
     def failing(self) -> list[TaskRecord]:
-        """Tasks that fail reliably, those that never passed first."""
+        """Tasks that fail reliably, those that never passed first; lapses too if they are told."""
+        lapses = self._bench.settings.skill_aware
         least = self._parameters.failures
-        failing = [r for r in self._records.values() if r.failed >= least and r.rate <= 0.5]
+        failing = [
+            r
+            for r in self._records.values()
+            if (r.failed >= least and r.rate <= 0.5) or (lapses and r.mixed)
+        ]
         return sorted(failing, key=lambda record: record.rate)
 
     def look(self, document: Document) -> None:

@@ -106,6 +106,7 @@ class Trainer:
         *,
         skill: str = "SKILL.md",
         memory: Path | None = None,
+        run: str = "",
         root: Path | None = None,
         stages: Stages | None = None,
         prompt: Callable[[str], str | None] | None = None,
@@ -120,6 +121,7 @@ class Trainer:
         model: the optimizer.
         skill: path of the skill as in the tasks.
         memory: file of what was tried, kept over runs; None keeps nothing.
+        run: name of this run; a resumption has the same, every other run another.
         root: what relative paths of the settings are relative to.
         stages: replacements of single stages.
         prompt: returns a template in the place of a built-in one, or None.
@@ -149,7 +151,11 @@ class Trainer:
             settings=settings,
             calls=self._calls,
             memory=Memory(
-                memory, run=_run_name(document, settings, tasks), enabled=settings.memory
+                memory,
+                run=_run_name(document, settings, tasks),
+                name=run,
+                enabled=settings.memory,
+                feedback=settings.feedback,
             ),
             vetting=Vetting(
                 tasks,
@@ -187,15 +193,19 @@ class Trainer:
             return self._outcome("unchanged", short)
         stopped, reason = self._search()
         if bench.incumbent == bench.start:
-            bench.context.memory.save()
-            if not stopped and bench.verdicts and bench.verdicts[-1].decision == "unmeasured":
-                why = f"a candidate could not be measured: {bench.verdicts[-1].reason}"
-                return self._outcome("unmeasured", why)
-            ended = _ENDED.get(stopped, "unmeasured")
-            return self._outcome(ended, f"no candidate passed the gate: {reason}")
-        outcome = self._compare(stopped, reason)
-        bench.context.memory.save()
+            outcome = self._end_unchanged(stopped, reason)
+        else:
+            outcome = self._compare(stopped, reason)
+        bench.context.memory.save(fruitless=outcome.status in ("unchanged", "rejected"))
         return outcome
+
+    def _end_unchanged(self, stopped: str, reason: str) -> TrainOutcome:
+        verdicts = self._bench.verdicts
+        if not stopped and verdicts and verdicts[-1].decision == "unmeasured":
+            why = f"a candidate could not be measured: {verdicts[-1].reason}"
+            return self._outcome("unmeasured", why)
+        ended = _ENDED.get(stopped, "unmeasured")
+        return self._outcome(ended, f"no candidate passed the gate: {reason}")
 
     @property
     def _in_batches(self) -> bool:

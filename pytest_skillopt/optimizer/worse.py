@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.decision import CANDIDATE, INCUMBENT, TAPE, Round, Settled
 from pytest_skillopt.optimizer.evidence import exact_test
@@ -16,20 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_skillopt.optimizer.decision import Plan
-    from pytest_skillopt.optimizer.verdict import Decision, Verdict
-
-CheckOutcome = Literal["worse", "not worse", "not enough evidence"]
-
-_OUTCOMES: dict[Decision, CheckOutcome] = {
-    "rejected": "worse",
-    "accepted": "not worse",
-    "unmeasured": "not enough evidence",
-}
-
-
-def check_outcome(verdict: Verdict) -> CheckOutcome:
-    """What a verdict of ``WorseCheck`` says about the edit."""
-    return _OUTCOMES[verdict.decision]
+    from pytest_skillopt.optimizer.verdict import Verdict
 
 
 class WorseCheck(StagedGate):

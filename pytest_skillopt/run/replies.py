@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Completion, ToolCall, Usage
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class JournaledModel:
-    """A ``Model`` that keeps each reply in the journal before it is used."""
+    """A ``Model`` that keeps each reply in the journal before it is used.
+
+    Secrets are taken out before both, so that a resumed run sees what the first one saw.
+    """
 
     def __init__(self, model: Model, journal: Journal) -> None:
         self._model = model
@@ -51,7 +55,7 @@ class JournaledModel:
         kept = self._journal.read("reply", key)
         if kept is not None:
             return _from_json(kept)
-        completion = self._model.complete(
+        raw = self._model.complete(
             messages,
             sample=sample,
             stage=stage,
@@ -59,6 +63,7 @@ class JournaledModel:
             tools=tools,
             response_format=response_format,
         )
+        completion = dataclasses.replace(raw, text=redact(raw.text))
         data = {"stage": stage, "sample": sample, **dataclasses.asdict(completion)}
         self._journal.write("reply", data, key=key)
         return completion

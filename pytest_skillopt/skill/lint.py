@@ -86,6 +86,7 @@ _AS_DATA = re.compile(
     r"\b(?:do not|don't|never) (?:follow|obey|act on|comply|heed)\b|\bprompt injection\b"
     r"|\b(?:treat|regard)\b.{0,60}\bas (?:data|text|content|untrusted)"
 )
+_REDACTED = re.compile(r"\[redacted(?: \w+)?\]")
 _TESTING = re.compile(r"\b(?:tests?|testing|pytest|unittest|jest|assertions?)\b", re.IGNORECASE)
 _OWN_MARKER = re.compile(r"<!--\s*/?skillopt:(?:guidance|reminders)\s*-->", re.IGNORECASE)
 
@@ -178,6 +179,9 @@ def _judge_text(added: str, before: Document) -> Iterator[tuple[str, str, str]]:
     for start, end in secrets(added):
         if added[start:end] not in before.text:
             yield "secret", RULES["secret"][1], added[max(0, start - 20) : start + 4] + "..."
+    for match in _REDACTED.finditer(added):
+        if match[0] not in before.text:
+            yield "secret", "the mark of a secret that was taken out", match[0]
     for excerpt in hidden_markup(added):
         yield "html-comment", RULES["html-comment"][1], excerpt
     for message, excerpt in unsafe_links(added):

@@ -13,7 +13,7 @@ from pytest_skillopt.optimizer.decision import GateOptions, GateTask
 from pytest_skillopt.optimizer.gate import run_gate
 from pytest_skillopt.optimizer.gates import make_gate
 from pytest_skillopt.optimizer.verdict import Draw, Sample, Verdict
-from pytest_skillopt.optimizer.worse import WorseCheck, check_outcome
+from pytest_skillopt.optimizer.worse import WorseCheck
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -321,14 +321,14 @@ def test_a_broken_task_is_worse_and_named_whatever_was_fixed() -> None:
         return candidate_passes(draw) != (draw.task == "t0")
 
     verdict = check(trade)
-    assert check_outcome(verdict) == "worse"
+    assert verdict.decision == "rejected"
     assert verdict.reason.startswith("worse on t0 (passed")
     assert verdict.names("broken") == ("t0",)
 
 
 def test_an_unchanged_or_better_skill_is_not_worse() -> None:
-    assert check_outcome(check(lambda draw: True)) == "not worse"
-    assert check_outcome(check(candidate_passes)) == "not worse"
+    assert check(lambda draw: True).decision == "accepted"
+    assert check(candidate_passes).decision == "accepted"
 
 
 def test_a_thin_loss_over_the_whole_suite_is_seen_by_the_exact_test() -> None:
@@ -336,7 +336,7 @@ def test_a_thin_loss_over_the_whole_suite_is_seen_by_the_exact_test() -> None:
         return draw.arm == "incumbent" or draw.index % 3 > 0
 
     verdict = check(thin, n=60)
-    assert check_outcome(verdict) == "worse"
+    assert verdict.decision == "rejected"
 
 
 def test_a_loss_that_may_be_chance_is_not_enough_evidence() -> None:
@@ -345,12 +345,12 @@ def test_a_loss_that_may_be_chance_is_not_enough_evidence() -> None:
         return not (first and draw.task in ("t0", "t1"))
 
     verdict = check(slight, n=8, options=GateOptions(kc=1))
-    assert check_outcome(verdict) == "not enough evidence"
+    assert verdict.decision == "unmeasured"
     assert "may be chance" in verdict.reason
     assert "samples" in verdict.missing
 
 
 def test_an_unchanged_skill_is_seldom_called_worse() -> None:
-    outcomes = [check_outcome(check(noisy(seed, 0.0), n=20)) for seed in range(60)]
-    assert outcomes.count("worse") <= 3
-    assert outcomes.count("not worse") >= 45
+    outcomes = [check(noisy(seed, 0.0), n=20).decision for seed in range(60)]
+    assert outcomes.count("rejected") <= 3
+    assert outcomes.count("accepted") >= 45

@@ -26,7 +26,6 @@ def test_it_is_kept_for_later_runs(toy: ModuleType, tmp_path: Path) -> None:
     known = second.attempt(line)
     assert known is not None
     assert known.effects == {"a": -0.5, "b": 0.5}
-    assert second.tried_now(line) is None
 
 
 def test_the_same_run_again_sees_what_it_saw_at_first(toy: ModuleType, tmp_path: Path) -> None:
@@ -57,7 +56,7 @@ def test_it_is_bounded(toy: ModuleType, tmp_path: Path) -> None:
         memory = Memory(path, run=str(run))
         for number in range(250):
             memory.remember(toy.append(f"- Line {number}. " + "x" * 1000), "failed")
-        memory.remember_patterns(f"pattern {n}" for n in range(100))
+        memory.remember_patterns(("tests/a.py:3", f"pattern {n}") for n in range(100))
         memory.save()
     document = json.loads(path.read_text())
     assert len(document["runs"]) == 20
@@ -68,8 +67,36 @@ def test_it_is_bounded(toy: ModuleType, tmp_path: Path) -> None:
 
 def test_common_failures_are_shown() -> None:
     memory = Memory()
-    memory.remember_patterns(["tests/a.py:3 wrong date", "tests/a.py:3 wrong date", ""])
+    memory.remember_patterns([("tests/a.py:3", "wrong date")] * 2 + [("", "")])
     assert "- seen 2 times: tests/a.py:3 wrong date" in memory.render()
+
+
+def test_common_failures_are_kept_and_shown_as_far_as_feedback_allows(tmp_path: Path) -> None:
+    path = tmp_path / "memory.json"
+    for run in ("one", "two"):
+        memory = Memory(path, run=run)
+        memory.remember_patterns([("tests/a.py:3", "wrong date"), ("tests/b.py:4", "wrong date")])
+        memory.save()
+    assert "2 times: tests/a.py:3 wrong date" in Memory(path, run="three").render()
+    by_message = Memory(path, run="three", feedback="message").render()
+    assert by_message == "- seen 4 times: wrong date"
+    assert Memory(path, run="three", feedback="score").render() == ""
+
+
+def test_a_later_run_learns_from_one_that_ended_without_fruit(
+    toy: ModuleType, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.json"
+    first = Memory(path, run="same", name="monday")
+    first.remember(toy.append("- Alpha."), "failed")
+    first.save(fruitless=True)
+    assert Memory(path, run="same", name="monday").render() == "", "a resumption sees no more"
+    second = Memory(path, run="same", name="tuesday")
+    assert "Alpha" in second.render()
+    second.remember(toy.append("- Beta."), "accepted")
+    second.save()
+    third = Memory(path, run="same", name="wednesday")
+    assert third.render(accepted=True) == second.render(), "the accepted one again"
 
 
 def test_a_file_that_is_no_memory_is_said_and_replaced(toy: ModuleType, tmp_path: Path) -> None:
@@ -87,7 +114,7 @@ def test_a_file_that_is_no_memory_is_said_and_replaced(toy: ModuleType, tmp_path
 def test_switched_off_it_remembers_nothing(toy: ModuleType, tmp_path: Path) -> None:
     memory = Memory(tmp_path / "memory.json", run="one", enabled=False)
     memory.remember(toy.append("- Be nice."), "failed")
-    memory.remember_patterns(["a", "a"])
+    memory.remember_patterns([("a", "b")] * 2)
     memory.save()
     assert memory.render() == ""
     assert list(tmp_path.iterdir()) == []

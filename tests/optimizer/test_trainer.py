@@ -255,3 +255,53 @@ def test_it_is_counted_which_rates_come_from_the_search(toy: ModuleType) -> None
     measured = {row.id for row in short.tasks if row.split != "test"}
     assert short.from_search == len(measured - sampled) > 0
     assert train(toy, toy.make_world()).from_search == 0
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_run_after_a_fruitless_one_asks_anew_and_a_resumed_one_does_not(
+    toy: ModuleType, search: str, tmp_path: Path
+) -> None:
+    world = toy.make_world()
+    tasks = toy.make_tasks(world)
+
+    def asked(name: str) -> list[str]:
+        model = toy.ToyOptimizer(useful=0.0, harmful=1.0)
+        outcome = Trainer(
+            Document.from_bytes(toy.SKILL),
+            tasks,
+            toy.ToySampler(world, tasks),
+            model,
+            Settings(search=search),
+            memory=tmp_path / "memory.json",
+            run=name,
+        ).run()
+        assert outcome.status == "unchanged"
+        return sorted(prompt for _, _, prompt in model.asked)
+
+    monday = asked("monday")
+    assert asked("monday") == monday
+    tuesday = asked("tuesday")
+    assert not set(tuesday) & set(monday)
+    assert all("Tried before" in prompt for prompt in tuesday)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("feedback", ["score", "message"])
+def test_the_memory_tells_no_more_of_a_failure_than_the_feedback_does(
+    toy: ModuleType, search: str, feedback: str, tmp_path: Path
+) -> None:
+    world = toy.make_world()
+    tasks = toy.make_tasks(world)
+    model = toy.ToyOptimizer()
+    for seed in range(2):
+        Trainer(
+            Document.from_bytes(toy.SKILL),
+            tasks,
+            toy.ToySampler(world, tasks),
+            model,
+            Settings(search=search, feedback=feedback, seed=seed, failure_only=True),
+            memory=tmp_path / "memory.json",
+        ).run()
+    prompts = "\n".join(prompt for _, _, prompt in model.asked)
+    assert "tests/test_toy.py:" + "4" not in prompts.replace("tests/test_toy.py::", "")
+    assert ("is not followed" in prompts) == (feedback == "message")
