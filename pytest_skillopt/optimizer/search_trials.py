@@ -224,7 +224,12 @@ class TrialSearch:
                 self._bench.refuse([extended])
                 return False
             document = extended
-        self._bundle.add([Gathered(edit, trial.turned) for edit in trial.lines], document)
+        # Leaving a reminder out takes few samples, which say less than its trial has said.
+        joining = [
+            Gathered(edit, trial.turned, validated=edit.origin == "appendix")
+            for edit in trial.lines
+        ]
+        self._bundle.add(joining, document)
         self._standing.settle(trial.after)
         self._idle = 0
         return True

@@ -249,3 +249,18 @@ def test_an_edit_budget_is_not_asked_for_where_edits_are_tried_one_by_one(
     model = toy.ToyOptimizer(useful=1.0)
     train(toy, toy.make_world(), model, autonomous_budget=True)
     assert not {"EditCount", "Ranking"} & set(model.forms())
+
+
+def test_lapses_of_tasks_that_mostly_pass_are_told_and_tried(toy: ModuleType) -> None:
+    world = toy.make_world(weak=0.6)
+    honest = world.rate
+
+    def rate(task: str, text: str) -> float:
+        return 1.0 if "Think of the conventions." in text else float(honest(task, text))
+
+    world.rate = rate
+    model = toy.ToyOptimizer()
+    outcome, _ = train(toy, world, model, skill_aware=True)
+    shown = [prompt for form, _, prompt in model.asked if form == "Reminders"]
+    assert any("Passed 2 of 3" in prompt for prompt in shown)
+    assert "Think of the conventions." in outcome.proposal.text
