@@ -133,6 +133,10 @@ def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
         ]
     )
     result.stdout.no_fnmatch_line("*failed*")
+    lines = (project.runs[0] / "journal.jsonl").read_text().splitlines()
+    verdicts = [e["data"] for e in map(json.loads, lines) if e["kind"] == "verdict"]
+    assert verdicts[-1]["gate"].startswith("final")
+    assert all(verdict["tasks"] for verdict in verdicts)
     assert (project.runs[0] / "summary.md").exists()
     assert (project.runs[0] / "report.html").exists()
 

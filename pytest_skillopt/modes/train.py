@@ -64,7 +64,7 @@ def _train_all(run: Run, display: Display) -> list[TrainOutcome]:
 
 def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> TrainOutcome:
     display.begin("step 1")
-    return Trainer(
+    outcome = Trainer(
         run.documents[skill],
         run.tasks_of(skill),
         run.sampler,
@@ -78,6 +78,10 @@ def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> 
         prompt=hooked_prompt(display.config),
         observer=_Observer(run, display),
     ).run()
+    if outcome.verdict is not None:
+        about = {"skill": skill, "candidate": outcome.proposal.version}
+        run.journal.write("verdict", {**about, **outcome.verdict.to_json()})
+    return outcome
 
 
 class _Observer:

@@ -57,6 +57,6 @@ def _gates(run: Path, accepted: list[SkillResult]) -> dict[str, dict[str, Any]]:
     found = {
         data["candidate"]: data
         for data in verdicts
-        if data.get("decision") == "accepted" and data.get("gate") != "final"
+        if data.get("decision") == "accepted" and not str(data.get("gate")).startswith("final")
     }
     return {row.path: found[row.after] for row in accepted if row.after in found}
