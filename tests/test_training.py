@@ -220,6 +220,7 @@ def test_nothing_to_gain_leaves_the_file_untouched(project: Project) -> None:
     )
     result = project.run("--skillopt-train")
     assert result.ret == 0
+    result.stdout.fnmatch_lines(["=* 1 deselected, 7 measured in *"])
     assert project.skill.read_bytes() == SKILL
     assert project.result["status"] in ("unchanged", "rejected")
     assert not project.result["skills"][0]["written"]

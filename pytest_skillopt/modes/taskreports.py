@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from pytest_skillopt.report.junit import task_properties
+from pytest_skillopt.run.result import Arm, TaskRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, TaskRow
+    from pytest_skillopt.run.result import Result
 
 
 def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
@@ -22,7 +23,7 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
     """
     judged = run.mode.name == "evaluate"
     least = {task.id: task.min_pass_rate for task in run.tasks}
-    for row in (row for skill in result.skills for row in skill.tasks):
+    for row in [*_rows(result), *_without_row(run, result)]:
         outcome, words = "passed", ""
         if judged:
             own = least.get(row.id)
@@ -32,6 +33,19 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
             if not judged:
                 report.skillopt_measured = True  # type: ignore[attr-defined]
             yield report
+
+
+def _rows(result: Result) -> Iterator[TaskRow]:
+    return (row for skill in result.skills for row in skill.tasks)
+
+
+def _without_row(run: Run, result: Result) -> Iterator[TaskRow]:
+    """Tasks that a training has measured without coming to a last comparison."""
+    if run.mode.name == "train":
+        known = {row.id for row in _rows(result)}
+        for task in run.tasks:
+            if task.id in run.sampler.usage and task.id not in known:
+                yield TaskRow(id=task.id, split=task.split, before=Arm())
 
 
 def _judge(row: TaskRow, least: float) -> tuple[str, str]:
