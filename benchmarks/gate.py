@@ -26,10 +26,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_skillopt.optimizer.decision import CANDIDATE, INCUMBENT, TAPE, GateOptions, GateTask
+from pytest_skillopt.optimizer.draws import TAPE
 from pytest_skillopt.optimizer.gate import run_gate
+from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
 from pytest_skillopt.optimizer.gates import make_gate
-from pytest_skillopt.optimizer.verdict import Sample, Verdict
+from pytest_skillopt.optimizer.verdict import CANDIDATE, INCUMBENT, Sample, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

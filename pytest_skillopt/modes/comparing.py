@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.optimizer.decision import TAPE, GateOptions, GateTask
+from pytest_skillopt.optimizer.draws import TAPE
 from pytest_skillopt.optimizer.gate import run_gate
+from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
 from pytest_skillopt.optimizer.rates import suite_rate
 from pytest_skillopt.optimizer.taskrows import task_row
 from pytest_skillopt.optimizer.verdict import Sample, Verdict

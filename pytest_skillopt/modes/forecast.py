@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.optimizer.decision import GateOptions
 from pytest_skillopt.optimizer.forecast import smallest_gain
+from pytest_skillopt.optimizer.gate_options import GateOptions
 from pytest_skillopt.optimizer.parameters import TrialParameters
 from pytest_skillopt.optimizer.search_batch import batch_size
 

@@ -19,7 +19,7 @@ from pytest_skillopt.optimizer.records import TaskRecord
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_skillopt.optimizer.decision import GateOptions
+    from pytest_skillopt.optimizer.gate_options import GateOptions
     from pytest_skillopt.optimizer.parameters import TrialParameters
     from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.optimizer.verdict import Verdict

@@ -7,15 +7,15 @@ import random
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.optimizer.decision import CANDIDATE, GateTask
 from pytest_skillopt.optimizer.gate import run_gate
+from pytest_skillopt.optimizer.gate_options import GateTask
 from pytest_skillopt.optimizer.gates import make_gate
-from pytest_skillopt.optimizer.verdict import Sample
+from pytest_skillopt.optimizer.verdict import CANDIDATE, Sample
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_skillopt.optimizer.decision import GateOptions
+    from pytest_skillopt.optimizer.gate_options import GateOptions
     from pytest_skillopt.optimizer.verdict import Draw
 
 

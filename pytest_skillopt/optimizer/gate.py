@@ -19,22 +19,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_skillopt.optimizer.decision import (
-    CANDIDATE,
-    INCUMBENT,
-    TAPE,
-    Round,
-    SequentialGate,
-    Settled,
-)
+from pytest_skillopt.optimizer.decision import SequentialGate, Settled
+from pytest_skillopt.optimizer.draws import TAPE, Round
 from pytest_skillopt.optimizer.evidence import log_e, suite_log_e
-from pytest_skillopt.optimizer.verdict import Verdict
+from pytest_skillopt.optimizer.verdict import CANDIDATE, INCUMBENT, Verdict
 from pytest_skillopt.optimizer.wording import change_of, counted, named, plainly
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
 
-    from pytest_skillopt.optimizer.decision import Plan, Want
+    from pytest_skillopt.optimizer.decision import Plan
+    from pytest_skillopt.optimizer.draws import Want
     from pytest_skillopt.optimizer.verdict import Arm, Decision, Draw, Sample
 
 
@@ -100,7 +95,7 @@ class StagedGate(SequentialGate):
         """All there is of the incumbent's tape, and at least ``length`` samples of every task."""
         wants: list[Want] = []
         for task in self.tasks:
-            short = max(self.old_tape.get(task, 0), length) - self.tally(INCUMBENT, task).n
+            short = max(self.old_tape.get(task, 0), length) - self.tallies[INCUMBENT, task].n
             wants += self.wants(INCUMBENT, [task]) * short
         if wants:
             yield Round(wants, self.wants(CANDIDATE, self.tasks))
@@ -131,7 +126,7 @@ class StagedGate(SequentialGate):
 
     def sought(self, task: str) -> float:
         """Log e-value of the change that is looked for in a task."""
-        return self.up(task)
+        return self.tallies.up(task)
 
     @property
     def bar(self) -> float:
@@ -140,7 +135,7 @@ class StagedGate(SequentialGate):
 
     def _worth_a_try(self, task: str) -> bool:
         """Whether one pass of the candidate could make the task look improved."""
-        old = self.tally(INCUMBENT, task)
+        old = self.tallies[INCUMBENT, task]
         return log_e(1, 1, old.total, old.n) >= math.log(self.options.focus)
 
     def promising(self, screened: Sequence[str]) -> list[str]:
@@ -158,7 +153,7 @@ class StagedGate(SequentialGate):
         """Bring every task to so many samples of the candidate, the new ones from its own tape."""
         wants: list[Want] = []
         for task in self.tasks:
-            short = rounds - self.tally(CANDIDATE, task).n
+            short = rounds - self.tallies[CANDIDATE, task].n
             wants += self.wants(CANDIDATE, [task], TAPE) * short
         if wants:
             yield Round(wants, self.wants(CANDIDATE, self.tasks, TAPE))
@@ -171,7 +166,7 @@ class StagedGate(SequentialGate):
         """
         broken = yield from self.settle(self.tasks, self.guard_bars(self.guarded()))
         if broken:
-            raise Settled(self.judge("rejected", f"broken: {self.compared(broken)}"))
+            raise Settled(self.judge("rejected", f"broken: {self.tallies.compared(broken)}"))
 
     def guarded(self) -> list[str]:
         """The tasks that block when they credibly got worse."""
@@ -184,20 +179,20 @@ class StagedGate(SequentialGate):
         on accepting an edit that changes nothing is the evidence's, and stands.
         """
         for _ in range(self.options.kc):
-            if self.improves():
+            if self.tallies.improves():
                 return
             more = self.again(self.tasks, TAPE)
             yield Round(more, more)
             yield from self.watch_over_the_rest()
 
     def apply_literal_rule(self) -> Verdict:
-        moved = change_of(self.mean(INCUMBENT), self.mean(CANDIDATE))
-        if not self.improves():
+        moved = change_of(self.tallies.mean(INCUMBENT), self.tallies.mean(CANDIDATE))
+        if not self.tallies.improves():
             return self.judge(
                 "rejected",
                 f"some task improved, but the suite's mean did not strictly rise: {moved}",
             )
-        fixed = self.fixed()
+        fixed = self.tallies.fixed()
         gains = f", {counted(len(fixed), 'task')} fixed ({named(fixed)})" if fixed else ""
         return self.judge(
             "accepted",

@@ -6,18 +6,12 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, ClassVar
 
-from pytest_skillopt.optimizer.decision import (
-    CANDIDATE,
-    DECISIVE,
-    INCUMBENT,
-    TAPE,
-    GateOptions,
-    GateTask,
-    Round,
-    SequentialGate,
-)
+from pytest_skillopt.optimizer.decision import SequentialGate, Settled
+from pytest_skillopt.optimizer.draws import TAPE, Round
 from pytest_skillopt.optimizer.evidence import exact_test
 from pytest_skillopt.optimizer.gate import StagedGate
+from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
+from pytest_skillopt.optimizer.verdict import CANDIDATE, INCUMBENT
 from pytest_skillopt.optimizer.wording import change_of
 
 if TYPE_CHECKING:
@@ -41,10 +35,8 @@ class TradingGate(StagedGate):
         return [task for task in self.tasks if task in self.must_pass]
 
     def apply_literal_rule(self) -> Verdict:
-        changed = [t for t in self.tasks if max(self.up(t), self.down(t)) >= DECISIVE]
-        balance = math.fsum(
-            self.tally(CANDIDATE, t).mean - self.tally(INCUMBENT, t).mean for t in changed
-        )
+        changed = [*self.tallies.fixed(), *self.tallies.broken()]
+        balance = math.fsum(self.tallies.gain(task) for task in changed)
         if changed and balance <= 0.5:
             return self.judge(
                 "rejected",
@@ -91,13 +83,12 @@ class BroadGate(StagedGate):
 
     def _falls_behind(self) -> bool:
         """Whether the candidate does worse on the tasks where it was tried."""
-        tried = [task for task in self.tasks if self.tally(CANDIDATE, task).n]
-        pairs = [(self.tally(CANDIDATE, t).mean, self.tally(INCUMBENT, t).mean) for t in tried]
-        return math.fsum(new - old for new, old in pairs) < 0
+        tried = [task for task in self.tasks if self.tallies[CANDIDATE, task].n]
+        return math.fsum(self.tallies.gain(task) for task in tried) < 0
 
     def _stratum(self, task: str, new: int, old: int) -> tuple[int, int, int, int]:
-        passed = sum(self.tally(CANDIDATE, task).rounds[:new])
-        return passed, new, sum(self.tally(INCUMBENT, task).rounds[:old]), old
+        passed = sum(self.tallies[CANDIDATE, task].rounds[:new])
+        return passed, new, sum(self.tallies[INCUMBENT, task].rounds[:old]), old
 
 
 class StrictGate(SequentialGate):
@@ -114,31 +105,36 @@ class StrictGate(SequentialGate):
         fresh = self.stream.format(decision=self.decision)
         self.streams = {INCUMBENT: fresh, CANDIDATE: fresh}
         for _ in range(self.confirmations):
-            self.forget()
+            self.tallies.forget()
             both = self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)
             yield Round(both * self.options.rollouts, both)
             if not self.wins():
                 return self._reject_for_rule()
         must_pass = [task for task in self.tasks if task in self.must_pass]
-        broken = yield from self.settle(must_pass, self.guard_bars(must_pass))
-        if broken:
-            return self.verdict("rejected", f"must pass, but broken: {self.compared(broken)}")
+        yield from self.watch_over(must_pass)
         if not self.wins():
             return self._reject_for_rule()
         return self.verdict("accepted", f"the suite's mean rose from {self._moved()}")
+
+    def watch_over(self, must_pass: Sequence[str]) -> Generator[Round, None, None]:
+        """Sample those that look broken until they no longer do; end the decision when one is."""
+        broken = yield from self.settle(must_pass, self.guard_bars(must_pass))
+        if broken:
+            reason = f"must pass, but broken: {self.tallies.compared(broken)}"
+            raise Settled(self.verdict("rejected", reason))
 
     def _reject_for_rule(self) -> Verdict:
         return self.verdict("rejected", f"{self.shortfall()}: {self._moved()}")
 
     def wins(self) -> bool:
-        return self.improves()
+        return self.tallies.improves()
 
     def shortfall(self) -> str:
         """Why the gate rejects, in words, when the candidate does not win."""
         return "the suite's mean did not strictly rise"
 
     def _moved(self) -> str:
-        return change_of(self.mean(INCUMBENT), self.mean(CANDIDATE))
+        return change_of(self.tallies.mean(INCUMBENT), self.tallies.mean(CANDIDATE))
 
 
 class ConfirmGate(StrictGate):
@@ -154,8 +150,8 @@ class MarginGate(StrictGate):
     name = "margin"
 
     def wins(self) -> bool:
-        gain = self.mean(CANDIDATE) - self.mean(INCUMBENT)
-        return self.improves() and gain > self.options.margin + 1e-12
+        gain = self.tallies.mean(CANDIDATE) - self.tallies.mean(INCUMBENT)
+        return self.tallies.improves() and gain > self.options.margin + 1e-12
 
     def shortfall(self) -> str:
         return f"the suite's mean did not rise by more than {100 * self.options.margin:g} points"
@@ -167,13 +163,13 @@ class PairedGate(StrictGate):
     name = "paired"
 
     def wins(self) -> bool:
-        return self.improves() and self._p_value() <= self.alpha
+        return self.tallies.improves() and self._p_value() <= self.alpha
 
     def shortfall(self) -> str:
         return f"the gain may be chance (p = {self._p_value():.2g}, alpha = {self.alpha:g})"
 
     def _p_value(self) -> float:
-        pairs = [(self.tally(CANDIDATE, t), self.tally(INCUMBENT, t)) for t in self.tasks]
+        pairs = [(self.tallies[CANDIDATE, t], self.tallies[INCUMBENT, t]) for t in self.tasks]
         return exact_test([(new.passed, new.n, old.passed, old.n) for new, old in pairs])
 
 
@@ -207,10 +203,8 @@ class ShortFinalGate(FinalGate):
             self.wants(CANDIDATE, left) + self.wants(INCUMBENT, must_pass),
             self.wants(INCUMBENT, left),
         )
-        broken = yield from self.settle(must_pass, self.guard_bars(must_pass))
-        if broken:
-            return self.verdict("rejected", f"must pass, but broken: {self.compared(broken)}")
-        while left := [task for task in self._in_order() if not self.tally(INCUMBENT, task).n]:
+        yield from self.watch_over(must_pass)
+        while left := [task for task in self._in_order() if not self.tallies[INCUMBENT, task].n]:
             balance = self._balance()
             if balance - len(left) > _NOTHING or balance <= _NOTHING:
                 break
@@ -226,10 +220,7 @@ class ShortFinalGate(FinalGate):
 
     def _balance(self) -> float:
         """Tasks won by the candidate, those counted for nothing that the incumbent still has."""
-        return math.fsum(
-            self.tally(CANDIDATE, task).mean - self.tally(INCUMBENT, task).mean
-            for task in self.tasks
-        )
+        return math.fsum(self.tallies.gain(task) for task in self.tasks)
 
     def _judge(self, left: int) -> Verdict:
         least = self._balance() - left
@@ -270,12 +261,13 @@ class CurtailedGate(SequentialGate):
     def decide(self) -> Plan:
         self.streams = {INCUMBENT: TAPE, CANDIDATE: TAPE}
         yield Round(self.wants(INCUMBENT, self.tasks), self.wants(CANDIDATE, self.tasks))
-        left = sorted(self.tasks, key=lambda task: self.tally(INCUMBENT, task).mean)
+        left = sorted(self.tasks, key=lambda task: self.tallies[INCUMBENT, task].mean)
         while True:
-            done = [task for task in self.tasks if self.tally(CANDIDATE, task).n]
-            if broken := [task for task in done if self._blocks(task) and self._gain(task) < 0]:
-                return self.verdict("rejected", f"broken: {self.compared(broken)}")
-            balance = math.fsum(self._gain(task) for task in done)
+            done = [task for task in self.tasks if self.tallies[CANDIDATE, task].n]
+            worse = [task for task in done if self.tallies.gain(task) < 0]
+            if broken := [task for task in worse if self._blocks(task)]:
+                return self.verdict("rejected", f"broken: {self.tallies.compared(broken)}")
+            balance = math.fsum(self.tallies.gain(task) for task in done)
             if balance + self._room(left) <= _NOTHING:
                 return self.verdict(
                     "rejected",
@@ -309,16 +301,13 @@ class CurtailedGate(SequentialGate):
     def _blocks(self, task: str) -> bool:
         return not self.options.trades or task in self.must_pass
 
-    def _gain(self, task: str) -> float:
-        return self.tally(CANDIDATE, task).mean - self.tally(INCUMBENT, task).mean
-
     def _room(self, tasks: Sequence[str]) -> float:
         """The most that the tasks can win."""
-        return math.fsum(1 - self.tally(INCUMBENT, task).mean for task in tasks)
+        return math.fsum(1 - self.tallies[INCUMBENT, task].mean for task in tasks)
 
     def _risk(self, tasks: Sequence[str]) -> float:
         """The most that they can lose."""
-        return math.fsum(self.tally(INCUMBENT, task).mean for task in tasks)
+        return math.fsum(self.tallies[INCUMBENT, task].mean for task in tasks)
 
 
 _NOTHING = 1e-12

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.optimizer.context import Context
-    from pytest_skillopt.optimizer.decision import GateOptions, GateTask
     from pytest_skillopt.optimizer.gate import Gate
+    from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
     from pytest_skillopt.optimizer.proposals import Patch
     from pytest_skillopt.optimizer.records import TaskRecord
     from pytest_skillopt.optimizer.update import Update

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.optimizer.allowance import Allowance, Caps, OutOfMeans
 from pytest_skillopt.optimizer.calls import Calls
 from pytest_skillopt.optimizer.context import Context
-from pytest_skillopt.optimizer.decision import GateTask
 from pytest_skillopt.optimizer.final import plan_final
+from pytest_skillopt.optimizer.gate_options import GateTask
 from pytest_skillopt.optimizer.gates import make_gate
 from pytest_skillopt.optimizer.guidance import contracts_of, read_preferences
 from pytest_skillopt.optimizer.memory import Memory

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Arm = Literal["incumbent", "candidate"]
+INCUMBENT: Arm = "incumbent"
+CANDIDATE: Arm = "candidate"
 Decision = Literal["accepted", "rejected", "unmeasured"]
+Change = Literal["fixed", "broken", "undecided", "same"]
 VETTING = "vetting"
 """Stands for the gate where a candidate was refused before any sample."""
 
@@ -50,7 +53,7 @@ class TaskEvidence:
     """E-value that the candidate passes the task more often; None where the gate has none."""
     e_down: float | None = None
     """E-value that it passes the task less often."""
-    change: Literal["fixed", "broken", "undecided", "same"] = "same"
+    change: Change = "same"
     errors: int = 0
     skipped: bool = False
 

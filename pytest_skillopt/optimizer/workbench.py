@@ -13,8 +13,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_skillopt.optimizer.compose import rebuild
-from pytest_skillopt.optimizer.decision import GateOptions, GateTask
 from pytest_skillopt.optimizer.editrows import edit_row
+from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
 from pytest_skillopt.optimizer.proposals import whole_body
 from pytest_skillopt.optimizer.records import TaskRecord, pass_rate
 from pytest_skillopt.optimizer.stages import GateQuestion

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.optimizer.decision import GateOptions, GateTask
 from pytest_skillopt.optimizer.final import plan_final
 from pytest_skillopt.optimizer.gate import run_gate
+from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
 from pytest_skillopt.optimizer.gates import make_gate
 from pytest_skillopt.optimizer.verdict import Draw, Sample, Verdict
 from pytest_skillopt.settings import Settings

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.optimizer.decision import GateOptions, GateTask
 from pytest_skillopt.optimizer.gate import run_gate
+from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
 from pytest_skillopt.optimizer.gates import make_gate
 from pytest_skillopt.optimizer.verdict import Draw, Sample, Verdict
 from pytest_skillopt.optimizer.worse import WorseCheck
