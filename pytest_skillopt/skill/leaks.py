@@ -1,7 +1,8 @@
 """Whether added text carries something of a task: an answer, an id, a stretch of its prompt.
 
 A skill that holds answers is not a better skill. What is looked for is specific by its form: long
-numbers, dates, codes, addresses, names, opaque expected words, and runs of ``NGRAM`` words. What
+numbers, dates, codes, addresses, names, opaque expected words, and runs of ``NGRAM`` words. Each
+counts however it is written: in another format, in other letters, in pieces, over two lines. What
 many tasks share is boilerplate, what the skill says already is its own, and ordinary English
 (``words.txt``: words found in at least 15 texts of public Python documentation and sources, and
 a list of everyday and business words) is nobody's. The balance leans towards few false alarms: the
@@ -16,6 +17,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.skill.dates import dates
 from pytest_skillopt.untrusted import strip_invisible
 
 if TYPE_CHECKING:
@@ -29,11 +31,10 @@ NGRAM = 8
 _SPLITS = ("train", "val", "test")
 _ESCAPE = re.compile(r"\\(?:[nrt]|u([0-9a-fA-F]{4}))")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_DATE = re.compile(r"(?<![\w.-])(?:\d{4}-\d{2}-\d{2}|\d{1,2}[./]\d{1,2}[./]\d{4})(?![\w-])")
 _CODE = re.compile(r"(?<![\w-])(?=[^\s]{0,60}?[A-Za-z])\w+(?:[-_/#]\w+)*(?![\w-])")
 _NUMBER = re.compile(
     r"(?<![\w.,])(?<!\w-)"
-    r"(?:\d{1,3}(?:[.,'\u2019\u00a0\u202f ]\d{3})+(?:[.,]\d{1,4})?|\d+(?:[.,]\d+)?)(?!\w)"
+    r"(?:\d{1,3}(?:[.,_'\u2019\u00a0\u202f ]\d{3})+(?:[.,]\d{1,4})?|\d+(?:[.,]\d+)?)(?!\w)"
 )
 _COMMON_CODE = re.compile(
     r"(?:u?int|float|sha|base|utf|iso|rfc|md|x|h|p|v|py|python|http|ascii|cp|latin|windows|web|win"
@@ -46,7 +47,19 @@ _YEAR = re.compile(r"(?:19|20)\d\d")
 _STANDARD = frozenset({"8601", "3339", "4217", "3166", "1234", "12345", "123456", "8859", "9001"})
 _NAME = re.compile(r"(?<!\w)[^\W\d_a-z][^\W\d_]{2,}(?:[ \u00a0][^\W\d_a-z][^\W\d_]{2,}){1,3}(?!\w)")
 _LITERAL = re.compile(r"""(?<![\w\]])(["'])((?:(?!\1)[^\\\n]|\\.){5,200})\1(?!\s*[:\]])""")
+_INVERTED = re.compile(r"(?<!\w)([^\W\d_a-z][^\W\d_]{2,}), ([^\W\d_a-z][^\W\d_]{2,})(?!\w)")
 _WORD = re.compile(r"[^\W_]+(?:['.,-][^\W_]+)*")
+_PART = re.compile(r"[^\W_]+")
+_GROUPED = re.compile(r"(?<![\w-])\+?[A-Za-z]{0,4}\d\w*(?:[ /().-]{1,2}\w*\d\w*)*(?!\w)")
+_WRAPPED_NUMBER = re.compile(r"(?<=[\d.,])[ \t]*\n[ \t]*(?=[.,]?\d)")
+_LONGEST_JOINED = 40
+"""Characters of the longest code or word that is looked for in parts."""
+_LEAST_LETTERS, _LEAST_DIGITS = 7, 4
+"""Of a word, or of a code, that is looked for in parts."""
+_LEAST_GROUPED = 9
+"""Characters of a number or code that may stand in groups, such as a telephone number."""
+_LARGEST_GAP = 3
+"""Characters between the parts of a code or word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +91,7 @@ class LeakIndex:
             for key in _task_keys(task):
                 self._holders.setdefault(key, []).append(number)
         own = {key for key, _ in _keys(skill)} | set(_plain_words(skill))
+        own |= {key for key, _ in _joined(skill) if key in self._holders}
         for task in self._tasks:
             if task.split == "train":
                 # What a train task is about is told to the optimizer; its wording is no answer.
@@ -94,20 +108,27 @@ class LeakIndex:
 
     def check(self, added: str) -> list[Leak]:
         """The leaks in a text, in the order in which they stand there."""
-        text = strip_invisible(added)
         found: dict[str, list[int]] = {}
+        text = strip_invisible(added)
+        for form in dict.fromkeys((text, _WRAPPED_NUMBER.sub("", text))):
+            for excerpt, holders in self._find(form):
+                found.setdefault(excerpt, holders)
+        return [self._leak(excerpt, holders) for excerpt, holders in found.items()]
+
+    def _find(self, text: str) -> Iterator[tuple[str, list[int]]]:
+        """Excerpt and holders of everything that is in the index; joined runs last."""
         runs: list[tuple[int, int, list[int]]] = []
-        for key, (start, end) in sorted(_keys(text), key=lambda entry: entry[1]):
+        keys = sorted((*_keys(text), *_joined(text)), key=lambda entry: entry[1])
+        for key, (start, end) in keys:
             holders = self._holders.get(key)
             if holders is None:
                 continue
             if key.startswith("run "):
                 _extend(runs, start, end, holders)
             else:
-                found.setdefault(text[start:end], holders)
+                yield " ".join(text[start:end].split()), holders
         for start, end, holders in runs:
-            found.setdefault(" ".join(text[start:end].split()), holders)
-        return [self._leak(excerpt, holders) for excerpt, holders in found.items()]
+            yield " ".join(text[start:end].split()), holders
 
     def _leak(self, excerpt: str, holders: list[int]) -> Leak:
         tasks = [self._tasks[number] for number in holders]
@@ -134,6 +155,10 @@ def _task_keys(task: SkillTask) -> set[str]:
     text = strip_invisible(_unescaped("\n".join([task.text, task.doc, parameters])))
     raw = f"{task.text}\n{task.doc}"
     keys = {key for key, _ in _keys(text) if not key.startswith(("word ", "phrase "))}
+    keys |= {cents for key in keys if (cents := _in_cents(key))}
+    for match in _GROUPED.finditer(text):
+        if len(compact := _compact(match[0])) >= _LEAST_GROUPED:
+            keys.add(f"join {compact}")
     return keys | set(_expected(raw))
 
 
@@ -153,26 +178,69 @@ def _expected(text: str) -> Iterator[str]:
             yield f"word {words[0]}"
         elif opaque and 2 <= len(words) < NGRAM:
             yield f"phrase {' '.join(words)}"
+            yield f"join {''.join(words)}"
 
 
 def _keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
     """Everything specific in a text as a key, with where it stands."""
     taken: set[int] = set()
-    for kind, pattern in (("mail", _EMAIL), ("date", _DATE), ("code", _CODE)):
-        for match in pattern.finditer(text):
-            if kind == "code" and not _is_code(match[0]):
-                continue
-            if match.start() not in taken:
-                taken.update(range(*match.span()))
-                yield f"{kind} {match[0].casefold()}", match.span()
+    for match in _EMAIL.finditer(text):
+        taken.update(range(*match.span()))
+        yield f"mail {match[0].casefold()}", match.span()
+    for iso, span in dates(text):
+        taken.update(range(*span))
+        yield f"date {iso}", span
+    for match in _CODE.finditer(text):
+        if _is_code(match[0]) and match.start() not in taken:
+            taken.update(range(*match.span()))
+            yield f"code {_compact(match[0])}", match.span()
     for match in _NUMBER.finditer(text):
         digits = _significant(match[0])
         if digits and match.start() not in taken:
             yield f"number {digits}", match.span()
     for match in _NAME.finditer(text):
         if any(not _is_common(word.casefold()) for word in match[0].split()):
-            yield f"name {' '.join(match[0].casefold().split())}", match.span()
+            yield f"name {' '.join(sorted(match[0].casefold().split()))}", match.span()
+    for match in _INVERTED.finditer(text):
+        yield f"name {' '.join(sorted(part.casefold() for part in match.groups()))}", match.span()
     yield from _word_keys(text)
+
+
+def _joined(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
+    """What neighbouring parts spell together: a code or a word that is written in pieces."""
+    parts = [(match[0].casefold(), match.span()) for match in _PART.finditer(text)]
+    for first, (spelled, (start, end)) in enumerate(parts):
+        yield f"join {spelled}", (start, end)
+        if _has_digits(spelled):
+            yield f"code {spelled}", (start, end)
+        for part, (here, there) in parts[first + 1 :]:
+            if here - end > _LARGEST_GAP or len(spelled) + len(part) > _LONGEST_JOINED:
+                break
+            spelled, end = spelled + part, there
+            yield f"join {spelled}", (start, end)
+            if _has_digits(spelled):
+                yield f"code {spelled}", (start, end)
+            elif len(spelled) >= _LEAST_LETTERS:
+                yield f"word {spelled}", (start, end)
+
+
+def _has_digits(text: str) -> bool:
+    return sum(char.isdigit() for char in text) >= _LEAST_DIGITS
+
+
+def _compact(text: str) -> str:
+    """Letters and digits alone, without their case."""
+    return re.sub(r"[\W_]", "", text).casefold()
+
+
+def _in_cents(key: str) -> str:
+    """The key of an amount in its smallest unit; empty for what is no amount, or a round one."""
+    kind, _, number = key.partition(" ")
+    whole, _, fraction = number.partition(".")
+    if kind != "number" or not 1 <= len(fraction) <= 2:
+        return ""
+    cents = f"{whole}{fraction:0<2}"
+    return f"number {cents}" if len(cents.strip("0")) >= _LEAST_DIGITS else ""
 
 
 def _word_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:

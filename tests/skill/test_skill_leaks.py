@@ -124,6 +124,67 @@ def test_harmless_edits_do_not_leak(name: str) -> None:
         assert found(entry["text"]) == [], entry["text"]
 
 
+OTHER_FORMS = LeakIndex(
+    [
+        *TASKS,
+        task(
+            40,
+            "val",
+            "Contract VX/2021/00931 of 7 March 2021, tel. (0 89) 55 12 78-40",
+            {"fare": 2318.75, "club": "Gormenghast rowing club", "by": "Ottilie Wraxham"},
+        ),
+        task(41, "test", "Parcel 00340434161094042557, part 88-4410-ZX", {"metal": "orichalcum"}),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "2.318,75 EUR",
+        "2_318.75",
+        "231875 cents",
+        "2,318.\n75 in all",
+        "on 07.03.2021",
+        "on 3/7/2021",
+        "on March 7th, 2021",
+        "le 7 mars 2021",
+        "am 7. M\u00e4rz 2021",
+        "07-Mar-2021",
+        "20210307",
+        "contract VX-2021-00931",
+        "contract vx 2021 00931",
+        "call 089 55127840",
+        "0034 0434 1610 9404 2557",
+        "part 884410ZX",
+        "ORI-CHALCUM is the metal",
+        "ori-\nchalcum",
+        "a Gormenghast-rowing-club",
+        "Wraxham, Ottilie",
+        "Ottilie\nWraxham",
+    ],
+)
+def test_it_is_found_in_another_form(added: str) -> None:
+    assert OTHER_FORMS.check(f"The answer is {added}.")
+
+
+@pytest.mark.parametrize(
+    "added",
+    [
+        "Contracts of 2021 have five digits.",
+        "Dates such as 7.4.2021 have no leading zero.",
+        "A fare has two decimals, 23.18 or 2319.75.",
+        "Call between 8 and 17, room 55, floor 12.",
+        "Needs Python 3.7.21 or 3.12.10.",
+        "The row of clubs is sorted by name, Oslo, Bergen.",
+        "Parts 88 to 4410 are in stock.",
+        "March comes before April; may I ask?",
+    ],
+)
+def test_what_only_resembles_it_is_none(added: str) -> None:
+    assert OTHER_FORMS.check(added) == []
+
+
 def test_a_leak_names_its_tasks() -> None:
     (leak,) = INDEX.check("It is 40417.")
     assert leak == Leak("val", ("tests/test_x.py::test_fields[case1]",), "40417")
