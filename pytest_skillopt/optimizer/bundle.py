@@ -152,11 +152,11 @@ class Bundle:
                 accepted = verdict.accepted
             if accepted:
                 edits += len(half)
-                self._bench.settle(proposals, "accepted")
+                self._bench.ledger.settle(proposals, "accepted")
             else:
                 why = verdict.nameless if verdict else "the gate refused the bundle"
                 detail = verdict.reason if verdict else ""
-                self._bench.settle(proposals, "rejected", why, detail=detail)
+                self._bench.ledger.settle(proposals, "rejected", why, detail=detail)
                 given_up += half
         self.working = self._bench.incumbent
         return Outcome(
@@ -183,7 +183,7 @@ class Bundle:
             working = rebuild(self._bench.incumbent, [gathered.line for gathered in kept])
             if working is None:
                 break
-            self._bench.settle(idle, "dropped", "its tasks passed as often without it")
+            self._bench.ledger.settle(idle, "dropped", "its tasks passed as often without it")
             dropped += [gathered for gathered in self.lines if gathered.line in idle]
             self.lines, self.working = kept, working
             for gathered in kept:
@@ -197,13 +197,13 @@ class Bundle:
         verdict = bench.consider(self.working, proposals, options=options, name=self._gate)
         version = self.working.version
         if verdict.accepted:
-            bench.settle(proposals, "accepted")
+            bench.ledger.settle(proposals, "accepted")
             self.lines, self.working = [], bench.incumbent
             self._refusals, self._refused_size, self._evidence = 0, 0, 0.0
         else:
             self._refusals += 1
             self._refused_size = len(self.lines)
-            bench.settle(proposals, "rejected", verdict.nameless, detail=verdict.reason)
+            bench.ledger.settle(proposals, "rejected", verdict.nameless, detail=verdict.reason)
         return Outcome(verdict, version, len(proposals), unsettled)
 
     def _prior(self) -> float:
@@ -228,7 +228,7 @@ class Bundle:
         for _ in range(self._parameters.prior_samples):
             if evidence >= bar or not self._bench.allowance.covers(2 * len(tasks)):
                 break
-            old, new = self._bench.sample_all(arms, "prior")
+            old, new = self._bench.samples.take_all(arms, "prior")
             for task in tasks:
                 before[task] = before[task].plus(old[task])
                 after[task] = after[task].plus(new[task])

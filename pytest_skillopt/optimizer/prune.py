@@ -83,7 +83,7 @@ def leave_out(
         if whole is None or not running or not bench.allowance.covers(size):
             break
         arms = [(whole, union), *((c.without, dict.fromkeys(c.tasks, 1)) for c in running)]
-        with_all, *without = bench.sample_all(arms, "trial")
+        with_all, *without = bench.samples.take_all(arms, "trial")
         for task, rollouts in with_all.items():
             kept.setdefault(task, []).extend(rollouts)
         for comparison, found in zip(running, without, strict=True):
@@ -161,4 +161,6 @@ def prune(bench: Workbench) -> None:
     if short is None or short == bench.incumbent or bench.misses(short):
         return
     bench.shorten(short, kept)
-    bench.settle(idle, "dropped", "leaving it out made no difference that the gate could see")
+    bench.ledger.settle(
+        idle, "dropped", "leaving it out made no difference that the gate could see"
+    )

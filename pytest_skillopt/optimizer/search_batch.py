@@ -106,7 +106,7 @@ class BatchSearch:
         )
         return self._bench.context.at(
             document=self._bench.incumbent,
-            step=self._bench.step,
+            step=self._bench.ledger.step,
             epoch=epoch,
             budget=budget,
             minibatch=settings.minibatch_size or _MINIBATCH,
@@ -115,7 +115,7 @@ class BatchSearch:
     def _roll_out(self, batch: Sequence[SkillTask]) -> list[TaskRecord]:
         bench = self._bench
         wanted = {task.id: task.rollouts or self._settings.rollouts for task in batch}
-        found = bench.sample(bench.incumbent, wanted, "train")
+        found = bench.samples.take(bench.incumbent, wanted, "train")
         records = [TaskRecord.of(task, found[task.id]) for task in batch]
         self._records |= {record.task.id: record for record in records}
         bench.context.memory.remember_patterns(record.pattern for record in records)
@@ -128,11 +128,11 @@ class BatchSearch:
             return None
         merged = bench.stages.aggregate(patches, context)
         if merged.note:
-            bench.notes.append(f"step {context.step}: {merged.note}")
+            bench.ledger.notes.append(f"step {context.step}: {merged.note}")
         update = bench.stages.update(bench.stages.select(merged, context), context)
         if update.note:
-            bench.notes.append(f"step {context.step}: {update.note}")
-        bench.refuse(update.refused)
+            bench.ledger.notes.append(f"step {context.step}: {update.note}")
+        bench.ledger.refuse(update.refused)
         return update if update.document != context.document else None
 
     def _judge(self, epoch: int, records: Sequence[TaskRecord], updates: Sequence[Update]) -> None:
@@ -141,7 +141,7 @@ class BatchSearch:
         fresh = _distinct(updates, bench)
         if not fresh:
             reason = "every candidate was tried before" if updates else "nothing new was proposed"
-            bench.end_step(epoch=epoch, records=records, reason=reason)
+            bench.ledger.end_step(epoch=epoch, records=records, reason=reason)
             self._fruitless += 1
             return
         if len(fresh) == 1:
@@ -155,7 +155,7 @@ class BatchSearch:
         self, epoch: int, records: Sequence[TaskRecord], update: Update, verdict: Verdict
     ) -> None:
         bench = self._bench
-        bench.end_step(
+        bench.ledger.end_step(
             epoch=epoch,
             records=records,
             candidate=update.document.version,
@@ -163,7 +163,7 @@ class BatchSearch:
             verdict=verdict,
         )
         if verdict.accepted:
-            bench.settle(update.applied, "accepted")
+            bench.ledger.settle(update.applied, "accepted")
             self._fruitless = 0
             self._records.clear()
             return
@@ -171,7 +171,9 @@ class BatchSearch:
         if verdict.gate == VETTING:
             return
         effects = effects_of(bench, update, self._records)
-        bench.settle(update.applied, "rejected", verdict.nameless, effects, detail=verdict.reason)
+        bench.ledger.settle(
+            update.applied, "rejected", verdict.nameless, effects, detail=verdict.reason
+        )
         if self._settings.splitting and verdict.decision == "rejected":
             self._try_part(epoch, records, update, effects)
 
@@ -188,7 +190,7 @@ class BatchSearch:
         if part is None or bench.judged(part.document):
             return
         verdict = bench.consider(part.document, part.applied)
-        bench.end_step(
+        bench.ledger.end_step(
             epoch=epoch,
             records=records,
             candidate=part.document.version,
@@ -197,7 +199,7 @@ class BatchSearch:
             reason=f"the better part of the last patch: {verdict.reason}",
         )
         if verdict.accepted:
-            bench.settle(part.applied, "accepted")
+            bench.ledger.settle(part.applied, "accepted")
             self._fruitless = 0
             self._records.clear()
 

@@ -117,18 +117,18 @@ class TrialSearch:
         patches = self._bench.stages.reflect(batch, context)
         merged = self._merge(patches, context)
         if merged.note:
-            self._bench.notes.append(f"step {context.step}: {merged.note}")
+            self._bench.ledger.notes.append(f"step {context.step}: {merged.note}")
         for proposal in merged.proposals:
             if not self._pool.knows(proposal):
                 update = self._bench.stages.update(Patch((proposal,)), context)
-                self._bench.refuse(update.refused)
+                self._bench.ledger.refuse(update.refused)
                 self._pool.add(update.applied)
 
     def _merge(self, patches: Sequence[Patch], context: Context) -> Patch:
         edits = [patch for patch in patches if patch.body is None]
         merged = self._bench.stages.aggregate(edits, context.at(budget=UNBOUNDED))
         if merged.body is not None or len(edits) < len(patches):
-            self._bench.notes.append(
+            self._bench.ledger.notes.append(
                 f"step {context.step}: a whole new body was left out: this search tries edits one "
                 "by one; use --skillopt-search=batch for patches with a body"
             )
@@ -142,7 +142,7 @@ class TrialSearch:
         return calls // p.calls_per_task * self._tasks_per_call
 
     def _context(self) -> Context:
-        settings, step = self._settings, self._bench.step
+        settings, step = self._settings, self._bench.ledger.step
         budget = edit_budget(
             settings.schedule,
             step - 1,
@@ -177,7 +177,9 @@ class TrialSearch:
             asking = [failing[task] for task in edit.tasks if task in failing]
             if not asking:
                 self._pool.remove(edit)
-                self._bench.settle([edit], "dropped", "the tasks that asked for it pass by now")
+                self._bench.ledger.settle(
+                    [edit], "dropped", "the tasks that asked for it pass by now"
+                )
             elif busy.isdisjoint(edit.tasks) and len(trials) < self._parameters.lines_at_once:
                 trial = self._open_trial([edit], asking)
                 if trial is not None:
@@ -193,7 +195,7 @@ class TrialSearch:
             self._pool.remove(edit)
             extended = extend(document, edit, self._context())
             if isinstance(extended, Refusal):
-                self._bench.refuse([extended])
+                self._bench.ledger.refuse([extended])
             else:
                 document = extended
                 fitting.append(edit)
@@ -204,13 +206,15 @@ class TrialSearch:
     def _carry_out(self, trials: Sequence[Trial], row: _Round) -> None:
         """Sample until all are decided, then let the winners join the working skill."""
         while running := [(trial, wants) for trial in trials if (wants := trial.wants())]:
-            found = self._bench.sample_all([(t.document, wants) for t, wants in running], "trial")
+            found = self._bench.samples.take_all(
+                [(t.document, wants) for t, wants in running], "trial"
+            )
             for (trial, _), rollouts in zip(running, found, strict=True):
                 trial.tell(rollouts)
         for trial in trials:
             row.tried += len(trial.lines)
             if trial.outcome == "lost":
-                self._bench.settle(trial.lines, "failed", trial.describe(), trial.effects)
+                self._bench.ledger.settle(trial.lines, "failed", trial.describe(), trial.effects)
                 self._pool.lose(trial.lines)
             elif self._join(trial):
                 row.won += len(trial.lines)
@@ -221,7 +225,7 @@ class TrialSearch:
         for edit in trial.lines:
             extended = extend(document, edit, self._context())
             if isinstance(extended, Refusal):
-                self._bench.refuse([extended])
+                self._bench.ledger.refuse([extended])
                 return False
             document = extended
         # Leaving a reminder out takes few samples, which say less than its trial has said.
@@ -257,7 +261,7 @@ class TrialSearch:
         except (OutOfMeans, StopRun) as end:
             if isinstance(end, StopRun) and end.kind != "cap":
                 raise
-            self._bench.notes.append(f"the last bundle could not be gated: {end.reason}")
+            self._bench.ledger.notes.append(f"the last bundle could not be gated: {end.reason}")
         self._end_round(row)
 
     # When nothing is left to try.
@@ -342,7 +346,7 @@ class TrialSearch:
             reason = "nothing new was proposed"
         else:
             reason = "nothing left to try; looking on"
-        self._bench.end_step(
+        self._bench.ledger.end_step(
             epoch=self._epoch,
             records=row.records,
             candidate=row.candidate,

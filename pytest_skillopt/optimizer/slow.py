@@ -53,14 +53,14 @@ def slow_update(bench: Workbench, before: Document, context: Context) -> bool:
         return False
     candidate = extend(bench.incumbent, proposal, here)
     if isinstance(candidate, Refusal):
-        bench.refuse([candidate])
+        bench.ledger.refuse([candidate])
         return False
     if bench.judged(candidate):
         return False
     verdict = bench.consider(candidate, [proposal])
     fate: Fate = "accepted" if verdict.accepted else "rejected"
-    bench.settle([proposal], fate, verdict.nameless, detail=verdict.reason)
-    bench.end_step(
+    bench.ledger.settle([proposal], fate, verdict.nameless, detail=verdict.reason)
+    bench.ledger.end_step(
         epoch=context.epoch,
         records=[],
         candidate=candidate.version,
@@ -126,7 +126,7 @@ def _measure_pairs(
     count = min(context.settings.slow_update_samples, len(bench.train))
     tasks = context.random("slow update").sample(bench.train, count)
     wanted = {task.id: _SAMPLES for task in tasks}
-    old, new = bench.sample_all([(before, wanted), (bench.incumbent, wanted)], "train")
+    old, new = bench.samples.take_all([(before, wanted), (bench.incumbent, wanted)], "train")
     return {t.id: (TaskRecord.of(t, old[t.id]), TaskRecord.of(t, new[t.id])) for t in tasks}
 
 

@@ -30,7 +30,7 @@ def effects_of(
     wanted = dict.fromkeys(asked, _SAMPLES)
     if not wanted or not bench.allowance.covers(sum(wanted.values())):
         return {}
-    found = bench.sample(update.document, wanted, "trial")
+    found = bench.samples.take(update.document, wanted, "trial")
     after = {task: TaskRecord.of(records[task].task, rollouts) for task, rollouts in found.items()}
     return {task: after[task].rate - records[task].rate for task in after if after[task].n}
 
@@ -40,5 +40,5 @@ def split(bench: Workbench, update: Update, effects: Mapping[str, float]) -> Upd
     better = [p for p in update.applied if sum(effects.get(task, 0.0) for task in p.tasks) > 0]
     if not better or len(better) == len(update.applied):
         return None
-    part = apply_all(better, bench.context.at(document=bench.incumbent, step=bench.step))
+    part = apply_all(better, bench.context.at(document=bench.incumbent, step=bench.ledger.step))
     return part if part.applied else None

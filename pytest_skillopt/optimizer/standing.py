@@ -61,7 +61,7 @@ class Standing:
     def look(self, document: Document) -> None:
         """Sample what is not known yet; a task that failed is sampled until that is certain."""
         while wanted := {t.id: 1 for t in self._seen if self._is_open(t.id)}:
-            found = self._bench.sample(document, wanted, "train")
+            found = self._bench.samples.take(document, wanted, "train")
             for task in self._seen:
                 if task.id in found:
                     known = self._records.get(task.id, TaskRecord(task))
@@ -150,7 +150,7 @@ class Standing:
         fail under the document in front of them. One sample is cheaper than their calls.
         """
         stale = [r for r in chosen if r.rollouts[0].request.version != document.version]
-        found = self._bench.sample(document, {r.task.id: 1 for r in stale}, "train")
+        found = self._bench.samples.take(document, {r.task.id: 1 for r in stale}, "train")
         for record in stale:
             latest = TaskRecord.of(record.task, found[record.task.id])
             if latest.failed:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.allowance import Allowance, Caps, OutOfMeans
 from pytest_skillopt.optimizer.calls import Calls
@@ -19,6 +19,7 @@ from pytest_skillopt.optimizer.final import plan_final
 from pytest_skillopt.optimizer.gate_options import GateTask
 from pytest_skillopt.optimizer.gates import make_gate
 from pytest_skillopt.optimizer.guidance import contracts_of, read_preferences
+from pytest_skillopt.optimizer.ledger import NullObserver
 from pytest_skillopt.optimizer.memory import Memory
 from pytest_skillopt.optimizer.parameters import TrialParameters
 from pytest_skillopt.optimizer.rates import suite_rate
@@ -38,9 +39,10 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.types import Model
     from pytest_skillopt.optimizer.gate import Gate
+    from pytest_skillopt.optimizer.ledger import Observer
     from pytest_skillopt.optimizer.proposals import Proposal
+    from pytest_skillopt.optimizer.samples import Sampling
     from pytest_skillopt.optimizer.verdict import Verdict
-    from pytest_skillopt.optimizer.workbench import Observer, Sampling
     from pytest_skillopt.run.result import Rate, Status
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
@@ -81,16 +83,6 @@ class TrainOutcome:
     optimizer_calls: int = 0
     spent: Caps = field(default=Caps(), compare=False)
     """What it took, replies of the cache included, as it counts towards the caps."""
-
-
-class NullObserver:
-    """Listens to nothing."""
-
-    def step(self, row: StepRow) -> None:
-        """A step has ended."""
-
-    def record(self, kind: str, data: dict[str, Any]) -> None:
-        """A decision was made."""
 
 
 class Trainer:
@@ -180,7 +172,7 @@ class Trainer:
         self._final = plan_final(settings, len(self._measured_tasks()))
         allowance.reserve = self._final.samples + self._test_samples()
         if self._in_batches and settings.search != "batch":
-            self._bench.notes.append(
+            self._bench.ledger.notes.append(
                 f"update_mode={settings.update_mode} rewrites the whole body, which cannot be "
                 "tried edit by edit: the search is batch"
             )
@@ -224,10 +216,10 @@ class Trainer:
             return "", search.run()
         except OutOfMeans as end:
             if end.capped:
-                bench.notes.append(f"the search ended early: {end.reason}")
+                bench.ledger.notes.append(f"the search ended early: {end.reason}")
             return "", end.reason
         except StopRun as end:
-            bench.notes.append(f"the search ended early: {end.reason}")
+            bench.ledger.notes.append(f"the search ended early: {end.reason}")
             return end.kind, end.reason
 
     def _compare(self, stopped: str, reason: str) -> TrainOutcome:
@@ -239,12 +231,12 @@ class Trainer:
         tasks = self._measured_tasks()
         gate = self._open_final(tasks)
         try:
-            verdict, before, after = bench.compare(bench.start, bench.incumbent, gate)
+            verdict, before, after = bench.samples.compare(gate, bench.start, bench.incumbent)
         except StopRun as end:
             why = f"a better skill was found, but the last comparison was not made: {end.reason}"
             return self._outcome(_ENDED.get(end.kind, "unmeasured"), why)
         unsampled = [task.id for task in tasks if task.id not in before]
-        earlier = {t: found for t, found in bench.at_start().items() if t in unsampled}
+        earlier = {t: found for t, found in bench.samples.at_start().items() if t in unsampled}
         before = before | earlier
         test_before, test_after = self._open_test() if verdict.accepted else ({}, {})
         return self._outcome(
@@ -262,13 +254,15 @@ class Trainer:
         bench.allowance.held, bench.allowance.reserve = 0, self._test_samples()
         final = self._final.within(bench.allowance.left())
         if not final.rollouts:
-            bench.notes.append(
+            bench.ledger.notes.append(
                 "the cap left no complete round for the last comparison: it stopped when its "
                 "verdict was certain, and where the skill on disk has no fresh sample its rate is "
                 "that of the samples of the search"
             )
         options = replace(
-            bench.gate_options(), rollouts=final.rollouts, first=tuple(bench.failed_at_start())
+            bench.gate_options(),
+            rollouts=final.rollouts,
+            first=tuple(bench.samples.failed_at_start(tasks)),
         )
         return make_gate(final.gate, [GateTask(t.id, t.must_pass) for t in tasks], options)
 
@@ -278,11 +272,11 @@ class Trainer:
         wanted = {task.id: task.rollouts or self._settings.rollouts for task in bench.test}
         bench.allowance.release()
         try:
-            before, after = bench.sample_all(
+            before, after = bench.samples.take_all(
                 [(bench.start, wanted), (bench.incumbent, wanted)], "test"
             )
         except (StopRun, OutOfMeans) as end:
-            bench.notes.append(f"the test split was not measured: {end.reason}")
+            bench.ledger.notes.append(f"the test split was not measured: {end.reason}")
             return {}, {}
         return before, after
 
@@ -318,8 +312,8 @@ class Trainer:
             from_search=from_search,
             val=_comparison(rows, ("val", "both")),
             test=_comparison(rows, ("test",)),
-            steps=tuple(bench.steps),
-            edits=tuple(bench.edits),
+            steps=tuple(bench.ledger.steps),
+            edits=tuple(bench.ledger.edits),
             tasks=tuple(rows),
             shared_train_val=bench.shared,
             notes=tuple(self._notes()),
@@ -330,7 +324,7 @@ class Trainer:
 
     def _notes(self) -> list[str]:
         bench = self._bench
-        notes = [*bench.context.memory.notes, *bench.notes]
+        notes = [*bench.context.memory.notes, *bench.ledger.notes]
         notes += bench.context.vetting.warnings(bench.start, bench.incumbent)
         if self._calls.unreadable:
             notes.append(

@@ -1,0 +1,181 @@
+"""The samples of a training: each with an index of its own, none beyond the means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_skillopt.optimizer.records import TaskRecord
+from pytest_skillopt.optimizer.verdict import Sample, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.optimizer.allowance import Allowance
+    from pytest_skillopt.optimizer.gate import Gate
+    from pytest_skillopt.optimizer.verdict import Draw
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+    from pytest_skillopt.suite.tasks import SkillTask
+
+_PREFETCH = 64
+"""Draws that a gate names in advance for idle workers."""
+
+
+class Sampling(Protocol):
+    """What takes the samples; ``suite.sampler.Sampler`` over any executor."""
+
+    def add_version(self, skill: str, content: bytes) -> str: ...
+
+    def request(self, task: str, version: str, stream: str, index: int) -> RolloutRequest: ...
+
+    def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]: ...
+
+    def prefetch(self, requests: Iterable[RolloutRequest]) -> None: ...
+
+    def cancel_prefetch(self) -> None: ...
+
+
+class Samples:
+    """Takes samples of documents, for a search or as a gate asks for them."""
+
+    def __init__(
+        self, sampler: Sampling, allowance: Allowance, *, skill: str, start: Document
+    ) -> None:
+        """Args:
+        allowance: what may still be taken; is told what was.
+        skill: path of the skill as in the tasks.
+        start: the skill as it is on disk.
+        """
+        self._sampler = sampler
+        self._allowance = allowance
+        self._skill = skill
+        self._start = start
+        self._drawn: Counter[tuple[str, str, str]] = Counter()
+        self._at_start: dict[str, dict[str, Rollout]] = {}
+
+    # For a search.
+
+    def take(
+        self, document: Document, wanted: Mapping[str, int], stream: str
+    ) -> dict[str, list[Rollout]]:
+        """Fresh samples of tasks under a document, so many of each; in the order of ``wanted``.
+
+        Raises:
+            OutOfMeans: they would eat into what is kept for the last comparison.
+            StopRun: a cap or a fault ended the run.
+        """
+        return self.take_all([(document, wanted)], stream)[0]
+
+    def take_all(
+        self, wanted: Sequence[tuple[Document, Mapping[str, int]]], stream: str
+    ) -> list[dict[str, list[Rollout]]]:
+        """``take`` for several documents in one round, so that all workers have work."""
+        requests = [self._draw(document, counts, stream) for document, counts in wanted]
+        self._allowance.require(sum(map(len, requests)))
+        rollouts = iter(self._take([request for group in requests for request in group]))
+        results = []
+        for (_, counts), group in zip(wanted, requests, strict=True):
+            found: dict[str, list[Rollout]] = {task: [] for task in counts}
+            for rollout in islice(rollouts, len(group)):
+                found[rollout.request.task].append(rollout)
+            results.append(found)
+        return results
+
+    def _draw(
+        self, document: Document, counts: Mapping[str, int], stream: str
+    ) -> list[RolloutRequest]:
+        """Requests for the next samples of a stream, none of them drawn before."""
+        version = self._add(document)
+        requests = []
+        for task, count in counts.items():
+            key = (version, task, stream)
+            first = self._drawn[key]
+            self._drawn[key] += count
+            requests += [
+                self._sampler.request(task, version, stream, index)
+                for index in range(first, first + count)
+            ]
+        return requests
+
+    def _add(self, document: Document) -> str:
+        return self._sampler.add_version(self._skill, document.data)
+
+    def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        rollouts = self._sampler.take(requests)
+        self._allowance.took(rollouts)
+        for rollout in rollouts:
+            if rollout.request.version == self._start.version:
+                seen = self._at_start.setdefault(rollout.request.task, {})
+                seen[rollout.request.key] = rollout
+        return rollouts
+
+    def at_start(self) -> dict[str, list[Rollout]]:
+        """All rollouts of the skill as it was on disk, by task, whatever they were taken for."""
+        return {task: list(seen.values()) for task, seen in self._at_start.items()}
+
+    def failed_at_start(self, tasks: Sequence[SkillTask]) -> list[str]:
+        """Those that were sampled, by the pass rate of the skill as it was on disk: worst first."""
+        found = self.at_start()
+        records = [TaskRecord.of(task, found[task.id]) for task in tasks if task.id in found]
+        return [record.task.id for record in sorted(records, key=lambda record: record.rate)]
+
+    # For a gate.
+
+    def decide(self, gate: Gate, before: Document, after: Document) -> Verdict:
+        """Carry out a decision, as far as the means of the search allow.
+
+        Raises:
+            OutOfMeans: it would eat into what is kept for the last comparison.
+            StopRun: a cap or a fault ended the run.
+        """
+        while not isinstance(asked := gate.ask(), Verdict):
+            self._allowance.require(len(asked))
+            self._answer(gate, asked, before, after)
+        self._sampler.cancel_prefetch()
+        return asked
+
+    def compare(
+        self, gate: Gate, before: Document, after: Document
+    ) -> tuple[Verdict, dict[str, list[Rollout]], dict[str, list[Rollout]]]:
+        """Carry out a decision with all means there are; the rollouts by task beside it."""
+        rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
+        while not isinstance(asked := gate.ask(), Verdict):
+            for draw, rollout in self._answer(gate, asked, before, after):
+                rollouts[draw.arm].setdefault(draw.task, []).append(rollout)
+        return asked, rollouts["incumbent"], rollouts["candidate"]
+
+    def first_look(self, gate: Gate, before: Document, after: Document) -> float:
+        """Advance the gate over the tape and the screen; the sum of the screened scores."""
+        while not isinstance(asked := gate.ask(), Verdict):
+            self._allowance.require(len(asked))
+            answers = self._answer(gate, asked, before, after)
+            seen = [rollout for draw, rollout in answers if draw.arm == "candidate"]
+            if seen:
+                return sum(rollout.score or 0.0 for rollout in seen)
+        return 0.0
+
+    def _answer(
+        self, gate: Gate, draws: Sequence[Draw], before: Document, after: Document
+    ) -> list[tuple[Draw, Rollout]]:
+        versions = {"incumbent": self._add(before), "candidate": self._add(after)}
+        if not self._allowance.capped:
+            self._sampler.prefetch(self._request(d, versions) for d in gate.likely(_PREFETCH))
+        rollouts = self._take([self._request(draw, versions) for draw in draws])
+        answers = list(zip(draws, rollouts, strict=True))
+        gate.tell(_sample(draw, rollout) for draw, rollout in answers)
+        return answers
+
+    def _request(self, draw: Draw, versions: Mapping[str, str]) -> RolloutRequest:
+        return self._sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
+
+
+def _sample(draw: Draw, rollout: Rollout) -> Sample:
+    measured = rollout.measured
+    return Sample(
+        draw,
+        rollout.passed if measured else None,
+        rollout.score if measured and rollout.score is not None else 0.0,
+        skipped=rollout.outcome == "skipped",
+    )
