@@ -7,21 +7,18 @@ and the gate is asked seldom, about a bundle that is worth it.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.allowance import OutOfMeans
-from pytest_skillopt.optimizer.bundle import Bundle, Gathered
-from pytest_skillopt.optimizer.compose import extend
+from pytest_skillopt.optimizer.bundle import Bundle
 from pytest_skillopt.optimizer.meta import learn_from_epoch
 from pytest_skillopt.optimizer.pool import Pool
 from pytest_skillopt.optimizer.proposals import Patch
 from pytest_skillopt.optimizer.schedule import UNBOUNDED, edit_budget
+from pytest_skillopt.optimizer.search_round import SearchRound
 from pytest_skillopt.optimizer.slow import ask_for_guidance
 from pytest_skillopt.optimizer.standing import Standing
-from pytest_skillopt.optimizer.trial import Trial
-from pytest_skillopt.optimizer.vetting import Refusal
+from pytest_skillopt.optimizer.trials import Trials
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
@@ -30,28 +27,12 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.bundle import Outcome
     from pytest_skillopt.optimizer.context import Context
     from pytest_skillopt.optimizer.parameters import TrialParameters
-    from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.optimizer.records import TaskRecord
-    from pytest_skillopt.optimizer.verdict import Verdict
     from pytest_skillopt.optimizer.workbench import Workbench
     from pytest_skillopt.skill.document import Document
 
 _ROUNDS_PER_EPOCH = 3
 """Rounds of an epoch that the schedule of the edit budget reckons with."""
-
-
-@dataclass(slots=True)
-class _Round:
-    """What one round did, for its row."""
-
-    records: list[TaskRecord]
-    """Of the train tasks, as the round found them."""
-    asked: int = 0
-    tried: int = 0
-    won: int = 0
-    verdict: Verdict | None = None
-    candidate: str = ""
-    edits: int = 0
 
 
 class TrialSearch:
@@ -64,6 +45,14 @@ class TrialSearch:
         self._standing = Standing(bench, parameters)
         self._pool = Pool(bench.context.memory, parameters.tries)
         self._bundle = Bundle(bench, parameters)
+        self._trials = Trials(
+            bench,
+            parameters,
+            standing=self._standing,
+            pool=self._pool,
+            bundle=self._bundle,
+            context=self._context,
+        )
         self._tasks_per_call = bench.settings.minibatch_size or parameters.tasks_per_call
         self._epoch = 1
         self._idle = 0
@@ -91,9 +80,9 @@ class TrialSearch:
         self._standing.look(self._bundle.working)
         self._epoch_start = (self._bundle.working, self._standing.records)
         while not self._standing.all_pass:
-            row = _Round(self._standing.records)
+            row = SearchRound(self._standing.records)
             self._ask(row)
-            self._try_edits(row)
+            self._trials.try_waiting(row)
             if self._bundle.ripe:
                 self._absorb(self._bundle.gate(), row)
             elif not row.asked and not row.tried:
@@ -106,7 +95,7 @@ class TrialSearch:
 
     # Analysts.
 
-    def _ask(self, row: _Round) -> None:
+    def _ask(self, row: SearchRound) -> None:
         """Put the reliably failing tasks before analysts, and their edits into the pool."""
         batch = self._standing.next_to_ask(self._bundle.working, self._room_for_tasks())
         if not batch:
@@ -159,92 +148,11 @@ class TrialSearch:
             repeat=self._parameters.calls_per_task * settings.candidates,
         )
 
-    # Trials.
-
-    def _try_edits(self, row: _Round) -> None:
-        """Try the pool, the best supported first, several at once on tasks of their own."""
-        while not self._bundle.ripe and (trials := self._next_trials()):
-            self._carry_out(trials, row)
-
-    def _next_trials(self) -> list[Trial]:
-        failing = {record.task.id: record for record in self._standing.failing()}
-        ordered = self._bench.stages.select(
-            Patch(self._pool.waiting), self._context().at(budget=UNBOUNDED)
-        )
-        trials: list[Trial] = []
-        busy: set[str] = set()
-        for edit in ordered.proposals:
-            asking = [failing[task] for task in edit.tasks if task in failing]
-            if not asking:
-                self._pool.remove(edit)
-                self._bench.ledger.settle(
-                    [edit], "dropped", "the tasks that asked for it pass by now"
-                )
-            elif busy.isdisjoint(edit.tasks) and len(trials) < self._parameters.lines_at_once:
-                trial = self._open_trial([edit], asking)
-                if trial is not None:
-                    trials.append(trial)
-                    busy |= set(edit.tasks)
-        return trials
-
-    def _open_trial(self, edits: Sequence[Proposal], asking: Sequence[TaskRecord]) -> Trial | None:
-        """A trial of the edits that fit the working skill; None where none does."""
-        document = self._bundle.working
-        fitting = []
-        for edit in edits:
-            self._pool.remove(edit)
-            extended = extend(document, edit, self._context())
-            if isinstance(extended, Refusal):
-                self._bench.ledger.refuse([extended])
-            else:
-                document = extended
-                fitting.append(edit)
-        if not fitting:
-            return None
-        return Trial(fitting, document, asking, _parameters_of_trial(fitting, self._parameters))
-
-    def _carry_out(self, trials: Sequence[Trial], row: _Round) -> None:
-        """Sample until all are decided, then let the winners join the working skill."""
-        while running := [(trial, wants) for trial in trials if (wants := trial.wants())]:
-            found = self._bench.samples.take_all(
-                [(t.document, wants) for t, wants in running], "trial"
-            )
-            for (trial, _), rollouts in zip(running, found, strict=True):
-                trial.tell(rollouts)
-        for trial in trials:
-            row.tried += len(trial.lines)
-            if trial.outcome == "lost":
-                self._bench.ledger.settle(trial.lines, "failed", trial.describe(), trial.effects)
-                self._pool.lose(trial.lines)
-            elif self._join(trial):
-                row.won += len(trial.lines)
-
-    def _join(self, trial: Trial) -> bool:
-        """Add the edits to the working skill, which may have changed during their trial."""
-        document = self._bundle.working
-        for edit in trial.lines:
-            extended = extend(document, edit, self._context())
-            if isinstance(extended, Refusal):
-                self._bench.ledger.refuse([extended])
-                return False
-            document = extended
-        # Leaving a reminder out takes few samples, which say less than its trial has said.
-        joining = [
-            Gathered(edit, trial.turned, validated=edit.origin == "appendix")
-            for edit in trial.lines
-        ]
-        self._bundle.add(joining, document)
-        self._standing.settle(trial.after)
-        self._idle = 0
-        return True
-
     # The gate.
 
-    def _absorb(self, outcome: Outcome, row: _Round) -> None:
+    def _absorb(self, outcome: Outcome, row: SearchRound) -> None:
         """Take in what a visit to the gate has changed."""
-        if outcome.verdict is not None:
-            row.verdict, row.candidate = outcome.verdict, outcome.candidate
-            row.edits = outcome.edits
+        row.note(outcome)
         self._pool.lose(outcome.given_up)
         self._standing.forget(outcome.unsettled)
 
@@ -252,7 +160,7 @@ class TrialSearch:
         """What has gathered when the search ends goes to the gate with the means kept for it."""
         if not self._bundle.lines:
             return
-        row = _Round(self._standing.records)
+        row = SearchRound(self._standing.records)
         try:
             self._bundle.release()
             self._absorb(self._bundle.gate(), row)
@@ -266,7 +174,7 @@ class TrialSearch:
 
     # When nothing is left to try.
 
-    def _rest(self, row: _Round) -> str:
+    def _rest(self, row: SearchRound) -> str:
         """The search is idle: try what is left, else look on; why it ends, if it does."""
         if self._standing.widen() or self._standing.ask_again():
             return ""
@@ -274,7 +182,8 @@ class TrialSearch:
             bundle = self._bundle
             self._absorb(bundle.take_apart() if bundle.refused else bundle.gate(), row)
             return ""
-        if self._try_again(row):
+        self._trials.try_lost(row)
+        if row.tried:
             return ""
         self._idle += 1
         if self._idle >= self._settings.patience:
@@ -283,27 +192,6 @@ class TrialSearch:
             return "all epochs are over"
         self._look_afresh()
         return ""
-
-    def _try_again(self, row: _Round) -> bool:
-        """Try the edits that lost alone once more, those of a task together.
-
-        A task may need more than one of them, or one of them had bad luck; which it was shows when
-        each is left out.
-        """
-        lost = self._pool.take_lost()
-        for record in self._standing.failing():
-            edits = [edit for edit in lost if record.task.id in edit.tasks]
-            edits = edits[: self._parameters.joint_lines]
-            lost = [edit for edit in lost if edit not in edits]
-            asking = [
-                other
-                for other in self._standing.failing()
-                if any(other.task.id in edit.tasks for edit in edits)
-            ]
-            trial = self._open_trial(edits, asking) if asking else None
-            if trial is not None:
-                self._carry_out([trial], row)
-        return row.tried > 0
 
     def _look_afresh(self) -> None:
         """The end of an epoch: every task is sampled anew, and what was tried is thought over.
@@ -335,30 +223,14 @@ class TrialSearch:
         if proposal is not None:
             self._pool.add([proposal])
 
-    def _end_round(self, row: _Round) -> None:
-        waiting = len(self._bundle.lines)
-        if row.verdict is not None:
-            reason = row.verdict.reason
-        elif row.tried:
-            reason = f"{row.won} of {row.tried} edits helped the tasks that asked for them"
-            reason += f"; {waiting} gathered for the gate" if waiting else ""
-        elif row.asked:
-            reason = "nothing new was proposed"
-        else:
-            reason = "nothing left to try; looking on"
+    def _end_round(self, row: SearchRound) -> None:
+        if row.won:
+            self._idle = 0
         self._bench.ledger.end_step(
             epoch=self._epoch,
             records=row.records,
             candidate=row.candidate,
             edits=row.edits if row.verdict else row.won,
             verdict=row.verdict,
-            reason=reason,
+            reason=row.describe(waiting=len(self._bundle.lines)),
         )
-
-
-def _parameters_of_trial(edits: Sequence[Proposal], parameters: TrialParameters) -> TrialParameters:
-    """More samples for reminders alone, which tasks asked for that often pass."""
-    if any(edit.origin != "appendix" for edit in edits):
-        return parameters
-    most = parameters.lapse_samples
-    return dataclasses.replace(parameters, most_samples=most, most_per_task=most)
