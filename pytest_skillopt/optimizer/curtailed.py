@@ -44,7 +44,8 @@ class ShortFinalGate(FinalGate):
             balance = self._balance()
             if balance - len(left) > _NOTHING or balance <= _NOTHING:
                 break
-            failures = len(left) - balance
+            # Rounding may put the balance a little above the number of tasks left.
+            failures = max(0.0, len(left) - balance)
             size = min(len(left), math.floor(failures) + 1, math.ceil(balance))
             yield Round(self.wants(INCUMBENT, left[:size]), self.wants(INCUMBENT, left[size:]))
         return self._judge(len(left))

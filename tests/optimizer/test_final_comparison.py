@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pytest_skillopt.optimizer.final import plan_final
@@ -18,23 +18,31 @@ from pytest_skillopt.settings import Settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_skillopt.optimizer.metric import MetricName
+
 outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12)
+tenths = st.integers(0, 10).map(lambda tenth: tenth / 10)
 
 
 def decide(
-    name: str, passes: list[tuple[bool, bool]], first: tuple[str, ...] = (), must: bool = False
+    name: str,
+    scores: Sequence[tuple[float, float]],
+    first: tuple[str, ...] = (),
+    must: bool = False,
+    metric: MetricName = "hard",
 ) -> Verdict:
-    """The verdict where task ``n`` passes as told before and after, in every sample."""
-    by_task = {f"t{n}": pair for n, pair in enumerate(passes)}
+    """The verdict where task ``n`` scores as told before and after, in every sample."""
+    by_task = {f"t{n}": pair for n, pair in enumerate(scores)}
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
+        assert draws
         return [
-            Sample(draw, passed, float(passed))
+            Sample(draw, score == 1, float(score))
             for draw in draws
-            for passed in [by_task[draw.task][draw.arm == "candidate"]]
+            for score in [by_task[draw.task][draw.arm == "candidate"]]
         ]
 
-    options = GateOptions(rollouts=1, first=first)
+    options = GateOptions(metric=metric, rollouts=1, first=first)
     tasks = [GateTask(task, must_pass=must and task == "t0") for task in by_task]
     return run_gate(make_gate(name, tasks, options), take)
 
@@ -49,6 +57,15 @@ def test_the_short_comparison_decides_as_a_whole_round_does(
     if not must:
         assert short.incumbent_samples <= whole.incumbent_samples
     assert short.candidate_samples == whole.candidate_samples or must
+
+
+@given(st.lists(st.tuples(tenths, tenths), min_size=1, max_size=12))
+@example([(0.2, 0.8), (0.6, 0.2), (0.5, 0.8)])
+def test_the_short_comparison_of_scores_ends_as_a_whole_round_does(
+    scores: list[tuple[float, float]],
+) -> None:
+    short = decide("final, short", scores, metric="soft")
+    assert short.decision == decide("final", scores, metric="soft").decision
 
 
 def test_it_is_settled_soonest_by_the_tasks_that_failed_before() -> None:
