@@ -34,12 +34,12 @@ class ShortFinalGate(FinalGate):
     def decide(self) -> Plan:
         self.streams = {INCUMBENT: self.stream, CANDIDATE: self.stream}
         left = self._in_order()
-        must_pass = [task for task in left if task in self.must_pass]
         yield Round(
-            self.wants(CANDIDATE, left) + self.wants(INCUMBENT, must_pass),
+            self.wants(CANDIDATE, left) + self.wants(INCUMBENT, self._must_pass()),
             self.wants(INCUMBENT, left),
         )
-        yield from self.watch_over(must_pass)
+        # Asked anew: the first round drops the tasks that are skipped.
+        yield from self.watch_over(self._must_pass())
         while left := [task for task in self._in_order() if not self.tallies[INCUMBENT, task].n]:
             balance = self._balance()
             if balance - len(left) > _NOTHING or balance <= _NOTHING:
@@ -54,6 +54,9 @@ class ShortFinalGate(FinalGate):
         """The tasks, those that the options name first before the others."""
         first = [task for task in self.options.first if task in self.tasks]
         return [*first, *(task for task in self.tasks if task not in set(first))]
+
+    def _must_pass(self) -> list[str]:
+        return [task for task in self._in_order() if task in self.must_pass]
 
     def _balance(self) -> float:
         """Tasks won by the candidate, those counted for nothing that the incumbent still has."""

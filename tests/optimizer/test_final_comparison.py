@@ -68,6 +68,24 @@ def test_the_short_comparison_of_scores_ends_as_a_whole_round_does(
     assert short.decision == decide("final", scores, metric="soft").decision
 
 
+def test_a_skipped_task_that_must_pass_is_left_out_of_the_short_comparison() -> None:
+    tasks = [GateTask("skipped", must_pass=True), GateTask("other")]
+    gate = make_gate("final, short", tasks, GateOptions(rollouts=1))
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        assert all(draw.index == 0 for draw in draws)
+        return [
+            Sample(draw, None, skipped=True)
+            if draw.task == "skipped"
+            else Sample(draw, draw.arm == "candidate")
+            for draw in draws
+        ]
+
+    verdict = run_gate(gate, take)
+    assert verdict.decision == "accepted"
+    assert [row.task for row in verdict.tasks if row.skipped] == ["skipped"]
+
+
 def test_it_is_settled_soonest_by_the_tasks_that_failed_before() -> None:
     passes = [(True, True)] * 10 + [(False, True)] * 10
     told = decide("final, short", passes, tuple(f"t{n}" for n in range(10, 20)))
