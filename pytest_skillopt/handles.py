@@ -78,18 +78,19 @@ class Recorder:
     def usage(
         self, *, calls: int = 1, input_tokens: int = 0, output_tokens: int = 0, cost: float = 0.0
     ) -> None:
-        """Account for model calls that an agent of one's own has made; ``cost`` in US dollars."""
-        from pytest_skillopt.model.types import Usage
+        """Account for model calls that an agent of one's own has paid for.
 
-        if self._context:
-            self._context.add_usage(
-                Usage(
-                    calls=calls,
-                    input_tokens=input_tokens,
-                    output_tokens=output_tokens,
-                    cost=cost or None,
-                )
-            )
+        They count towards the spending caps when the rollout has ended.
+
+        Args:
+            cost: in US dollars; 0.0 where it is not known.
+
+        Raises:
+            ValueError: a negative or infinite number, or one that is none.
+            TypeError: not a number.
+        """
+        context = self._context or _unrecorded(self._nodeid)
+        context.report_usage(calls, input_tokens, output_tokens, cost)
 
 
 def _unrecorded(nodeid: str) -> RolloutContext:

@@ -156,6 +156,26 @@ class Limits:
         with self._lock:
             self._add(Usage.from_json(usage), account)
 
+    def report(self, usage: Usage, account: tuple[str, str, str]) -> None:
+        """Enter calls that were made without asking, and are paid: they count towards the caps."""
+        with self._lock:
+            self._add(usage, account)
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a spending cap."""
+        return any(limit for _, limit, _ in self._caps())
+
+    def check(self) -> None:
+        """Raises:
+        CapReached: a spending cap leaves nothing.
+        """
+        with self._lock:
+            self._check_time(self._clock())
+            for name, limit, used in self._caps():
+                if limit and used >= limit - 1e-12:
+                    raise CapReached(_cap_words(name, limit, used))
+
     def forget(self, prefix: str) -> None:
         """Give up the calls in flight of a process that died: those whose name has the prefix.
 
@@ -212,19 +232,27 @@ class Limits:
         would exceed it alone is refused. So many workers cannot overshoot together, and a cap
         is not declared reached on estimates that other calls may not need.
         """
-        bounds, spent = self._bounds, self._spent
         flying = self._flying.values()
-        used_tokens = spent.input_tokens + spent.output_tokens
-        for name, limit, used, reserved, mine in (
-            ("max_calls", bounds.max_calls, spent.calls, len(flying), 1),
-            ("max_tokens", bounds.max_tokens, used_tokens, sum(f.tokens for f in flying), tokens),
-            ("max_cost", bounds.max_cost, spent.cost or 0.0, sum(f.cost for f in flying), cost),
-        ):
+        asked = (
+            (len(flying), 1),
+            (sum(f.tokens for f in flying), tokens),
+            (sum(f.cost for f in flying), cost),
+        )
+        for (name, limit, used), (reserved, mine) in zip(self._caps(), asked, strict=True):
             if limit and used + reserved + mine > limit + 1e-12:
                 if reserved and used + mine <= limit + 1e-12:
                     return True
                 raise CapReached(_cap_words(name, limit, used))
         return False
+
+    def _caps(self) -> tuple[tuple[str, float, float], ...]:
+        """Name, bound and what counts towards it, of calls, tokens and cost."""
+        bounds, spent = self._bounds, self._spent
+        return (
+            ("max_calls", bounds.max_calls, spent.calls),
+            ("max_tokens", bounds.max_tokens, spent.input_tokens + spent.output_tokens),
+            ("max_cost", bounds.max_cost, spent.cost or 0.0),
+        )
 
     def _busy_wait(self) -> float:
         """Seconds after which one of those who wait should ask again.

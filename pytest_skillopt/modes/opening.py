@@ -87,6 +87,7 @@ def opened(
                 JournalLedger(journal),
                 model=fingerprint,
                 limits=_sampler_limits(settings),
+                meter=limits,
                 on_rollout=on_rollout,
                 on_version=directory.keep_version,
             ),

@@ -31,6 +31,7 @@ def render_html(result: Result) -> str:
             advice=headline(result),
             skills=show_skills(result),
             used=words.total(result.usage),
+            calls=words.calls(result.usage),
             cost=words.cost(result.usage),
             command=words.command(result.command),
             settings=_settings(result),

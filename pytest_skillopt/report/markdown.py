@@ -206,7 +206,7 @@ def _spent(result: Result) -> Iterator[str]:
     yield "### What it cost"
     yield _items(
         [
-            f"calls: {words.number(used.calls)}, {words.number(used.cached)} from the cache",
+            f"calls: {words.calls(result.usage)}",
             f"tokens: {about}{words.number(used.input_tokens)} in, "
             f"{words.number(used.output_tokens)} out",
             f"cost: {prose(words.cost(result.usage))}",

@@ -172,7 +172,7 @@ def _spent(result: Result, verbose: bool) -> Iterator[Line]:
     if result.errors:
         rollouts += f", {words.plural(result.errors, 'infrastructure error')}"
     rows = [
-        ("calls", f"{words.number(used.calls)}, {words.number(used.cached)} from the cache"),
+        ("calls", words.calls(result.usage)),
         ("tokens", tokens),
         ("cost", words.cost(result.usage)),
         ("time", f"{words.duration(result.seconds)}, {rollouts}"),

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.suite.books import OWN_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -126,6 +127,14 @@ def total(rows: Iterable[UsageRow]) -> Usage:
             estimated=row.estimated,
         )
     return summed
+
+
+def calls(rows: Sequence[UsageRow]) -> str:
+    """Paid calls, those among them that tests have reported, and answers of the cache."""
+    own = sum(row.calls for row in rows if row.role == OWN_AGENT)
+    said = f" ({number(own)} of them reported by tests)" if own else ""
+    used = total(rows)
+    return f"{number(used.calls)}{said}, {number(used.cached)} from the cache"
 
 
 def unpriced(rows: Iterable[UsageRow]) -> list[str]:

@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 
 if TYPE_CHECKING:
@@ -79,7 +80,11 @@ class Run:
         rollouts: int | None = None,
         resume: str = "",
     ) -> Result:
-        """Put a result together from what the mode found and what the run has counted."""
+        """Put a result together from what the mode found and what the run has counted.
+
+        Call it once, at the end: nothing can be sampled afterwards.
+        """
+        self._settle()
         return Result(
             mode=self.mode.name,
             run=self.directory.name,
@@ -99,6 +104,20 @@ class Run:
             notes=list(dict.fromkeys([*self.notes, *self.models.notes])),
             resume=resume,
         )
+
+    def _settle(self) -> None:
+        """Count and keep the rollouts that were fetched in advance and are still under way."""
+        try:
+            lost = self.sampler.settle()
+        except JournalError as error:
+            self.notes.append(f"a rollout that was paid for could not be kept: {error}")
+            return
+        if lost:
+            words = "1 rollout" if lost == 1 else f"{lost} rollouts"
+            self.notes.append(
+                f"under way when the session ended: {words}; what was paid for in them may be "
+                "missing in the counts"
+            )
 
     def _with_usage(self, skill: SkillResult) -> SkillResult:
         """With what each task took in the whole run, whatever it was sampled for."""

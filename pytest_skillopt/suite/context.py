@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import operator
 import threading
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -54,6 +55,7 @@ class RolloutContext:
         self._feedback = ""
         self._usage = Usage()
         self._judge_usage = Usage()
+        self._reported = Usage()
         self._refusals: list[str] = []
 
     @property
@@ -76,6 +78,11 @@ class RolloutContext:
     @property
     def judge_usage(self) -> Usage:
         return self._judge_usage
+
+    @property
+    def reported(self) -> Usage:
+        """The part of ``usage`` that the test reported itself."""
+        return self._reported
 
     @property
     def refusals(self) -> tuple[str, ...]:
@@ -130,6 +137,36 @@ class RolloutContext:
         """Add what a call of the target consumed."""
         with self._lock:
             self._usage += usage
+
+    def report_usage(
+        self, calls: int, input_tokens: int, output_tokens: int, cost: float | None
+    ) -> None:
+        """Add what an agent of the test's own consumed.
+
+        Raises:
+            ValueError: a negative or infinite number, or one that is none.
+            TypeError: not numbers, or no whole ones.
+        """
+        given = {"calls": calls, "input_tokens": input_tokens, "output_tokens": output_tokens}
+        try:
+            counts = {name: operator.index(count) for name, count in given.items()}
+            dollars = float(cost or 0.0)
+        except (TypeError, ValueError) as error:
+            self._refuse(f"rollout.usage: calls and tokens must be whole numbers ({error})")
+        for name, number in {**counts, "cost": dollars}.items():
+            if not math.isfinite(number) or number < 0:
+                message = f"rollout.usage: {name}={number!r} is not a finite number from 0"
+                self._refusals.append(message)
+                raise ValueError(message)
+        usage = Usage(
+            calls=counts["calls"],
+            input_tokens=counts["input_tokens"],
+            output_tokens=counts["output_tokens"],
+            cost=dollars or None,
+        )
+        with self._lock:
+            self._usage += usage
+            self._reported += usage
 
     def add_judge_usage(self, usage: Usage) -> None:
         """Add what a call of the judge consumed."""

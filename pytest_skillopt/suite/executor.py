@@ -32,7 +32,7 @@ class Executor(Protocol):
         """Queue requests; those that are not urgent run when nothing urgent waits (prefetching).
 
         A request (by its key) that is queued already only moves up when it is urgent now, and one
-        that runs already is not run twice.
+        that runs already, or has ended and was not fetched, is not run twice.
         """
 
     def next(self, timeout: float | None = None) -> Rollout | None:

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import json
 import threading
-from collections import deque
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.suite.executor import ExecutorClosed
@@ -101,7 +101,8 @@ class WorkersExecutor:
         self._changed = threading.Condition()
         self._pending = PendingRequests()
         self._workers: list[Worker] = []
-        self._done: deque[str | Rollout] = deque()
+        self._done: OrderedDict[str, str | Rollout] = OrderedDict()
+        """By key, what nobody has asked for yet."""
         self._library = _Library()
         self._closed = ""
 
@@ -121,15 +122,15 @@ class WorkersExecutor:
         requests = list(requests)
         self._library.check(requests)
         with self._changed:
-            running = {key for worker in self._workers for key in worker.running}
-            self._pending.add((r for r in requests if r.key not in running), urgent=urgent)
+            begun = {key for worker in self._workers for key in worker.running} | self._done.keys()
+            self._pending.add((r for r in requests if r.key not in begun), urgent=urgent)
         self._dispatch()
 
     def next(self, timeout: float | None = None) -> Rollout | None:
         with self._changed:
             self._changed.wait_for(self._anything_to_say, timeout)
             if self._done:
-                done = self._done.popleft()
+                _, done = self._done.popitem(last=False)
             elif self._closed:
                 raise ExecutorClosed(self._closed)
             elif self._is_idle():
@@ -160,7 +161,7 @@ class WorkersExecutor:
         """A worker sent a rollout, as JSON text."""
         with self._changed:
             if worker.running.pop(key, None) is not None:
-                self._done.append(text)
+                self._done[key] = text
                 self._changed.notify_all()
         self._dispatch()
 
@@ -177,7 +178,7 @@ class WorkersExecutor:
                 self._workers.remove(worker)
             for request in worker.running.values():
                 error = InfraError("worker", f"worker {worker.name} died while it ran this task")
-                self._done.append(Rollout(request, "error", error=error, worker=worker.name))
+                self._done[request.key] = Rollout(request, "error", error=error, worker=worker.name)
             worker.running = {}
             self._changed.notify_all()
 

@@ -112,6 +112,8 @@ class Rollout:
     usage: Usage = Usage()
     """Target calls of this rollout."""
     judge_usage: Usage = Usage()
+    reported: Usage = Usage()
+    """The part of ``usage`` that the test reported of an agent of its own."""
     duration: float = 0.0
     """Wall seconds."""
     output: str = ""
@@ -141,6 +143,7 @@ class Rollout:
         data["transcript"] = tuple(Message(**m) for m in data["transcript"])
         data["usage"] = Usage.from_json(data["usage"])
         data["judge_usage"] = Usage.from_json(data["judge_usage"])
+        data["reported"] = Usage.from_json(data.get("reported", {}))
         if data["error"] is not None:
             data["error"] = InfraError(**data["error"])
         return cls(**data)

@@ -184,6 +184,7 @@ class RolloutRunner:
             transcript=context.transcript if context else (),
             usage=context.usage if context else Usage(),
             judge_usage=context.judge_usage if context else Usage(),
+            reported=context.reported if context else Usage(),
             duration=time.perf_counter() - started,
             output=shorten("\n".join([*stray, output]), _OUTPUT_LIMIT).strip(),
             worker=self._worker,

@@ -11,15 +11,17 @@ import hashlib
 import heapq
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from pytest_skillopt.model.types import Usage
+from pytest_skillopt.model.types import CapReached, Usage
+from pytest_skillopt.suite.books import OWN_AGENT
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.rollouts import RolloutRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pytest_skillopt.suite.books import Ledger, Meter
     from pytest_skillopt.suite.executor import Executor
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
     from pytest_skillopt.suite.tasks import SkillTask
@@ -38,18 +40,6 @@ class StopRun(Exception):
         self.reason = reason
         self.kind = kind
         """``cap``, ``fatal``, ``breaker``, ``interrupted`` or ``journal``."""
-
-
-class Ledger(Protocol):
-    """Where finished rollouts are kept."""
-
-    def get(self, key: str) -> Rollout | None:
-        """The measured or skipped rollout with this request key, or None."""
-
-    def put(self, rollout: Rollout) -> None:
-        """Keep a rollout, for good, before anything depends on it."""
-
-    def __contains__(self, key: str) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +64,13 @@ class Sampler:
         *,
         model: str,
         limits: Limits | None = None,
+        meter: Meter | None = None,
         on_rollout: Callable[[Rollout], None] | None = None,
         on_version: Callable[[str, bytes], None] | None = None,
     ) -> None:
         """Args:
         model: fingerprint of the target model.
+        meter: told what tests report of agents of their own, and asked for caps; None: nobody.
         on_rollout: told of every rollout that was run, as it arrives.
         on_version: told of every new version of a skill and its bytes.
         """
@@ -87,6 +79,11 @@ class Sampler:
         self._ledger = ledger
         self._model = model
         self._limits = limits or Limits()
+        self._meter = meter
+        self._metered = False
+        """A test has reported calls of its own and there is a cap, which only we can keep then."""
+        self._backlog: dict[str, RolloutRequest] = {}
+        """In flight, but kept from the executor until a cap is known to allow it."""
         self._on_rollout = on_rollout
         self._on_version = on_version
         self._versions: set[tuple[str, str]] = set()
@@ -149,6 +146,7 @@ class Sampler:
         self._fill_round(wanted)
         waiting = {r.key for r in missing}
         while waiting:
+            self._stop_where_spent(waiting)
             waiting.discard(self._receive())
         return [self._result(r.key) for r in requests]
 
@@ -161,6 +159,26 @@ class Sampler:
         of them in the cache. See docs/decisions/prefetch.md.
         """
         self._likely = list(dict.fromkeys(requests)) if self._limits.prefetch else []
+
+    def settle(self) -> int:
+        """Keep what is under way when nobody wants more: it is paid for, or will be.
+
+        Waits for what runs; what has not begun is dropped.
+
+        Returns:
+            How many rollouts were lost because the session was interrupted.
+        """
+        self._drop()
+        while self._in_flight:
+            try:
+                rollout = self._executor.next()
+            except (ExecutorClosed, KeyboardInterrupt, RuntimeError):
+                break  # by the executor's protocol: what is missing now will never come
+            if rollout is not None and rollout.request.key in self._in_flight:
+                del self._in_flight[rollout.request.key]
+                self._keep(rollout)
+        lost, self._in_flight = len(self._in_flight), {}
+        return lost
 
     def cancel_prefetch(self) -> None:
         """Forget what was named."""
@@ -177,6 +195,34 @@ class Sampler:
         left = self.rollouts_left
         unknown = [request for request in likely if not self._resolved(request.key)]
         self._start(unknown[:left], urgent=False)
+
+    def _stop_where_spent(self, waiting: set[str]) -> None:
+        """Begin nothing more of what is waited for, once a cap is used up."""
+        reason = self._spent()
+        if reason and self._drop() & waiting:
+            raise StopRun(reason)
+
+    def _spent(self) -> str:
+        """Which cap leaves nothing, if any. Model calls of ours are stopped one by one."""
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            return f"--skillopt-max-time={self._limits.max_time:g} seconds are over"
+        if self._meter is not None and self._metered:
+            try:
+                self._meter.check()
+            except CapReached as cap:
+                return str(cap)
+        return ""
+
+    def _drop(self) -> set[str]:
+        """Forget what has not begun, and return its keys."""
+        dropped = self._executor.cancel(self._in_flight) | self._backlog.keys()
+        self._backlog.clear()
+        self.taken -= sum(key not in self._attempts for key in dropped)
+        dropped |= {key for _, key in self._delayed}
+        self._delayed.clear()
+        for key in dropped:
+            del self._in_flight[key]
+        return dropped
 
     def _resolved(self, key: str) -> bool:
         return key in self._errors or key in self._ledger
@@ -202,26 +248,42 @@ class Sampler:
                 f"--skillopt-max-rollouts={self._limits.max_rollouts} is reached: "
                 f"{self.taken} were run and the next {len(requests)} do not fit"
             )
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            raise StopRun(f"--skillopt-max-time={self._limits.max_time:g} seconds are over")
+        if reason := self._spent():
+            raise StopRun(reason)
         self.taken += len(requests)
         self._submit(requests, urgent=urgent)
 
     def _submit(self, requests: Sequence[RolloutRequest], *, urgent: bool) -> None:
         for request in requests:
             self._in_flight[request.key] = request
-        self._executor.submit(requests, urgent=urgent)
+        if self._metered:
+            self._backlog |= {request.key: request for request in requests}
+        else:
+            self._executor.submit(requests, urgent=urgent)
+
+    def _begin_metering(self) -> None:
+        """Take back what has not begun: from now on the executor has no more than it can run."""
+        self._metered = True
+        queued = self._executor.cancel(self._in_flight)
+        self._backlog = {key: r for key, r in self._in_flight.items() if key in queued}
+
+    def _feed(self) -> None:
+        """Hand over as much of the backlog as can run at once."""
+        running = len(self._in_flight) - len(self._backlog) - len(self._delayed)
+        for key in list(self._backlog)[: max(0, self._executor.capacity - running)]:
+            self._executor.submit([self._backlog.pop(key)])
 
     def _hurry(self, requests: Sequence[RolloutRequest]) -> None:
         """What was only prefetched is waited for now."""
-        delayed = {key for _, key in self._delayed}
-        queued = [r for r in requests if r.key not in delayed]
+        elsewhere = {key for _, key in self._delayed} | self._backlog.keys()
+        queued = [r for r in requests if r.key not in elsewhere]
         if queued:
             self._executor.submit(queued, urgent=True)
 
     def _receive(self) -> str:
         """Wait for a rollout, or for the time of a delayed retry; the key that is resolved now."""
         self._resubmit_due()
+        self._feed()
         timeout = None
         if self._delayed:
             timeout = max(0.0, self._delayed[0][0] - time.monotonic())
@@ -248,35 +310,47 @@ class Sampler:
         key = rollout.request.key
         if key not in self._in_flight:
             return
-        attempt = self._attempts.get(key, 0) + 1
-        rollout = replace(rollout, attempt=attempt)
-        self._count(rollout)
+        rollout = self._keep(rollout)
         if rollout.error is None:
             del self._in_flight[key]
             self._attempts.pop(key, None)
             self._given_up.discard(rollout.request.task)
             self._errors_in_a_row = 0
-            self._ledger.put(rollout)
         else:
-            self._attempts[key] = attempt
-            self._ledger.put(rollout)
+            self._attempts[key] = rollout.attempt
             self._stop_where_hopeless(rollout.request, rollout.error)
             self._retry_or_give_up(key, rollout, rollout.error)
         if self._on_rollout:
             self._on_rollout(rollout)
 
+    def _keep(self, rollout: Rollout) -> Rollout:
+        """Into the accounts and the ledger, before anything depends on it."""
+        request = rollout.request
+        rollout = replace(rollout, attempt=self._attempts.get(request.key, 0) + 1)
+        self._count(rollout)
+        if self._meter is not None and rollout.reported != Usage():
+            if self._meter.bounded and not self._metered:
+                self._begin_metering()
+            self._meter.report(rollout.reported, (OWN_AGENT, request.stage, request.task))
+        self._ledger.put(rollout)
+        return rollout
+
     def _stop_where_hopeless(self, request: RolloutRequest, error: InfraError) -> None:
-        if error.kind == "cap":
-            raise StopRun(error.message)
-        if error.fatal or error.kind == "cache":
-            raise StopRun(f"{request.task}: {error.message}", kind="fatal")
         self._errors_in_a_row += 1
-        if self._errors_in_a_row >= max(self._limits.breaker, 2 * self._executor.capacity):
-            raise StopRun(
+        if error.kind == "cap":
+            stop = StopRun(error.message)
+        elif error.fatal or error.kind == "cache":
+            stop = StopRun(f"{request.task}: {error.message}", kind="fatal")
+        elif self._errors_in_a_row >= max(self._limits.breaker, 2 * self._executor.capacity):
+            stop = StopRun(
                 f"{self._errors_in_a_row} infrastructure errors in a row, the last in "
                 f"{request.task}: {error.message}",
                 kind="breaker",
             )
+        else:
+            return
+        del self._in_flight[request.key]
+        raise stop
 
     def _retry_or_give_up(self, key: str, rollout: Rollout, error: InfraError) -> None:
         task, costly = rollout.request.task, error.kind in _COSTLY

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.types import Usage
+from pytest_skillopt.model.types import CapReached, Usage
 from pytest_skillopt.suite import sampler as sampler_module
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
@@ -173,6 +173,93 @@ def test_the_cap_on_rollouts_stops_before_it_is_passed() -> None:
         sampler.take([replace(r, index=1) for r in asked])
     assert len(ledger.rollouts) == 4
     assert sampler.take([replace(asked[0], index=1)])[0].passed
+
+
+class Accounts:
+    """Lets tests report so many calls of their own."""
+
+    bounded = True
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.calls = 0
+        self.rows: list[tuple[str, str, str]] = []
+
+    def report(self, usage: Usage, account: tuple[str, str, str]) -> None:
+        self.calls += usage.calls
+        self.rows.append(account)
+
+    def check(self) -> None:
+        if self.calls >= self.most:
+            raise CapReached(f"{self.calls} of {self.most}")
+
+
+def reporting(request: RolloutRequest, run: int) -> Rollout:
+    return replace(passed(request, run), usage=Usage(calls=1), reported=Usage(calls=1))
+
+
+def test_reported_calls_stop_the_run_before_the_next_rollout() -> None:
+    executor = ScriptedExecutor(reporting)
+    accounts = Accounts(most=3)
+    sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=accounts)
+    asked = requests(sampler)
+    with pytest.raises(StopRun, match="3 of 3") as stop:
+        sampler.take(asked)
+    assert stop.value.kind == "cap"
+    assert sum(executor.runs.values()) == sampler.taken == accounts.calls == 3
+    assert set(accounts.rows) <= {("own agent", "train", task.id) for task in TASKS}
+    accounts.most = 4
+    sampler.take(asked)
+    assert set(executor.runs.values()) == {1}
+    sampler.take(asked)
+
+
+def test_at_most_as_many_are_handed_over_as_run_at_once_when_tests_report() -> None:
+    executor = ScriptedExecutor(reporting, capacity=2)
+    sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=Accounts(most=99))
+    asked = requests(sampler)
+    sampler.take(asked)
+    queued: list[int] = []
+
+    def look(request: RolloutRequest, run: int) -> Rollout:
+        queued.append(len(executor.queue))
+        return reporting(request, run)
+
+    executor.answer = look
+    sampler.take([replace(r, index=1) for r in asked])
+    assert queued == [1, 1, 1, 0]
+
+
+def test_what_is_under_way_at_the_end_is_kept_and_the_rest_dropped() -> None:
+    executor = ScriptedExecutor(passed, capacity=4)
+    sampler, ledger = make(executor)
+    asked = requests(sampler)
+    sampler.prefetch(asked[1:])
+    sampler.take(asked[:1])
+    assert sampler.taken == 4
+    begun, executor.queue = executor.queue[0], executor.queue[1:]
+    dropped = {request.key for request, _ in executor.queue}
+
+    def cancel(keys: Iterable[str]) -> set[str]:
+        executor.queue = [begun] if begun[0].key in set(keys) else []
+        return dropped & set(keys)
+
+    executor.cancel = cancel  # type: ignore[method-assign]
+    assert sampler.settle() == 0
+    assert set(ledger.rollouts) == {asked[0].key, begun[0].key}
+    assert sampler.taken == 2
+    assert sampler.settle() == 0
+
+
+def test_what_an_interrupt_cuts_off_is_said() -> None:
+    executor = ScriptedExecutor(passed, capacity=4)
+    sampler, _ = make(executor)
+    asked = requests(sampler)
+    sampler.prefetch(asked[1:])
+    sampler.take(asked[:1])
+    executor.closed = True
+    executor.cancel = lambda keys: set()  # type: ignore[method-assign]
+    assert sampler.settle() == 3
 
 
 def test_an_interrupt_stops_the_run() -> None:

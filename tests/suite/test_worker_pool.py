@@ -64,6 +64,7 @@ actions = st.lists(
         st.tuples(st.just("finish"), st.integers(0, 3), st.just(False)),
         st.tuples(st.just("die"), st.integers(0, 3), st.just(False)),
         st.tuples(st.just("hire"), st.integers(1, 3), st.just(False)),
+        st.tuples(st.just("take"), st.just(0), st.just(False)),
     ),
     max_size=60,
 )
@@ -87,9 +88,10 @@ def test_every_request_comes_back_exactly_once_or_is_cancelled(
             given_back.append(rollout.request.key)
 
     for action, number, urgent in steps:
-        take_what_is_there()
         alive = fleet.alive
-        if action == "submit":
+        if action == "take":
+            take_what_is_there()
+        elif action == "submit":
             wanted = request(number)
             if not outstanding(wanted.key):
                 asked.append(wanted.key)
@@ -150,6 +152,18 @@ def test_what_runs_already_is_not_run_twice() -> None:
     fleet.executor.submit([request(0)])
     fleet.finish(worker)
     assert not worker.running
+
+
+def test_what_has_ended_and_is_not_fetched_yet_is_not_run_twice() -> None:
+    fleet = Fleet()
+    worker = fleet.hire()
+    fleet.executor.submit([request(0)], urgent=False)
+    fleet.finish(worker)
+    fleet.executor.submit([request(0)])
+    assert not worker.running
+    assert fleet.executor.next() is not None
+    fleet.executor.submit([request(0)])
+    assert worker.running
 
 
 def test_requests_are_spread_over_workers_before_their_slots_fill_up() -> None:

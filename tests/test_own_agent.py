@@ -1,0 +1,182 @@
+"""Calls that a test makes by itself and reports with ``rollout.usage``: counted, capped, kept."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+NAMES = "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea"
+TESTS = f"""
+import os, pathlib, pytest, time
+
+PAID = pathlib.Path(__file__).with_name("paid")
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", {NAMES!r}.split())
+def test_greeting(skill, rollout, name):
+    with PAID.open("a") as file:
+        file.write(f"{{name}} {{skill.version}} {{rollout.sample}}\\n")
+    rollout.usage(calls=2, input_tokens=30, output_tokens=5, cost=0.01)
+    time.sleep(float(os.environ.get("SLOW", "0")) * (rollout.index % 2))
+    assert "exclamation" in skill.text
+"""
+TRAIN = ("--skillopt-train", "-p", "no:cacheprovider")
+EXECUTORS = [("-p", "no:xdist"), ("-n2",)]
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    edit = {"op": "append", "target": "", "content": "End with an exclamation mark."}
+    chat_server.reply = lambda body: json.dumps({"reasoning": "missing", "edits": [edit]})
+    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    pytester.makepyfile(test_greeting=TESTS)
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        skillopt_optimizer = "openai:thinker"
+        skillopt_base_url = "{chat_server.url}"
+        skillopt_prices = "thinker=1/1"
+        """
+    )
+    return pytester
+
+
+def paid(project: pytest.Pytester) -> list[str]:
+    """A line for each rollout in which the agent was called."""
+    file = project.path / "paid"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+def kept(project: pytest.Pytester) -> tuple[dict[str, Any], Path]:
+    (found,) = (project.path / ".skillopt" / "runs").glob("*/result.json")
+    return json.loads(found.read_text()), found.parent
+
+
+def own(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {row["stage"]: row for row in result["usage"] if row["role"] == "own agent"}
+
+
+@pytest.mark.parametrize("arguments", EXECUTORS, ids=" ".join)
+def test_they_are_in_the_usage_of_the_run(
+    project: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    done = project.runpytest_subprocess(*TRAIN, *arguments)
+    assert done.ret == 0
+    result, directory = kept(project)
+    stages = Counter(line.split()[2].partition("/")[0] for line in paid(project))
+    found = own(result)
+    assert {stage: row["calls"] for stage, row in found.items()} == {
+        stage: 2 * count for stage, count in stages.items()
+    }
+    rollouts = stages.total()
+    assert result["rollouts"] == rollouts
+    assert sum(row["input_tokens"] for row in found.values()) == 30 * rollouts
+    assert sum(row["cost"] for row in found.values()) == pytest.approx(0.01 * rollouts)
+    said = f"({2 * rollouts:,} of them reported by tests)"
+    done.stdout.fnmatch_lines([f"*calls*{said}*"])
+    assert said in (directory / "summary.md").read_text()
+    assert said in (directory / "report.html").read_text()
+
+
+CAPS = ["--skillopt-max-calls=60", "--skillopt-max-tokens=1000", "--skillopt-max-cost=0.3"]
+
+
+@pytest.mark.parametrize("cap", CAPS)
+def test_they_count_towards_the_caps_of_a_training(project: pytest.Pytester, cap: str) -> None:
+    project.runpytest_subprocess(*TRAIN, "-p", "no:xdist", cap)
+    result, _ = kept(project)
+    used = {
+        "--skillopt-max-calls": sum(row["calls"] for row in result["usage"]),
+        "--skillopt-max-tokens": sum(
+            row["input_tokens"] + row["output_tokens"] for row in result["usage"]
+        ),
+        "--skillopt-max-cost": sum(row["cost"] or 0 for row in result["usage"]),
+    }
+    option, _, limit = cap.partition("=")
+    assert 0 < used[option] <= float(limit)
+    assert own(result)
+
+
+@pytest.mark.parametrize(("arguments", "running"), [*zip(EXECUTORS, (1, 2), strict=True)])
+@pytest.mark.parametrize("cap", ["--skillopt-max-calls=13", "--skillopt-max-cost=0.065"])
+def test_no_rollout_begins_once_a_cap_is_used_up(
+    project: pytest.Pytester, cap: str, arguments: tuple[str, ...], running: int
+) -> None:
+    done = project.runpytest_subprocess("--skillopt", *arguments, cap)
+    assert done.ret == 1
+    result, _ = kept(project)
+    name = cap.partition("=")[0].removeprefix("--").replace("-", "_")
+    assert result["status"] == "unmeasured"
+    assert name in result["reason"]
+    assert "is reached" in result["reason"]
+    assert 7 <= len(paid(project)) <= 7 + running - 1
+    assert own(result)["eval"]["calls"] == 2 * len(paid(project))
+    assert result["rollouts"] == len(paid(project))
+
+
+def test_what_the_journal_holds_is_not_counted_again(project: pytest.Pytester) -> None:
+    project.runpytest_subprocess(*TRAIN, "-p", "no:xdist", "--skillopt-max-rollouts=70")
+    first, _ = kept(project)
+    before = len(paid(project))
+    assert before
+    done = project.runpytest_subprocess(*TRAIN, "-p", "no:xdist", "--skillopt-resume")
+    assert done.ret == 0
+    result, _ = kept(project)
+    assert len(set(paid(project))) == len(paid(project))
+    assert sum(row["calls"] for row in own(first).values()) == 2 * before
+    assert sum(row["calls"] for row in own(result).values()) == 2 * (len(paid(project)) - before)
+    (skill,) = result["skills"]
+    assert sum(row["calls"] for row in skill["tasks"]) > 2 * before
+
+
+def test_rollouts_fetched_in_advance_are_kept_when_the_run_ends(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLOW", "0.1")
+    done = project.runpytest_subprocess(*TRAIN, "-n3", "--skillopt-final-rollouts=2")
+    assert done.ret == 0
+    result, directory = kept(project)
+    lines = [json.loads(line) for line in (directory / "journal.jsonl").read_text().splitlines()]
+    journaled = sum(line["kind"] == "rollout" for line in lines)
+    assert journaled == len(paid(project)) == result["rollouts"]
+    assert sum(row["calls"] for row in own(result).values()) == 2 * journaled
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("rollout.usage(calls=-1)", "calls=-1 is not a finite number from 0"),
+        ("rollout.usage(cost=float('nan'))", "cost=nan is not a finite number from 0"),
+        ("rollout.usage(calls=1.5)", "calls and tokens must be whole numbers"),
+    ],
+)
+def test_figures_that_no_cap_could_hold_are_refused(
+    project: pytest.Pytester, call: str, said: str
+) -> None:
+    project.makepyfile(
+        test_greeting=f"""
+        import contextlib, pytest
+
+        @pytest.mark.skill_task
+        def test_it(rollout):
+            with contextlib.suppress(TypeError, ValueError):
+                {call}
+        """
+    )
+    project.runpytest_subprocess("--skillopt", "-p", "no:xdist")
+    result, _ = kept(project)
+    (row,) = result["skills"][0]["tasks"]
+    assert row["before"]["passed"] == 0
+    assert said in row["before"]["sample"]["message"]
