@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_skillopt.modes.display import Display
-    from pytest_skillopt.optimizer.trainer import TrainOutcome
+    from pytest_skillopt.optimizer.outcome import TrainOutcome
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, StepRow
     from pytest_skillopt.settings import Settings

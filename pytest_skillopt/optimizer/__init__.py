@@ -6,13 +6,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_skillopt.optimizer.outcome import TrainOutcome
     from pytest_skillopt.optimizer.parameters import TrialParameters
     from pytest_skillopt.optimizer.stages import Stages
-    from pytest_skillopt.optimizer.trainer import Trainer, TrainOutcome
+    from pytest_skillopt.optimizer.trainer import Trainer
 
 _HOMES = {
     "Stages": "stages",
-    "TrainOutcome": "trainer",
+    "TrainOutcome": "outcome",
     "Trainer": "trainer",
     "TrialParameters": "parameters",
 }

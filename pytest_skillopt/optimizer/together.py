@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.optimizer.trainer import TrainOutcome
+    from pytest_skillopt.optimizer.outcome import TrainOutcome
     from pytest_skillopt.run.result import Status
 
 _NOTHING = 1e-12

@@ -78,6 +78,11 @@ class Workbench:
         return self.context.settings
 
     @property
+    def suite(self) -> list[SkillTask]:
+        """All tasks of train and val, each once."""
+        return list({task.id: task for task in [*self.train, *self.val]}.values())
+
+    @property
     def accepted(self) -> list[Proposal]:
         """What made the incumbent out of the start, in order."""
         return [*self._older, *self.lines]

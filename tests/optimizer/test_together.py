@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.optimizer.allowance import Caps
+from pytest_skillopt.optimizer.outcome import TrainOutcome
 from pytest_skillopt.optimizer.together import check_together
-from pytest_skillopt.optimizer.trainer import TrainOutcome
 from pytest_skillopt.run.result import Arm, TaskRow
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
