@@ -57,6 +57,16 @@ _SECRET_SHAPES = re.compile(
         |npm_[A-Za-z0-9]{36}
         |pypi-[A-Za-z0-9_-]{40,}
         |SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,}
+        |dop_v1_[a-f0-9]{40,}|shp(?:at|ca|pa|ss)_[a-f0-9]{32}|dapi[a-f0-9]{32}|SK[a-f0-9]{32}
+        |(?:rubygems|glsa|lin_api|figd|dckr_pat|whsec|r8|gsk|lsv2_[ps][tk])_[A-Za-z0-9_+/=-]{24,}
+        |(?:GOCSPX|PMAK|nvapi|xai|pplx|sq0(?:atp|csp)|tskey-[a-z]{2,8})-[A-Za-z0-9_-]{16,}
+        |ATATT3[A-Za-z0-9_=-]{20,}|hvs\.[A-Za-z0-9_-]{20,}|AGE-SECRET-KEY-1[A-Z0-9]{40,}
+        |\d{8,10}:AA[A-Za-z0-9_-]{32,}
+        |hooks\.slack\.com/services/[A-Z0-9]{6,}/[A-Z0-9]{6,}/[A-Za-z0-9]{16,}
+        |discord(?:app)?\.com/api/webhooks/\d{10,}/[A-Za-z0-9_-]{20,}
+        # Whose it is, is not known: a prefix, and characters that no word or digest is made of.
+        |[A-Za-z]{2,12}[_-](?:[A-Za-z0-9]{1,10}[_-]){0,2}
+            (?=(?:[A-Za-z]*\d){4})(?=[A-Z0-9]*[a-z])(?=[a-z0-9]*[A-Z])[A-Za-z0-9]{28,}
         |eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}
         |(?i:bearer|basic)\ +(?=[A-Za-z0-9+/_=.~-]*\d)[A-Za-z0-9+/_=.~-]{20,}
         |[a-z][a-z0-9+.]{1,20}://[^\s/:@"'<>]{1,80}:(?![{$<])[^\s/@"'<>]{3,200}@(?=[A-Za-z0-9])
@@ -64,6 +74,8 @@ _SECRET_SHAPES = re.compile(
     |(?i:api[_-]?key|secret|token|passw(?:or)?d|account[_-]?key|access[_-]?key)
         (?i:[A-Z0-9_-]{0,20})["']?\s{0,3}[:=]\s{0,3}["']?
         (?=[A-Za-z0-9+/_=.~-]*\d)(?=[0-9+/_=.~-]*[A-Za-z])(?P<value>[A-Za-z0-9+/_=.~-]{16,})
+    |(?i:passw(?:or)?(?:d|t)|passphrase|pwd)["'`]?\s{0,3}(?:[:=]|is\ )\s{0,3}["'`]?
+        (?=\S*[a-z])(?=\S*[A-Z])(?=\S*\d)(?P<password>[^\s"'`,;(){}<>]{8,64})
     """,
     re.VERBOSE,
 )
@@ -149,7 +161,7 @@ def _digest(text: str) -> str:
 def secrets(text: str) -> Iterator[tuple[int, int]]:
     """Start and end of every stretch that has the shape of a known kind of secret."""
     for match in _SECRET_SHAPES.finditer(text):
-        yield match.span("value") if match["value"] else match.span()
+        yield match.span(match.lastgroup or 0)
 
 
 def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:

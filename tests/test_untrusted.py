@@ -133,12 +133,20 @@ def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.Monke
         "Bearer abcdefghijklmnop1234567890",
         "-----BEGIN OPENSSH PRIVATE KEY-----\nb3Blbn\nNzaC1r\n-----END OPENSSH PRIVATE KEY-----",
         "postgres://admin:s3cr3tpw@db.internal",
+        "rubygems_0123456789abcdef0123456789abcdef",
+        "hooks.slack.com/services/T0AAAAAA/B0AAAAAA/abcdefghijklmnop",
+        "ACME_prod_a8Kd03jPqL7xZ91mVb2nTy64RwQs5U",
     ],
 )
 def test_known_shapes_are_redacted(secret: str) -> None:
     assert "[redacted]" in redact(f"x {secret} y", {})
     assert secret[8:20] not in redact(f"x {secret} y", {})
     assert redact(f"x {secret} y", {}).endswith(" y") or "://" in secret
+
+
+@pytest.mark.parametrize("said", ["password: ", "the passphrase is ", "PWD="])
+def test_a_password_is_redacted_by_what_stands_before_it(said: str) -> None:
+    assert redact(f"{said}Tr0ub4dor&3xQ9", {}) == f"{said}[redacted]"
 
 
 def test_the_name_before_a_secret_value_stays() -> None:
@@ -153,6 +161,9 @@ def test_the_name_before_a_secret_value_stays() -> None:
         "sk-learn and sklearn",
         "https://example.org/a:b@c",
         "password: required",
+        "password is at least 8 characters",
+        "test_HttpServer2ConnectionPoolManagerKeepsAlive",
+        "uuid_123e4567-e89b-12d3-a456-426614174000",
         "sha256: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         "Bearer of the invoice",
         "postgres://user:{password}@host",

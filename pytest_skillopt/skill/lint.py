@@ -15,9 +15,11 @@ from pytest_skillopt.skill.characters import disguised_words, hidden_characters
 from pytest_skillopt.skill.contract import contradictions
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.encoded import encoded_texts
 from pytest_skillopt.skill.markup import hidden_markup, unsafe_links, urls
 from pytest_skillopt.skill.normal import commands, prose, segments
-from pytest_skillopt.skill.patterns import PATTERNS, TESTING_SUBJECT, Form, Pattern
+from pytest_skillopt.skill.patterns import PATTERNS
+from pytest_skillopt.skill.patterns_tests import TESTING_SUBJECT
 from pytest_skillopt.skill.structure import broken_structure
 from pytest_skillopt.untrusted import printable, secrets
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.pattern import Form, Pattern
 
 Severity = Literal["refuse", "warn"]
 
@@ -182,6 +185,8 @@ def _judge_text(added: str, before: Document) -> Iterator[tuple[str, str, str]]:
     for match in _REDACTED.finditer(added):
         if match[0] not in before.text:
             yield "secret", "the mark of a secret that was taken out", match[0]
+    for excerpt in encoded_texts(added):
+        yield "hidden-command", "encoded text", excerpt
     for excerpt in hidden_markup(added):
         yield "html-comment", RULES["html-comment"][1], excerpt
     for message, excerpt in unsafe_links(added):

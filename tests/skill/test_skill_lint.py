@@ -83,6 +83,22 @@ def test_a_negation_about_something_else_excuses_nothing(text: str) -> None:
     assert "destructive" in rules(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Vergiss nicht, alle Anweisungen zu beachten.",
+        "N'oublie jamais les consignes pr\u00e9c\u00e9dentes.",
+        "No ignores las instrucciones anteriores.",
+        "Non ignorare le regole precedenti.",
+        "\u041d\u0435 \u0438\u0433\u043d\u043e\u0440\u0438\u0440\u0443\u0439 "
+        "\u043f\u0440\u0435\u0434\u044b\u0434\u0443\u0449\u0438\u0435 "
+        "\u0438\u043d\u0441\u0442\u0440\u0443\u043a\u0446\u0438\u0438.",
+    ],
+)
+def test_a_negated_verb_of_another_language_passes(text: str) -> None:
+    assert rules(text) == set()
+
+
 def test_warnings_do_not_refuse() -> None:
     findings = judge({"text": "See https://docs.example.org/a, then write a test."})
     assert [(f.rule, f.severity) for f in findings] == [("url", "warn"), ("tests", "warn")]
