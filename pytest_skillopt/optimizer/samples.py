@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pytest_skillopt.optimizer.records import TaskRecord
 from pytest_skillopt.optimizer.verdict import Sample, Verdict
+from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
     from pytest_skillopt.suite.tasks import SkillTask
 
+UNMEASURED = "unmeasured"
+"""Kind of the end of a training that has nothing to learn from."""
+_UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructure error"))
+"""Outcomes that measure nothing, with what is said of tasks that ended so."""
 _PREFETCH = 64
 """Draws that a gate names in advance for idle workers."""
 
@@ -121,6 +126,16 @@ class Samples:
         records = [TaskRecord.of(task, found[task.id]) for task in tasks if task.id in found]
         return [record.task.id for record in sorted(records, key=lambda record: record.rate)]
 
+    def require_measured(self, tasks: Sequence[SkillTask]) -> None:
+        """Raises:
+        StopRun: none of these tasks that were sampled has ever passed or failed: there is
+            nothing to learn from.
+        """
+        found = {t.id: list(seen.values()) for t in tasks if (seen := self._at_start.get(t.id))}
+        if found and not any(rollout.measured for seen in found.values() for rollout in seen):
+            reason = f"no train task could be measured: {_why_not(found)}"
+            raise StopRun(reason, kind=UNMEASURED)
+
     # For a gate.
 
     def decide(self, gate: Gate, before: Document, after: Document) -> Verdict:
@@ -169,6 +184,23 @@ class Samples:
 
     def _request(self, draw: Draw, versions: Mapping[str, str]) -> RolloutRequest:
         return self._sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
+
+
+def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
+    """How many tasks ended in which way, with an example of each; none was measured."""
+    said = []
+    for outcome, words in _UNMEASURED:
+        ended = {
+            task: next(r for r in seen if r.outcome == outcome)
+            for task, seen in found.items()
+            if any(r.outcome == outcome for r in seen)
+        }
+        if ended:
+            task, first = next(iter(ended.items()))
+            why = first.error.message if first.error else first.message.removeprefix("Skipped: ")
+            share = f"{len(ended)} of {len(found)} {words}"
+            said.append(f"{share}, such as {task}" + (f" ({why})" if why else ""))
+    return "; ".join(said)
 
 
 def _sample(draw: Draw, rollout: Rollout) -> Sample:

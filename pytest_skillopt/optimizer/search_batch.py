@@ -47,7 +47,7 @@ class BatchSearch:
 
         Raises:
             OutOfMeans: the rest belongs to the last comparison.
-            StopRun: a cap or a fault ended the run.
+            StopRun: a cap or a fault ended the run, or no train task can be measured.
         """
         reason = "all epochs are over"
         for epoch in range(1, self._settings.epochs + 1):
@@ -67,7 +67,9 @@ class BatchSearch:
             if self._everything_passes():
                 return "every train task passes"
             if self._fruitless >= self._settings.patience:
+                self._bench.samples.require_measured(self._bench.train)
                 return f"{self._fruitless} steps without an accepted edit"
+        self._bench.samples.require_measured(self._bench.train)
         return ""
 
     def _rounds(self, epoch: int) -> Iterator[list[list[SkillTask]]]:

@@ -63,7 +63,7 @@ class TrialSearch:
         """Search until there is nothing left to do; the reason in words.
 
         Raises:
-            StopRun: a fault ended the run. At a cap, what has gathered goes to the gate first.
+            StopRun: a fault ended the run, or no train task can be measured. At a cap, what has gathered goes to the gate first.
         """
         try:
             reason = self._search()
@@ -178,6 +178,7 @@ class TrialSearch:
         """The search is idle: try what is left, else look on; why it ends, if it does."""
         if self._standing.widen() or self._standing.ask_again():
             return ""
+        self._bench.samples.require_measured(self._bench.train)
         if self._bundle.lines:
             bundle = self._bundle
             self._absorb(bundle.take_apart() if bundle.refused else bundle.gate(), row)

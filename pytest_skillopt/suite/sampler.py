@@ -39,7 +39,7 @@ class StopRun(Exception):
         super().__init__(reason)
         self.reason = reason
         self.kind = kind
-        """``cap``, ``fatal``, ``breaker``, ``interrupted`` or ``journal``."""
+        """``cap``, ``fatal``, ``breaker``, ``interrupted``, or that of who raises it."""
 
 
 @dataclass(frozen=True, slots=True)
