@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.suite._compat import node_id
+from pytest_skillopt.suite.nodeids import node_id
 from pytest_skillopt.suite.tasks import SkillTask
 
 if TYPE_CHECKING:

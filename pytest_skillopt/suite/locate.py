@@ -52,7 +52,7 @@ def select_skill(item: pytest.Item) -> None:
     stash[_SELECTED] = marked
     live = stash.get(_LIVE, None)
     if live is not None and live[1] != marked:
-        from pytest_skillopt.suite._compat import finish_fixture, fixture_of
+        from pytest_skillopt.suite.internals.items import finish_fixture, fixture_of
 
         del stash[_LIVE]
         finish_fixture(fixture_of(live[0]), live[0])

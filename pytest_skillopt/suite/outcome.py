@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.model.types import ModelError
-from pytest_skillopt.suite import _compat
 from pytest_skillopt.suite.context import shorten
 from pytest_skillopt.suite.errors import RolloutTimeout, classify
+from pytest_skillopt.suite.internals.items import crash_location
 from pytest_skillopt.suite.rollouts import InfraError
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def _reason(phase: Phase) -> str:
 
 def _location(config: pytest.Config, phase: Phase) -> str:
     """``path:line`` of the innermost frame that lies in the project, else of the innermost."""
-    crash = _compat.crash_location(phase.report)
+    crash = crash_location(phase.report)
     frames = [] if phase.excinfo is None else list(phase.excinfo.traceback)
     for frame in reversed(frames):
         path = _relative(config.rootpath, str(frame.path))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.suite import _compat, processes
+from pytest_skillopt.suite import processes
+from pytest_skillopt.suite.internals.xdist import worker_channel, worker_input
 from pytest_skillopt.suite.link import Link
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
@@ -36,20 +37,20 @@ _ORPHAN = 5.0
 
 def is_warm_worker(config: pytest.Config) -> bool:
     """Whether this is a worker of a controller that runs rollouts."""
-    return _compat.worker_channel(config) is not None
+    return worker_channel(config) is not None
 
 
 def link(config: pytest.Config) -> Link:
     """This worker's connection to the controller, to ask its services."""
     if _LINK not in config.stash:
-        worker = _compat.worker_input(config)["workerid"]
-        config.stash[_LINK] = Link(_compat.worker_channel(config), worker)
+        worker = worker_input(config)["workerid"]
+        config.stash[_LINK] = Link(worker_channel(config), worker)
     return config.stash[_LINK]
 
 
 def sees_files_of_controller(config: pytest.Config) -> bool:
     """Whether a file that the controller wrote for this purpose is there, with its content."""
-    path, content = _compat.worker_input(config).get("skillopt_nonce", ("", ""))
+    path, content = worker_input(config).get("skillopt_nonce", ("", ""))
     try:
         return bool(path) and Path(path).read_text(encoding="utf-8") == content
     except OSError:
@@ -58,7 +59,7 @@ def sees_files_of_controller(config: pytest.Config) -> bool:
 
 def shared_directory(config: pytest.Config) -> Path:
     """The directory that this worker shares with its controller, where it sees it."""
-    return Path(_compat.worker_input(config)["skillopt_nonce"][0]).parent
+    return Path(worker_input(config)["skillopt_nonce"][0]).parent
 
 
 class WorkerLoop:
@@ -82,7 +83,7 @@ class WorkerLoop:
         self._lanes = lanes
         self._collect = collect
         self._others = others
-        self._worker: str = _compat.worker_input(config)["workerid"]
+        self._worker: str = worker_input(config)["workerid"]
         self._versions = SkillVersions(kept=lanes)
         self._watchdog = Watchdog(timeout, self._give_up)
 

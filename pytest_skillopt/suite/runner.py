@@ -22,10 +22,25 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.suite import _compat
 from pytest_skillopt.suite.cleaning import cleaned
 from pytest_skillopt.suite.context import RolloutContext, shorten
 from pytest_skillopt.suite.errors import RolloutTimeout
+from pytest_skillopt.suite.internals.items import (
+    finish_fixture,
+    forget_subtests,
+    fresh_copy,
+    prune_finalizers,
+    run_protocol,
+)
+from pytest_skillopt.suite.internals.sessions import (
+    diverted_reports,
+    forget_setup,
+    probe,
+    setup_stack,
+    take_stop,
+    tear_down_to,
+)
+from pytest_skillopt.suite.nodeids import node_id
 from pytest_skillopt.suite.outcome import Ending, Phase, captured_output, conclude
 from pytest_skillopt.suite.rollouts import Rollout
 
@@ -53,11 +68,11 @@ class RolloutRunner:
         """Raises:
         pytest.UsageError: a private interface of pytest has changed.
         """
-        _compat.probe(session)
+        probe(session)
         self._session = session
         self._versions = versions
         self._worker = worker
-        self._items = {_compat.node_id(item): item for item in session.items}
+        self._items = {node_id(item): item for item in session.items}
         self._shown: tuple[str, str] | None = None
         self._skills: list[tuple[Any, pytest.FixtureRequest]] = []
         self._stray: list[str] = []
@@ -88,7 +103,7 @@ class RolloutRunner:
         token = _RUNNING.set(running)
         try:
             with context.active():
-                ending = self._run_item(_compat.fresh_copy(collected), running, context)
+                ending = self._run_item(fresh_copy(collected), running, context)
         finally:
             _RUNNING.reset(token)
         return self._rollout(request, ending, started, running, context)
@@ -117,7 +132,7 @@ class RolloutRunner:
             self._start_over()
             raise
         finally:
-            stop = _compat.take_stop(self._session)
+            stop = take_stop(self._session)
             self._tidy(item, running)
         if stop:
             return Ending.of_error("setup", f"the test stopped the run: {stop}", fatal=True)
@@ -128,15 +143,15 @@ class RolloutRunner:
         shown = request.skill, request.version
         if shown != self._shown:
             for fixturedef, subrequest in self._skills:
-                self._between(lambda f=fixturedef, s=subrequest: _compat.finish_fixture(f, s))
+                self._between(lambda f=fixturedef, s=subrequest: finish_fixture(f, s))
             self._skills.clear()
             self._shown = shown
-        stack = _compat.setup_stack(self._session)
+        stack = setup_stack(self._session)
         if stack != item.listchain()[: len(stack)]:
             self._tear_down(item)
 
     def _tear_down(self, item: pytest.Item | None) -> None:
-        self._between(lambda: _compat.tear_down_to(self._session, item))
+        self._between(lambda: tear_down_to(self._session, item))
 
     def _between(self, step: Any) -> None:
         """What fails between two rollouts belongs to neither of them, but must be seen."""
@@ -150,13 +165,13 @@ class RolloutRunner:
         """Leave no half set-up state to the next rollout."""
         self._skills.clear()
         self._tear_down(None)
-        if _compat.setup_stack(self._session):
-            _compat.forget_setup(self._session)
+        if setup_stack(self._session):
+            forget_setup(self._session)
 
     def _tidy(self, item: pytest.Item, running: _Running) -> None:
         """Keep tens of thousands of rollouts from piling up."""
-        _compat.prune_finalizers(item)
-        _compat.forget_subtests(item)
+        prune_finalizers(item)
+        forget_subtests(item)
         for path in running.temporary:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -219,7 +234,7 @@ _RUNNING: ContextVar[_Running | None] = ContextVar("skillopt_running", default=N
 def rollouts_only(config: pytest.Config) -> Iterator[None]:
     """While open, items that run are rollouts; ordinary tests cannot run meanwhile."""
     hooks = _RolloutHooks()
-    with _compat.diverted_reports(config, _name_subtest):
+    with diverted_reports(config, _name_subtest):
         config.pluginmanager.register(hooks)
         try:
             yield
@@ -247,9 +262,9 @@ class _RolloutHooks:
         if running.alone:
             # The hook's wrappers have set the filters; what is recorded here is not kept for ever.
             with warnings.catch_warnings(record=True) as running.recorded:
-                reports = _compat.run_protocol(item, nextitem)
+                reports = run_protocol(item, nextitem)
         else:
-            reports = _compat.run_protocol(item, nextitem)
+            reports = run_protocol(item, nextitem)
         running.phases = list(_marked(running.phases, reports))
         return True
 

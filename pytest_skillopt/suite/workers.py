@@ -16,9 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.suite import _compat
 from pytest_skillopt.suite.agreement import check_agreement
 from pytest_skillopt.suite.executor import ExecutorClosed
+from pytest_skillopt.suite.internals.xdist import (
+    adopt_restarts,
+    probe_xdist,
+    wake_controller,
+    wrap_shutdown,
+)
 from pytest_skillopt.suite.interrupts import sigterm_interrupts
 from pytest_skillopt.suite.link import answer
 from pytest_skillopt.suite.pool import Worker, WorkersExecutor
@@ -96,18 +101,18 @@ class XdistRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[object]) -> None:
         self._expected = len(specs)
-        _compat.adopt_restarts(self._config, self._stray.append)
+        adopt_restarts(self._config, self._stray.append)
         self._write_nonce()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Called for every worker that is started, replacements included."""
-        _compat.probe_xdist(node)
+        probe_xdist(node)
         channel = node.gateway.newchannel()
         member = self._members[node] = _Member(node, channel)
         node.workerinput["skillopt_channel"] = channel
         node.workerinput["skillopt_nonce"] = self._nonce_facts()
-        _compat.wrap_shutdown(node, member.worker.shut_down)
+        wrap_shutdown(node, member.worker.shut_down)
         channel.setcallback(functools.partial(self._receive, member), endmarker=None)
 
     @pytest.hookimpl(optionalhook=True)
@@ -146,7 +151,7 @@ class XdistRun:
             self._stray.append(f"{member.worker.name}: {rest[0]}")
         elif kind == "hello":
             member.facts = json.loads(rest[0])
-            _compat.wake_controller(member.node)
+            wake_controller(member.node)
         elif kind == "end":
             self._executor.lost(member.worker)
             if self._on_lost is not None:
@@ -226,12 +231,12 @@ class XdistRun:
         finally:
             self._finished = True
             for member in list(self._members.values())[:1]:
-                _compat.wake_controller(member.node)
+                wake_controller(member.node)
 
     def _lose_patience(self) -> None:
         self._overdue = True
         for member in list(self._members.values())[:1]:
-            _compat.wake_controller(member.node)
+            wake_controller(member.node)
 
     def _ran_out_of_workers(self, error: BaseException) -> bool:
         """xdist raises this once the last worker is gone; the job has been told the same."""

@@ -9,31 +9,33 @@ from typing import Any
 
 import pytest
 
-from pytest_skillopt.suite import _compat
+from pytest_skillopt.suite.internals import items
+from pytest_skillopt.suite.internals.sessions import probe
+from pytest_skillopt.suite.internals.xdist import probe_xdist
 from pytest_skillopt.suite.versions import SkillVersions
 
 
 def test_the_installed_pytest_is_as_expected(request: pytest.FixtureRequest) -> None:
-    _compat.probe(request.session)
+    probe(request.session)
 
 
 def test_a_pytest_that_is_not(pytestconfig: pytest.Config) -> None:
     session: Any = SimpleNamespace(config=pytestconfig, items=[])
     expected = rf"with pytest {pytest.__version__}, pluggy .*Session\._setupstate\.stack"
     with pytest.raises(pytest.UsageError, match=expected):
-        _compat.probe(session)
+        probe(session)
 
 
 def test_an_xdist_that_is_not() -> None:
     node = SimpleNamespace(workerinput={}, shutdown=print, gateway=None)
     with pytest.raises(pytest.UsageError, match=r"pytest-xdist .*WorkerController\.notify_inproc"):
-        _compat.probe_xdist(node)
+        probe_xdist(node)
 
 
 def test_a_private_module_that_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "_pytest.stash", None)
     with pytest.raises(pytest.UsageError, match=r"with pytest .*_pytest\.stash"):
-        runpy.run_path(_compat.__file__)
+        runpy.run_path(items.__file__)
 
 
 def test_directories_of_versions_do_not_pile_up() -> None:

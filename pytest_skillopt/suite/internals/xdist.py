@@ -1,0 +1,95 @@
+"""What warm workers need of pytest-xdist and execnet."""
+
+from __future__ import annotations
+
+import functools
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+import execnet
+
+from pytest_skillopt.suite.internals.unsupported import unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+_RESTART_TRIES = 5
+_RESTART_PAUSE = 1.0
+"""Seconds between two tries."""
+
+
+def probe_xdist(node: Any) -> None:
+    """Check what the warm workers need of a node of xdist's controller.
+
+    Raises:
+        pytest.UsageError: xdist or execnet has changed.
+    """
+    checks = [
+        ("WorkerController.notify_inproc", hasattr(node, "notify_inproc")),
+        ("WorkerController.shutdown", hasattr(node, "shutdown")),
+        ("WorkerController.workerinput", isinstance(getattr(node, "workerinput", None), dict)),
+        ("Gateway.newchannel", hasattr(getattr(node, "gateway", None), "newchannel")),
+    ]
+    for name, there in checks:
+        if not there:
+            raise unsupported(name, "pytest-xdist", "execnet")
+
+
+def wake_controller(node: Any) -> None:
+    """Make xdist's loop look at its scheduler, from any thread.
+
+    The event is passed on to ``Scheduling.mark_test_complete`` unread.
+    """
+    node.notify_inproc("runtest_protocol_complete", node=node, item_index=None, duration=0.0)
+
+
+def wrap_shutdown(node: Any, around: Callable[[Callable[[], None]], None]) -> None:
+    """Have ``around(shutdown)`` called where xdist tells a worker to shut down.
+
+    What xdist says reaches its own loop in the worker, never ours.
+    """
+    node.shutdown = functools.partial(around, node.shutdown)
+
+
+def adopt_restarts(config: pytest.Config, tell: Callable[[str], None]) -> None:
+    """Lift xdist's bound of restarted workers, and survive a worker that cannot be restarted.
+
+    The bound guards against workers that never come up, which the caller counts itself; a training
+    may lose many in its course. A server that an operator restarts is waited for; without it xdist
+    would end the session although other workers live.
+
+    Args:
+        tell: told when a worker stays away.
+    """
+    dsession: Any = config.pluginmanager.get_plugin("dsession")
+    for name in ("_max_worker_restart", "_clone_node"):
+        if not hasattr(dsession, name):
+            raise unsupported(f"DSession.{name}", "pytest-xdist")
+    if config.getoption("maxworkerrestart", None) is None:
+        dsession._max_worker_restart = None
+    dsession._clone_node = functools.partial(_clone_patiently, dsession._clone_node, tell)
+
+
+def _clone_patiently(
+    clone: Callable[[Any], Any], tell: Callable[[str], None], node: Any
+) -> Any | None:
+    error: Exception | None = None
+    for _ in range(_RESTART_TRIES):
+        try:
+            return clone(node)
+        except (OSError, execnet.HostNotFound) as failed:
+            error = failed
+            time.sleep(_RESTART_PAUSE)
+    tell(f"{node.gateway.id} cannot be started again ({error}), the others go on without it")
+    return None
+
+
+def worker_channel(config: pytest.Config) -> Any:
+    """The channel that the controller put into this worker's input; None elsewhere."""
+    return getattr(config, "workerinput", {}).get("skillopt_channel")
+
+
+def worker_input(config: pytest.Config) -> dict[str, Any]:
+    return cast("dict[str, Any]", getattr(config, "workerinput", {}))
