@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     )
     from pytest_skillopt.optimizer.proposals import Patch, Proposal
     from pytest_skillopt.optimizer.trainer import Trainer
+    from pytest_skillopt.optimizer.update import Update
+    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
 
@@ -34,6 +36,7 @@ _HOMES = {
     "CacheMiss": "model.types",
     "CapReached": "model.types",
     "Completion": "model.types",
+    "Document": "skill.document",
     "Edit": "skill.edits",
     "InfraError": "suite.rollouts",
     "Model": "model.types",
@@ -46,6 +49,7 @@ _HOMES = {
     "Skill": "handles",
     "ToolCall": "model.types",
     "Trainer": "optimizer.trainer",
+    "Update": "optimizer.update",
     "Usage": "model.types",
 }
 
@@ -54,6 +58,7 @@ __all__ = [
     "CacheMiss",
     "CapReached",
     "Completion",
+    "Document",
     "Edit",
     "InfraError",
     "Model",
@@ -66,6 +71,7 @@ __all__ = [
     "Skill",
     "ToolCall",
     "Trainer",
+    "Update",
     "Usage",
 ]
 

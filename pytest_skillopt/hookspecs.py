@@ -131,7 +131,8 @@ def pytest_skillopt_aggregate(
 def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context) -> Patch | None:
     """Stage 4: keep at most ``context.budget`` proposals, the best first.
 
-    In the search ``trials`` the budget is no bound here and the order is that of the trials::
+    The search ``trials`` has no budget here: it asks with all edits that wait, tries them in the
+    order of the answer, and keeps what is left out for a later round::
 
         # conftest.py
         from dataclasses import replace
@@ -144,9 +145,11 @@ def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context) -> Update | None:
-    """Stage 5: apply the patch to the working skill.
+    """Stage 5: apply the patch to the working skill, ``context.document``.
 
-    This one makes a bullet of every edit that appends::
+    The document of the answer is what counts, ``Update(document, applied, refused)``, however it
+    was made. The search ``trials`` asks about one edit at a time and tries what the document
+    changes; several changed places are one edit. This one makes a bullet of what is appended::
 
         # conftest.py
         from dataclasses import replace

@@ -223,6 +223,26 @@ def test_update(project: Project) -> None:
     assert f"\n- {RULE}\n" in project.skill
 
 
+def test_update_may_make_the_document_in_its_own_way(project: Project) -> None:
+    """In the default search too: what is written is the hook's document, not the edits."""
+    (project.path / "conftest.py").write_text(
+        textwrap.dedent(
+            """
+            from pytest_skillopt import Document, Update
+
+            def pytest_skillopt_update(config, patch, context):
+                text = context.document.text.replace("Say hello.", "Say hello to the guest.")
+                lines = [f"* {proposal.edit.content}" for proposal in patch.proposals]
+                document = Document.from_text("\\n".join([text, *lines, ""]))
+                return Update(document, patch.proposals)
+            """
+        )
+    )
+    assert project.run("--skillopt-train").ret == 0
+    assert project.result["status"] == "accepted"
+    assert f"\nSay hello to the guest.\n\n* {RULE}\n" in project.skill
+
+
 def test_gate(project: Project) -> None:
     project.use("pytest_skillopt_gate")
     assert project.run("--skillopt-train").ret == 0

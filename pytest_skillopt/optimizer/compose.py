@@ -71,8 +71,17 @@ def _with_block(document: Document, proposal: Proposal) -> Document:
     text = proposal.edit.content.strip()
     if proposal.origin == "slow":
         return set_block(document, GUIDANCE, text)
+    if proposal.edit.op == "replace":
+        return _with_reminders(document, proposal.edit.target, text)
     line = " ".join(text.split())
     return set_reminders(document, dict.fromkeys([*reminders_of(document), line]))
+
+
+def _with_reminders(document: Document, target: str, content: str) -> Document:
+    """The appendix with other reminders, if it still holds those that they were made of."""
+    if "\n".join(reminders_of(document)) != target:
+        raise SkillError("the appendix has changed since its reminders were consolidated")
+    return set_reminders(document, content.split("\n"))
 
 
 def _with_edit(document: Document, proposal: Proposal) -> Document:

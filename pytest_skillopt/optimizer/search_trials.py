@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.allowance import OutOfMeans
 from pytest_skillopt.optimizer.bundle import Bundle
+from pytest_skillopt.optimizer.handover import as_edits
 from pytest_skillopt.optimizer.meta import learn_from_epoch
 from pytest_skillopt.optimizer.pool import Pool
 from pytest_skillopt.optimizer.proposals import Patch
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.bundle import Outcome
     from pytest_skillopt.optimizer.context import Context
     from pytest_skillopt.optimizer.parameters import TrialParameters
+    from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.optimizer.records import TaskRecord
     from pytest_skillopt.optimizer.workbench import Workbench
     from pytest_skillopt.skill.document import Document
@@ -63,7 +65,8 @@ class TrialSearch:
         """Search until there is nothing left to do; the reason in words.
 
         Raises:
-            StopRun: a fault ended the run, or no train task can be measured. At a cap, what has gathered goes to the gate first.
+            StopRun: a fault ended the run, or no train task can be measured. At a cap, what has
+                gathered goes to the gate first.
         """
         try:
             reason = self._search()
@@ -109,9 +112,18 @@ class TrialSearch:
             self._bench.ledger.notes.append(f"step {context.step}: {merged.note}")
         for proposal in merged.proposals:
             if not self._pool.knows(proposal):
-                update = self._bench.stages.update(Patch((proposal,)), context)
-                self._bench.ledger.refuse(update.refused)
-                self._pool.add(update.applied)
+                self._take_in(proposal, context)
+
+    def _take_in(self, proposal: Proposal, context: Context) -> None:
+        """Put what the update stage makes of an edit into the pool."""
+        handed = self._bench.stages.update(Patch((proposal,)), context)
+        update = as_edits(handed, proposal, context)
+        if update.note:
+            self._bench.ledger.notes.append(f"step {context.step}: {update.note}")
+        self._bench.ledger.refuse(update.refused)
+        self._pool.add(
+            edit for edit in update.applied if edit == proposal or not self._pool.knows(edit)
+        )
 
     def _merge(self, patches: Sequence[Patch], context: Context) -> Patch:
         edits = [patch for patch in patches if patch.body is None]
