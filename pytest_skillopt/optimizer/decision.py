@@ -14,7 +14,13 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.draws import SCREEN, TAPE, Draws, Round, Want
-from pytest_skillopt.optimizer.gaps import Unmeasured, check_errors, replacements, settle_skips
+from pytest_skillopt.optimizer.gaps import (
+    Unmeasured,
+    check_errors,
+    replacements,
+    settle_errors,
+    settle_skips,
+)
 from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
 from pytest_skillopt.optimizer.metric import Metric
 from pytest_skillopt.optimizer.tallies import Tallies
@@ -116,7 +122,7 @@ class SequentialGate:
 
     @property
     def tasks(self) -> list[str]:
-        """Those that count, in order: all but the ones that were skipped."""
+        """Those that count, in order: all but the ones that were skipped or left out."""
         return self.tallies.tasks
 
     def wants(self, arm: Arm, tasks: Iterable[str], stream: str | None = None) -> list[Want]:
@@ -181,6 +187,10 @@ class SequentialGate:
             self.tallies.mean(arm) if self.tallies.covers(arm) else None
             for arm in (INCUMBENT, CANDIDATE)
         )
+        if left_out := self.tallies.left_out:
+            reason += (
+                f"; left out: {named(left_out)}, with nothing but infrastructure errors under both"
+            )
         return Verdict(
             decision=decision,
             reason=reason,
@@ -220,9 +230,11 @@ class SequentialGate:
         batch = self._draws.close()
         missing = [sample.draw for sample in batch if not self.tallies.count(sample)]
         try:
-            check_errors(self.tallies.errors, self._draws.total, self.options.max_error_rate)
+            limit = self.options.max_error_rate
             repeats = replacements(missing, self.tallies)
-            for arm, task in settle_skips(self.tallies):
+            probes = settle_errors(self.tallies, self.must_pass, limit)
+            check_errors(self.tallies, self._draws.total, limit)
+            for arm, task in [*probes, *settle_skips(self.tallies)]:
                 repeats += self.wants(arm, [task])
         except Unmeasured as gap:
             self._give_up(gap)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.draws import Want
@@ -9,14 +10,13 @@ from pytest_skillopt.optimizer.verdict import CANDIDATE, INCUMBENT
 from pytest_skillopt.optimizer.wording import named
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
-    from pytest_skillopt.optimizer.tallies import Tallies
+    from pytest_skillopt.optimizer.tallies import Tallies, Tally
     from pytest_skillopt.optimizer.verdict import Arm, Draw
 
 MAX_REPLACEMENTS = 3
-"""Samples in a row that one task may fail to give before it counts as not measurable."""
+"""Samples in a row that a task may fail to give before its arm counts as not measurable."""
 MIN_ERRORS = 3
 """Infrastructure errors from which their share is looked at: one of ten says nothing."""
 
@@ -30,17 +30,23 @@ class Unmeasured(Exception):
         self.missing = missing
 
 
-def check_errors(errors: Counter[str], drawn: int, limit: float) -> None:
+def check_errors(tallies: Tallies, drawn: int, limit: float) -> None:
     """Fail where too many of the samples ended in infrastructure errors.
 
+    Tasks that gave nothing else are not counted as long as so few may be left out.
+
     Args:
-        errors: by task.
         drawn: samples asked for.
-        limit: share of errors that is allowed, in [0, 1].
+        limit: share of errors, and of tasks that are left out, that is allowed, in [0, 1].
 
     Raises:
         Unmeasured: there are more.
     """
+    errors = tallies.errors
+    silent = [task for task in errors if not tallies.was_measured(task)]
+    if len(silent) <= limit * len(tallies.all_tasks):
+        errors = Counter({task: n for task, n in errors.items() if task not in silent})
+        drawn -= sum(tallies.errors[task] for task in silent)
     count = errors.total()
     if count >= (MIN_ERRORS if limit else 1) and count > limit * drawn:
         raise Unmeasured(
@@ -52,19 +58,63 @@ def check_errors(errors: Counter[str], drawn: int, limit: float) -> None:
 
 
 def replacements(missing: Sequence[Draw], tallies: Tallies) -> list[Want]:
-    """One more sample for each that ended in an error.
+    """One more sample for each that ended in an error, where there is hope that it helps."""
+    return [
+        Want(draw.arm, draw.task, draw.stream)
+        for draw in missing
+        if not _is_dead(tallies[draw.arm, draw.task])
+    ]
+
+
+def settle_errors(
+    tallies: Tallies, must_pass: Container[str], limit: float
+) -> list[tuple[Arm, str]]:
+    """Leave out the tasks that give nothing but infrastructure errors, under both arms alike.
+
+    A task that was measured once, under either arm, is never left out: what it would have shown
+    might be the very reason why it gives errors now. See docs/decisions/gate-errors.md.
+
+    Args:
+        must_pass: tasks that no decision is made without.
+        limit: share of the suite that may be left out, in [0, 1].
+
+    Returns:
+        Arms and tasks to try, where only the other arm was given up.
 
     Raises:
-        Unmeasured: a task has failed to give one too often in a row.
+        Unmeasured: a task cannot be measured and may not be left out.
     """
-    for draw in missing:
-        if tallies[draw.arm, draw.task].failures_in_a_row > MAX_REPLACEMENTS:
+    probes: list[tuple[Arm, str]] = []
+    gone = []
+    for task in tallies.tasks:
+        both = {arm: tallies[arm, task] for arm in (INCUMBENT, CANDIDATE)}
+        dead = [arm for arm, tally in both.items() if _is_dead(tally)]
+        if not dead:
+            continue
+        skipped = any(tally.skipped for tally in both.values())
+        if skipped or task in must_pass or tallies.was_measured(task):
             raise Unmeasured(
-                f"{draw.task} could not be measured under the {draw.arm}: "
-                f"{MAX_REPLACEMENTS + 1} infrastructure errors in a row",
-                f"{len(missing)} samples of {named([d.task for d in missing])}",
+                f"{task} could not be measured under the {dead[0]}: "
+                f"{both[dead[0]].failures_in_a_row} infrastructure errors in a row",
+                f"samples of {task}",
             )
-    return [Want(draw.arm, draw.task, draw.stream) for draw in missing]
+        if len(dead) == 2:
+            gone.append(task)
+        elif not both[_other(dead[0])].failures_in_a_row:
+            probes.append((_other(dead[0]), task))
+    tallies.leave_out(gone)
+    if len(tallies.left_out) > limit * len(tallies.all_tasks):
+        raise Unmeasured(
+            f"{named(tallies.left_out)} gave nothing but infrastructure errors under both skills; "
+            f"of {len(tallies.all_tasks)} tasks at most {limit:.0%} may be left out "
+            "(skillopt_max_error_rate), or deselect what cannot run",
+            f"samples of {named(tallies.left_out)}",
+        )
+    return probes
+
+
+def _is_dead(tally: Tally) -> bool:
+    return tally.failures_in_a_row > MAX_REPLACEMENTS
 
 
 def settle_skips(tallies: Tallies) -> list[tuple[Arm, str]]:
@@ -98,7 +148,8 @@ def settle_skips(tallies: Tallies) -> list[tuple[Arm, str]]:
             probes.append((_other(skipped[0]), task))
     tallies.drop(gone)
     if not tallies.tasks:
-        raise Unmeasured("every task was skipped", "at least one task that runs")
+        words = "skipped or left out" if tallies.left_out else "skipped"
+        raise Unmeasured(f"every task was {words}", "at least one task that runs")
     return probes
 
 

@@ -52,6 +52,9 @@ class Tallies:
         """With those that were dropped."""
         self.errors: Counter[str] = Counter()
         """Infrastructure errors by task."""
+        self.left_out: list[str] = []
+        """Tasks that were dropped because they gave nothing but errors."""
+        self._measured: set[str] = set()
         self._metric = metric
         self._tallies: dict[Arm, dict[str, Tally]] = {
             arm: {task: Tally() for task in tasks} for arm in (INCUMBENT, CANDIDATE)
@@ -73,6 +76,7 @@ class Tallies:
             tally.failures_in_a_row += 1
             return False
         else:
+            self._measured.add(sample.draw.task)
             tally.n += 1
             tally.passed += sample.passed
             tally.total += self._metric.value(sample)
@@ -85,6 +89,15 @@ class Tallies:
         """Count anew: what was measured so far has been judged."""
         for tallies in self._tallies.values():
             tallies.update((task, Tally()) for task in self.tasks)
+
+    def was_measured(self, task: str) -> bool:
+        """Whether the task has ever passed or failed in this decision, under either arm."""
+        return task in self._measured
+
+    def leave_out(self, tasks: Sequence[str]) -> None:
+        """Drop tasks that gave nothing but errors."""
+        self.left_out += tasks
+        self.drop(tasks)
 
     def drop(self, tasks: Container[str]) -> None:
         """Compare without these tasks from here on."""
@@ -160,13 +173,15 @@ class Tallies:
             candidate_score=new.mean,
             e_up=math.exp(up),
             e_down=math.exp(down),
-            change=_change(up, down),
+            change=change_by(up, down),
             errors=self.errors[task],
             skipped=old.skipped and new.skipped,
+            left_out=task in self.left_out,
         )
 
 
-def _change(up: float, down: float) -> Change:
+def change_by(up: float, down: float) -> Change:
+    """What a reader is told of a task, by the log e-values that it does better and worse."""
     if max(up, down) >= DECISIVE:
         return "fixed" if up > down else "broken"
     return "undecided" if max(up, down) >= 0 else "same"

@@ -20,6 +20,7 @@ from pytest_skillopt.optimizer.ledger import NullObserver
 from pytest_skillopt.optimizer.memory import Memory
 from pytest_skillopt.optimizer.outcome import TrainOutcome, comparison, task_rows
 from pytest_skillopt.optimizer.parameters import TrialParameters
+from pytest_skillopt.optimizer.samples import UNMEASURED
 from pytest_skillopt.optimizer.search_batch import BatchSearch
 from pytest_skillopt.optimizer.search_trials import TrialSearch
 from pytest_skillopt.optimizer.stages import Stages
@@ -155,6 +156,8 @@ class Trainer:
         if not stopped and verdicts and verdicts[-1].decision == "unmeasured":
             why = f"a candidate could not be measured: {verdicts[-1].reason}"
             return self._outcome("unmeasured", why)
+        if stopped == UNMEASURED:
+            return self._outcome("unmeasured", reason)
         ended = _ENDED.get(stopped, "unmeasured")
         return self._outcome(ended, f"no candidate passed the gate: {reason}")
 

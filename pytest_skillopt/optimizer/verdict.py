@@ -56,6 +56,8 @@ class TaskEvidence:
     change: Change = "same"
     errors: int = 0
     skipped: bool = False
+    left_out: bool = False
+    """It gave nothing but infrastructure errors, under both arms, and was not compared."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
