@@ -96,7 +96,7 @@ class Settings:
     request_timeout: float = _setting(120.0, "seconds a single model call may take", low=0.1)
     max_turns: int = _setting(16, "model calls of one skill_agent call with tools", low=1)
     call_retries: int = _setting(6, "retries of a model call that met a passing fault", low=0)
-    cache: str = _setting(
+    cache: Literal["rw", "ro", "off", "refresh"] = _setting(
         "rw", "model replies: rw, ro, off or refresh", choices=("rw", "ro", "off", "refresh")
     )
     requests_per_minute: int = _setting(0, "model calls a minute, all workers together", low=0)
@@ -171,7 +171,7 @@ class Settings:
         "staged, strict, confirm, margin, paired or off",
         choices=("staged", "strict", "confirm", "margin", "paired", "off"),
     )
-    metric: str = _setting(
+    metric: Literal["hard", "soft", "mixed"] = _setting(
         "hard", "what is compared: hard, soft or mixed", choices=("hard", "soft", "mixed")
     )
     mixed_weight: float = _setting(0.5, "weight of the soft score in mixed", low=0, high=1)

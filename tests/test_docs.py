@@ -100,7 +100,7 @@ def test_every_link_leads_somewhere() -> None:
 
 
 def test_every_kind_of_journal_entry_is_documented() -> None:
-    writing = re.compile(r'(?:journal\.write|_observer\.record)\(\s*"(\w+)"')
+    writing = re.compile(r'(?:journal\.write|ledger\.record|_observer\.record)\(\s*"(\w+)"')
     package = Path(pytest_skillopt.__file__).parent
     written = {kind for path in package.rglob("*.py") for kind in writing.findall(path.read_text())}
     assert {"run", "rollout", "verdict"} <= written

@@ -12,7 +12,7 @@ from pytest_skillopt.run.result import SkillResult
 if TYPE_CHECKING:
     from pytest_skillopt.modes.display import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result
+    from pytest_skillopt.run.result import Result, Status
 
 
 def compare_with_itself(run: Run, display: Display) -> Result:
@@ -24,8 +24,8 @@ def compare_with_itself(run: Run, display: Display) -> Result:
     display.begin("comparison with itself")
     skills = [_measure(run, skill) for skill in run.documents]
     unmeasured = any(skill.status == "unmeasured" for skill in skills)
-    status = "unmeasured" if unmeasured else "measured"
-    return run.result(status, joined_reasons(skills), skills)  # type: ignore[arg-type]
+    status: Status = "unmeasured" if unmeasured else "measured"
+    return run.result(status, joined_reasons(skills), skills)
 
 
 def _measure(run: Run, skill: str) -> SkillResult:

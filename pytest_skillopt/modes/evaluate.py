@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.modes.display import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result
+    from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 STREAM = "eval"
@@ -38,14 +38,14 @@ def evaluate(run: Run, display: Display) -> Result:
                 raise
             skills.append(_skill_result(run, skill, rollouts))
     except StopRun as stop:
-        ended = "interrupted" if stop.kind == "interrupted" else "unmeasured"
-        return run.result(ended, stop.reason, skills)  # type: ignore[arg-type]
+        ended: Status = "interrupted" if stop.kind == "interrupted" else "unmeasured"
+        return run.result(ended, stop.reason, skills)
     measured = [skill for skill in skills if skill.status == "measured"]
-    status = "measured" if len(measured) == len(skills) else "unmeasured"
+    status: Status = "measured" if len(measured) == len(skills) else "unmeasured"
     reason = "; ".join(skill.reason for skill in skills)
     if run.mode.save_baseline and status == "measured":
         run.notes.append(f"the counts are kept in {write_baseline(run, rollouts).name}")
-    return run.result(status, reason, skills)  # type: ignore[arg-type]
+    return run.result(status, reason, skills)
 
 
 def _requests(run: Run, skill: str) -> list[RolloutRequest]:
@@ -70,7 +70,7 @@ def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> S
     rows = [task_row(task, rollouts[task.id], []) for task in tasks]
     rate = suite_rate((row.before.passed, row.before.n) for row in rows)
     unmeasured = [row.id for row in rows if not row.before.n and not row.skipped]
-    status = "unmeasured"
+    status: Status = "unmeasured"
     if unmeasured:
         reason = f"{skill}: {len(unmeasured)} tasks could not be measured, such as {unmeasured[0]}"
     elif rate is None:
@@ -82,7 +82,7 @@ def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> S
         name=document.name,
         before=document.version,
         after=document.version,
-        status=status,  # type: ignore[arg-type]
+        status=status,
         reason=reason,
         suite=Comparison(before=rate) if rate else None,
         tasks=rows,

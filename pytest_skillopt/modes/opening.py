@@ -111,7 +111,7 @@ def opened(
 def _make_models(
     config: pytest.Config, settings: Settings, home: Home, limits: Limits, services: Services
 ) -> Models:
-    replies = Replies.open(home.cache, settings.cache)  # type: ignore[arg-type]  # checked choice
+    replies = Replies.open(home.cache, settings.cache)
     services.open(limits, replies.cache)
     models = Models(config, settings, throttle=limits, cache=replies)
     config.stash[MODELS] = models

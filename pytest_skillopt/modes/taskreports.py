@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result
 
+Outcome = Literal["passed", "failed", "skipped"]
+
 
 def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
     """The tasks as test cases: judged by their pass rate with ``--skillopt``, else measured.
@@ -24,15 +26,13 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
     judged = run.mode.name == "evaluate"
     least = {task.id: task.min_pass_rate for task in run.tasks}
     for row in [*_rows(result), *_without_row(run, result)]:
-        outcome, words = "passed", ""
+        judgement: tuple[Outcome, str] = ("passed", "")
         if judged:
             own = least.get(row.id)
-            outcome, words = _judge(row, run.settings.min_pass_rate if own is None else own)
-        for when in ("call", "teardown"):
-            report = _report(row, when, outcome if when == "call" else "passed", words)  # type: ignore[arg-type]
-            if not judged:
-                report.skillopt_measured = True  # type: ignore[attr-defined]
-            yield report
+            judgement = _judge(row, run.settings.min_pass_rate if own is None else own)
+        outcome, words = judgement
+        yield _report(row, "call", outcome, words, measured=not judged)
+        yield _report(row, "teardown", "passed", words, measured=not judged)
 
 
 def _rows(result: Result) -> Iterator[TaskRow]:
@@ -48,7 +48,7 @@ def _without_row(run: Run, result: Result) -> Iterator[TaskRow]:
                 yield TaskRow(id=task.id, split=task.split, before=Arm())
 
 
-def _judge(row: TaskRow, least: float) -> tuple[str, str]:
+def _judge(row: TaskRow, least: float) -> tuple[Outcome, str]:
     arm = row.before
     if row.skipped:
         return "skipped", "skipped in every rollout"
@@ -66,8 +66,10 @@ def _judge(row: TaskRow, least: float) -> tuple[str, str]:
 def _report(
     row: TaskRow,
     when: Literal["call", "teardown"],
-    outcome: Literal["passed", "failed", "skipped"],
+    outcome: Outcome,
     words: str,
+    *,
+    measured: bool,
 ) -> pytest.TestReport:
     path, _, rest = row.id.partition("::")
     location = (path, None, rest.replace("::", "."))
@@ -80,4 +82,5 @@ def _report(
         longrepr=longrepr,
         when=when,
         user_properties=task_properties(row),
+        skillopt_measured=measured,
     )

@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.modes.display import Display
     from pytest_skillopt.optimizer.outcome import TrainOutcome
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, StepRow
+    from pytest_skillopt.run.result import Result, Status, StepRow
     from pytest_skillopt.settings import Settings
 
-_RANK = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
+_RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
 """What several skills come to: the first that one of them has."""
 
 
@@ -39,12 +39,8 @@ def train(run: Run, display: Display) -> Result:
     results = [_written(run, outcome) for outcome in outcomes]
     status = next(s for s in _RANK if any(r.status == s for r in results))
     resumable = any(_ended_early(outcome) for outcome in outcomes)
-    return run.result(
-        status,  # type: ignore[arg-type]
-        joined_reasons(results),
-        results,
-        resume=run.resume_command if resumable else "",
-    )
+    resume = run.resume_command if resumable else ""
+    return run.result(status, joined_reasons(results), results, resume=resume)
 
 
 def _train_all(run: Run, display: Display) -> list[TrainOutcome]:

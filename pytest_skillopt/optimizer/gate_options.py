@@ -52,7 +52,7 @@ class GateOptions:
     @classmethod
     def from_settings(cls, settings: Settings, *, deterministic: bool = False) -> GateOptions:
         return cls(
-            metric=settings.metric,  # type: ignore[arg-type]  # checked against its choices
+            metric=settings.metric,
             mixed_weight=settings.mixed_weight,
             rollouts=settings.rollouts,
             alpha=settings.gate_alpha,

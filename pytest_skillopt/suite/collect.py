@@ -105,10 +105,11 @@ def collect_task(item: pytest.Item, skill_path: Callable[[str | None], str]) -> 
     if arguments is None:
         return None
     function = getattr(item, "obj", None)
-    params = getattr(getattr(item, "callspec", None), "params", {})
+    callspec = getattr(item, "callspec", None)
+    params = getattr(callspec, "params", {})
     shown = {name: _stable(value) for name, value in sorted(params.items())}
     if any(value is None for value in shown.values()):
-        shown["id"] = getattr(item.callspec, "id", "")  # type: ignore[attr-defined]
+        shown["id"] = getattr(callspec, "id", "")
     text = _source(function)
     name = node_id(item)
     return SkillTask(
