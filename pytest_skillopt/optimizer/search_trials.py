@@ -175,7 +175,8 @@ class TrialSearch:
         row = SearchRound(self._standing.records)
         try:
             self._bundle.release()
-            self._absorb(self._bundle.gate(), row)
+            if not self._bundle.refused:
+                self._absorb(self._bundle.gate(), row)
             if self._bundle.lines:
                 self._absorb(self._bundle.take_apart(), row)
         except (OutOfMeans, StopRun) as end:
@@ -188,7 +189,8 @@ class TrialSearch:
 
     def _rest(self, row: SearchRound) -> str:
         """The search is idle: try what is left, else look on; why it ends, if it does."""
-        if self._standing.widen() or self._standing.ask_again():
+        standing = self._standing
+        if standing.widen() or standing.ask_again() or standing.look_closer():
             return ""
         self._bench.samples.require_measured(self._bench.train)
         if self._bundle.lines:

@@ -32,6 +32,8 @@ class Standing:
         self._asked: set[str] = set()
         """Tasks that analysts were asked about since their record changed."""
         self._turns = 1
+        self._depth = 1
+        """Samples of a task before it counts as one that passes."""
         self._unmeasurable: set[str] = set()
         """Tasks that gave no measurement; they are sampled again with the next fresh start."""
 
@@ -45,7 +47,8 @@ class Standing:
         if self._unseen:
             return False
         measured = [record for record in self._records.values() if record.n]
-        return bool(measured) and not any(record.failed for record in measured)
+        least = self._bench.settings.rollouts if self._bench.settings.skill_aware else 1
+        return bool(measured) and all(not r.failed and r.n >= least for r in measured)
 
     def failing(self) -> list[TaskRecord]:
         """Tasks that fail reliably, those that never passed first; lapses too if they are told."""
@@ -91,11 +94,22 @@ class Standing:
         self._asked.clear()
         return True
 
+    def look_closer(self) -> bool:
+        """Where lapses are told, K samples of a task say whether it always passes; False without.
+
+        A task that passed once may be one that is let slip now and then.
+        """
+        settings = self._bench.settings
+        if not settings.skill_aware or self._depth >= settings.rollouts:
+            return False
+        self._depth = settings.rollouts
+        return True
+
     def look_afresh(self, document: Document) -> None:
         """Forget everything and sample anew."""
         self._records.clear()
         self._asked.clear()
-        self._turns = 1
+        self._turns, self._depth = 1, 1
         self._unmeasurable.clear()
         self.look(document)
 
@@ -104,6 +118,8 @@ class Standing:
             return False
         record = self._records.get(task)
         if record is None or record.n == 0:
+            return True
+        if not record.failed and record.n < self._depth:
             return True
         least = self._parameters.failures
         return 0 < record.failed < least and record.n <= least

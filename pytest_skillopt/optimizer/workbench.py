@@ -110,10 +110,16 @@ class Workbench:
             return self._judge_again(candidate)
         if objection := self._vet(candidate, proposals):
             return objection
-        gate = self.open_gate(options, name)
+        gate = self.open_gate(self._fitting(options or self.gate_options(), proposals), name)
         verdict = self.samples.decide(gate, self.incumbent, candidate)
         self._conclude(candidate, proposals, gate, verdict)
         return verdict
+
+    @staticmethod
+    def _fitting(options: GateOptions, proposals: Sequence[Proposal]) -> GateOptions:
+        """A reminder helps many tasks a little, which the staged gate sees in its broad form."""
+        reminds = any(proposal.origin == "appendix" for proposal in proposals)
+        return dataclasses.replace(options, broad=options.broad or reminds)
 
     def race(
         self, candidates: Sequence[tuple[Document, Sequence[Proposal]]]

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.optimizer.compose import reminders_of
 from pytest_skillopt.optimizer.parameters import TrialParameters
 from pytest_skillopt.optimizer.proposals import Patch
 from pytest_skillopt.optimizer.stages import Stages
@@ -265,6 +266,63 @@ def test_lapses_of_tasks_that_mostly_pass_are_told_and_tried(toy: ModuleType) ->
     shown = [prompt for form, _, prompt in model.asked if form == "Reminders"]
     assert any("Passed 2 of 3" in prompt for prompt in shown)
     assert "Think of the conventions." in outcome.proposal.text
+
+
+def lapsing(world: Any, *, plain: float, reminded: float) -> Any:
+    """Every task passes at one rate, and at another once the skill reminds of the conventions."""
+    world.rate = lambda task, text: reminded if "Think of the conventions." in text else plain
+    return world
+
+
+def test_a_reminder_that_helps_many_tasks_a_little_is_accepted(toy: ModuleType) -> None:
+    world = lapsing(toy.make_world(), plain=0.75, reminded=0.98)
+    outcome, _ = train(toy, world, toy.ToyOptimizer(useful=0.0, harmful=0.0), skill_aware=True)
+    assert outcome.status == "accepted"
+    block = "<!-- skillopt:reminders -->\n- Think of the conventions.\n<!-- /skillopt:reminders -->"
+    assert block in outcome.after.text
+    assert any("broad" in step.gate for step in outcome.steps if step.verdict == "accepted")
+
+
+def test_a_reminder_without_effect_is_not(toy: ModuleType) -> None:
+    world = lapsing(toy.make_world(), plain=0.75, reminded=0.75)
+    outcome, _ = train(toy, world, toy.ToyOptimizer(useful=0.0, harmful=0.0), skill_aware=True)
+    assert outcome.status == "unchanged"
+
+
+def test_lapses_are_looked_for_before_every_task_counts_as_passing(toy: ModuleType) -> None:
+    looks = []
+    for aware in (False, True):
+        world = lapsing(toy.make_world(), plain=1.0, reminded=1.0)
+        _, sampler = train(toy, world, toy.ToyOptimizer(), skill_aware=aware, rollouts=4)
+        looked = Counter(r.request.task for r in sampler.taken.values())
+        looks.append(set(looked.values()))
+    assert looks == [{1}, {4}]
+
+
+def test_a_full_appendix_is_consolidated(toy: ModuleType) -> None:
+    """The new reminder comes with those that stand there already, as one shorter list."""
+    full = (
+        f"{toy.SKILL.decode()}\n<!-- skillopt:reminders -->\n- Mind the dates.\n- Mind the units.\n"
+        "<!-- /skillopt:reminders -->\n"
+    )
+    merged = ["Mind dates and units.", "Think of the conventions."]
+
+    def script(form: str, messages: Any) -> str | None:
+        if form == "Reminders" and "# Reminders" in messages[1]["content"]:
+            return json.dumps({"reasoning": "", "reminders": merged})
+        return None
+
+    world = lapsing(toy.make_world(), plain=0.6, reminded=1.0)
+    tasks = toy.make_tasks(world)
+    outcome = Trainer(
+        Document.from_text(full),
+        tasks,
+        toy.ToySampler(world, tasks),
+        toy.ToyOptimizer(useful=0.0, harmful=0.0, script=script),
+        Settings(skill_aware=True, appendix_threshold=2),
+    ).run()
+    assert outcome.status == "accepted"
+    assert reminders_of(outcome.after) == merged
 
 
 def test_a_document_that_the_update_stage_made_is_what_is_tried(toy: ModuleType) -> None:
