@@ -1,0 +1,73 @@
+"""Lapses and reminders in a whole training, with scripted models on a loopback server."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from chat_server import ChatServer
+
+SKILL = (
+    "---\nname: greeting\ndescription: Greets.\n---\n# Greeting\n\nEnd with an exclamation mark.\n"
+)
+REMINDER = "Look at the last character before you send."
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    """The target forgets the rule in every third answer, unless it is reminded of it."""
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    turn = itertools.count()
+
+    def play(body: dict[str, Any]) -> str:
+        if body["model"] == "thinker":
+            lapse = "reminders" in body["messages"][0]["content"]
+            answer = {"reminders": [REMINDER]} if lapse else {"edits": [], "text": ""}
+            return json.dumps({"reasoning": "the rule stands there", **answer})
+        reminded = REMINDER in body["messages"][0]["content"]
+        return "Hello!" if reminded or next(turn) % 3 else "Hello."
+
+    chat_server.reply = play
+    pytester.makeini(
+        f"""
+        [pytest]
+        skillopt_target = openai:worker
+        skillopt_optimizer = openai:thinker
+        skillopt_base_url = {chat_server.url}
+        skillopt_final_rollouts = 2
+        """
+    )
+    (pytester.path / "SKILL.md").write_text(SKILL)
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skill_task
+        @pytest.mark.parametrize("name", range(20))
+        def test_greeting(skill_agent, name):
+            '''Greets a guest.'''
+            assert skill_agent(f"Greet guest {name}.").endswith("!")
+        """
+    )
+    return pytester
+
+
+def test_a_lapse_becomes_a_reminder_in_the_appendix(project: pytest.Pytester) -> None:
+    result = project.runpytest_subprocess("--skillopt-train", "--skillopt-skill-aware=yes")
+    assert result.ret == 0
+    written = (project.path / "SKILL.md").read_text()
+    assert written == (
+        f"{SKILL}\n<!-- skillopt:reminders -->\n- {REMINDER}\n<!-- /skillopt:reminders -->\n"
+    )
+    result.stdout.fnmatch_lines(["*The suite's pass rate rose*"])
+
+
+def test_without_it_a_lapse_is_no_reason_for_a_reminder(project: pytest.Pytester) -> None:
+    assert project.runpytest_subprocess("--skillopt-train").ret == 0
+    assert (project.path / "SKILL.md").read_text() == SKILL
