@@ -96,7 +96,7 @@ def _configured(make: Callable[[Models], _T], request: pytest.FixtureRequest) ->
     try:
         return make(Models.of(request.config))
     except ModelConfigError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def _context(request: pytest.FixtureRequest) -> RolloutContext | None:
@@ -119,5 +119,5 @@ def _skill_on_disk(request: pytest.FixtureRequest) -> Skill:
         path = selected_skill(request)
         document = read_skill(path, request.config.rootpath)
     except SkillError as error:
-        pytest.fail(str(error), pytrace=False)
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
     return Skill(document.text, document.body, path.parent, document.name, document.version)

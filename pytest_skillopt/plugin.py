@@ -96,7 +96,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         try:
             MarkerArguments.of(item)
         except pytest.UsageError as error:
-            pytest.fail(str(error), pytrace=False)
+            raise pytest.fail.Exception(str(error), pytrace=False) from None
     if "skill" in getattr(item, "fixturenames", ()):
         from pytest_skillopt.suite.locate import select_skill
 

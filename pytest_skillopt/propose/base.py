@@ -9,9 +9,11 @@ from __future__ import annotations
 import configparser
 import tomllib
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.propose.errors import ProposeError
+from pytest_skillopt.skill.files import AGENT_FOLDERS, SKILL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -66,8 +68,11 @@ def _allowed(settings: Mapping[str, str], prefix: str, files: frozenset[str]) ->
     paths = [name.strip().removeprefix("./") for name in named.replace("\n", ",").split(",")]
     if any(paths):
         return frozenset(prefix + path for path in paths if path)
-    found = [name for name in files if name.rpartition("/")[2] == "SKILL.md"]
-    return frozenset(found) if len(found) == 1 else frozenset()
+    skills = [name for name in files if name.rpartition("/")[2] == SKILL_FILE]
+    below = [PurePosixPath(name.removeprefix(prefix)) for name in skills]
+    visible = [p for p in below if not any(part.startswith(".") for part in p.parts)]
+    found = visible or [p for p in below if p.parts[0] in AGENT_FOLDERS]
+    return frozenset(f"{prefix}{p}" for p in found) if len(found) == 1 else frozenset()
 
 
 def _settings(git: Git, commit: str, files: frozenset[str]) -> dict[str, str]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.skill.document import Document, SkillError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 SKILL_FILE = "SKILL.md"
 MAX_SKILL_BYTES = 1_000_000
@@ -27,31 +27,44 @@ _SKIPPED = frozenset(
 )
 
 
+AGENT_FOLDERS = (".claude", ".agents", ".codex", ".cursor", ".gemini", ".github")
+"""Hidden folders in which agents look for the skills of a project."""
+
+
+class NoSkill(SkillError):
+    """The project has no SKILL.md yet."""
+
+
 class SkillChanged(SkillError):
     """The file is no longer what the run started from; it was not written."""
 
 
 def find_skill(root: Path) -> Path:
-    """The one SKILL.md under ``root``.
+    """The one SKILL.md under ``root``; where there is none, the one in its ``AGENT_FOLDERS``.
 
-    Hidden folders, virtual environments, ``node_modules`` and build output are not searched.
+    Other hidden folders, virtual environments, ``node_modules`` and build output are not searched.
 
     Raises:
-        SkillError: none, or several; names them and the settings that choose one.
+        NoSkill: there is none.
+        SkillError: there are several; names them. Both name the settings that choose one.
     """
-    found = sorted(
-        Path(folder) / SKILL_FILE for folder, names in _walk(root) if SKILL_FILE in names
-    )
+    found = _skills_in([root]) or _skills_in([root / name for name in AGENT_FOLDERS])
     if len(found) == 1:
         return found[0]
     way_out = "set skillopt_skill, or skill= on the marker"
     if not found:
-        raise SkillError(
-            f"no {SKILL_FILE} under {root} (hidden folders are not searched); {way_out}"
+        raise NoSkill(
+            f"no {SKILL_FILE} under {root} (hidden folders but {', '.join(AGENT_FOLDERS)} are not "
+            f"searched); {way_out}, or start one with --skillopt-train --skillopt-init"
         )
     shown = ", ".join(path.relative_to(root).as_posix() for path in found[:5])
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     raise SkillError(f"{len(found)} skills under {root}: {shown}{more}; {way_out}")
+
+
+def _skills_in(folders: Sequence[Path]) -> list[Path]:
+    walked = (found for start in folders for found in _walk(start))
+    return sorted(Path(folder) / SKILL_FILE for folder, names in walked if SKILL_FILE in names)
 
 
 def read_skill(path: Path, root: Path) -> Document:

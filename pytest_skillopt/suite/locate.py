@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.skill.files import find_skill
+from pytest_skillopt.skill.files import NoSkill, find_skill
 from pytest_skillopt.suite.collect import MARKER
 
 if TYPE_CHECKING:
@@ -17,10 +17,11 @@ _SELECTED = pytest.StashKey[str]()
 _LIVE = pytest.StashKey[tuple[pytest.FixtureRequest, str]]()
 
 
-def skill_locator(root: Path, setting: str) -> Callable[[str | None], str]:
+def skill_locator(root: Path, setting: str, *, new: str = "") -> Callable[[str | None], str]:
     """From a marker's ``skill=`` (or None) to a path relative to the root, with ``/``.
 
-    The search for the one SKILL.md is made once, and only if a task needs it.
+    The search for the one SKILL.md is made once, and only if a task needs it; where there is none
+    it is ``new``, if that is given.
 
     Raises (when called):
         SkillError: there is no SKILL.md, or several and nothing says which.
@@ -32,10 +33,19 @@ def skill_locator(root: Path, setting: str) -> Callable[[str | None], str]:
         if named:
             return Path(named).as_posix()
         if not found:
-            found.append(find_skill(root).relative_to(root).as_posix())
+            found.append(_find(root, new))
         return found[0]
 
     return locate
+
+
+def _find(root: Path, new: str) -> str:
+    try:
+        return find_skill(root).relative_to(root).as_posix()
+    except NoSkill:
+        if new:
+            return new
+        raise
 
 
 def select_skill(item: pytest.Item) -> None:

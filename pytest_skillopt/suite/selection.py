@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import SKILL_FILE
 from pytest_skillopt.suite.collect import MARKER, collect_tasks
 from pytest_skillopt.suite.locate import skill_locator
 
@@ -34,7 +35,8 @@ def describe_tasks(
     Raises:
         pytest.UsageError: a wrong marker, or no way to tell which skill a task is about.
     """
+    new = SKILL_FILE if config.getoption("skillopt_init") else ""
     try:
-        return collect_tasks(items, skill_locator(config.rootpath, settings.skill))
+        return collect_tasks(items, skill_locator(config.rootpath, settings.skill, new=new))
     except SkillError as error:
         raise pytest.UsageError(str(error)) from None

@@ -39,3 +39,13 @@ def test_a_missing_skill_names_the_way_out_once(tmp_path: Path) -> None:
     with pytest.raises(SkillError) as caught:
         read_documents(tmp_path, [_task("train")], Settings())
     assert str(caught.value).count("--skillopt-init") == 1
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("greet", "greet"), ("My notes_2", "my-notes-2"), ("---", "skill")]
+)
+def test_any_folder_gives_a_name(tmp_path: Path, folder: str, name: str) -> None:
+    skill = f"{folder}/SKILL.md"
+    task = SkillTask("t", "t", skill, "t", split="train")
+    made = read_documents(tmp_path, [task], Settings(), init=True)[skill]
+    assert made.name == name

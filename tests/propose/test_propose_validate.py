@@ -545,3 +545,18 @@ def test_a_tie_is_exact_whatever_the_fractions(n: int, passed: int) -> None:
     rates = pass_rates([row])
     assert rates.before == rates.after
     assert not rates.improved
+
+
+def test_a_skill_in_a_folder_of_agents_is_the_one_where_no_other_is_in_sight(
+    project: Project,
+) -> None:
+    hidden = project.root / ".claude" / "skills" / "SKILL.md"
+    hidden.parent.mkdir(parents=True)
+    hidden.write_text("# Hidden\n")
+    (project.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
+    tip = project.commit("Two", ".claude", "pyproject.toml")
+    assert read_base(Git(project.root), tip).allowed == {"skills/SKILL.md"}
+    project.git("rm", "--quiet", "skills/SKILL.md")
+    project.git("commit", "--quiet", "-m", "One")
+    tip = project.git("rev-parse", "HEAD")
+    assert read_base(Git(project.root), tip).allowed == {".claude/skills/SKILL.md"}

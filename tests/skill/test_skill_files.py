@@ -181,3 +181,24 @@ def test_a_version_is_laid_out_with_its_files(tmp_path: Path) -> None:
 def test_no_file_leaves_the_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(SkillError, match="no path inside"):
         materialise(tmp_path / "v", {name: b""}, "SKILL.md", b"")
+
+
+@pytest.mark.parametrize("folder", files.AGENT_FOLDERS)
+def test_where_no_skill_is_in_sight_the_folders_of_agents_are_searched(
+    tmp_path: Path, folder: str
+) -> None:
+    hidden = put(tmp_path / folder / "skills/review/SKILL.md")
+    put(tmp_path / ".cache/SKILL.md")
+    assert find_skill(tmp_path) == hidden
+    seen = put(tmp_path / "skills/invoices/SKILL.md")
+    assert find_skill(tmp_path) == seen
+
+
+def test_no_skill_at_all_can_be_told_from_several(tmp_path: Path) -> None:
+    with pytest.raises(files.NoSkill, match="--skillopt-init"):
+        find_skill(tmp_path)
+    put(tmp_path / ".claude/a/SKILL.md")
+    put(tmp_path / ".claude/b/SKILL.md")
+    with pytest.raises(SkillError) as caught:
+        find_skill(tmp_path)
+    assert not isinstance(caught.value, files.NoSkill)
