@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -99,7 +100,11 @@ def project(
 def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(
     project: Project, cap: int
 ) -> None:
-    project.train(f"--skillopt-max-rollouts={cap}")
+    shown = project.train(f"--skillopt-max-rollouts={cap}")
+    for number, skill in enumerate(SKILLS, 1):
+        path = f"skills/{skill}/SKILL.md"
+        assert f"skillopt: {path}, skill {number} of 2\n" in shown
+        assert re.search(rf"skillopt: {path}: only \d val tasks: ", shown)
     found = project.result
     assert [skill["status"] for skill in found["skills"]] == ["accepted", "accepted"], found
     assert found["rollouts"] <= cap

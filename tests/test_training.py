@@ -13,6 +13,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import Answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,6 +276,21 @@ def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project
     assert "max_calls" in project.result["reason"]
 
 
+def test_a_task_that_could_not_be_measured_says_what_it_met(project: Project) -> None:
+    project.server.reply = lambda body: Answer.error(500, "the disk is full")
+    result = project.run("--skillopt", "--skillopt-call-retries=0", "-k", "Ada or Ben")
+    assert result.ret == 1
+    assert "2 of 2 tasks could not be measured" in project.result["reason"]
+    assert "the disk is full" in project.result["reason"]
+    result.stdout.fnmatch_lines(
+        [
+            "never measured: 3 rollouts ended in an infrastructure error",
+            "*HTTP 500: the disk is full",
+            "*= skillopt =*",
+        ]
+    )
+
+
 @pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train", "--skillopt-check"])
 def test_the_plan_costs_no_call_and_leaves_no_file(project: Project, mode: str) -> None:
     result = project.run(mode, "--collect-only")
@@ -311,6 +327,15 @@ def test_init_makes_a_skill_from_the_docstrings(project: Project) -> None:
     assert text.startswith("---\nname: greet\n")
     assert "Greets a guest." in text
     assert RULE in text
+
+
+def test_init_needs_no_name_where_there_is_no_skill(project: Project) -> None:
+    project.skill.unlink()
+    refused = project.run("--skillopt-train")
+    assert refused.ret == pytest.ExitCode.USAGE_ERROR
+    refused.stderr.fnmatch_lines(["*no SKILL.md under *--skillopt-init"])
+    assert project.run("--skillopt-train", "--skillopt-init", "-n", "2").ret == 0
+    assert RULE in project.skill.read_text()
 
 
 def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout
 
 _PROGRESS_SECONDS = 5.0
+_LAST = {"final": "last comparison", "test": "test split"}
+"""What follows the steps of a training, by the stage of its rollouts."""
 
 
 class Display:
@@ -60,6 +62,9 @@ class Display:
 
     def rollout(self, rollout: Rollout) -> None:
         """Count a rollout; now and then say how far it has come."""
+        last = _LAST.get(rollout.request.stage, self._what)
+        if last != self._what:
+            self.begin(last)
         self._done += rollout.error is None
         self._errors += rollout.error is not None
         now = time.monotonic()

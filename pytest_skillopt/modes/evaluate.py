@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.modes.display import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, Status
+    from pytest_skillopt.run.result import Result, Status, TaskRow
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 STREAM = "eval"
@@ -69,10 +69,10 @@ def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> S
     document, tasks = run.documents[skill], run.tasks_of(skill)
     rows = [task_row(task, rollouts[task.id], []) for task in tasks]
     rate = suite_rate((row.before.passed, row.before.n) for row in rows)
-    unmeasured = [row.id for row in rows if not row.before.n and not row.skipped]
+    unmeasured = [row for row in rows if not row.before.n and not row.skipped]
     status: Status = "unmeasured"
     if unmeasured:
-        reason = f"{skill}: {len(unmeasured)} tasks could not be measured, such as {unmeasured[0]}"
+        reason = f"{skill}: {_why_unmeasured(unmeasured, len(rows))}"
     elif rate is None:
         reason = f"{skill}: every task was skipped"
     else:
@@ -87,3 +87,10 @@ def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> S
         suite=Comparison(before=rate) if rate else None,
         tasks=rows,
     )
+
+
+def _why_unmeasured(rows: Sequence[TaskRow], tasks: int) -> str:
+    """How many of the tasks were never measured, and what the first of them met."""
+    first, sample = rows[0].id, rows[0].before.sample
+    met = f": {sample.message}" if sample and sample.message else ""
+    return f"{len(rows)} of {tasks} tasks could not be measured, the first {first}{met}"

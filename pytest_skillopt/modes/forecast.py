@@ -37,8 +37,16 @@ def forecast(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iter
     if mode.name == "train":
         yield _most_optimizer_calls(tasks, settings)
     if mode.name in ("train", "compare"):
-        measured = [task for task in tasks if task.split in ("val", "both", "")]
-        yield sight(len(measured), settings)
+        for where, measured in gated(tasks):
+            yield where + sight(measured, settings)
+
+
+def gated(tasks: Sequence[SkillTask]) -> Iterator[tuple[str, int]]:
+    """For each skill how many tasks its gate measures; named, as ``path: ``, only of several."""
+    skills = list(dict.fromkeys(task.skill for task in tasks))
+    for skill in skills:
+        count = sum(t.skill == skill and t.split in ("val", "both", "") for t in tasks)
+        yield f"{skill}: " if len(skills) > 1 else "", count
 
 
 def sight(tasks: int, settings: Settings) -> str:
@@ -53,10 +61,14 @@ def sight(tasks: int, settings: Settings) -> str:
     rates = [rng.betavariate(*shape) for shape in drawn]
     counts = [(rate * _CERTAIN, _CERTAIN) for rate in rates]
     gain = smallest_gain(counts, settings.gate, GateOptions.from_settings(settings))
-    seen = "no gain" if gain is None else f"a gain of {100 * gain:.0f} points or more"
+    if gain is None:
+        return (
+            "the gate sees little but tasks that are wholly fixed; add val tasks, 10 are a good "
+            "start"
+        )
     return (
-        f"the gate sees {seen} four times in five, if these {tasks} tasks are as noisy as those "
-        "of published agent runs; --skillopt-aa measures it"
+        f"the gate sees a gain of {100 * gain:.0f} points or more four times in five, if these "
+        f"{tasks} tasks are as noisy as those of published agent runs; --skillopt-aa measures it"
     )
 
 

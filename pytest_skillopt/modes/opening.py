@@ -10,7 +10,7 @@ from pytest_skillopt.model.config import check_prices, model_config
 from pytest_skillopt.model.limits import Bounds, Limits
 from pytest_skillopt.model.replies import Replies
 from pytest_skillopt.models import MODELS, Models
-from pytest_skillopt.modes.forecast import FEW_TASKS, sight
+from pytest_skillopt.modes.forecast import FEW_TASKS, gated, sight
 from pytest_skillopt.modes.skills import read_documents, split_tasks
 from pytest_skillopt.run.directory import Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger
@@ -150,10 +150,11 @@ def _sampler_limits(settings: Settings) -> SamplerLimits:
     )
 
 
-def _notes_on_size(tasks: Iterable[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:
-    measured = sum(task.split in ("val", "both") for task in tasks)
-    if mode.name == "train" and measured < FEW_TASKS:
-        yield f"only {measured} val tasks: {sight(measured, settings)}"
+def _notes_on_size(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:
+    for where, measured in gated(tasks) if mode.name == "train" else ():
+        if measured < FEW_TASKS:
+            noun = "task" if measured == 1 else "tasks"
+            yield f"{where}only {measured} val {noun}: {sight(measured, settings)}"
 
 
 def _notes_on_resuming(mode: Mode, journal: Journal) -> Iterator[str]:

@@ -61,7 +61,7 @@ def plan_lines(
         named = ", ".join(f"{count} {name}" for name, count in splits.items() if name)
         yield f"{skill}: {len(group)} tasks" + (f" ({named})" if named else "")
     if others:
-        yield f"{others} other tests are deselected"
+        yield f"deselected, not marked skill_task: {others}"
     yield from notes
     from pytest_skillopt.modes.forecast import forecast
 

@@ -53,14 +53,21 @@ def _judge(row: TaskRow, least: float) -> tuple[Outcome, str]:
     if row.skipped:
         return "skipped", "skipped in every rollout"
     if not arm.n:
-        why = f"{arm.errors} rollouts ended in infrastructure errors" if arm.errors else "not run"
-        return "failed", f"never measured: {why}"
+        return "failed", _never_measured(arm)
     if arm.passed / arm.n >= least:
         return "passed", ""
     words = f"passed {arm.passed} of {arm.n} rollouts, min_pass_rate is {least:g}"
     if arm.sample and arm.sample.message and arm.sample.outcome == "failed":
         words += f"\n{arm.sample.message}"
     return "failed", words
+
+
+def _never_measured(arm: Arm) -> str:
+    if not arm.errors:
+        return "never measured: not run"
+    ended = "1 rollout" if arm.errors == 1 else f"{arm.errors} rollouts"
+    words = f"never measured: {ended} ended in an infrastructure error"
+    return f"{words}\n{arm.sample.message}" if arm.sample and arm.sample.message else words
 
 
 def _report(

@@ -49,6 +49,8 @@ def _train_all(run: Run, display: Display) -> list[TrainOutcome]:
     caps, spent = Caps.of(run.settings), Caps()
     for number, skill in enumerate(run.documents):
         share = caps.share(spent, len(run.documents) - number)
+        if len(run.documents) > 1:
+            display.line(f"skillopt: {skill}, skill {number + 1} of {len(run.documents)}")
         outcome = _train_skill(run, display, skill, share.put_into(run.settings))
         outcomes.append(outcome)
         run.notes += outcome.notes

@@ -138,9 +138,9 @@ def _change(measured: Comparison, where: str) -> str:
 
 
 def _fixed_and_broken(skill: SkillResult) -> str:
-    fixed = sum(task.change == "fixed" for task in skill.tasks)
-    broken = sum(task.change == "broken" for task in skill.tasks)
-    return f"{words.plural(fixed, 'task').capitalize()} fixed, {broken or 'none'} broken."
+    compared = [task.change for task in skill.tasks if task.split != "test"]
+    fixed, broken = compared.count("fixed"), compared.count("broken")
+    return f"{fixed or 'None'} of them fixed, {broken or 'none'} broken."
 
 
 def _cautions(result: Result, skill: SkillResult) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.report import words
-from pytest_skillopt.report.text import Line, cells, columns, one_line, paragraph, wrap
+from pytest_skillopt.report.text import Line, cells, clip, columns, one_line, paragraph, wrap
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 MOST_TASKS = 12
 MOST_DEAR = 10
 MOST_DIFF_LINES = 80
+MOST_EDIT = 100
+"""Columns of an edit's text, and of its target."""
 _ROOMY = 60
 """Columns from which the reason of a step stands beside its figures."""
 _VERDICTS = {"accepted": "green", "unmeasured": "yellow"}
@@ -35,34 +37,50 @@ _ORDER = ("broken", "undecided", "fixed", "same")
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def steps(rows: Sequence[StepRow], width: int) -> Iterator[Line]:
-    """A row a step with the reason in words."""
+def steps(rows: Sequence[StepRow], width: int, *, verbose: bool = False) -> Iterator[Line]:
+    """A row a step with the reason in words; without ``verbose`` idle ones in a row are one."""
     if not rows:
         return
     head = ("step", "train", "val", "edits", "verdict")
+    groups = [[row] for row in rows] if verbose else _idle_together(rows)
     body = [
         (
-            str(row.step),
-            words.percent(row.train),
-            words.move(row.before, row.after),
-            str(row.edits),
-            row.verdict,
+            str(group[0].step) if len(group) == 1 else f"{group[0].step}-{group[-1].step}",
+            words.percent(group[-1].train),
+            words.move(group[-1].before, group[-1].after),
+            str(group[-1].edits),
+            group[-1].verdict,
         )
-        for row in rows
+        for group in groups
     ]
     laid = columns([head, *body], ("right", "right", "right", "right", "left"))
     indent = max(cells(line) for line in laid) + 2
     beside = width - indent >= _ROOMY
     yield Line()
     yield Line(laid[0] + " " * (indent - cells(laid[0])) + "reason" if beside else laid[0])
-    for text, row in zip(laid[1:], rows, strict=True):
-        yield from _step(text, row, indent if beside else None, width)
+    for text, group in zip(laid[1:], groups, strict=True):
+        yield from _step(text, group, indent if beside else None, width)
 
 
-def _step(text: str, row: StepRow, indent: int | None, width: int) -> Iterator[Line]:
+def _idle_together(rows: Sequence[StepRow]) -> list[list[StepRow]]:
+    """Steps in order, those that follow each other and tried nothing in one group."""
+    groups: list[list[StepRow]] = []
+    for row in rows:
+        if groups and _is_idle(row) and _is_idle(groups[-1][-1]):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
+
+
+def _is_idle(row: StepRow) -> bool:
+    return row.verdict == "none" and not row.edits and not row.candidate
+
+
+def _step(text: str, group: Sequence[StepRow], indent: int | None, width: int) -> Iterator[Line]:
     """The reason stands beside the figures where there is room, below them where there is not."""
-    markup = _markup(_VERDICTS, row.verdict)
-    reason = one_line(row.reason)
+    markup = _markup(_VERDICTS, group[0].verdict)
+    reason = "; ".join(dict.fromkeys(one_line(row.reason) for row in group if row.reason))
     if not reason or indent is None:
         yield Line(text, markup)
         if reason:
@@ -161,7 +179,9 @@ def tasks(rows: Sequence[TaskRow], mode: Mode, width: int, *, verbose: bool) -> 
         yield Line(laid[0])
         for text, row in zip(laid[1:], shown, strict=True):
             yield Line(text, _markup(_CHANGES, row.change))
-    yield from paragraph(_rest(rows, telling, shown, compared), width, indent="  ")
+    rest = _rest(rows, telling, shown, compared)
+    if rest:
+        yield from paragraph(rest, width, indent="  ")
 
 
 def _compared_tasks(rows: Sequence[TaskRow], names: tuple[str, str]) -> list[str]:
@@ -211,7 +231,11 @@ def _rank(row: TaskRow) -> tuple[int, float, str]:
 def _telling(row: TaskRow, compared: bool) -> bool:
     if compared:
         return row.change != "same"
-    return row.skipped or row.before.errors > 0 or row.before.passed < row.before.n
+    return row.skipped or row.before.errors > 0 or not _always_passed(row)
+
+
+def _always_passed(row: TaskRow) -> bool:
+    return 0 < row.before.n == row.before.passed
 
 
 def _rest(
@@ -244,11 +268,16 @@ def edits(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterator[Lin
     if not verbose:
         return
     for row in rows:
-        where = f" at {row.target!r}" if row.target else ""
-        why = row.why or row.reason
-        text = f"step {row.step}, {row.status}: {row.op}{where}" + (f": {why}" if why else "")
         markup = {"green": True} if row.status == "accepted" else {}
-        yield from paragraph(text, width, markup, indent="    ", hang="  ")
+        yield from paragraph(_edit(row), width, markup, indent="    ", hang="  ")
+
+
+def _edit(row: EditRow) -> str:
+    """What was proposed, where, and what became of it: ``step 2, dropped: append "...": why``."""
+    what = f' "{clip(one_line(row.content), MOST_EDIT)}"' if row.content else ""
+    where = f' at "{clip(one_line(row.target), MOST_EDIT)}"' if row.target else ""
+    why = row.why or row.reason
+    return f"step {row.step}, {row.status}: {row.op}{what}{where}" + (f": {why}" if why else "")
 
 
 def diff(patch: str, *, verbose: bool) -> Iterator[Line]:

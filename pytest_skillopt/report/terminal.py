@@ -84,7 +84,9 @@ def step_line(row: StepRow) -> str:
     if row.edits:
         said.append(words.plural(row.edits, "edit"))
     verdict = "no candidate" if row.verdict == "none" else row.verdict
-    reason = clip(one_line(row.reason), MOST_LIVE)
+    # An accepted step is explained by its rates.
+    explained = row.verdict == "accepted" and row.after is not None
+    reason = "" if explained else clip(one_line(row.reason), MOST_LIVE)
     said.append(verdict + (f": {reason}" if reason else ""))
     return f"skillopt step {row.step}: " + ", ".join(said)
 
@@ -151,7 +153,7 @@ def _skill(
         yield from _cautions([c for c in said.cautions if c not in top.cautions], width)
     if result.mode == "train" and skill.status == "accepted":
         yield from paragraph(_whether_written(skill), width)
-    yield from tables.steps(skill.steps, width)
+    yield from tables.steps(skill.steps, width, verbose=verbose)
     yield from tables.rates(skill, result.mode, width)
     yield from tables.tasks(skill.tasks, result.mode, width, verbose=verbose)
     yield from tables.edits(skill.edits, width, verbose=verbose)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.report import terminal, text
-from pytest_skillopt.run.result import Comparison, Rate, Result, StepRow
+from pytest_skillopt.run.result import Arm, Comparison, Rate, Result, StepRow
 
 MakeResult = Callable[..., Result]
 
@@ -26,7 +27,7 @@ def joined(result: Result, width: int = 80, **options: Any) -> str:
 
 def test_training_shows_verdict_steps_rates_diff_cost_and_command(make_result: MakeResult) -> None:
     report = joined(make_result())
-    assert "on fresh samples of 30 tasks. 11 tasks fixed, 1 broken." in report
+    assert "on fresh samples of 30 tasks. 6 of them fixed, 1 broken." in report
     assert "1 55.0 % 52.0 -> 63.0 % 2 accepted 3 tasks fixed, none broken" in report
     assert re.search(r"suite 52\.7 % \([\d. to]+\) 70\.0 % \([\d. to]+\) \+17\.3 30 tasks", report)
     assert re.search(r" test 36\.0 % .* 10 tasks", report)
@@ -84,7 +85,8 @@ def test_verbose_lists_every_task_edit_and_stage(make_result: MakeResult) -> Non
     quiet, verbose = joined(result), joined(result, verbose=True)
     assert all(task.id in verbose for task in result.skills[0].tasks)
     assert not all(task.id in quiet for task in result.skills[0].tasks)
-    assert "step 3, refused: insert_after at '## Totals': the target was not found" in verbose
+    refused = 'step 3, refused: insert_after "Use euros." at "## Totals": the target was not found'
+    assert refused in verbose
     assert "optimizer reflect 24 0 90,000 18,000 $0.32" in verbose
     dearest = max(result.skills[0].tasks, key=lambda task: task.tokens)
     assert dearest.tokens
@@ -226,9 +228,10 @@ def test_step_line_is_one_line() -> None:
     row = StepRow(
         step=2, edits=1, train=0.5, before=0.4, after=0.6, verdict="accepted", reason="a\nb"
     )
-    assert terminal.step_line(row) == (
-        "skillopt step 2: train 50.0 %, val 40.0 % -> 60.0 %, 1 edit, accepted: a b"
-    )
+    told = "skillopt step 2: train 50.0 %, val 40.0 % -> 60.0 %, 1 edit, "
+    assert terminal.step_line(row) == told + "accepted"
+    refused = row.model_copy(update={"verdict": "rejected"})
+    assert terminal.step_line(refused) == told + "rejected: a b"
     assert terminal.step_line(StepRow(step=3)) == "skillopt step 3: no candidate"
 
 
@@ -245,3 +248,38 @@ def test_wrapping_loses_nothing_and_keeps_the_width(words: str, width: int) -> N
     wrapped = text.wrap(line, width, first="  ", rest="    ")
     assert "".join("".join(wrapped).split()) == "".join(line.split())
     assert all(text.cells(part) <= width for part in wrapped)
+
+
+def test_steps_that_tried_nothing_share_a_row(make_result: MakeResult) -> None:
+    idle = "nothing new was proposed"
+    steps = [
+        StepRow(step=1, train=0.25, reason=idle),
+        StepRow(step=2, train=0.5, reason=idle),
+        StepRow(step=3, train=0.75, edits=2, reason="1 of 2 edits helped"),
+        StepRow(step=4, train=0.75, reason=idle),
+    ]
+    result = make_result()
+    result = result.model_copy(
+        update={"skills": [result.skills[0].model_copy(update={"steps": steps})]}
+    )
+    quiet = joined(result)
+    assert f" 1-2 50.0 % - 0 none {idle} 3 75.0 % - 2 none 1 of 2 edits helped 4 " in quiet
+    assert f" 1 25.0 % - 0 none {idle} 2 50.0 % " in joined(result, verbose=True)
+
+
+def test_a_task_that_was_never_measured_has_not_passed(make_result: MakeResult) -> None:
+    result = make_result(mode="evaluate", status="unmeasured", tasks=2)
+    skill = result.skills[0]
+    rows = [row.model_copy(update={"before": Arm(), "flaky": False}) for row in skill.tasks]
+    result = result.model_copy(update={"skills": [skill.model_copy(update={"tasks": rows})]})
+    assert "always passed" not in joined(result)
+    assert all(row.id in joined(result) for row in rows)
+
+
+@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "aa"])
+@pytest.mark.parametrize("tasks", [0, 1, 9, 40])
+def test_no_two_blank_lines_follow_each_other(
+    make_result: MakeResult, mode: str, tasks: int
+) -> None:
+    lines = rendered(make_result(mode=mode, status="measured", tasks=tasks))
+    assert ("", "") not in itertools.pairwise(lines)
