@@ -117,13 +117,15 @@ class Settings:
     )
     epochs: int = _setting(4, "passes over the train tasks", low=1)
     batch_size: int = _setting(0, "train tasks of a step; 0: fits the suite", low=0)
-    accumulation: int = _setting(1, "rounds of rollout and reflection before one update", low=1)
+    accumulation: int = _setting(
+        1, "search batch: rounds of rollout and reflection before one update", low=1
+    )
     patience: int = _setting(3, "steps without an accepted edit before the training stops", low=1)
     minibatch_size: int = _setting(
         0, "tasks an analyst sees at once; 0: 1 in the search trials, 8 in batch", low=0
     )
-    merge_batch_size: int = _setting(8, "patches merged in one call", low=2)
-    failure_only: bool = _setting(False, "no analysts for successes")
+    merge_batch_size: int = _setting(8, "search batch: patches merged in one call", low=2)
+    failure_only: bool = _setting(False, "search batch: no analysts for successes")
     contrastive: bool = _setting(True, "show passed and failed samples of one task side by side")
     edit_budget: int = _setting(4, "edits of one update at the start", low=1)
     min_edit_budget: int = _setting(2, "edits of one update at the end", low=1)
@@ -132,7 +134,9 @@ class Settings:
         "how the edit budget falls: constant, linear or cosine",
         choices=("constant", "linear", "cosine"),
     )
-    autonomous_budget: bool = _setting(False, "let the optimizer say how many edits to apply")
+    autonomous_budget: bool = _setting(
+        False, "search batch: let the optimizer say how many edits to apply"
+    )
     update_mode: str = _setting(
         "patch",
         "patch, rewrite_from_suggestions or full_rewrite_minibatch",

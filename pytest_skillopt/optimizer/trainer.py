@@ -23,6 +23,7 @@ from pytest_skillopt.optimizer.parameters import TrialParameters
 from pytest_skillopt.optimizer.samples import UNMEASURED
 from pytest_skillopt.optimizer.search_batch import BatchSearch
 from pytest_skillopt.optimizer.search_trials import TrialSearch
+from pytest_skillopt.optimizer.searches import notes_on_search, searches_in_batches
 from pytest_skillopt.optimizer.stages import Stages
 from pytest_skillopt.optimizer.templates import Prompts
 from pytest_skillopt.optimizer.vetting import Vetting
@@ -132,11 +133,7 @@ class Trainer:
             deterministic=deterministic,
         )
         self._last = LastComparison(self._bench)
-        if self._in_batches and settings.search != "batch":
-            self._bench.ledger.notes.append(
-                f"update_mode={settings.update_mode} rewrites the whole body, which cannot be "
-                "tried edit by edit: the search is batch"
-            )
+        self._bench.ledger.notes += notes_on_search(settings)
 
     def run(self) -> TrainOutcome:
         """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
@@ -161,16 +158,11 @@ class Trainer:
         ended = _ENDED.get(stopped, "unmeasured")
         return self._outcome(ended, f"no candidate passed the gate: {reason}")
 
-    @property
-    def _in_batches(self) -> bool:
-        """A rewrite of the whole body cannot be tried line by line."""
-        return self._settings.search == "batch" or self._settings.update_mode != "patch"
-
     def _search(self) -> tuple[str, str]:
         """Run the search to its end: the kind of fault that ended it, if any, and the reason."""
         bench = self._bench
         search: BatchSearch | TrialSearch
-        if self._in_batches:
+        if searches_in_batches(self._settings):
             search = BatchSearch(bench)
         else:
             search = TrialSearch(bench, self._parameters)
@@ -245,7 +237,7 @@ class Trainer:
         return list(dict.fromkeys(notes))
 
     def _search_samples(self, tasks: Sequence[SkillTask]) -> int:
-        if self._in_batches:
+        if searches_in_batches(self._settings):
             return 0
         return self._parameters.search_samples(sum(task.split != "test" for task in tasks))
 

@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pytest_skillopt.optimizer.compose import reminders_of
 from pytest_skillopt.optimizer.parameters import TrialParameters
 from pytest_skillopt.optimizer.proposals import Patch
@@ -203,6 +205,27 @@ def test_a_mode_that_rewrites_searches_in_batches_and_says_so(toy: ModuleType) -
     outcome, _ = train(toy, toy.make_world(), model, update_mode="rewrite_from_suggestions")
     assert "Body" in model.forms()
     assert any("the search is batch" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("accumulation", 2),
+        ("merge_batch_size", 3),
+        ("failure_only", True),
+        ("autonomous_budget", True),
+    ],
+)
+def test_a_setting_of_the_other_search_is_said_to_change_nothing(
+    toy: ModuleType, name: str, value: int | bool
+) -> None:
+    plain, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0))
+    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0), **{name: value})
+    assert outcome.proposal == plain.proposal
+    assert any(f"skillopt_{name} changes nothing" in note for note in outcome.notes)
+    assert not any("changes nothing" in note for note in plain.notes)
+    batch, _ = train(toy, toy.make_world(), toy.ToyOptimizer(), search="batch", **{name: value})
+    assert not any("changes nothing" in note for note in batch.notes)
 
 
 def test_the_minibatch_size_reaches_the_analysts(toy: ModuleType) -> None:
