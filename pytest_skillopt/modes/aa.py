@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.modes.comparing import comparison, gate_options, joined_reasons
+from pytest_skillopt.modes.comparing import gate_options, joined_reasons
 from pytest_skillopt.optimizer.forecast import noise_floor, smallest_gain
+from pytest_skillopt.optimizer.outcome import comparison
 from pytest_skillopt.optimizer.taskrows import task_row
 from pytest_skillopt.run.result import SkillResult
 

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_skillopt.modes.baseline import read_baseline
 from pytest_skillopt.modes.comparing import (
-    comparison,
+    compared,
     decide,
     gate_options,
     gate_tasks,
@@ -17,7 +17,6 @@ from pytest_skillopt.modes.comparing import (
 from pytest_skillopt.modes.revisions import RevisionError, at_revision, is_staged_differently
 from pytest_skillopt.optimizer.worse import WorseCheck
 from pytest_skillopt.run.result import SkillResult
-from pytest_skillopt.skill.diff import unified
 
 if TYPE_CHECKING:
     from pytest_skillopt.modes.display import Display
@@ -71,22 +70,8 @@ def _compare(run: Run, skill: str, then: Document, now: Document) -> SkillResult
         run.sampler.add_version(skill, now.data),
         stored=stored.outcomes,
     )
-    rows = decided.rows(tasks)
-    verdict = decided.verdict
-    suite = comparison(rows)
-    return SkillResult(
-        path=skill,
-        name=now.name,
-        before=then.version,
-        after=now.version,
-        status=verdict.decision,
-        reason=verdict.reason,
-        patch=unified(then, now, skill),
-        suite=suite,
-        val=suite,
-        verdict=verdict.to_json(),
-        tasks=rows,
-    )
+    result = compared(skill, then, now, decided, tasks)
+    return result.model_copy(update={"val": result.suite})
 
 
 def _unmeasured(

@@ -6,11 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.modes.comparing import comparison, decide, gate_options, gate_tasks
+from pytest_skillopt.modes.comparing import compared, decide, gate_options, gate_tasks
 from pytest_skillopt.modes.revisions import RevisionError, named_skill
 from pytest_skillopt.optimizer.gates import make_gate
-from pytest_skillopt.run.result import SkillResult
-from pytest_skillopt.skill.diff import unified
 
 if TYPE_CHECKING:
     from pytest_skillopt.modes.display import Display
@@ -51,18 +49,5 @@ def compare(run: Run, display: Display) -> Result:
         run.sampler.add_version(skill, before.data),
         run.sampler.add_version(skill, after.data),
     )
-    rows = decided.rows(tasks)
-    verdict = decided.verdict
-    result = SkillResult(
-        path=skill,
-        name=after.name,
-        before=before.version,
-        after=after.version,
-        status=verdict.decision,
-        reason=verdict.reason,
-        patch=unified(before, after, skill),
-        suite=comparison(rows),
-        verdict=verdict.to_json(),
-        tasks=rows,
-    )
-    return run.result(verdict.decision, verdict.reason, [result])
+    result = compared(skill, before, after, decided, tasks)
+    return run.result(result.status, result.reason, [result])

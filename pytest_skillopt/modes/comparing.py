@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.optimizer.draws import TAPE
 from pytest_skillopt.optimizer.gate import run_gate
 from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
-from pytest_skillopt.optimizer.rates import suite_rate
+from pytest_skillopt.optimizer.outcome import comparison
+from pytest_skillopt.optimizer.samples import sample_of
 from pytest_skillopt.optimizer.taskrows import task_row
-from pytest_skillopt.optimizer.verdict import Sample, Verdict
-from pytest_skillopt.run.result import Comparison
+from pytest_skillopt.optimizer.verdict import Verdict
+from pytest_skillopt.run.result import SkillResult
+from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import StopRun
 
@@ -19,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.optimizer.gate import Gate
-    from pytest_skillopt.optimizer.verdict import Draw
+    from pytest_skillopt.optimizer.verdict import Draw, Sample
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import SkillResult, TaskRow
+    from pytest_skillopt.run.result import TaskRow
+    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import RolloutRequest
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -93,7 +96,7 @@ def decide(
             if draw not in taken:
                 taken[draw] = _recalled(request(draw), (stored or {})[draw.task])
             rollouts[draw.arm].setdefault(draw.task, []).append(taken[draw])
-        return [_sample(draw, taken[draw]) for draw in draws]
+        return [sample_of(draw, taken[draw]) for draw in draws]
 
     try:
         verdict = run_gate(gate, take)
@@ -132,13 +135,20 @@ def joined_reasons(results: Sequence[SkillResult]) -> str:
     )
 
 
-def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
-    """Suite rates of both arms, None where nothing was measured."""
-    before = suite_rate((row.before.passed, row.before.n) for row in rows)
-    after = suite_rate((row.after.passed, row.after.n) for row in rows if row.after)
-    return Comparison(before=before, after=after) if before else None
-
-
-def _sample(draw: Draw, rollout: Rollout) -> Sample:
-    passed = rollout.passed if rollout.measured else None
-    return Sample(draw, passed, rollout.score or 0.0, skipped=rollout.outcome == "skipped")
+def compared(
+    skill: str, before: Document, after: Document, decided: Decided, tasks: Iterable[SkillTask]
+) -> SkillResult:
+    """The decision as the result of a skill."""
+    rows, verdict = decided.rows(tasks), decided.verdict
+    return SkillResult(
+        path=skill,
+        name=after.name,
+        before=before.version,
+        after=after.version,
+        status=verdict.decision,
+        reason=verdict.reason,
+        patch=unified(before, after, skill),
+        suite=comparison(rows),
+        verdict=verdict.to_json(),
+        tasks=rows,
+    )

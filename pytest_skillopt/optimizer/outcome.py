@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.optimizer.verdict import Verdict
-    from pytest_skillopt.run.result import EditRow, Rate, Status, StepRow, TaskRow
+    from pytest_skillopt.run.result import EditRow, Status, StepRow, TaskRow
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
@@ -67,11 +67,8 @@ def task_rows(
     ]
 
 
-def comparison(rows: Sequence[TaskRow], splits: tuple[str, ...]) -> Comparison | None:
-    """The pass rates of the tasks in these splits; None where none was measured."""
-    chosen = [row for row in rows if row.split in splits]
-    before = suite_rate((row.before.passed, row.before.n) for row in chosen)
-    if before is None:
-        return None
-    after: Rate | None = suite_rate((row.after.passed, row.after.n) for row in chosen if row.after)
-    return Comparison(before=before, after=after)
+def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
+    """The pass rates of both arms over the tasks; None where none was measured before."""
+    before = suite_rate((row.before.passed, row.before.n) for row in rows)
+    after = suite_rate((row.after.passed, row.after.n) for row in rows if row.after)
+    return Comparison(before=before, after=after) if before else None

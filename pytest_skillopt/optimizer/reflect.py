@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.briefing import evidence, material
-from pytest_skillopt.optimizer.calls import Question
+from pytest_skillopt.optimizer.calls import FormT, Question
 from pytest_skillopt.optimizer.forms import Body, Edits, Reminders
 from pytest_skillopt.optimizer.proposals import Patch, Proposal, whole_body
 from pytest_skillopt.skill.edits import Edit
@@ -79,23 +79,9 @@ def _informative(record: TaskRecord) -> float:
 
 def _reflect_edits(template: str, records: Sequence[TaskRecord], context: Context) -> list[Patch]:
     batches = _drawn(records, context, template)
-    form = context.calls.prompts.render("answer_edits")
-    task = context.calls.prompts.render(template, budget=context.budget)
-    answers = context.calls.ask(
-        [
-            Question(
-                "reflect",
-                f"{context.label}/{template}/{draw}/{number}",
-                f"{task}\n\n{form}",
-                material(context, ("Rollouts", evidence(batch, context))),
-                Edits,
-            )
-            for draw, number, batch in batches
-        ]
-    )
     patches = []
-    for (_, _, batch), answer in zip(batches, answers, strict=True):
-        if answer is not None and answer.edits:
+    for batch, answer in _ask(template, Edits, batches, context, ending="answer_edits"):
+        if answer.edits:
             edits = [Edit(e.op, e.target, e.content) for e in answer.edits[: context.budget]]
             patches.append(_patch(edits, answer.reasoning, batch, context))
     return patches
@@ -103,22 +89,9 @@ def _reflect_edits(template: str, records: Sequence[TaskRecord], context: Contex
 
 def _reflect_lapses(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
     batches = _drawn(records, context, "lapses")
-    task = context.calls.prompts.render("reflect_lapses", budget=context.budget)
-    answers = context.calls.ask(
-        [
-            Question(
-                "reflect",
-                f"{context.label}/reflect_lapses/{draw}/{number}",
-                task,
-                material(context, ("Rollouts", evidence(batch, context))),
-                Reminders,
-            )
-            for draw, number, batch in batches
-        ]
-    )
     patches = []
-    for (_, _, batch), answer in zip(batches, answers, strict=True):
-        if answer is not None and answer.reminders:
+    for batch, answer in _ask("reflect_lapses", Reminders, batches, context):
+        if answer.reminders:
             edits = [Edit("append", "", line) for line in answer.reminders[: context.budget]]
             patches.append(_patch(edits, answer.reasoning, batch, context, origin="appendix"))
     return patches
@@ -129,25 +102,46 @@ def _reflect_bodies(records: Sequence[TaskRecord], context: Context) -> list[Pat
     if not context.settings.failure_only:
         ordered += [record for record in records if record.n and not record.failed]
     batches = _drawn(ordered, context, "bodies")
-    task = context.calls.prompts.render("reflect_rewrite", budget=context.budget)
-    answers = context.calls.ask(
-        [
-            Question(
-                "reflect",
-                f"{context.label}/reflect_rewrite/{draw}/{number}",
-                task,
-                material(context, ("Rollouts", evidence(batch, context))),
-                Body,
-            )
-            for draw, number, batch in batches
-        ]
-    )
     return [
         Patch(
             (whole_body(answer.reasoning, [r.task.id for r in batch], context.step),),
             answer.reasoning,
             body=answer.body,
         )
+        for batch, answer in _ask("reflect_rewrite", Body, batches, context)
+    ]
+
+
+def _ask(
+    template: str,
+    form: type[FormT],
+    batches: Sequence[tuple[int, int, list[TaskRecord]]],
+    context: Context,
+    *,
+    ending: str = "",
+) -> list[tuple[list[TaskRecord], FormT]]:
+    """Put every minibatch before an analyst; those that were answered, with the answers.
+
+    Args:
+        ending: another template, that goes below the first.
+    """
+    instructions = context.calls.prompts.render(template, budget=context.budget)
+    if ending:
+        instructions += f"\n\n{context.calls.prompts.render(ending)}"
+    answers = context.calls.ask(
+        [
+            Question(
+                "reflect",
+                f"{context.label}/{template}/{draw}/{number}",
+                instructions,
+                material(context, ("Rollouts", evidence(batch, context))),
+                form,
+            )
+            for draw, number, batch in batches
+        ]
+    )
+    return [
+        (batch, answer)
         for (_, _, batch), answer in zip(batches, answers, strict=True)
         if answer is not None
     ]

@@ -179,7 +179,7 @@ class Samples:
             self._sampler.prefetch(self._request(d, versions) for d in gate.likely(_PREFETCH))
         rollouts = self._take([self._request(draw, versions) for draw in draws])
         answers = list(zip(draws, rollouts, strict=True))
-        gate.tell(_sample(draw, rollout) for draw, rollout in answers)
+        gate.tell(sample_of(draw, rollout) for draw, rollout in answers)
         return answers
 
     def _request(self, draw: Draw, versions: Mapping[str, str]) -> RolloutRequest:
@@ -203,7 +203,8 @@ def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
     return "; ".join(said)
 
 
-def _sample(draw: Draw, rollout: Rollout) -> Sample:
+def sample_of(draw: Draw, rollout: Rollout) -> Sample:
+    """What a gate is told of a rollout."""
     measured = rollout.measured
     return Sample(
         draw,
