@@ -17,6 +17,7 @@ import time
 import warnings
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -46,7 +47,6 @@ from pytest_skillopt.suite.rollouts import Rollout
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Iterator, Mapping
-    from pathlib import Path
 
     from pytest_skillopt.suite.rollouts import RolloutRequest
     from pytest_skillopt.suite.versions import SkillVersions
@@ -286,8 +286,8 @@ class _RolloutHooks:
         running = _RUNNING.get()
         if running is not None and fixturedef.argname == SKILL_FIXTURE:
             running.skills.append((fixturedef, request))
-        elif running is not None and fixturedef.argname == "tmp_path":
-            running.temporary.append(value)  # type: ignore[arg-type]
+        elif running is not None and isinstance(value, Path) and fixturedef.argname == "tmp_path":
+            running.temporary.append(value)
         return value
 
 
