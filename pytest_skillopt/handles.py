@@ -101,4 +101,4 @@ def _unrecorded(nodeid: str) -> RolloutContext:
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
     request = RolloutRequest(nodeid, "", "", "", "", "plain", 0)
-    return RolloutContext(None, request, Path(), b"")  # type: ignore[arg-type]
+    return RolloutContext(None, request, Path(), b"")

@@ -41,9 +41,10 @@ class RolloutContext:
     """One rollout while it runs. Its recorders may be called from any thread of the test."""
 
     def __init__(
-        self, config: pytest.Config, request: RolloutRequest, skill_dir: Path, content: bytes
+        self, config: pytest.Config | None, request: RolloutRequest, skill_dir: Path, content: bytes
     ) -> None:
         self.config = config
+        """Of the session that runs it; None where no session does, and nothing is kept."""
         self.request = request
         self.skill_dir = skill_dir
         """Directory that holds the whole skill, with this version of its file."""
