@@ -64,7 +64,7 @@ def _judge(row: TaskRow, least: float) -> tuple[Outcome, str]:
 
 def _never_measured(arm: Arm) -> str:
     if not arm.errors:
-        return "never measured: not run"
+        return "never measured: the run ended before that"
     ended = "1 rollout" if arm.errors == 1 else f"{arm.errors} rollouts"
     words = f"never measured: {ended} ended in an infrastructure error"
     return f"{words}\n{arm.sample.message}" if arm.sample and arm.sample.message else words

@@ -177,7 +177,7 @@ def _steps(rows: Sequence[StepRow]) -> Iterator[str]:
 
 
 def _step(row: StepRow) -> str:
-    said: list[str] = ["no candidate" if row.verdict == "none" else row.verdict]
+    said: list[str] = [words.verdict(row)]
     if row.before is not None or row.after is not None:
         said.append(f"val {words.move(row.before, row.after)}")
     if row.edits:

@@ -49,7 +49,7 @@ def steps(rows: Sequence[StepRow], width: int, *, verbose: bool = False) -> Iter
             words.percent(group[-1].train),
             words.move(group[-1].before, group[-1].after),
             str(group[-1].edits),
-            group[-1].verdict,
+            words.verdict(group[-1]),
         )
         for group in groups
     ]

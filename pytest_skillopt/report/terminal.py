@@ -83,7 +83,7 @@ def step_line(row: StepRow) -> str:
         said.append(f"val {words.percent(row.before)} -> {words.percent(row.after)}")
     if row.edits:
         said.append(words.plural(row.edits, "edit"))
-    verdict = "no candidate" if row.verdict == "none" else row.verdict
+    verdict = words.verdict(row)
     # An accepted step is explained by its rates.
     explained = row.verdict == "accepted" and row.after is not None
     reason = "" if explained else clip(one_line(row.reason), MOST_LIVE)

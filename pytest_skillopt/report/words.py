@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Mode,
         Rate,
         SkillResult,
+        StepRow,
         UsageRow,
     )
 
@@ -50,6 +51,11 @@ def interval(rate: Rate) -> str:
 def pass_rate(arm: Arm) -> float | None:
     """Share of the measured rollouts that passed, None when none was measured."""
     return arm.passed / arm.n if arm.n else None
+
+
+def verdict(row: StepRow) -> str:
+    """What became of a step."""
+    return "no candidate" if row.verdict == "none" else row.verdict
 
 
 def sides(mode: Mode) -> tuple[str, str]:
