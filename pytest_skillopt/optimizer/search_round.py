@@ -44,4 +44,4 @@ class SearchRound:
             )
         if self.asked:
             return "nothing new was proposed"
-        return "nothing left to try; looking on"
+        return "no edit left to try; the next round looks further"
