@@ -193,6 +193,32 @@ def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
     assert deadly not in {e["data"]["request"]["task"] for e in project.journal("rollout")}
 
 
+@pytest.mark.parametrize(
+    ("name", "rate"), [(NAMES[0], 0.1), (NAMES[1], 0.25)], ids=["train", "val"]
+)
+def test_a_deadly_task_is_put_away_and_left_out_where_that_is_allowed(
+    project: FaultProject, name: str, rate: float
+) -> None:
+    deadly = f"test_greeting.py::test_greeting[{name}]"
+    project.write_tests(f"if name == {name!r}: os._exit(3)")
+    output = " ".join(project.run(*WORKERS, f"--skillopt-max-error-rate={rate}").split())
+    result = project.result
+    assert result["status"] == "accepted"
+    assert f"left out: {deadly}" in result["reason"]
+    assert f"SKILL.md was decided without {deadly}: nothing but" in output
+    assert f"{deadly} is not run again under version" in output
+    deaths = [entry["data"]["request"] for entry in project.journal("error")]
+    assert {request["task"] for request in deaths} == {deadly}
+    assert len(deaths) <= 2 * (5 + 1), "five, and one that ran meanwhile, under two versions"
+    first = min(entry["n"] for entry in project.journal("verdict"))
+    early = [entry for entry in project.journal("error") if entry["n"] < first]
+    assert len(early) >= 3, "it is noticed before the first decision"
+    (skill,) = result["skills"]
+    row = next(row for row in skill["tasks"] if row["id"] == deadly)
+    assert row["before"]["n"] == row["after"]["n"] == 0
+    assert row["before"]["errors"]
+
+
 # The server
 
 FAULTS = {"429": 5, "500": 2, "dropped": 1, "empty": 1, "html": 1}

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.report.terminal import header_line, progress_line, step_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pytest
 
     from pytest_skillopt.run.openrun import Run
@@ -32,6 +34,9 @@ class Display:
         self._done = 0
         self._errors = 0
         self._began = self._shown = time.monotonic()
+        self._notes: Sequence[str] = ()
+        """What comes up while rollouts run, and how much of it was shown."""
+        self._told = 0
 
     def header(self, run: Run) -> None:
         """The one line that says what will happen, and what a reader must know of it."""
@@ -49,6 +54,7 @@ class Display:
         )
         for note in run.notes:
             self.line(f"skillopt: {note}")
+        self._notes = run.sampler.notes
 
     def _samples(self, run: Run) -> int:
         """What every task is measured with at least, under one version."""
@@ -65,6 +71,9 @@ class Display:
         last = _LAST.get(rollout.request.stage, self._what)
         if last != self._what:
             self.begin(last)
+        for note in self._notes[self._told :]:
+            self.line(f"skillopt: {note}")
+            self._told += 1
         self._done += rollout.error is None
         self._errors += rollout.error is not None
         now = time.monotonic()

@@ -17,7 +17,7 @@ from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from pytest_skillopt.mode import Mode
@@ -85,6 +85,7 @@ class Run:
         Call it once, at the end: nothing can be sampled afterwards.
         """
         self._settle()
+        self.notes += _notes_on_left_out(skills)
         return Result(
             mode=self.mode.name,
             run=self.directory.name,
@@ -101,7 +102,7 @@ class Run:
             usage=[UsageRow(**row) for row in self.limits.rows()],
             rollouts=self.sampler.taken if rollouts is None else rollouts,
             errors=self.sampler.errors,
-            notes=list(dict.fromkeys([*self.notes, *self.models.notes])),
+            notes=list(dict.fromkeys([*self.notes, *self.sampler.notes, *self.models.notes])),
             resume=resume,
         )
 
@@ -131,6 +132,16 @@ class Run:
             }
             rows.append(row.model_copy(update=took))
         return skill.model_copy(update={"tasks": rows})
+
+
+def _notes_on_left_out(skills: Iterable[SkillResult]) -> Iterator[str]:
+    for skill in skills:
+        tasks = [t["task"] for t in (skill.verdict or {}).get("tasks", ()) if t.get("left_out")]
+        if tasks:
+            yield (
+                f"{skill.path} was decided without {', '.join(tasks)}: nothing but infrastructure "
+                "errors under both versions"
+            )
 
 
 def versions() -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.model.types import CapReached, Usage
 from pytest_skillopt.suite.books import OWN_AGENT
 from pytest_skillopt.suite.executor import ExecutorClosed
+from pytest_skillopt.suite.quarantine import Quarantine
 from pytest_skillopt.suite.rollouts import RolloutRequest
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
     from pytest_skillopt.suite.tasks import SkillTask
 
-_COSTLY = ("worker", "timeout")
-"""Errors that a task brings about itself and that cost a process or minutes each."""
 _BACK_OFF = 0.5
 """Seconds before the second try of a rollout; doubles with every further one."""
 
@@ -90,8 +89,9 @@ class Sampler:
         self._in_flight: dict[str, RolloutRequest] = {}
         self._attempts: dict[str, int] = {}
         self._errors: dict[str, Rollout] = {}
-        self._given_up: set[str] = set()
-        """Tasks that have used up their attempts in costly errors since they were last measured."""
+        self._quarantine = Quarantine()
+        self._settled: set[str] = set()
+        """Keys that have got their rollout since ``take`` looked."""
         self._delayed: list[tuple[float, str]] = []
         self._likely: list[RolloutRequest] = []
         self._asked: set[str] = set()
@@ -105,6 +105,11 @@ class Sampler:
         self._counted: set[str] = set()
         self.errors = 0
         """Requests that stayed an infrastructure error."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know of the rollouts."""
+        return self._quarantine.notes
 
     @property
     def rollouts_left(self) -> int | None:
@@ -140,14 +145,16 @@ class Sampler:
             StopRun: a cap, a fatal fault, too many errors in a row, or an interrupt.
         """
         wanted = list(dict.fromkeys(requests))
-        missing = [r for r in wanted if not self._resolved(r.key)]
+        missing = [r for r in self._admitted(wanted) if not self._resolved(r.key)]
         self._start([r for r in missing if r.key not in self._in_flight], urgent=True)
         self._hurry([r for r in missing if r.key in self._in_flight])
         self._fill_round(wanted)
         waiting = {r.key for r in missing}
         while waiting:
             self._stop_where_spent(waiting)
-            waiting.discard(self._receive())
+            self._receive()
+            waiting -= self._settled
+            self._settled.clear()
         return [self._result(r.key) for r in requests]
 
     def prefetch(self, requests: Iterable[RolloutRequest]) -> None:
@@ -193,7 +200,7 @@ class Sampler:
         self._likely = []
         self._asked.update(request.key for request in likely)
         left = self.rollouts_left
-        unknown = [request for request in likely if not self._resolved(request.key)]
+        unknown = [r for r in self._admitted(likely) if not self._resolved(r.key)]
         self._start(unknown[:left], urgent=False)
 
     def _stop_where_spent(self, waiting: set[str]) -> None:
@@ -280,8 +287,8 @@ class Sampler:
         if queued:
             self._executor.submit(queued, urgent=True)
 
-    def _receive(self) -> str:
-        """Wait for a rollout, or for the time of a delayed retry; the key that is resolved now."""
+    def _receive(self) -> None:
+        """Wait for a rollout, or for the time of a delayed retry."""
         self._resubmit_due()
         self._feed()
         timeout = None
@@ -289,22 +296,25 @@ class Sampler:
             timeout = max(0.0, self._delayed[0][0] - time.monotonic())
             if len(self._delayed) == len(self._in_flight):
                 time.sleep(timeout)
-                return ""
+                return
         try:
             rollout = self._executor.next(timeout)
         except ExecutorClosed as closed:
             raise StopRun(str(closed), kind="interrupted") from closed
         except KeyboardInterrupt as interrupt:
             raise StopRun("the session was interrupted", kind="interrupted") from interrupt
-        if rollout is None:
-            return ""
-        self._finish(rollout)
-        return rollout.request.key if self._resolved(rollout.request.key) else ""
+        if rollout is not None:
+            self._finish(rollout)
 
     def _resubmit_due(self) -> None:
         while self._delayed and self._delayed[0][0] <= time.monotonic():
             _, key = heapq.heappop(self._delayed)
-            self._submit([self._in_flight[key]], urgent=True)
+            request = self._in_flight[key]
+            if self._quarantine.holds(request):
+                del self._in_flight[key]
+                self._end_in_error(self._quarantine.stand_in(request))
+            else:
+                self._submit([request], urgent=True)
 
     def _finish(self, rollout: Rollout) -> None:
         key = rollout.request.key
@@ -313,11 +323,13 @@ class Sampler:
         rollout = self._keep(rollout)
         if rollout.error is None:
             del self._in_flight[key]
+            self._settled.add(key)
             self._attempts.pop(key, None)
-            self._given_up.discard(rollout.request.task)
+            self._quarantine.measured(rollout.request)
             self._errors_in_a_row = 0
         else:
             self._attempts[key] = rollout.attempt
+            self._quarantine.failed(rollout.request, rollout.error)
             self._stop_where_hopeless(rollout.request, rollout.error)
             self._retry_or_give_up(key, rollout, rollout.error)
         if self._on_rollout:
@@ -353,14 +365,43 @@ class Sampler:
         raise stop
 
     def _retry_or_give_up(self, key: str, rollout: Rollout, error: InfraError) -> None:
-        task, costly = rollout.request.task, error.kind in _COSTLY
-        most = 1 if costly and task in self._given_up else self._limits.max_attempts
-        if rollout.attempt >= most:
-            if costly:
-                self._given_up.add(task)
-            del self._in_flight[key]
-            self._errors[key] = rollout
-            self.errors += 1
+        request = rollout.request
+        if rollout.attempt < self._quarantine.attempts(request, error, self._limits.max_attempts):
+            due = time.monotonic() + _BACK_OFF * 2 ** (rollout.attempt - 1)
+            heapq.heappush(self._delayed, (due, key))
             return
-        due = time.monotonic() + _BACK_OFF * 2 ** (rollout.attempt - 1)
-        heapq.heappush(self._delayed, (due, key))
+        self._quarantine.gave_up(request, error)
+        del self._in_flight[key]
+        self._end_in_error(rollout)
+        if self._quarantine.holds(request):
+            self._call_off(request.task)
+
+    def _end_in_error(self, rollout: Rollout) -> None:
+        self._errors[rollout.request.key] = rollout
+        self._settled.add(rollout.request.key)
+        self.errors += 1
+
+    # Quarantine.
+
+    def _admitted(self, requests: Sequence[RolloutRequest]) -> list[RolloutRequest]:
+        """Those that may be run; the others have ended in errors."""
+        for request in requests:
+            if self._quarantine.holds(request) and not self._is_under_way(request.key):
+                self._end_in_error(self._quarantine.stand_in(request))
+        return [r for r in requests if r.key not in self._errors]
+
+    def _is_under_way(self, key: str) -> bool:
+        return key in self._in_flight or self._resolved(key)
+
+    def _call_off(self, task: str) -> None:
+        """What has not begun of a task that was just given up."""
+        held = [
+            key
+            for key, request in self._in_flight.items()
+            if request.task == task and self._quarantine.holds(request)
+        ]
+        dropped = self._executor.cancel(held) | (self._backlog.keys() & set(held))
+        self.taken -= sum(key not in self._attempts for key in dropped)
+        for key in dropped:
+            self._backlog.pop(key, None)
+            self._end_in_error(self._quarantine.stand_in(self._in_flight.pop(key)))

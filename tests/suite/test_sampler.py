@@ -8,6 +8,7 @@ import pytest
 from pytest_skillopt.model.types import CapReached, Usage
 from pytest_skillopt.suite import sampler as sampler_module
 from pytest_skillopt.suite.executor import ExecutorClosed
+from pytest_skillopt.suite.quarantine import MOST
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
 from pytest_skillopt.suite.tasks import SkillTask
@@ -260,6 +261,53 @@ def test_what_an_interrupt_cuts_off_is_said() -> None:
     executor.closed = True
     executor.cancel = lambda keys: set()  # type: ignore[method-assign]
     assert sampler.settle() == 3
+
+
+def test_a_deadly_task_is_not_run_for_ever() -> None:
+    executor = ScriptedExecutor(lambda r, run: error(r) if r.task == "t1" else passed(r, run))
+    sampler, ledger = make(executor, Limits(breaker=99))
+    asked = [replace(r, index=i) for i in range(6) for r in requests(sampler)]
+    outcomes = {r.request.key: r.outcome for r in sampler.take(asked)}
+    assert all((outcomes[r.key] == "error") == (r.task == "t1") for r in asked)
+    assert len(ledger.errors) == MOST
+    (note,) = sampler.notes
+    assert note.startswith("t1 is not run again under version ")
+    assert "it broke" in note
+    again = sampler.take([replace(asked[1], stream="final")])[0]
+    assert again.error == InfraError("worker", f"not run again after {MOST} errors: it broke")
+    assert len(ledger.errors) == MOST
+    other = sampler.add_version("SKILL.md", b"other")
+    sampler.take([replace(r, version=other) for r in asked])
+    assert len(ledger.errors) == 2 * MOST
+    third = sampler.add_version("SKILL.md", b"third")
+    taken = sampler.taken
+    assert sampler.take([replace(asked[1], version=third)])[0].outcome == "error"
+    assert (len(ledger.errors), sampler.taken) == (2 * MOST, taken)
+    assert sampler.take([replace(asked[0], version=third)])[0].passed
+
+
+def test_a_task_that_is_deadly_under_one_version_goes_on_under_the_others() -> None:
+    deadly = ""
+    executor = ScriptedExecutor(
+        lambda r, run: error(r) if (r.task, r.version) == ("t1", deadly) else passed(r, run)
+    )
+    sampler, ledger = make(executor, Limits(breaker=99))
+    asked = requests(sampler)
+    sampler.take(asked)
+    for content in (b"one", b"two", b"three"):
+        deadly = sampler.add_version("SKILL.md", content)
+        worse = [replace(asked[1], version=deadly, index=i) for i in range(9)]
+        assert {r.outcome for r in sampler.take(worse)} == {"error"}
+    assert len(ledger.errors) == 3 * MOST
+    assert sampler.take([replace(asked[1], index=7)])[0].passed
+
+
+def test_a_provider_that_is_down_puts_no_task_away() -> None:
+    executor = ScriptedExecutor(lambda r, run: error(r, "provider"))
+    sampler, _ = make(executor, Limits(breaker=99))
+    sampler.take([replace(r, index=i) for i in range(6) for r in requests(sampler, 1)])
+    assert sampler.notes == []
+    assert sum(executor.runs.values()) == 6 * Limits().max_attempts
 
 
 def test_an_interrupt_stops_the_run() -> None:
