@@ -277,13 +277,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer workers and rollouts")
     quick = parser.parse_args().quick
     shapes = [(8, 1, "1.05"), (16, 1, "1.08"), (2, 32, "1.10")]
-    print(f"{'quantity':<58}{'measured':<76}at most")
+    print(f"{'quantity':<62}{'measured':<76}at most")
     for row in itertools.chain(
         measure_rounds([2] if quick else [2, 4, 8, 16]),
         measure_calls(shapes[:1] if quick else shapes),
         measure_many(10_000 if quick else 100_000),
     ):
-        print(f"{row.quantity:<58}{row.figure:<76}{row.bound}", flush=True)
+        print(f"{row.quantity:<62}{row.figure:<76}{row.bound}", flush=True)
 
 
 if __name__ == "__main__":

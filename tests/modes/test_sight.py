@@ -1,0 +1,38 @@
+"""What a training says of the gains that its gate can see."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from pytest_skillopt.modes.forecast import sight
+from pytest_skillopt.optimizer.gate import run_gate
+from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
+from pytest_skillopt.optimizer.gates import make_gate
+from pytest_skillopt.optimizer.verdict import Sample
+from pytest_skillopt.settings import Settings
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_of_very_few_tasks_it_says_what_is_seen_and_what_helps(tasks: int) -> None:
+    said = sight(tasks, Settings())
+    assert "tasks that are wholly fixed" in said
+    assert "add val tasks" in said
+    gate = make_gate(
+        "staged",
+        [GateTask(f"t{i}") for i in range(tasks)],
+        GateOptions.from_settings(Settings()),
+    )
+    verdict = run_gate(gate, lambda draws: [Sample(d, d.arm == "candidate") for d in draws])
+    assert verdict.accepted, "a task that is wholly fixed is seen"
+
+
+def test_more_tasks_show_smaller_gains() -> None:
+    said = [sight(tasks, Settings()) for tasks in (3, 8, 20)]
+    assert all("if these" in words for words in said)
+    points = [
+        int(match[1]) for words in said if (match := re.search(r"gain of (\d+) points", words))
+    ]
+    assert points == sorted(set(points), reverse=True)
+    assert len(points) == 3
