@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.compose import rebuild
 from pytest_skillopt.optimizer.evidence import log_e
+from pytest_skillopt.optimizer.gate_options import GateOptions
 from pytest_skillopt.optimizer.prune import idle_lines, leave_out
 from pytest_skillopt.optimizer.records import TaskRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_skillopt.optimizer.gate_options import GateOptions
     from pytest_skillopt.optimizer.parameters import TrialParameters
     from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.optimizer.verdict import Verdict
@@ -240,11 +240,12 @@ class Bundle:
         """The gate of the settings; of the staged one, the preset that the means allow.
 
         The bounds on false accepts and false blocks hold for each; what a thinner one lacks is
-        power. Its name is in the verdict.
+        power. Its name is in the verdict. Where the user has set the rounds, those are taken.
         """
         bench, means = self._bench, self._bench.allowance.left()
-        options = bench.gate_options()
-        if bench.settings.gate != "staged" or means is None:
+        options, standard = bench.gate_options(), GateOptions()
+        own_rounds = (options.k0, options.kc) != (standard.k0, standard.kc)
+        if bench.settings.gate != "staged" or means is None or own_rounds:
             return bench.settings.gate
         for name, thinner in (("staged", options), ("economy", options.economy())):
             if means >= _GATES * self._gate_samples(thinner):
