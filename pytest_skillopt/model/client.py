@@ -6,6 +6,7 @@ processes; how often a call is repeated is decided here.
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import itertools
 import json
@@ -22,6 +23,7 @@ from pytest_skillopt.model.limits import Bounds, Limits
 from pytest_skillopt.model.reading import estimate_tokens, read_response
 from pytest_skillopt.model.replies import Replies, request_key
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault, Usage
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -188,6 +190,7 @@ class ChatModel:
         try:
             outcome, used = self._send(request)
             if isinstance(outcome, Completion):
+                outcome = self._without_secrets(outcome)
                 self._replies.keep(key, outcome)
                 why = ""
             else:
@@ -195,6 +198,12 @@ class ChatModel:
             return outcome
         finally:
             self._throttle.done(call, used.to_json(), account, after, why)
+
+    def _without_secrets(self, completion: Completion) -> Completion:
+        """What the target says is the test's to judge, as it is; nobody else needs a secret."""
+        if self._config.role == "target":
+            return completion
+        return dataclasses.replace(completion, text=redact(completion.text))
 
     def _enter(self, request: dict[str, Any]) -> str:
         """Wait for leave to go.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pytest_skillopt.model.cache import DiskCache, ReadOnlyCache
 from pytest_skillopt.model.flight import SingleFlight
 from pytest_skillopt.model.types import Completion, ToolCall, Usage
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -92,8 +93,15 @@ class Replies:
         return None if text is None else _from_text(text, self._since)
 
     def keep(self, key: str, completion: Completion) -> None:
-        """Keep a paid reply. A cache that fails here must not cost the reply: it leaves a note."""
+        """Keep a paid reply. A cache that fails here must not cost the reply: it leaves a note.
+
+        One that holds a secret is not written anywhere: redacted, it would be another reply when it
+        is found again.
+        """
         if self._cache is None or self.mode == "ro":
+            return
+        if _holds_secret(completion):
+            self._note("replies that hold secrets are not kept in the cache, they are paid anew")
             return
         try:
             self._cache.set(key, _to_text(completion))
@@ -138,6 +146,11 @@ def request_key(
     }
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _holds_secret(completion: Completion) -> bool:
+    texts = (completion.text, *(call.arguments for call in completion.tool_calls))
+    return any(redact(text) != text for text in texts)
 
 
 def _to_text(completion: Completion) -> str:

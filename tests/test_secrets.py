@@ -1,0 +1,103 @@
+"""The values of secret variables are in nothing that a session leaves behind."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+SECRET = 'pl4nted/"quoted"\\secret=77'
+FORMS = {SECRET, json.dumps(SECRET)[1:-1], json.dumps(json.dumps(SECRET))[3:-3], quote(SECRET, "")}
+TESTS = """
+import logging, os, pytest, warnings
+
+SECRET = os.environ["DEPLOY_TOKEN"]
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
+def test_greeting(skill_agent, rollout, name):
+    print("printed", SECRET)
+    logging.getLogger().error("logged %s", SECRET)
+    rollout.record("tool", {"found": SECRET})
+    if name in ("Ada", "Ben"):
+        rollout.feedback(f"It should not tell {SECRET}.")
+    reply = skill_agent(f"Greet {name}. The token is {SECRET}.")
+    assert SECRET in reply, "the target's own words are the test's to judge"
+    assert "!" in reply, f"{reply} and {SECRET}"
+
+@pytest.fixture(autouse=True)
+def database(request, rollout):
+    if "Kim" in request.node.name and rollout.index == 1:
+        raise ConnectionError(f"cannot log in with {SECRET}")
+"""
+
+
+def play(body: dict[str, Any]) -> str:
+    """Both models repeat the secret in all they say."""
+    if body["model"] == "thinker":
+        edits = [
+            {"op": "append", "target": "", "content": "End with an exclamation mark."},
+            {"op": "append", "target": "", "content": f"Log in with {SECRET}."},
+        ]
+        return json.dumps({"reasoning": f"It knows {SECRET}.", "edits": edits})
+    mark = "!" if "exclamation" in body["messages"][0]["content"] else "."
+    return f"Hello{mark} {SECRET}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("-p", "no:xdist"), ("-n2",), ("-p", "no:xdist", "--skillopt-search=batch")],
+    ids=" ".join,
+)
+def test_no_file_and_no_line_holds_a_secret(
+    pytester: pytest.Pytester,
+    chat_server: ChatServer,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.setenv("DEPLOY_TOKEN", SECRET)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    chat_server.reply = play
+    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    pytester.makepyfile(test_greeting=TESTS)
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        skillopt_target = "openai:worker"
+        skillopt_optimizer = "openai:thinker"
+        skillopt_base_url = "{chat_server.url}"
+        """
+    )
+    command = ("--skillopt-train", "--junitxml=junit.xml", "-v", *arguments)
+    done = pytester.runpytest_subprocess(*command, "--skillopt-max-error-rate=0.2")
+    assert done.ret == 0
+    result = _result(pytester.path)
+    assert result["status"] == "accepted"
+    assert not any(form in done.stdout.str() + done.stderr.str() for form in FORMS)
+    left = [path for path in pytester.path.rglob("*") if path.is_file()]
+    assert {"journal.jsonl", "report.html", "summary.md", "junit.xml", "cache.db"} <= {
+        path.name for path in left
+    }
+    holding = [
+        str(path.relative_to(pytester.path))
+        for path in left
+        if any(form.encode() in path.read_bytes() for form in FORMS)
+    ]
+    assert holding == []
+    asked = [json.dumps(body) for body in chat_server.bodies if body["model"] == "thinker"]
+    assert asked
+    assert not any(form in text for form in FORMS for text in asked)
+
+
+def _result(root: Path) -> dict[str, Any]:
+    (found,) = (root / ".skillopt" / "runs").glob("*/result.json")
+    loaded: dict[str, Any] = json.loads(found.read_text())
+    return loaded
