@@ -53,6 +53,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         prog="pytest-skillopt",
         description="Look at runs, prune the cache, propose what a training found.",
     )
+    parser.add_argument("--version", action="version", version=_version(argv))
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_show(commands)
     _add_diff(commands)
@@ -64,6 +65,15 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
         add_commands(commands)
     return parser
+
+
+def _version(argv: Sequence[str]) -> str:
+    """Read only when it is asked for: that takes its time."""
+    if "--version" not in argv[:1]:
+        return ""
+    from importlib.metadata import version
+
+    return f"%(prog)s {version('pytest-skillopt')}"
 
 
 def _add_show(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -184,12 +194,12 @@ def _diff(args: argparse.Namespace) -> int:
 
 
 def _runs(args: argparse.Namespace) -> int:
-    from pytest_skillopt.report.runs import list_runs, load_runs
+    from pytest_skillopt.report.runs import ELSEWHERE, list_runs, load_runs
 
     home = _home(args)
     runs = load_runs(home)
     if not runs:
-        return _fail(f"no run in {home.runs}")
+        return _fail(f"no run in {home.runs} ({ELSEWHERE})")
     for line in list_runs(runs):
         print(line)
     return 0

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,7 +101,9 @@ def test_errors_name_what_there_is(
 def test_no_run_at_all(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for command in ("show", "diff", "runs"):
         assert cli.main([command]) == cli.USAGE_ERROR
-        assert str(home / "runs") in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert str(home / "runs") in said
+        assert "--dir" in said
 
 
 def test_the_home_is_found_from_a_folder_below(
@@ -311,6 +314,13 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     for command in ("show", "diff", "runs", "cache", "propose", "schedule", "unschedule"):
         assert f"\n    {command}" in out
+
+
+def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"pytest-skillopt {version('pytest-skillopt')}\n"
 
 
 def test_looking_at_runs_needs_no_network_code(home: Path) -> None:

@@ -509,6 +509,8 @@ def test_caps_are_kept_and_the_run_ends_cleanly(project: Project, cap: str) -> N
     if "calls" in cap:
         assert project.server.calls <= limit
         assert project.skill.read_bytes() == SKILL
+        resume = f"--skillopt-resume={project.runs[0].name}"
+        result.stdout.fnmatch_lines(["*search ended early: skillopt_max_calls *", f"*{resume}"])
     assert project.result["rollouts"] <= limit
 
 

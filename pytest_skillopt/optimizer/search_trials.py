@@ -72,12 +72,19 @@ class TrialSearch:
             reason = self._search()
         except OutOfMeans as end:
             reason = end.reason
+            self._note_early_end(end.reason, capped=end.capped)
         except StopRun as end:
             if end.kind != "cap":
                 raise
             reason = end.reason
+            self._note_early_end(end.reason, capped=True)
         self._gate_the_rest()
         return reason
+
+    def _note_early_end(self, reason: str, *, capped: bool) -> None:
+        """With a higher cap the run could go on, and the report offers that."""
+        if capped:
+            self._bench.ledger.notes.append(f"the search ended early: {reason}")
 
     def _search(self) -> str:
         self._standing.look(self._bundle.working)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -138,9 +139,10 @@ def _change(measured: Comparison, where: str) -> str:
 
 
 def _fixed_and_broken(skill: SkillResult) -> str:
-    compared = [task.change for task in skill.tasks if task.split != "test"]
-    fixed, broken = compared.count("fixed"), compared.count("broken")
-    return f"{fixed or 'None'} of them fixed, {broken or 'none'} broken."
+    changes = Counter(task.change for task in skill.tasks if task.split != "test")
+    said = [f"{changes['fixed'] or 'None'} of them fixed"]
+    said += [f"{changes['undecided']} undecided"] if changes["undecided"] else []
+    return f"{', '.join(said)}, {changes['broken'] or 'none'} broken."
 
 
 def _cautions(result: Result, skill: SkillResult) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 HOME = ".skillopt"
 """Name of the directory when nothing else is said."""
+ELSEWHERE = "another place is named with --dir"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def pick_run(home: Home, wanted: str | None) -> tuple[Run, Result]:
         run = runs[-1] if runs else None
         if run is None or run.result is None:
             skipped = "".join(f"\n  {one_line(run.id)}: {run.problem}" for run in runs[-20:])
-            raise RunError(f"no finished run in {home.runs}{skipped}")
+            raise RunError(f"no finished run in {home.runs} ({ELSEWHERE}){skipped}")
     else:
         run = _load(home.find(wanted))
     if run.result is None:
@@ -144,7 +145,7 @@ def _trends(results: Sequence[Result]) -> Iterator[str]:
             continue
         (first, was), (last, now) = rates[0], rates[-1]
         yield (
-            f"{one_line(path)}: the skill that a run found passed {words.percent(was)} on "
+            f"{one_line(path)}: as it was before each run it passed {words.percent(was)} on "
             f"{one_line(first)} and {words.percent(now)} on {one_line(last)} "
             f"({words.points(was, now)} points over {len(rates)} runs)"
         )

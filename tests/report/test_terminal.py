@@ -4,7 +4,7 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,6 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.report import terminal, text
 from pytest_skillopt.run.result import Arm, Comparison, Rate, Result, StepRow
+
+if TYPE_CHECKING:
+    from pytest_skillopt.optimizer.verdict import Change
 
 MakeResult = Callable[..., Result]
 
@@ -274,6 +277,18 @@ def test_a_task_that_was_never_measured_has_not_passed(make_result: MakeResult) 
     result = result.model_copy(update={"skills": [skill.model_copy(update={"tasks": rows})]})
     assert "always passed" not in joined(result)
     assert all(row.id in joined(result) for row in rows)
+
+
+def test_the_sentence_counts_the_tasks_of_the_suite(make_result: MakeResult) -> None:
+    def said(*changes: Change) -> str:
+        row = make_result().skills[0].tasks[0].model_copy(update={"split": "train"})
+        rows = [row.model_copy(update={"change": change}) for change in changes]
+        rows.append(row.model_copy(update={"split": "test", "change": "fixed"}))
+        skill = make_result().skills[0].model_copy(update={"tasks": rows})
+        return joined(make_result().model_copy(update={"skills": [skill]}))
+
+    assert "30 tasks. 2 of them fixed, none broken." in said("fixed", "fixed")
+    assert "30 tasks. None of them fixed, 1 undecided, 1 broken." in said("undecided", "broken")
 
 
 @pytest.mark.parametrize("mode", ["train", "evaluate", "check", "aa"])
