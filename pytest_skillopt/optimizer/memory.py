@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.optimizer.proposals import Proposal
 
-SCHEMA = "skillopt-memory/1"
+SCHEMA = "skillopt-memory/2"
+"""Version 1 could hold ids of val tasks, which no optimizer may see."""
 _ENTRIES = 200
 """Attempts kept of one run."""
 _RUNS = 20
@@ -175,6 +176,12 @@ class Memory:
         assert self._path is not None
         try:
             document = json.loads(self._path.read_text(encoding="utf-8"))
+            if document["schema"] != SCHEMA:
+                self.notes.append(
+                    f"{self._path}: what earlier runs have tried is left out, it is in the form of "
+                    f"another version ({document['schema']}, not {SCHEMA})"
+                )
+                return []
             runs = [_checked(section) for section in document["runs"]]
         except FileNotFoundError:
             return []

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.allowance import Allowance, Caps, OutOfMeans
@@ -145,7 +146,16 @@ class Trainer:
             outcome = self._end_unchanged(stopped, reason)
         else:
             outcome = self._compare(stopped, reason)
-        bench.context.memory.save(fruitless=outcome.status in ("unchanged", "rejected"))
+        return self._remembered(outcome)
+
+    def _remembered(self, outcome: TrainOutcome) -> TrainOutcome:
+        """Keep what was tried; a disk that is full must not cost what was found."""
+        try:
+            fruitless = outcome.status in ("unchanged", "rejected")
+            self._bench.context.memory.save(fruitless=fruitless)
+        except OSError as error:
+            note = f"what was tried could not be kept for later runs: {error}"
+            return replace(outcome, notes=(*outcome.notes, note))
         return outcome
 
     def _end_unchanged(self, stopped: str, reason: str) -> TrainOutcome:

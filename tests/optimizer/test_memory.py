@@ -111,6 +111,24 @@ def test_a_file_that_is_no_memory_is_said_and_replaced(toy: ModuleType, tmp_path
     assert Memory(path, run="two").notes == []
 
 
+def test_what_another_version_wrote_is_left_out_with_a_notice(
+    toy: ModuleType, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.json"
+    first = Memory(path, run="one")
+    first.remember(toy.append("- Be nice."), "failed", "it broke tests/test_val.py::test_secret")
+    first.save()
+    older = json.loads(path.read_text()) | {"schema": "skillopt-memory/1"}
+    path.write_text(json.dumps(older))
+    memory = Memory(path, run="two")
+    assert "left out, it is in the form of another version (skillopt-memory/1" in memory.notes[0]
+    assert memory.render() == ""
+    assert memory.attempt(toy.append("- Be nice.")) is None
+    memory.save()
+    assert "test_val" not in path.read_text()
+    assert Memory(path, run="three").notes == []
+
+
 def test_switched_off_it_remembers_nothing(toy: ModuleType, tmp_path: Path) -> None:
     memory = Memory(tmp_path / "memory.json", run="one", enabled=False)
     memory.remember(toy.append("- Be nice."), "failed")
