@@ -6,14 +6,12 @@
 from __future__ import annotations
 
 import linecache
-from typing import TYPE_CHECKING
+
+import pytest
 
 from pytest_skillopt.model import faults
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.suite.rollouts import InfraError
-
-if TYPE_CHECKING:
-    import pytest
 
 _REPLY_ATTRIBUTES = frozenset({"choices", "output_text", "output", "usage"})
 
@@ -25,9 +23,20 @@ class RolloutTimeout(BaseException):
     """
 
 
+def is_unanswered(exception: BaseException) -> bool:
+    """No answer was there to judge: a model could not give one, or the test's time was over.
+
+    pytest-timeout has no exception of its own, it ends a test as a failure with these words.
+    """
+    if isinstance(exception, pytest.fail.Exception):
+        words = str(exception.msg)
+        return words.startswith("Timeout (>") and words.endswith("from pytest-timeout.")
+    return isinstance(exception, ModelError | RolloutTimeout)
+
+
 def classify(config: pytest.Config, exception: BaseException) -> InfraError | None:
     """Ask the hook; what this package raises itself is not for users to judge."""
-    if isinstance(exception, ModelError | RolloutTimeout):
+    if is_unanswered(exception):
         return classify_error(exception)
     error: InfraError | None = config.hook.pytest_skillopt_classify_error(
         config=config, exception=exception
@@ -43,11 +52,11 @@ def classify_error(exception: BaseException) -> InfraError | None:
     use of a reply that the SDK passed on although it is none (HTML with status 200 comes back as a
     string, an error in the body as ``choices=None``).
     """
-    if isinstance(exception, RolloutTimeout):
-        return InfraError("timeout", str(exception))
     fault = faults.classify(exception)
     if fault is not None:
         return InfraError(fault.kind, fault.message, fault.fatal)
+    if is_unanswered(exception):
+        return InfraError("timeout", str(exception))
     if isinstance(exception, TimeoutError):
         return InfraError("timeout", _words(exception))
     if isinstance(exception, ConnectionError):

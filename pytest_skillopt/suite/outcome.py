@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.suite.context import shorten
-from pytest_skillopt.suite.errors import RolloutTimeout, classify
+from pytest_skillopt.suite.errors import classify, is_unanswered
 from pytest_skillopt.suite.internals.items import crash_location
 from pytest_skillopt.suite.rollouts import InfraError
 
@@ -130,8 +129,7 @@ def _infrastructure_error(config: pytest.Config, phases: Sequence[Phase]) -> Inf
         if phase.exception is None or phase.report.passed:
             continue
         for exception in causes(phase.exception):
-            unanswered = isinstance(exception, ModelError | RolloutTimeout)
-            if unanswered or _may_be_infrastructure(phase):
+            if is_unanswered(exception) or _may_be_infrastructure(phase):
                 error = classify(config, exception)
                 if error is not None:
                     return error

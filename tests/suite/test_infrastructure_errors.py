@@ -56,6 +56,9 @@ SUITE = """
     def test_timeout():
         raise TimeoutError("no answer in 5 s")
 
+    def test_timeout_of_pytest_timeout():
+        pytest.fail("Timeout (>1.5s) from pytest-timeout.")
+
     def test_connection():
         raise ConnectionRefusedError("port 5432")
 
@@ -80,6 +83,9 @@ SUITE = """
 
     def test_wrong_type():
         "text".total
+
+    def test_words_about_a_timeout():
+        pytest.fail("Timeout (>1.5s) is what the answer should have said")
 
     def test_assertion_after_timeout():
         try:
@@ -106,6 +112,7 @@ ERRORS = {
     "test_in_setup": ("provider", "HTTP 503"),
     "test_expected_to_fail": ("provider", "HTTP 503"),
     "test_timeout": ("timeout", "TimeoutError: no answer in 5 s"),
+    "test_timeout_of_pytest_timeout": ("timeout", "Timeout (>1.5s) from pytest-timeout."),
     "test_connection": ("provider", "ConnectionRefusedError: port 5432"),
     "test_html": ("provider", "the provider sent no reply"),
     "test_no_choices": ("provider", "the provider sent no reply"),
@@ -115,6 +122,7 @@ FAILURES = (
     "test_unreadable_answer",
     "test_none_answer",
     "test_wrong_type",
+    "test_words_about_a_timeout",
     "test_assertion_after_timeout",
 )
 
