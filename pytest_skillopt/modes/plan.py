@@ -9,7 +9,7 @@ import pytest
 
 from pytest_skillopt.modes.skills import skills_of, split_tasks
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
-from pytest_skillopt.suite.splits import SplitError
+from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def plan_lines(
     for skill in skills_of(tasks):
         group = [task for task in tasks if task.skill == skill]
         splits = Counter(task.split for task in group)
-        named = ", ".join(f"{count} {name}" for name, count in splits.items() if name)
+        named = ", ".join(f"{splits[name]} {name}" for name in (*SPLITS, BOTH) if splits[name])
         yield f"{skill}: {len(group)} tasks" + (f" ({named})" if named else "")
     if others:
         yield f"deselected, not marked skill_task: {others}"

@@ -31,6 +31,10 @@ BRANCHES = "refs/skillopt/branches/"
 """Where the tips of the remote's ``skillopt/*`` branches are kept."""
 
 
+LINK = "120000"
+"""Mode of a symbolic link."""
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A file of a tree: its mode, e.g. ``100644``, and the id of its blob."""

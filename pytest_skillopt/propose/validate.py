@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from pytest_skillopt.propose.base import MAX_SKILL
 from pytest_skillopt.propose.errors import ProposeError, Refused
 from pytest_skillopt.propose.evidence import pass_rates
-from pytest_skillopt.propose.git import Entry
+from pytest_skillopt.propose.git import LINK, Entry
 from pytest_skillopt.propose.manifest import BODY, MANIFEST, REPORT, Manifest, blob_id, sha256
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.skill.document import Document, SkillError
@@ -142,6 +142,10 @@ def _base_entry(skill: SkillProposal, base: Base) -> Entry:
     entry = base.entry(skill.path)
     if entry is None:
         raise Refused("the base branch has no such file")
+    if entry.mode == LINK:
+        raise Refused(
+            "a link on the base branch: train the file that it points to, with skillopt_skill"
+        )
     if not entry.is_file:
         raise Refused("the base branch has something else there than a regular file")
     return entry

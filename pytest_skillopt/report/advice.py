@@ -112,6 +112,8 @@ def _sentence(result: Result, skill: SkillResult) -> str:
     if result.mode == "train" and skill.status == "accepted":
         where = "on" if skill.from_search else "on fresh samples of"
         return f"{_change(measured, where)} {_fixed_and_broken(skill)}"
+    if result.mode == "compare" and skill.status == "accepted":
+        return f"{_change(measured, 'on')} {_fixed_and_broken(skill)}"
     if result.mode in ("check", "compare"):
         return f"{_change(measured, 'on')} {reason}"
     return reason

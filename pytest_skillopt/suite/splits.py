@@ -112,7 +112,7 @@ def _assign_units(
     if moved:
         names = ", ".join(f"{units[i][0].id} to {split[i]}" for i in moved[:3])
         more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
-        notes.append(f"splits far from their share: moved {names}{more}")
+        notes.append(f"moved, because the splits were far from their share: {names}{more}")
     return split, notes
 
 
