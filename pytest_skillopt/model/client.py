@@ -248,16 +248,18 @@ class ChatModel:
             from pytest_skillopt.model.offline import serve
 
             base_url = serve()
-        options: dict[str, Any] = {}
-        if is_local(base_url):
-            # A proxy from the environment cannot reach a server of this machine.
-            options["http_client"] = openai.DefaultHttpxClient(trust_env=False)
+        from pytest_skillopt.model.transport import PunctualClient
+
         return openai.OpenAI(
             api_key=self._key,
             base_url=base_url,
             max_retries=0,
             timeout=self._config.request_timeout,
-            **options,
+            http_client=PunctualClient(
+                self._config.request_timeout,
+                # A proxy from the environment cannot reach a server of this machine.
+                trust_env=not is_local(base_url),
+            ),
         )
 
     def _miss_words(self, stage: str, task: str, sample: str) -> str:

@@ -71,7 +71,8 @@ def classify(error: BaseException) -> Fault | None:
         return None
     if isinstance(error, sdk.APIStatusError):
         return _of_status(error)
-    if isinstance(error, sdk.APITimeoutError):
+    # Version 2 of the SDK wraps even its own exceptions when the HTTP client raises them.
+    if any(isinstance(e, sdk.APITimeoutError) for e in (error, error.__cause__)):
         return Fault("the provider did not answer in time (skillopt_request_timeout)", retry=True)
     if isinstance(error, sdk.APIConnectionError):
         return Fault(f"cannot reach {_address(error)}: {_root_cause(error)}", retry=True)
@@ -89,7 +90,10 @@ def hide_keys(text: str, *secrets: str) -> str:
 
 
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float:
-    """Seconds to wait as ``Retry-After`` (seconds or a date) or ``retry-after-ms`` say; else 0."""
+    """Seconds to wait as ``Retry-After`` (seconds or a date) or ``retry-after-ms`` say; else 0.
+
+    A date is compared with the server's own clock, where it tells the time: ours may be wrong.
+    """
     millis = _positive(headers.get("retry-after-ms"))
     if millis:
         return millis / 1000
@@ -97,11 +101,17 @@ def retry_after(headers: Mapping[str, str], now: float | None = None) -> float:
     seconds = _positive(text)
     if seconds or not text:
         return seconds
+    when, there = _moment(text), _moment(headers.get("date") or "")
+    here = time.time() if now is None else now
+    return max(0.0, when - (there or here)) if when else 0.0
+
+
+def _moment(text: str) -> float:
+    """An HTTP date in seconds since the epoch; 0.0 where it is none."""
     try:
-        when = email.utils.parsedate_to_datetime(text).timestamp()
+        return email.utils.parsedate_to_datetime(text).timestamp()
     except (ValueError, OverflowError):
         return 0.0
-    return max(0.0, when - (time.time() if now is None else now))
 
 
 def _of_status(error: Any) -> Fault:

@@ -7,7 +7,7 @@ with status 200, no choices, an empty message, a reply cut off in the middle.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pytest_skillopt.model.faults import Fault, brief
 from pytest_skillopt.model.types import Completion, ToolCall, Usage
@@ -66,9 +66,14 @@ def _text(message: Any) -> str:
     content = getattr(message, "content", None)
     if isinstance(content, list):
         parts = [p.get("text", "") if isinstance(p, dict) else str(p) for p in content]
-        return "".join(parts)
+        return _encodable("".join(map(str, parts)))
     # A refusal is what the model has to say: the test may judge it.
-    return str(content or getattr(message, "refusal", None) or "")
+    return _encodable(str(content or getattr(message, "refusal", None) or ""))
+
+
+def _encodable(text: str) -> str:
+    """Without lone surrogates: JSON can write them, but no file and no request can."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _tool_calls(message: Any) -> tuple[ToolCall, ...]:
@@ -82,7 +87,9 @@ def _tool_calls(message: Any) -> tuple[ToolCall, ...]:
             ToolCall(
                 id=str(getattr(call, "id", None) or f"call_{index}"),
                 name=str(getattr(function, "name", None) or ""),
-                arguments=arguments if isinstance(arguments, str) else json.dumps(arguments or {}),
+                arguments=_encodable(arguments)
+                if isinstance(arguments, str)
+                else json.dumps(arguments or {}),
             )
         )
     return tuple(found)
@@ -98,12 +105,17 @@ def _usage(
     reported = getattr(response, "usage", None)
     asked = getattr(reported, "prompt_tokens", None)
     said = getattr(reported, "completion_tokens", None)
-    estimated = not (isinstance(asked, int) and isinstance(said, int))
-    if not isinstance(asked, int) or not isinstance(said, int):
+    estimated = not (_is_count(asked) and _is_count(said))
+    if not _is_count(asked) or not _is_count(said):
         asked = estimate_tokens(json.dumps(list(messages)))
         said = estimate_tokens(text + "".join(call.arguments for call in calls))
     cost = price.cost(asked, said) if price else None
     return Usage(1, 0, asked, said, cost, estimated)
+
+
+def _is_count(value: object) -> TypeGuard[int]:
+    """Whether it can be believed: what is negative would give back what a cap has counted."""
+    return isinstance(value, int) and value >= 0
 
 
 def _error_inside(response: Any) -> str:

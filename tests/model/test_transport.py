@@ -1,0 +1,129 @@
+"""Replies that come slowly, in pieces, packed, or not to their end, over a plain socket."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.model.client import ChatModel
+from pytest_skillopt.model.config import ModelConfig, model_config
+from pytest_skillopt.model.types import ModelFault
+from pytest_skillopt.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+BODY = json.dumps(
+    {
+        "id": "x",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [
+            {
+                "index": 0,
+                "finish_reason": "stop",
+                "message": {"role": "assistant", "content": "Grüße! \ud83d\ude00 \ud800"},
+            }
+        ],
+        "usage": {"prompt_tokens": -5, "completion_tokens": 2},
+    }
+).encode()
+CHUNKED = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return f"{len(data):x}\r\n".encode() + data + b"\r\n"
+
+
+def whole(connection: socket.socket) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}\r\n"
+    connection.sendall(head.encode() + b"\r\n" + BODY)
+
+
+def in_pieces(connection: socket.socket) -> None:
+    connection.sendall(CHUNKED + b"\r\n")
+    for at in range(0, len(BODY), 50):
+        connection.sendall(chunk(BODY[at : at + 50]))
+    connection.sendall(chunk(b""))
+
+
+def packed(connection: socket.socket) -> None:
+    data = gzip.compress(BODY)
+    connection.sendall(CHUNKED + b"Content-Encoding: gzip\r\n\r\n" + chunk(data) + chunk(b""))
+
+
+def kept_alive_with_blanks(connection: socket.socket) -> None:
+    connection.sendall(CHUNKED + b"\r\n")
+    for _ in range(100):
+        connection.sendall(chunk(b" "))
+        time.sleep(0.05)
+
+
+@contextmanager
+def serving(answers: list[Callable[[socket.socket], None]]) -> Iterator[str]:
+    """Gives each connection the next answer; the base URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def answer(connection: socket.socket, how: Callable[[socket.socket], None]) -> None:
+        with connection, suppress(OSError):
+            connection.recv(65536)
+            how(connection)
+
+    def accept() -> None:
+        with suppress(OSError):
+            for how in answers:
+                connection, _ = listener.accept()
+                threading.Thread(target=answer, args=(connection, how), daemon=True).start()
+
+    thread = threading.Thread(target=accept)
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
+    listener.close()
+    thread.join(0.01)
+
+
+def config(url: str, **values: object) -> ModelConfig:
+    settings = Settings(target="openai:m", base_url=url, **values)  # type: ignore[arg-type]
+    return model_config(settings, "target", {"OPENAI_API_KEY": "sk-test-0123456789"})
+
+
+def ask(url: str, **values: object) -> tuple[str, bool]:
+    environ = {"OPENAI_API_KEY": "sk-test-0123456789"}
+    model = ChatModel(config(url, **values), environ=environ, sleep=lambda seconds: None)
+    try:
+        found = model.complete([{"role": "user", "content": "Hello."}], sample="a")
+    finally:
+        model.close()
+    return found.text, found.usage.estimated
+
+
+@pytest.mark.parametrize("how", [whole, in_pieces, packed])
+def test_a_reply_is_read_however_it_comes(how: Callable[[socket.socket], None]) -> None:
+    with serving([how]) as url:
+        text, estimated = ask(url)
+    assert text == "Grüße! \U0001f600 ?", "a lone surrogate can be written to no file"
+    assert estimated, "a count below zero is none"
+
+
+def test_a_reply_that_never_ends_is_given_up_and_asked_for_again() -> None:
+    with serving([kept_alive_with_blanks, whole]) as url:
+        started = time.monotonic()
+        text, _ = ask(url, request_timeout=0.4)
+        assert time.monotonic() - started < 3
+    assert text.startswith("Grüße!")
+
+
+def test_what_is_always_too_slow_says_which_setting_bounds_it() -> None:
+    with (
+        serving([kept_alive_with_blanks] * 2) as url,
+        pytest.raises(ModelFault, match=r"not answer in time \(skillopt_request_timeout\)"),
+    ):
+        ask(url, request_timeout=0.2, call_retries=1)
