@@ -12,6 +12,7 @@ import pytest
 
 import pytest_skillopt
 from pytest_skillopt.run.resume import _FREE as FREE
+from pytest_skillopt.skill.lint import RULES
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -112,3 +113,8 @@ def test_the_settings_that_may_change_are_documented() -> None:
     text = (DOCS / "journal.md").read_text(encoding="utf-8")
     listed = text.split("no sample and no decision:")[1].split("because the models")[0]
     assert set(re.findall(r"`(\w+)`", listed)) == FREE
+
+
+def test_every_rule_of_the_lint_is_documented() -> None:
+    text = (DOCS / "lint.md").read_text()
+    assert {rule for rule in RULES if f"`{rule}`" not in text} == set()

@@ -1,11 +1,11 @@
-"""The tables of the terminal report: steps, pass rates, tasks, edits, the diff, the usage."""
+"""The tables of the terminal report: steps, pass rates, tasks, the diff, the usage."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.report import words
-from pytest_skillopt.report.text import Line, cells, clip, columns, one_line, paragraph, wrap
+from pytest_skillopt.report.text import Line, cells, columns, one_line, paragraph, wrap
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import (
         Arm,
         Comparison,
-        EditRow,
         Mode,
         Result,
         SkillResult,
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
 MOST_TASKS = 12
 MOST_DEAR = 10
 MOST_DIFF_LINES = 80
-MOST_EDIT = 100
-"""Columns of an edit's text, and of its target."""
 _ROOMY = 60
 """Columns from which the reason of a step stands beside its figures."""
 _VERDICTS = {"accepted": "green", "unmeasured": "yellow"}
@@ -253,31 +250,6 @@ def _rest(
     if flaky:
         said.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")
     return ", ".join(said) + "." if said else ""
-
-
-def edits(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterator[Line]:
-    """How many edits were kept; with ``verbose`` each of them and why."""
-    if not rows:
-        return
-    counts = dict.fromkeys(("accepted", "rejected", "refused", "dropped"), 0)
-    for row in rows:
-        counts[row.status] += 1
-    said = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
-    yield Line()
-    yield Line(f"  edits: {said}")
-    if not verbose:
-        return
-    for row in rows:
-        markup = {"green": True} if row.status == "accepted" else {}
-        yield from paragraph(_edit(row), width, markup, indent="    ", hang="  ")
-
-
-def _edit(row: EditRow) -> str:
-    """What was proposed, where, and what became of it: ``step 2, dropped: append "...": why``."""
-    what = f' "{clip(one_line(row.content), MOST_EDIT)}"' if row.content else ""
-    where = f' at "{clip(one_line(row.target), MOST_EDIT)}"' if row.target else ""
-    why = row.why or row.reason
-    return f"step {row.step}, {row.status}: {row.op}{what}{where}" + (f": {why}" if why else "")
 
 
 def diff(patch: str, *, verbose: bool) -> Iterator[Line]:

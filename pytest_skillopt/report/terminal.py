@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.report import tables, words
 from pytest_skillopt.report.advice import advise, headline
+from pytest_skillopt.report.editlist import edit_list
 from pytest_skillopt.report.text import Line, clip, columns, encodable, one_line, paragraph
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def _skill(
     yield from tables.steps(skill.steps, width, verbose=verbose)
     yield from tables.rates(skill, result.mode, width)
     yield from tables.tasks(skill.tasks, result.mode, width, verbose=verbose)
-    yield from tables.edits(skill.edits, width, verbose=verbose)
+    yield from edit_list(skill.edits, width, verbose=verbose)
     yield from tables.diff(skill.patch, verbose=verbose)
 
 

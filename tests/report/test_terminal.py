@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.report import terminal, text
-from pytest_skillopt.run.result import Arm, Comparison, Rate, Result, StepRow
+from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
 
 if TYPE_CHECKING:
     from pytest_skillopt.optimizer.verdict import Change
@@ -268,6 +268,20 @@ def test_steps_that_tried_nothing_share_a_row(make_result: MakeResult) -> None:
     quiet = joined(result)
     assert f" 1-2 50.0 % - 0 no candidate {idle} 3 75.0 % - 2 no candidate 1 of 2 edits" in quiet
     assert f" 1 25.0 % - 0 no candidate {idle} 2 50.0 % " in joined(result, verbose=True)
+
+
+def test_rules_that_refused_edits_are_named_with_the_way_out(make_result: MakeResult) -> None:
+    why = ("text in the shape of a key (secret)", "encoded text (hidden-command); again (secret)")
+    edits = [EditRow(op="append", content="x", status="refused", why=each) for each in why]
+    edits += [EditRow(op="append", status="refused", why="not found (in the document)")]
+    edits += [EditRow(op="append", status="dropped", why="a new address (url)")]
+    result = make_result()
+    result = result.model_copy(
+        update={"skills": [result.skills[0].model_copy(update={"edits": edits})]}
+    )
+    told = "rules of the lint: secret (2), hidden-command (1); skillopt_lint_allow permits a rule"
+    assert told in joined(result)
+    assert "rules of the lint" not in joined(make_result())
 
 
 def test_a_task_that_was_never_measured_has_not_passed(make_result: MakeResult) -> None:
