@@ -86,7 +86,7 @@ def opened(
                 tasks,
                 JournalLedger(journal),
                 model=fingerprint,
-                limits=_sampler_limits(settings),
+                limits=SamplerLimits.from_settings(settings),
                 meter=limits,
                 on_rollout=on_rollout,
                 on_version=directory.keep_version,
@@ -136,18 +136,6 @@ def _run_directory(home: Home, mode: Mode) -> RunDirectory:
     if mode.resume is None:
         return home.new_run()
     return RunDirectory.open(home.find_training(mode.resume))
-
-
-def _sampler_limits(settings: Settings) -> SamplerLimits:
-    caps = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
-    return SamplerLimits(
-        max_attempts=settings.max_attempts,
-        max_rollouts=settings.max_rollouts,
-        max_time=settings.max_time,
-        breaker=settings.breaker,
-        # Under a cap nothing is spent on a guess.
-        prefetch=settings.prefetch and not any(getattr(settings, cap) for cap in caps),
-    )
 
 
 def _notes_on_size(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from pytest_skillopt.optimizer.allowance import Allowance, Caps, OutOfMeans
 from pytest_skillopt.optimizer.calls import Calls
@@ -29,7 +29,7 @@ from pytest_skillopt.optimizer.stages import Stages
 from pytest_skillopt.optimizer.templates import Prompts
 from pytest_skillopt.optimizer.vetting import Vetting
 from pytest_skillopt.optimizer.workbench import Workbench
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import Status
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.executor import Executor
     from pytest_skillopt.suite.tasks import SkillTask
 
 
@@ -50,13 +51,13 @@ _ENDED: dict[str, Status] = {"": "unchanged", "cap": "unchanged", "interrupted":
 
 
 class Trainer:
-    """Trains one skill on one suite, with any sampler and any model."""
+    """Trains one skill on one suite, with any executor and any model."""
 
     def __init__(
         self,
         document: Document,
         tasks: Sequence[SkillTask],
-        sampler: Sampling,
+        sampler: Sampling | Executor,
         model: Model,
         settings: Settings,
         *,
@@ -73,8 +74,10 @@ class Trainer:
         """Args:
         document: the skill as it is on disk.
         tasks: the suite with its splits assigned; all of one skill.
-        sampler: ``suite.sampler.Sampler`` over any executor.
+        sampler: an executor, or a ``suite.sampler.Sampler`` over one. An executor gets a sampler
+            with the limits of the settings that keeps its rollouts in memory.
         model: the optimizer.
+        settings: with the caps; one on rollouts that only the sampler knows holds too.
         skill: path of the skill as in the tasks.
         memory: file of what was tried, kept over runs; None keeps nothing.
         run: name of this run; a resumption has the same, every other run another.
@@ -87,9 +90,11 @@ class Trainer:
         Raises:
             ValueError: no train or no val task, or a template or preference that cannot be read.
         """
+        sampling = _sampling(sampler, tasks, settings)
+        if not settings.max_rollouts and (left := getattr(sampling, "rollouts_left", None)):
+            settings = replace(settings, max_rollouts=left)
         self._settings = settings
         self._skill = skill
-        self._sampler = sampler
         self._parameters = parameters or TrialParameters()
         self._deterministic = deterministic
         _check(tasks)
@@ -127,7 +132,7 @@ class Trainer:
             context,
             tasks,
             skill=skill,
-            sampler=sampler,
+            sampler=sampling,
             stages=stages or Stages(),
             allowance=allowance,
             observer=observer or NullObserver(),
@@ -252,11 +257,20 @@ class Trainer:
         return self._parameters.search_samples(sum(task.split != "test" for task in tasks))
 
 
+def _sampling(
+    sampler: Sampling | Executor, tasks: Sequence[SkillTask], settings: Settings
+) -> Sampling:
+    if hasattr(sampler, "take"):
+        return cast("Sampling", sampler)
+    return Sampler(sampler, tasks, limits=Limits.from_settings(settings))
+
+
 def _check(tasks: Sequence[SkillTask]) -> None:
     for name in ("train", "val"):
         if not any(task.split in (name, "both") for task in tasks):
             raise ValueError(
-                f"no {name} task: a training needs at least one train and one val task"
+                f"no {name} task: a training needs at least one train and one val task; give every "
+                "task a split, or let suite.splits.assign_splits do it"
             )
 
 

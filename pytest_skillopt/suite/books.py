@@ -24,6 +24,23 @@ class Ledger(Protocol):
     def __contains__(self, key: str) -> bool: ...
 
 
+class MemoryLedger:
+    """Keeps finished rollouts for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._rollouts: dict[str, Rollout] = {}
+
+    def get(self, key: str) -> Rollout | None:
+        return self._rollouts.get(key)
+
+    def put(self, rollout: Rollout) -> None:
+        if rollout.error is None:
+            self._rollouts[rollout.request.key] = rollout
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._rollouts
+
+
 class Meter(Protocol):
     """The accounts of the run, for calls that tests make by themselves."""
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import CapReached, Usage
-from pytest_skillopt.suite.books import OWN_AGENT
+from pytest_skillopt.suite.books import OWN_AGENT, MemoryLedger
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.quarantine import Quarantine
 from pytest_skillopt.suite.rollouts import RolloutRequest
@@ -22,6 +22,7 @@ from pytest_skillopt.suite.rollouts import RolloutRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.books import Ledger, Meter
     from pytest_skillopt.suite.executor import Executor
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
@@ -51,6 +52,18 @@ class Limits:
     breaker: int = 20
     prefetch: bool = True
 
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Limits:
+        caps = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
+        return cls(
+            max_attempts=settings.max_attempts,
+            max_rollouts=settings.max_rollouts,
+            max_time=settings.max_time,
+            breaker=settings.breaker,
+            # Under a cap nothing is spent on a guess.
+            prefetch=settings.prefetch and not any(getattr(settings, cap) for cap in caps),
+        )
+
 
 class Sampler:
     """Requests in, rollouts out in the same order."""
@@ -59,15 +72,16 @@ class Sampler:
         self,
         executor: Executor,
         tasks: Iterable[SkillTask],
-        ledger: Ledger,
+        ledger: Ledger | None = None,
         *,
-        model: str,
+        model: str = "",
         limits: Limits | None = None,
         meter: Meter | None = None,
         on_rollout: Callable[[Rollout], None] | None = None,
         on_version: Callable[[str, bytes], None] | None = None,
     ) -> None:
         """Args:
+        ledger: where finished rollouts are kept; None keeps them in memory.
         model: fingerprint of the target model.
         meter: told what tests report of agents of their own, and asked for caps; None: nobody.
         on_rollout: told of every rollout that was run, as it arrives.
@@ -75,7 +89,7 @@ class Sampler:
         """
         self._executor = executor
         self._tasks = {task.id: task for task in tasks}
-        self._ledger = ledger
+        self._ledger: Ledger = MemoryLedger() if ledger is None else ledger
         self._model = model
         self._limits = limits or Limits()
         self._meter = meter
@@ -146,8 +160,9 @@ class Sampler:
         """
         wanted = list(dict.fromkeys(requests))
         missing = [r for r in self._admitted(wanted) if not self._resolved(r.key)]
+        under_way = [r for r in missing if r.key in self._in_flight]
         self._start([r for r in missing if r.key not in self._in_flight], urgent=True)
-        self._hurry([r for r in missing if r.key in self._in_flight])
+        self._hurry(under_way)
         self._fill_round(wanted)
         waiting = {r.key for r in missing}
         while waiting:

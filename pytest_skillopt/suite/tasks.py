@@ -13,12 +13,12 @@ class SkillTask:
 
     id: str
     """Node id."""
-    source: str
-    """SHA-256 of the test function's source and of its parameters."""
-    skill: str
+    source: str = ""
+    """SHA-256 of the test function's source and of its parameters; the id where it is empty."""
+    skill: str = "SKILL.md"
     """Path of the skill file relative to the root directory, with ``/``."""
-    group: str
-    """Tasks of one group always lie in one split."""
+    group: str = ""
+    """Tasks of one group always lie in one split; the id where it is empty."""
     split: str = ""
     """``train``, ``val``, ``test`` or ``both``; empty until the splits are assigned."""
     rollouts: int | None = None
@@ -33,6 +33,11 @@ class SkillTask:
     text: str = ""
     """Source of the test function and representation of its parameters (bounded), for the leak
     check; never shown to the optimizer."""
+
+    def __post_init__(self) -> None:
+        for name in ("source", "group"):
+            if not getattr(self, name):
+                object.__setattr__(self, name, self.id)
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

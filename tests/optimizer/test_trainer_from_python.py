@@ -1,0 +1,109 @@
+"""The trainer over a plain executor, as a program without pytest uses it."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt import Completion, Document, Rollout, Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.suite.functions import FunctionExecutor
+from pytest_skillopt.suite.sampler import Limits, Sampler
+from pytest_skillopt.suite.splits import assign_splits
+from pytest_skillopt.suite.tasks import SkillTask
+
+if TYPE_CHECKING:
+    from pytest_skillopt.suite.rollouts import RolloutRequest
+
+START = Document.from_text("---\nname: g\ndescription: G.\n---\n# G\n\nSay hello.\n")
+RULE = "End with an exclamation mark."
+TASKS = [SkillTask(id=f"task {i}", split=("train", "val")[i % 2]) for i in range(30)]
+
+
+def run(request: RolloutRequest, text: str) -> Rollout:
+    rate = 0.9 if RULE in text else 0.2
+    if random.Random(request.seed).random() < rate:
+        return Rollout(request, "passed", 1.0)
+    return Rollout(request, "failed", 0.0, message="no exclamation mark")
+
+
+class Optimizer:
+    name, fingerprint, simulated = "mine:1", "1", True
+
+    def complete(self, messages: Any, *, sample: str, **details: Any) -> Completion:
+        luck = random.Random(sample)
+        line = RULE if luck.random() < 0.5 else f"Mind matter {luck.randrange(90)}."
+        edit = {"op": "append", "target": "", "content": line}
+        return Completion(json.dumps({"reasoning": "", "edits": [edit], "text": line}))
+
+
+def train(executor: FunctionExecutor, **settings: Any) -> Any:
+    return Trainer(START, TASKS, executor, Optimizer(), Settings(**settings)).run()
+
+
+def test_an_executor_is_all_that_is_wanted() -> None:
+    executor = FunctionExecutor(run)
+    outcome = train(executor, max_rollouts=500)
+    assert outcome.status == "accepted"
+    assert RULE in outcome.after.text
+    assert outcome.samples == executor.ran
+
+
+@pytest.mark.parametrize("cap", [1, 40, 95, 130, 200, 350, 700])
+@pytest.mark.parametrize("search", ["trials", "batch"])
+def test_a_cap_is_never_passed(cap: int, search: str) -> None:
+    executor = FunctionExecutor(run)
+    outcome = train(executor, max_rollouts=cap, search=search)
+    assert executor.ran <= cap
+    assert outcome.status in ("accepted", "unchanged", "rejected")
+    assert (outcome.after == START) == (outcome.status != "accepted")
+
+
+def test_a_cap_of_the_sampler_is_planned_with_too() -> None:
+    outcomes = []
+    for limits, settings in ((Limits(), Settings(max_rollouts=400)), (Limits(3, 400), Settings())):
+        sampler = Sampler(FunctionExecutor(run), TASKS, limits=limits)
+        outcomes.append(Trainer(START, TASKS, sampler, Optimizer(), settings).run())
+    assert outcomes[0].status == outcomes[1].status == "accepted"
+    assert outcomes[0].after == outcomes[1].after
+    assert outcomes[0].samples == outcomes[1].samples
+
+
+def test_the_same_seed_is_the_same_training() -> None:
+    same = [train(FunctionExecutor(run), max_rollouts=400, seed=3) for _ in range(2)]
+    assert same[0].after == same[1].after
+    assert same[0].steps == same[1].steps
+
+
+def test_a_request_is_handed_over_once() -> None:
+    """An executor that keeps no record runs nothing twice."""
+    submitted: list[str] = []
+
+    class Naive(FunctionExecutor):
+        def submit(self, requests: Any, *, urgent: bool = True) -> None:
+            requests = list(requests)
+            submitted.extend(request.key for request in requests)
+            super().submit(requests, urgent=urgent)
+
+    train(Naive(run), max_rollouts=300)
+    assert len(submitted) == len(set(submitted))
+
+
+def test_tasks_without_a_split_are_said_how_to_get_one() -> None:
+    bare = [SkillTask(id=f"task {i}") for i in range(30)]
+    with pytest.raises(ValueError, match="assign_splits"):
+        Trainer(START, bare, FunctionExecutor(run), Optimizer(), Settings())
+    tasks, notes = assign_splits(bare, "2:1:1")
+    assert {task.split for task in tasks} == {"train", "val", "test"}
+    assert not notes
+
+
+def test_what_the_function_raises_ends_the_training() -> None:
+    def broken(request: RolloutRequest, text: str) -> Rollout:
+        raise ZeroDivisionError("a bug of the simulation")
+
+    with pytest.raises(ZeroDivisionError, match="a bug of the simulation"):
+        train(FunctionExecutor(broken))
