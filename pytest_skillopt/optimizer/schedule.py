@@ -16,8 +16,9 @@ def edit_budget(
     """Edits allowed at ``step`` (0 is the first) of a planned ``steps``, from ``start`` to ``end``.
 
     With ``t = min(step, steps) / steps``: linear is ``round(start + (end - start) t)``, cosine is
-    ``round(end + (start - end) (1 + cos(pi t)) / 2)``, as in SkillOpt. Never below ``end``, and
-    never below 1.
+    ``round(end + (start - end) (1 + cos(pi t)) / 2)``, as in SkillOpt: with Python's ``round``, so
+    that a half goes to the even neighbour (2.5 to 2, 3.5 to 4). Never below ``end``, and never
+    below 1.
 
     Raises:
         ValueError: the name of the schedule is unknown.

@@ -37,6 +37,30 @@ def test_the_default_is_cosine_from_four_to_two() -> None:
     assert [edit_budget("cosine", step, 8) for step in range(9)] == [4, 4, 4, 3, 3, 3, 2, 2, 2]
 
 
+@pytest.mark.parametrize(
+    ("name", "step", "steps", "start", "end", "exact", "budget"),
+    [
+        ("linear", 1, 2, 4, 1, 2.5, 2),
+        ("linear", 1, 2, 5, 2, 3.5, 4),
+        ("linear", 1, 4, 4, 2, 3.5, 4),
+        ("linear", 3, 4, 4, 2, 2.5, 2),
+        ("cosine", 1, 2, 4, 1, 2.5, 2),
+        ("cosine", 1, 2, 6, 3, 4.5, 4),
+    ],
+)
+def test_a_half_goes_to_the_even_neighbour(
+    name: str, step: int, steps: int, start: int, end: int, exact: float, budget: int
+) -> None:
+    assert exact % 1 == 0.5
+    assert edit_budget(name, step, steps, start=start, end=end) == budget == round(exact)
+
+
+def test_the_end_is_the_floor_whatever_the_step() -> None:
+    assert edit_budget("linear", 10**9, 7, start=9, end=3) == 3
+    assert edit_budget("cosine", 3, 3, start=2, end=2) == 2
+    assert edit_budget("linear", -1, 3, start=5, end=1) == 5
+
+
 def test_no_step_is_planned() -> None:
     assert edit_budget("cosine", 0, 0) == 2
 
