@@ -171,6 +171,12 @@ class Trainer:
         if stopped == UNMEASURED:
             return self._outcome("unmeasured", reason)
         ended = _ENDED.get(stopped, "unmeasured")
+        calls = self._calls
+        if calls.unreadable and calls.unreadable + calls.lost == calls.asked:
+            reason = (
+                f"none of the {calls.unreadable} replies of the optimizer could be read; try "
+                "another skillopt_optimizer"
+            )
         return self._outcome(ended, f"no candidate passed the gate: {reason}")
 
     def _search(self) -> tuple[str, str]:

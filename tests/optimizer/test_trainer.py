@@ -218,6 +218,7 @@ def test_unreadable_replies_are_counted_and_nothing_is_guessed(toy: ModuleType) 
     model = toy.ToyOptimizer(script=lambda form, messages: "I would rather not.")
     outcome = train(toy, toy.make_world(), model, search="batch")
     assert outcome.status == "unchanged"
+    assert "replies of the optimizer could be read; try another skill" in outcome.reason
     assert any("could not be read" in note for note in outcome.notes)
 
 
