@@ -163,7 +163,7 @@ def _skill(
 
 def _whether_written(skill: SkillResult) -> str:
     if skill.written:
-        return "The file is written; git diff shows the change, git checkout takes it back."
+        return "The file is written. Where git has it, git checkout takes the change back."
     return "The file is NOT written; the notes below say why."
 
 
