@@ -14,7 +14,7 @@ from pytest_skillopt.settings import Settings
 TEXT = (Path(__file__).parents[2] / "docs" / "optimizer.md").read_text(encoding="utf-8")
 TABLE = TEXT.partition("## What each mechanism is called")[2].partition("\n## ")[0]
 ROWS = [
-    [cell.strip() for cell in line.strip("|").split(" | ")]
+    [cell.strip() for cell in line.strip("|").split("|")]
     for line in TABLE.splitlines()
     if line.startswith("| ") and not line.startswith("| mechanism")
 ]
