@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.skill.contract import fixed_by
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 
 _LIMIT = 8_000
 """Characters of preferences that go into a prompt."""
+_FROM_DOCSTRINGS = 12
+"""Statements taken from docstrings."""
 
 
 def read_preferences(setting: str, root: Path | None = None) -> str:
@@ -31,5 +35,12 @@ def read_preferences(setting: str, root: Path | None = None) -> str:
 
 
 def contracts_of(train: Sequence[SkillTask]) -> tuple[str, ...]:
-    """What the train tasks fix, each statement once; val and test tasks are not looked at."""
-    return tuple(dict.fromkeys(task.contract.strip() for task in train if task.contract.strip()))
+    """What the train tasks fix about their answers, each statement once.
+
+    That is the ``contract=`` of the marker, and the sentences of a docstring that say the form, the
+    language, or that nothing is asked back. Val and test tasks are not looked at.
+    """
+    stated = dict.fromkeys(task.contract.strip() for task in train if task.contract.strip())
+    docs = dict.fromkeys(task.doc for task in train if task.doc)
+    said = dict.fromkeys(sentence for doc in docs for sentence in fixed_by(doc))
+    return tuple(dict.fromkeys([*stated, *list(said)[:_FROM_DOCSTRINGS]]))

@@ -23,7 +23,7 @@ _LANGUAGES = (
     "danish", "finnish", "czech", "turkish", "russian", "ukrainian", "arabic", "hindi", "chinese",
     "japanese", "korean",
 )  # fmt: skip
-_ANSWER = r"(?:answers?|repl(?:y|ies)|respon(?:d|ses?)|return|output|write|give|produce|emit|format|print)"
+_ANSWER = r"(?:answers?|repl(?:y|ies)|respon(?:ds?|ses?)|returns?|outputs?|writes?|gives?|produces?|emits?|formats?|prints?)"
 _GIVEN_FORMAT = re.compile(
     rf"\b(?:{_ANSWER}\W+(?:\S+\s+){{0,8}}?|as (?:a |an )?(?:single |valid )?|only |strict |valid )"
     rf"({'|'.join(_FORMATS)})\b"
@@ -81,6 +81,16 @@ def contradictions(contract: str, added: str) -> Iterator[tuple[str, str]]:
             yield "the tasks allow no questions back", sentence
         if _ONLY.search(fixed) and _ADDS_PROSE.search(sentence):
             yield "the tasks allow nothing beside the answer itself", sentence
+
+
+def fixed_by(text: str) -> Iterator[str]:
+    """The sentences of a text, such as a docstring, that fix the form of an answer."""
+    for sentence in segments(" ".join(text.split())):
+        words = prose(sentence)
+        if _CONDITION.search(words):
+            continue
+        if any(facet.search(words) for facet in (_ASKED_FORMAT, _ASKED_LANGUAGE, _NO_QUESTIONS)):
+            yield sentence
 
 
 def _list(names: set[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from pytest_skillopt.optimizer.aggregate import aggregate
 from pytest_skillopt.optimizer.compose import extend
 from pytest_skillopt.optimizer.proposals import Patch, Proposal
+from pytest_skillopt.optimizer.trainer import Trainer
 from pytest_skillopt.optimizer.update import update
 from pytest_skillopt.optimizer.vetting import Refusal
+from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.suite.tasks import SkillTask
@@ -225,3 +228,21 @@ def test_a_body_with_an_answer_comes_back_once_in_general_terms(
     assert "QX-77812-ZK" in model.asked[0][2]
     assert (len(result.applied), len(result.refused)) == (applied, 1 - applied)
     assert "QX-77812-ZK" not in result.document.text
+
+
+def test_what_a_docstring_fixes_is_a_contract_too(toy: ModuleType) -> None:
+    """In a whole training, in the default search."""
+    world = toy.make_world()
+    tasks = [replace(t, doc="Answers with a JSON object.") for t in toy.make_tasks(world)]
+
+    def script(form: str, messages: Any) -> str | None:
+        edit = {"op": "append", "target": "", "content": "Write the answer in YAML."}
+        return json.dumps({"reasoning": "", "edits": [edit]}) if form == "Edits" else None
+
+    model = toy.ToyOptimizer(script=script)
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL), tasks, toy.ToySampler(world, tasks), model, Settings()
+    ).run()
+    assert {row.status for row in outcome.edits} == {"refused"}
+    assert all("(contract)" in row.why for row in outcome.edits)
+    assert any("- Answers with a JSON object." in prompt for _, _, prompt in model.asked)

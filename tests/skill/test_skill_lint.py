@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_skillopt.skill.blocks import set_block
+from pytest_skillopt.skill.contract import fixed_by
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, apply
 from pytest_skillopt.skill.lint import RULES, Finding, allowed, lint, refused
@@ -146,6 +147,22 @@ CONTRACT = "Answer with a JSON object only, in English. Do not ask questions."
 def test_a_contradiction_to_the_contract_is_refused(text: str, bad: bool) -> None:
     assert ("contract" in rules(text, contract=CONTRACT)) is bad
     assert "contract" not in rules(text, contract="Find the total.")
+
+
+@pytest.mark.parametrize(
+    ("doc", "fixed"),
+    [
+        ("Reads an invoice. Answers with one JSON object.", ["Answers with one JSON object."]),
+        ("Returns the total\n    as JSON, in English.", ["Returns the total as JSON, in English."]),
+        ("Greets a guest. No questions back.", ["No questions back."]),
+        ("Replies in German.", ["Replies in German."]),
+        ("Reads invoices in German.", []),
+        ("Reads a CSV file and adds up the column.", []),
+        ("If asked for it, answers in YAML.", []),
+    ],
+)
+def test_a_docstring_fixes_what_it_says_of_the_answer(doc: str, fixed: list[str]) -> None:
+    assert list(fixed_by(doc)) == fixed
 
 
 def test_the_trainers_own_blocks_are_judged_by_their_content() -> None:
