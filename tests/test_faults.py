@@ -322,6 +322,58 @@ def _limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
+STUMBLES = """
+from pytest_skillopt.suite.{module} import {cls}
+
+original, calls = {cls}.{method}, []
+
+def stumble(*arguments, **options):
+    calls.append(1)
+    if len(calls) in (2, 20):
+        raise {error}
+    return original(*arguments, **options)
+
+{cls}.{method} = stumble
+"""
+FULL = {
+    "module": "versions",
+    "cls": "SkillVersions",
+    "method": "_materialise",
+    "error": "OSError(28, 'No space left on device')",
+}
+BUG = {
+    "module": "runner",
+    "cls": "RolloutRunner",
+    "method": "run",
+    "error": "RuntimeError('what nobody has thought of')",
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stumble"),
+    [
+        (("-p", "no:xdist"), FULL),
+        (WORKERS, FULL),
+        (("-p", "no:xdist", "--skillopt-lanes=2"), FULL),
+        (WORKERS, BUG),
+        (("-p", "no:xdist", "--skillopt-lanes=2"), BUG),
+    ],
+    ids=["serial, disk", "workers, disk", "lanes, disk", "workers, bug", "lanes, bug"],
+)
+def test_where_a_rollout_cannot_be_run_it_is_tried_again(
+    project: FaultProject,
+    undisturbed: list[dict[str, Any]],
+    arguments: tuple[str, ...],
+    stumble: dict[str, str],
+) -> None:
+    (project.path / "conftest.py").write_text(STUMBLES.format(**stumble))
+    project.run(*arguments)
+    assert outcome(project.result) == undisturbed
+    errors = [entry["data"]["error"] for entry in project.journal("error")]
+    assert {error["kind"] for error in errors} == {"internal"}
+    assert all(stumble["error"].split("'")[1] in error["message"] for error in errors)
+
+
 # Tests that misbehave
 
 NOISE = 'print("x" * 10_000_000); threading.Thread(target=time.sleep, args=(0.5,)).start()'

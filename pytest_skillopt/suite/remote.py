@@ -9,12 +9,14 @@ import contextlib
 import json
 import os
 import threading
+import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_skillopt.suite import processes
+from pytest_skillopt.suite.context import shorten
 from pytest_skillopt.suite.internals.xdist import worker_channel, worker_input
 from pytest_skillopt.suite.link import Link
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
@@ -217,8 +219,13 @@ class _OneLane:
         self._open.enter_context(rollouts_only(self._config))
 
     def put(self, request: RolloutRequest) -> None:
-        with self._watchdog.watching(request), self._watchdog.backed():
-            rollout = self._runner.run(request)
+        try:
+            with self._watchdog.watching(request), self._watchdog.backed():
+                rollout = self._runner.run(request)
+        except Exception:
+            # Let out, it would end the session as if the user had interrupted it.
+            error = InfraError("internal", shorten(traceback.format_exc(), 2_000))
+            rollout = Rollout(request, "error", error=error)
         self._deliver(rollout)
 
     def close(self) -> list[str]:

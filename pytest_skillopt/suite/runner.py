@@ -97,7 +97,11 @@ class RolloutRunner:
             ending = Ending.of_error("internal", f"{request.task} was not collected here")
             return self._rollout(request, ending, started)
         content = self._versions.content(request.skill, request.version)
-        directory = self._versions.directory(request.skill, request.version)
+        try:
+            directory = self._versions.directory(request.skill, request.version)
+        except OSError as error:
+            ending = Ending.of_error("internal", f"the skill could not be laid out: {error}")
+            return self._rollout(request, ending, started)
         context = RolloutContext(self._session.config, request, directory, content)
         running = _Running(self._skills, alone)
         token = _RUNNING.set(running)
