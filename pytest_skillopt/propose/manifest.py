@@ -25,6 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.files import SKILL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -160,8 +161,8 @@ def _fill(
 ) -> None:
     proposals: list[SkillProposal] = []
     for row, before, after in chosen:
-        folder = Path(row.path).parent.name
-        name = _unused(slug(row.name or folder), {proposal.name for proposal in proposals})
+        name = slug(row.name or unnamed(Path(row.path)))
+        name = _unused(name, {proposal.name for proposal in proposals})
         proposal = SkillProposal(
             name=name,
             path=facts.prefix + row.path,
@@ -234,6 +235,11 @@ def blob_id(data: bytes, *, like: str) -> str:
 
 def sha256(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def unnamed(path: Path) -> str:
+    """What a skill without a name is called: by its folder, or as any other file by its own."""
+    return path.parent.name if path.name == SKILL_FILE else path.stem
 
 
 def slug(name: str) -> str:

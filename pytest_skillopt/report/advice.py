@@ -160,10 +160,11 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
         )
     if skill.test is not None and skill.test.after is not None:
         before, after = skill.test.before.rate, skill.test.after.rate
-        if after < before:
+        if after < before or after == before < 1:
+            moved = f"fell from {words.percent(before)} to" if after < before else "stayed at"
             found.append(
-                f"On the test split, which no edit has seen, the pass rate fell from "
-                f"{words.percent(before)} to {words.percent(after)}."
+                f"On the test split, which no edit has seen, the pass rate {moved} "
+                f"{words.percent(after)}."
             )
     broken = [task.id for task in skill.tasks if task.change == "broken"]
     # A check that failed has named them in its reason.

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.propose.git import describe
-from pytest_skillopt.propose.manifest import SkillName, blob_id, slug, write_proposal
+from pytest_skillopt.propose.manifest import SkillName, blob_id, slug, unnamed, write_proposal
 from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    import pytest
     from skill_project import Project
 
 
@@ -134,3 +133,16 @@ def test_blob_id_is_that_of_git(project: Project) -> None:
 @given(st.text(max_size=100))
 def test_slug_is_always_a_name(name: str) -> None:
     assert TypeAdapter(SkillName).validate_python(slug(name)) == slug(name)
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("skills/invoices/SKILL.md", "invoices"),
+        ("AGENTS.md", "agents"),
+        ("docs/House rules.md", "house-rules"),
+        ("SKILL.md", "skill"),
+    ],
+)
+def test_a_skill_without_a_name_is_called_by_its_place(path: str, name: str) -> None:
+    assert slug(unnamed(Path(path))) == name

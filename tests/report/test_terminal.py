@@ -41,6 +41,29 @@ def test_training_shows_verdict_steps_rates_diff_cost_and_command(make_result: M
     assert rendered(make_result())[-1] == "pytest-skillopt show 20260102-030405-ab12 --verbose"
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        (0.5, 0.6, ""),
+        (1.0, 1.0, ""),
+        (0.0, 0.0, "no edit has seen, the pass rate stayed at 0.0 %."),
+        (1.0, 0.9, "no edit has seen, the pass rate fell from 100.0 % to 90.0 %."),
+    ],
+)
+def test_a_test_split_that_did_not_rise_is_a_caution(
+    make_result: MakeResult, before: float, after: float, said: str
+) -> None:
+    rates = [Rate(rate=rate, low=0, high=1, tasks=10, samples=50) for rate in (before, after)]
+    result = make_result()
+    skill = result.skills[0].model_copy(
+        update={"test": Comparison(before=rates[0], after=rates[1]), "tasks": []}
+    )
+    report = joined(result.model_copy(update={"skills": [skill]}))
+    assert report.startswith("Accepted, but look closer" if said else "Accepted, ready to merge.")
+    assert said in report
+    assert ("On the test split" in report) == bool(said)
+
+
 @pytest.mark.parametrize("status", ["rejected", "unchanged", "unmeasured", "interrupted"])
 def test_training_without_gain_gives_the_reason(make_result: MakeResult, status: str) -> None:
     result = make_result(status=status)
