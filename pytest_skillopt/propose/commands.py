@@ -143,7 +143,10 @@ def _propose(args: argparse.Namespace) -> int:
         labels=_labels(args.label),
     )
     if not options.proposal.exists():
-        _say(f"nothing to propose: there is no {options.proposal}")
+        _say(
+            f"nothing to propose: there is no {options.proposal}, which the latest training "
+            "leaves if it accepted an edit, in a git repository"
+        )
         write_outputs({"pull-request-url": ""})
         return 0
     root = Path.cwd() if args.dir else home.path.parent
