@@ -12,6 +12,7 @@ from pytest_skillopt.model.replies import Replies
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.forecast import FEW_TASKS, gated, sight
 from pytest_skillopt.modes.skills import read_documents, split_tasks
+from pytest_skillopt.optimizer.searches import notes_on_search
 from pytest_skillopt.run.directory import Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger
 from pytest_skillopt.run.openrun import Run, command_line
@@ -99,6 +100,7 @@ def opened(
                 *notes,
                 *(f"{name}: {said}" for name, doc in documents.items() for said in doc.warnings),
                 *_notes_on_size(tasks, mode, settings),
+                *(notes_on_search(settings) if mode.name == "train" else ()),
                 *_notes_on_runs(home, mode, directory),
                 *_notes_on_resuming(mode, journal),
                 *(f"journal line {n} was corrupt and is measured again" for n in journal.corrupt),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.modes.skills import skills_of, split_tasks
+from pytest_skillopt.optimizer.searches import notes_on_search
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 
@@ -63,6 +64,8 @@ def plan_lines(
     if others:
         yield f"deselected, not marked skill_task: {others}"
     yield from notes
+    if mode.name == "train":
+        yield from notes_on_search(settings)
     from pytest_skillopt.modes.forecast import forecast
 
     yield from forecast(tasks, mode, settings)

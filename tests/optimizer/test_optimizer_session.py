@@ -1,4 +1,4 @@
-"""Lapses and reminders in a whole training, with scripted models on a loopback server."""
+"""Mechanisms of the optimizer in a whole session, with scripted models on a loopback server."""
 
 from __future__ import annotations
 
@@ -71,3 +71,18 @@ def test_a_lapse_becomes_a_reminder_in_the_appendix(project: pytest.Pytester) ->
 def test_without_it_a_lapse_is_no_reason_for_a_reminder(project: pytest.Pytester) -> None:
     assert project.runpytest_subprocess("--skillopt-train").ret == 0
     assert (project.path / "SKILL.md").read_text() == SKILL
+
+
+def test_a_setting_without_effect_is_named_before_anything_is_paid(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    told = "*skillopt_accumulation changes nothing in this search*--skillopt-search=batch"
+    planned = ("--skillopt-train", "--collect-only", "--skillopt-accumulation=2")
+    project.runpytest_subprocess(*planned).stdout.fnmatch_lines([told])
+    assert not chat_server.calls
+    capped = ("--skillopt-train", "--skillopt-accumulation=2", "--skillopt-max-rollouts=1")
+    result = project.runpytest_subprocess(*capped)
+    result.stdout.fnmatch_lines([f"skillopt: {told}"])
+    other = ("--skillopt-train", "--collect-only", "--skillopt-accumulation=2")
+    batch = project.runpytest_subprocess(*other, "--skillopt-search=batch")
+    batch.stdout.no_fnmatch_line(told)
