@@ -15,6 +15,9 @@ from pytest_skillopt.suite.rollouts import InfraError
 
 _REPLY_ATTRIBUTES = frozenset({"choices", "output_text", "output", "usage"})
 
+_BUSY = frozenset({429, 503, 529})
+"""HTTP statuses by which a server says that it cannot serve now; 529 is Anthropic's."""
+
 
 class RolloutTimeout(BaseException):
     """Interrupts a rollout that took longer than ``skillopt_timeout``.
@@ -48,9 +51,9 @@ def classify_error(exception: BaseException) -> InfraError | None:
     """Judge an exception that escaped from a test; None where it may be a wrong answer.
 
     Errors are: whatever a model of ours raises; the exceptions of the openai SDK and what it lets
-    escape (a broken body); time-outs and connection errors of anything the test talks to; and the
-    use of a reply that the SDK passed on although it is none (HTML with status 200 comes back as a
-    string, an error in the body as ``choices=None``).
+    escape (a broken body); time-outs, connection errors and rate limits of anything the test talks
+    to, through whatever client; and the use of a reply that the SDK passed on although it is none
+    (HTML with status 200 comes back as a string, an error in the body as ``choices=None``).
     """
     fault = faults.classify(exception)
     if fault is not None:
@@ -61,9 +64,25 @@ def classify_error(exception: BaseException) -> InfraError | None:
         return InfraError("timeout", _words(exception))
     if isinstance(exception, ConnectionError):
         return InfraError("provider", _words(exception))
+    if isinstance(exception, Exception) and _http_status(exception) in _BUSY:
+        return InfraError("provider", _words(exception))
     if _is_use_of_no_reply(exception):
         return InfraError("provider", f"the provider sent no reply ({_words(exception)})")
     return None
+
+
+def _http_status(exception: Exception) -> int:
+    """Of the refusal that a client of any library has met; 0 where it is none.
+
+    ``status_code`` is what the SDKs of the providers call it, ``response.status_code`` requests and
+    httpx, ``code`` urllib and Google's.
+    """
+    response = getattr(exception, "response", None)
+    for owner, name in ((exception, "status_code"), (response, "status_code"), (exception, "code")):
+        status = getattr(owner, name, None)
+        if isinstance(status, int):
+            return status
+    return 0
 
 
 def _is_use_of_no_reply(exception: BaseException) -> bool:

@@ -72,6 +72,33 @@ SUITE = """
     def test_no_choices():
         return Body().choices[0].message
 
+    class Refused(Exception):
+        def __init__(self, **facts):
+            super().__init__("slow down")
+            self.__dict__.update(facts)
+
+    class Response:
+        status_code = 503
+
+        def __bool__(self):
+            return False
+
+    def test_rate_limit_of_an_sdk():
+        raise Refused(status_code=429)
+
+    def test_overload_behind_requests():
+        raise Refused(response=Response())
+
+    def test_rate_limit_of_urllib():
+        import urllib.error
+        raise urllib.error.HTTPError("http://x", 429, "Too Many Requests", {}, None)
+
+    def test_refusal_for_what_was_asked():
+        raise Refused(status_code=422)
+
+    def test_a_code_of_another_kind():
+        raise Refused(code="429")
+
     def test_own_hook():
         raise KeyError("licence server")
 
@@ -116,9 +143,14 @@ ERRORS = {
     "test_connection": ("provider", "ConnectionRefusedError: port 5432"),
     "test_html": ("provider", "the provider sent no reply"),
     "test_no_choices": ("provider", "the provider sent no reply"),
+    "test_rate_limit_of_an_sdk": ("provider", "Refused: slow down"),
+    "test_overload_behind_requests": ("provider", "Refused: slow down"),
+    "test_rate_limit_of_urllib": ("provider", "Too Many Requests"),
     "test_own_hook": ("setup", "no licence"),
 }
 FAILURES = (
+    "test_refusal_for_what_was_asked",
+    "test_a_code_of_another_kind",
     "test_unreadable_answer",
     "test_none_answer",
     "test_wrong_type",
