@@ -34,7 +34,7 @@ def render_html(result: Result) -> str:
             calls=words.calls(result.usage),
             cost=words.cost(result.usage),
             command=words.command(result.command),
-            settings=_settings(result),
+            settings=words.settings(result),
             dear=tables.dearest(result),
             css=Markup(css),
             csp=_policy(css),
@@ -102,9 +102,3 @@ def _policy(css: str) -> str:
         f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-
-
-def _settings(result: Result) -> list[tuple[str, str]]:
-    return [
-        (name, str(value)) for name, value in result.settings.items() if value not in ("", None)
-    ]

@@ -217,12 +217,13 @@ def _spent(result: Result) -> Iterator[str]:
 
 
 def _usage(row: UsageRow) -> str:
-    price = prose(words.money(row.cost)) if row.cost is not None else "no price"
-    return (
-        f"{prose(row.role, 80)}, {prose(row.stage, 80)}: {words.plural(row.calls, 'call')}, "
-        f"{words.number(row.input_tokens)} tokens in, "
-        f"{words.number(row.output_tokens)} out, {price}"
-    )
+    said = [words.plural(row.calls, "call")]
+    said += [f"{words.number(row.cached)} from the cache"] if row.cached else []
+    if row.calls:
+        said.append(f"{words.number(row.input_tokens)} tokens in")
+        said.append(f"{words.number(row.output_tokens)} out")
+        said.append(prose(words.money(row.cost)) if row.cost is not None else "no price")
+    return f"{prose(row.role, 80)}, {prose(row.stage, 80)}: {', '.join(said)}"
 
 
 def _again(result: Result) -> Iterator[str]:
@@ -230,11 +231,7 @@ def _again(result: Result) -> Iterator[str]:
     yield fenced(one_line(words.command(result.command))[:4000], "sh")
     roles = [f"{prose(role, 80)}: {code(model)}" for role, model in result.models.items()]
     versions = [f"{prose(name, 80)}: {code(value)}" for name, value in result.versions.items()]
-    settings = [
-        f"{code(name)}: {code(str(value))}"
-        for name, value in result.settings.items()
-        if value not in ("", None)
-    ]
+    settings = [f"{code(name)}: {code(value)}" for name, value in words.settings(result)]
     yield from _folded("models, versions and settings", [*roles, *versions, *settings])
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         Comparison,
         Mode,
         Rate,
+        Result,
         SkillResult,
         StepRow,
         UsageRow,
@@ -156,3 +157,13 @@ def cost(rows: Sequence[UsageRow]) -> str:
         return "not known (no price for the model; see skillopt_prices)" if missing else money(0)
     left_out = f", without the {' and the '.join(missing)} (no price)" if missing else ""
     return money(known) + left_out
+
+
+def settings(result: Result) -> list[tuple[str, str]]:
+    """Every setting that has a value, with the value as it is written in a configuration file."""
+    written = {True: "yes", False: "no"}
+    return [
+        (name, written[value] if isinstance(value, bool) else str(value))
+        for name, value in result.settings.items()
+        if value not in ("", None)
+    ]

@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from pytest_skillopt.report import inert
 from pytest_skillopt.report.markdown import pull_request_body, step_summary
 from pytest_skillopt.report.text import one_line
-from pytest_skillopt.run.result import EditRow, Hunk, Result
+from pytest_skillopt.run.result import EditRow, Hunk, Result, UsageRow
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -200,3 +200,22 @@ def test_every_mode_has_a_summary(
     summary = step_summary(make_result(mode=mode, status=status, tasks=tasks))
     assert headings(summary)[0] == "h2"
     assert "What it cost" in summary
+
+
+def test_usage_tells_what_was_paid_and_what_the_cache_answered(make_result: MakeResult) -> None:
+    rows = [
+        UsageRow(role="target", stage="tape", calls=2, cached=1, input_tokens=900, output_tokens=7),
+        UsageRow(role="target", stage="final", cached=1200),
+        UsageRow(role="optimizer", stage="reflect", calls=1, cost=0.5),
+    ]
+    body = pull_request_body(make_result().model_copy(update={"usage": rows}))
+    assert "- target, tape: 2 calls, 1 from the cache, 900 tokens in, 7 out, no price" in body
+    assert "- target, final: no calls, 1,200 from the cache\n" in body
+    assert "- optimizer, reflect: 1 call, 0 tokens in, 0 out, " in body
+
+
+def test_settings_read_as_they_are_written(make_result: MakeResult) -> None:
+    given = {"write": True, "memory": False, "rollouts": 3, "skill": "", "gate": "staged"}
+    body = pull_request_body(make_result().model_copy(update={"settings": given}))
+    listed = ["- `write`: `yes`", "- `memory`: `no`", "- `rollouts`: `3`", "- `gate`: `staged`"]
+    assert "\n".join(listed) in body
