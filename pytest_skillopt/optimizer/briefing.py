@@ -24,6 +24,7 @@ _TRANSCRIPT_CHARS = 12_000
 _LEAST_CHARS = 1_200
 _MESSAGE_CHARS = 2_000
 _DOC_CHARS = 1_000
+_REASON_CHARS = 400
 
 
 def material(context: Context, *sections: tuple[str, str]) -> str:
@@ -119,7 +120,7 @@ def _describe_proposal(number: int, proposal: Proposal) -> str:
     if edit.content:
         lines += ["Content:", quote(edit.content)]
     if proposal.reason:
-        lines.append(f"Reason: {' '.join(proposal.reason.split())[:400]}")
+        lines += ["Reason:", quote(" ".join(proposal.reason.split()), _REASON_CHARS)]
     return "\n".join(lines)
 
 
