@@ -151,7 +151,8 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
     found = []
     if result.simulated:
         found.append(_SIMULATED)
-    if skill.verdict is not None and not skill.verdict.get("validated", True):
+    unvalidated = skill.verdict is not None and not skill.verdict.get("validated", True)
+    if unvalidated or any(s.gate == "off" and s.verdict == "accepted" for s in skill.steps):
         found.append("The gate was off: no edit was tested before it was kept.")
     if skill.shared_train_val and result.mode == "train":
         found.append(

@@ -64,6 +64,14 @@ def test_a_test_split_that_did_not_rise_is_a_caution(
     assert ("On the test split" in report) == bool(said)
 
 
+def test_a_gate_that_was_off_in_the_search_is_a_caution(make_result: MakeResult) -> None:
+    result = make_result()
+    steps = [StepRow(step=1, verdict="accepted", gate="off", reason="not validated")]
+    skill = result.skills[0].model_copy(update={"steps": steps})
+    assert "caution: The gate was off" in joined(result.model_copy(update={"skills": [skill]}))
+    assert "caution: The gate was off" not in joined(result)
+
+
 @pytest.mark.parametrize("status", ["rejected", "unchanged", "unmeasured", "interrupted"])
 def test_training_without_gain_gives_the_reason(make_result: MakeResult, status: str) -> None:
     result = make_result(status=status)
