@@ -6,12 +6,14 @@ all workers; replies come from the controller's cache, on disk where this machin
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_skillopt.model.replies import Replies
+from pytest_skillopt.model.types import CacheError
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.suite.remote import (
     WorkerLoop,
@@ -57,7 +59,9 @@ class _TasksOnly:
 def _replies(config: pytest.Config, settings: Settings, wire: Link) -> Replies:
     mode: Any = settings.cache
     if mode != "off" and sees_files_of_controller(config):
-        return Replies.open(shared_directory(config), mode)
+        # A broken cache is the controller's to tell; a worker that fails here would only be gone.
+        with contextlib.suppress(CacheError):
+            return Replies.open(shared_directory(config), mode)
     return Replies(mode, RemoteCache(wire))
 
 

@@ -322,6 +322,28 @@ def _limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), WORKERS], ids=["serial", "workers"])
+def test_a_cache_that_breaks_stops_the_run_and_is_named(
+    project: FaultProject, undisturbed: list[dict[str, Any]], arguments: tuple[str, ...]
+) -> None:
+    project.server.latency = 0.05
+    process = project.start(*arguments, "--skillopt-cache=rw")
+    assert wait_for(lambda: project.target_calls >= 20, process)
+    cache = project.path / ".skillopt" / "cache"
+    for file in cache.glob("cache.db*"):
+        file.write_bytes(b"\xff" * 4096)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, output
+    assert "the cache cannot be used" in " ".join(output.split())
+    assert project.skill.read_bytes() == SKILL
+    project.server.latency = 0.0
+    again = project.run(*arguments, "--skillopt-cache=rw", "--skillopt-resume", expect=4)
+    assert "Remove it with `pytest-skillopt cache clear`" in " ".join(again.split())
+    shutil.rmtree(cache)
+    project.run(*arguments, "--skillopt-cache=rw", "--skillopt-resume")
+    assert outcome(project.result) == undisturbed
+
+
 STUMBLES = """
 from pytest_skillopt.suite.{module} import {cls}
 
