@@ -31,7 +31,7 @@ _STAKE = 0.8
 _SLACK = 1.5
 """Log evidence taken beyond the gate's bar: val tasks without a sample cost some of it."""
 _STAKE_OF_A_LINE = 0.6
-_SAMPLES_OF_A_LINE = 6
+SAMPLES_OF_A_LINE = 7
 """About what leaving one edit out takes."""
 _RESAMPLED = 1.6
 """What a gate takes in all, for each sample of its complete rounds."""
@@ -51,6 +51,8 @@ class Gathered:
     tasks: tuple[str, ...]
     validated: bool = False
     """It was left out once, and its tasks fell back."""
+    likelier: float = 0.0
+    """Log Bayes factor that it is missed, of leaving it out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ class Bundle:
         self._refused_size = 0
         self.lines: list[Gathered] = []
         self.working = bench.incumbent
-        self._evidence = 0.0
+        self.evidence = 0.0
         """Log e-value, from leaving edits out, that those which have gathered do anything."""
         self._released = False
         self._gate = self._choose_gate()
@@ -132,14 +134,26 @@ class Bundle:
         """Keep back what the next visit to the gate takes, leaving edits out included."""
         held = 0
         if not self._released:
-            unproven = sum(not gathered.validated for gathered in self.lines)
-            held = self._gate_samples(self._thinned()) + _SAMPLES_OF_A_LINE * unproven
+            held = self._gate_samples(self._thinned()) + self._unproven_samples
         self._bench.allowance.held = held
+
+    @property
+    def _unproven_samples(self) -> int:
+        """About what leaving out the edits takes that were not yet."""
+        return SAMPLES_OF_A_LINE * sum(not gathered.validated for gathered in self.lines)
+
+    def finish(self) -> tuple[Proposal, ...]:
+        """The search is over and nothing waits for the gate: a last look at what went on.
+
+        Returns:
+            Edits that are out after all.
+        """
+        return ()
 
     def take_apart(self) -> Outcome:
         """Take each half to the gate by itself; what is refused again is given up."""
         lines, self.lines = self.lines, []
-        self._refusals, self._refused_size, self._evidence = 0, 0, 0.0
+        self._refusals, self._refused_size, self.evidence = 0, 0, 0.0
         middle = (len(lines) + 1) // 2
         halves = [lines[:middle], lines[middle:]] if self._bench.settings.splitting else [lines]
         verdict, given_up, edits = None, list[Gathered](), 0
@@ -178,7 +192,7 @@ class Bundle:
             compared = leave_out(self._bench, self._bench.incumbent, lines, tested, samples)
             idle = idle_lines(compared)
             in_doubt = [c.line for c in compared if c.idle and c.line not in idle]
-            self._evidence += sum(_mixed(comparison.own_evidence) for comparison in compared)
+            self.evidence += sum(mixed(comparison.own_evidence) for comparison in compared)
             kept = [gathered for gathered in self.lines if gathered.line not in idle]
             working = rebuild(self._bench.incumbent, [gathered.line for gathered in kept])
             if working is None:
@@ -186,8 +200,10 @@ class Bundle:
             self._bench.ledger.settle(idle, "dropped", "its tasks passed as often without it")
             dropped += [gathered for gathered in self.lines if gathered.line in idle]
             self.lines, self.working = kept, working
+            likelier = {comparison.line: comparison.likelier for comparison in compared}
             for gathered in kept:
                 gathered.validated = gathered.line not in in_doubt
+                gathered.likelier = likelier.get(gathered.line, gathered.likelier)
         return tuple(task for gathered in dropped for task in gathered.tasks)
 
     def _consider(self, unsettled: tuple[str, ...], prior: float) -> Outcome:
@@ -199,7 +215,7 @@ class Bundle:
         if verdict.accepted:
             bench.ledger.settle(proposals, "accepted")
             self.lines, self.working = [], bench.incumbent
-            self._refusals, self._refused_size, self._evidence = 0, 0, 0.0
+            self._refusals, self._refused_size, self.evidence = 0, 0, 0.0
         else:
             self._refusals += 1
             self._refused_size = len(self.lines)
@@ -224,7 +240,7 @@ class Bundle:
         arms = [(self._bench.incumbent, tasks), (self.working, tasks)]
         before = {task: TaskRecord(known[task]) for task in tasks}
         after = dict(before)
-        evidence = self._evidence
+        evidence = self.evidence
         for _ in range(self._parameters.prior_samples):
             if evidence >= bar or not self._bench.allowance.covers(2 * len(tasks)):
                 break
@@ -233,8 +249,8 @@ class Bundle:
                 before[task] = before[task].plus(old[task])
                 after[task] = after[task].plus(new[task])
             fresh = sum(_staked(after[task], before[task]) for task in tasks)
-            evidence = self._evidence + fresh
-        return (1 + math.exp(min(evidence, 50.0))) / 2
+            evidence = self.evidence + fresh
+        return half_staked(evidence)
 
     def _choose_gate(self) -> str:
         """The gate of the settings; of the staged one, the preset that the means allow.
@@ -273,7 +289,12 @@ class Bundle:
         return math.ceil(_RESAMPLED * rounds * len(self._bench.val))
 
 
-def _mixed(evidence: float) -> float:
+def half_staked(evidence: float) -> float:
+    """E-value of staking half of the capital on log evidence."""
+    return (1 + math.exp(min(evidence, 50.0))) / 2
+
+
+def mixed(evidence: float) -> float:
     """Log of what the capital becomes when a part of it is staked on one edit doing anything."""
     return math.log1p(_STAKE_OF_A_LINE * math.expm1(evidence))
 

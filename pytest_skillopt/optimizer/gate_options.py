@@ -45,6 +45,10 @@ class GateOptions:
     max_error_rate: float = 0.05
     first: tuple[str, ...] = ()
     """Tasks that come first where a gate takes them in an order; no verdict depends on it."""
+    held_out: tuple[str, ...] = ()
+    """Tasks that the search has not seen, where a gate is about others too."""
+    means: int = 0
+    """Samples that a gate may take in all, where it would go on as far as they reach."""
     prior: float = 1.0
     """E-value of earlier samples that no gate draws again (say of trials on train tasks), for the
     same null hypothesis and already divided by the number of candidates it was the best of."""

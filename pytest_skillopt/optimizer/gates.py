@@ -16,6 +16,7 @@ from pytest_skillopt.optimizer.mean_gates import (
     PairedGate,
     StrictGate,
 )
+from pytest_skillopt.optimizer.sole import SoleGate
 from pytest_skillopt.optimizer.staged_variants import BroadGate, BroadTradingGate, TradingGate
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def make_gate(
 
     Args:
         name: the presets ``economy`` and ``thin`` are ``staged`` for smaller budgets, and
-            ``final, short`` is ``final`` for those.
+            ``final, short`` and ``final, sole`` are ``final`` for those.
         tasks: the suite, in any order.
         options: of them, ``trades`` and ``broad`` are for the staged gates, and ``deterministic``
             turns the staged and the strict gate into their exact short form.
@@ -90,6 +91,7 @@ _PLAIN: dict[str, type[SequentialGate]] = {
         PairedGate,
         FinalGate,
         ShortFinalGate,
+        SoleGate,
         OffGate,
     )
 }

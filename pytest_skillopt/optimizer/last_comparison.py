@@ -36,7 +36,15 @@ class LastComparison:
 
     def __init__(self, bench: Workbench) -> None:
         self._bench = bench
-        self._final = plan_final(bench.settings, len(bench.suite))
+        self._final = plan_final(
+            bench.settings, len(bench.suite), may_be_sole=bench.has_built_in_gate
+        )
+        bench.sole = self._final.sole
+        if bench.sole:
+            bench.ledger.notes.append(
+                "the cap leaves means for one decision: edits gathered without a gate on the way, "
+                "and the last comparison decided on all of them together"
+            )
         self._test = {task.id: task.rollouts or bench.settings.rollouts for task in bench.test}
         bench.allowance.reserve = self._final.samples + self._test_samples
 
@@ -87,6 +95,9 @@ class LastComparison:
             bench.gate_options(),
             rollouts=final.rollouts,
             first=tuple(bench.samples.failed_at_start(bench.suite)),
+            held_out=tuple(task.id for task in bench.val),
+            means=bench.allowance.left() or 0,
+            prior=bench.prior if final.sole else 1.0,
         )
         return make_gate(final.gate, [GateTask(t.id, t.must_pass) for t in bench.suite], options)
 

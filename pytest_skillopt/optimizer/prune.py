@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.compose import rebuild
-from pytest_skillopt.optimizer.evidence import log_e
+from pytest_skillopt.optimizer.evidence import log_bayes_factor, log_e
 from pytest_skillopt.optimizer.records import goes_further
 
 if TYPE_CHECKING:
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 _TASKS = 3
 """Tasks on which a line is left out, at most."""
-_USEFUL, _USELESS = math.log(4), math.log(0.25)
-"""Evidence at which it is clear whether a line is missed."""
+_MISSED, _NOT_MISSED = 2.0, -2.0
+"""Log Bayes factors at which it is clear whether a line is missed."""
+_PROBABLY_MISSED = 1.0
+"""Where that stays unclear: the log Bayes factor above which a line stays."""
 _STAKE = 0.8
 
 
@@ -32,22 +34,26 @@ class LeftOut:
     line: Proposal
     without: Document
     tasks: tuple[str, ...]
-    evidence: float = 0.0
-    """Log e-value that its tasks do better with it."""
+    known: float = 0.0
+    """``likelier`` of earlier samples."""
+    enough: float = _MISSED
+    """``likelier`` from which no more samples are taken."""
+    likelier: float = 0.0
+    """Log Bayes factor of "its tasks do better with it" against "they do alike"."""
     own_evidence: float = 0.0
-    """The same of the tasks that no earlier line was left out for; those of several lines are
-    independent, and may be multiplied."""
+    """Log e-value that they do better, of the tasks that no earlier line was left out for; those of
+    several lines are independent, and may be multiplied."""
 
     complete: bool = False
     """Whether all the samples were taken that may be."""
 
     @property
     def idle(self) -> bool:
-        return self.evidence <= (0.0 if self.complete else _USELESS)
+        return self.likelier <= (_PROBABLY_MISSED if self.complete else _NOT_MISSED)
 
     @property
     def open(self) -> bool:
-        return _USELESS < self.evidence < _USEFUL
+        return _NOT_MISSED < self.likelier < self.enough
 
 
 def leave_out(
@@ -56,6 +62,9 @@ def leave_out(
     lines: Sequence[Proposal],
     tasks: Mapping[Proposal, Sequence[str]],
     samples: int,
+    *,
+    known: Mapping[Proposal, float] | None = None,
+    enough: float = _MISSED,
 ) -> list[LeftOut]:
     """Whether the tasks of each line fall back when it is left out.
 
@@ -69,19 +78,26 @@ def leave_out(
         base: the document without any of the lines.
         lines: all of them, in order.
         tasks: train tasks of each line that is to be left out.
-        samples: the most of each arm and task.
+        samples: the most of each arm and task; where the means do not reach for all lines, the
+            first go first.
+        known: log Bayes factor of earlier samples that a line is missed.
+        enough: the same from which a line is sampled no more.
     """
     whole = rebuild(base, lines)
     compared = _comparisons(base, whole, lines, tasks)
+    for comparison in compared:
+        comparison.known = comparison.likelier = (known or {}).get(comparison.line, 0.0)
+        comparison.enough = enough
     claims = {task: c.line for c in reversed(compared) for task in c.tasks}
     kept: dict[str, list[Rollout]] = {}
     left_out: dict[tuple[Proposal, str], list[Rollout]] = {}
     for number in range(samples):
         running = [comparison for comparison in compared if comparison.open]
-        union = dict.fromkeys((task for c in running for task in c.tasks), 1)
-        size = len(union) + sum(len(comparison.tasks) for comparison in running)
-        if whole is None or not running or not bench.allowance.covers(size):
+        while running and not bench.allowance.covers(_size(running)):
+            running.pop()
+        if whole is None or not running:
             break
+        union = dict.fromkeys((task for c in running for task in c.tasks), 1)
         arms = [(whole, union), *((c.without, dict.fromkeys(c.tasks, 1)) for c in running)]
         with_all, *without = bench.samples.take_all(arms, "trial")
         for task, rollouts in with_all.items():
@@ -89,16 +105,26 @@ def leave_out(
         for comparison, found in zip(running, without, strict=True):
             for task, rollouts in found.items():
                 left_out.setdefault((comparison.line, task), []).extend(rollouts)
-            by_task = {
-                task: _evidence(kept[task], left_out[comparison.line, task])
+            counts = {
+                task: _counts(kept[task], left_out[comparison.line, task])
                 for task in comparison.tasks
             }
             comparison.complete = number == samples - 1
-            comparison.evidence = sum(by_task.values())
+            comparison.likelier = comparison.known + sum(
+                log_bayes_factor(*count) for count in counts.values()
+            )
             comparison.own_evidence = sum(
-                value for task, value in by_task.items() if claims[task] == comparison.line
+                _evidence(count)
+                for task, count in counts.items()
+                if claims[task] == comparison.line
             )
     return compared
+
+
+def _size(running: Sequence[LeftOut]) -> int:
+    """Samples of one more round."""
+    union = {task for comparison in running for task in comparison.tasks}
+    return len(union) + sum(len(comparison.tasks) for comparison in running)
 
 
 def idle_lines(compared: Sequence[LeftOut]) -> list[Proposal]:
@@ -128,14 +154,18 @@ def _comparisons(
     return compared
 
 
-def _evidence(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
-    """Log e-value that a task does better in the one arm, at a stake that forgives one bad task."""
+def _counts(one: Sequence[Rollout], other: Sequence[Rollout]) -> tuple[int, int, int, int]:
+    """Good ones and all of the one arm, the same of the other."""
     ours = [rollout for rollout in one if rollout.measured]
     theirs = [rollout for rollout in other if rollout.measured]
-    if not ours or not theirs:
+    return _good(ours, theirs), len(ours), _good(theirs, ours), len(theirs)
+
+
+def _evidence(counts: tuple[int, int, int, int]) -> float:
+    """Log e-value that a task does better in the one arm, at a stake that forgives one bad task."""
+    if not (counts[1] and counts[3]):
         return 0.0
-    value = log_e(_good(ours, theirs), len(ours), _good(theirs, ours), len(theirs))
-    return math.log1p(_STAKE * math.expm1(value))
+    return math.log1p(_STAKE * math.expm1(log_e(*counts)))
 
 
 def _good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:

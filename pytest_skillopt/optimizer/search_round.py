@@ -26,17 +26,24 @@ class SearchRound:
     candidate: str = ""
     edits: int = 0
     """Those of the candidate."""
+    adopted: int = 0
+    """Edits that went on without a gate."""
 
     def note(self, outcome: Outcome) -> None:
         """Keep the verdict of a visit to the gate, if there was one."""
         if outcome.verdict is not None:
             self.verdict, self.candidate = outcome.verdict, outcome.candidate
             self.edits = outcome.edits
+        else:
+            self.adopted = outcome.edits
 
     def describe(self, waiting: int) -> str:
         """In words; ``waiting`` edits have gathered for the gate."""
         if self.verdict is not None:
             return self.verdict.reason
+        if self.adopted:
+            count = "1 edit was" if self.adopted == 1 else f"{self.adopted} edits were"
+            return f"{count} missed when left out; the last comparison decides"
         if self.tried:
             gathered = f"; {waiting} gathered for the gate" if waiting else ""
             return (

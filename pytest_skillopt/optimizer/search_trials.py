@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.optimizer.adopted import AdoptedBundle
 from pytest_skillopt.optimizer.allowance import OutOfMeans
 from pytest_skillopt.optimizer.bundle import Bundle
 from pytest_skillopt.optimizer.handover import as_edits
@@ -46,7 +47,7 @@ class TrialSearch:
         self._parameters = parameters
         self._standing = Standing(bench, parameters)
         self._pool = Pool(bench.context.memory, parameters.tries)
-        self._bundle = Bundle(bench, parameters)
+        self._bundle = (AdoptedBundle if bench.sole else Bundle)(bench, parameters)
         self._trials = Trials(
             bench,
             parameters,
@@ -177,20 +178,21 @@ class TrialSearch:
 
     def _gate_the_rest(self) -> None:
         """What has gathered when the search ends goes to the gate with the means kept for it."""
-        if not self._bundle.lines:
-            return
         row = SearchRound(self._standing.records)
+        waiting = bool(self._bundle.lines)
         try:
             self._bundle.release()
-            if not self._bundle.refused:
+            if waiting and not self._bundle.refused:
                 self._absorb(self._bundle.gate(), row)
             if self._bundle.lines:
                 self._absorb(self._bundle.take_apart(), row)
+            self._bundle.finish()
         except (OutOfMeans, StopRun) as end:
             if isinstance(end, StopRun) and end.kind != "cap":
                 raise
             self._bench.ledger.notes.append(f"the last bundle could not be gated: {end.reason}")
-        self._end_round(row)
+        if waiting:
+            self._end_round(row)
 
     # When nothing is left to try.
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.parameters import TrialParameters
     from pytest_skillopt.optimizer.workbench import Workbench
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.rollouts import Rollout
 
 
 class Standing:
@@ -34,6 +35,8 @@ class Standing:
         self._turns = 1
         self._depth = 1
         """Samples of a task before it counts as one that passes."""
+        self._all: dict[str, list[bool]] = {}
+        """Whether each sample of a task passed, whatever the skill was."""
         self._unmeasurable: set[str] = set()
         """Tasks that gave no measurement; they are sampled again with the next fresh start."""
 
@@ -67,6 +70,7 @@ class Standing:
             found = self._bench.samples.take(document, wanted, "train")
             for task in self._seen:
                 if task.id in found:
+                    self._count(task.id, found[task.id])
                     known = self._records.get(task.id, TaskRecord(task))
                     self._records[task.id] = known.plus(found[task.id])
                     if self._records[task.id].n == known.n:
@@ -128,8 +132,21 @@ class Standing:
         """Take over what a trial measured under the document that is the working skill now."""
         for task, record in records.items():
             if record.n:
+                self._count(task, record.rollouts)
                 self._records[task] = record
                 self._asked.discard(task)
+
+    def _count(self, task: str, rollouts: Iterable[Rollout]) -> None:
+        self._all.setdefault(task, []).extend(r.passed for r in rollouts if r.measured)
+
+    def usual_rate(self, task: str) -> float:
+        """Pass rate of a task over the whole search, in (0, 1).
+
+        One that often passed before fails at times by bad luck, and would pass again without any
+        edit.
+        """
+        seen = self._all.get(task, [])
+        return (sum(seen) + 0.5) / (len(seen) + 1)
 
     def forget(self, tasks: Iterable[str]) -> None:
         """Tasks whose record no longer holds are sampled at the next look."""
@@ -168,6 +185,7 @@ class Standing:
         stale = [r for r in chosen if r.rollouts[0].request.version != document.version]
         found = self._bench.samples.take(document, {r.task.id: 1 for r in stale}, "train")
         for record in stale:
+            self._count(record.task.id, found[record.task.id])
             latest = TaskRecord.of(record.task, found[record.task.id])
             if latest.failed:
                 latest = latest.plus(record.failures[:1])

@@ -205,8 +205,10 @@ class Trainer:
             except StopRun as end:
                 stopped, reason = end.kind, end.reason
             else:
+                self._bench.settle_adopted(measured.verdict)
                 why = f"{measured.verdict.reason}; the search ended: {reason}"
                 return self._outcome(measured.verdict.decision, why, measured)
+        self._bench.settle_adopted(None)
         why = f"a better skill was found, but the last comparison was not made: {reason}"
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
 

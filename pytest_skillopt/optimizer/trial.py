@@ -34,17 +34,20 @@ class Trial:
         document: Document,
         records: Sequence[TaskRecord],
         parameters: TrialParameters,
+        usual: Mapping[str, float] | None = None,
     ) -> None:
         """Args:
         lines: one edit, or several that are tried together.
         document: the working skill with them.
         records: of the failing tasks that asked for them, under the working skill.
+        usual: pass rate of the tasks over the whole search, where it is known.
         """
         self.lines = tuple(lines)
         self.document = document
         self.before = {record.task.id: record for record in records}
         self.after = {task: TaskRecord(record.task) for task, record in self.before.items()}
         self._parameters = parameters
+        self._usual = usual or {}
         self._credit = dict.fromkeys(self.before, 0.0)
         """Passes, and failures further on in the test at a part of a pass."""
         self._tried = dict.fromkeys(self.before, 0)
@@ -113,7 +116,8 @@ class Trial:
     def _log_ratio(self, task: str) -> float:
         n, credit = self.after[task].n, self._credit[task]
         before = self.before[task]
-        plain = min(max((before.passed + 0.5) / (before.n + 1), _LEAST_RATE), _LARGEST_RATE)
+        plain = max((before.passed + 0.5) / (before.n + 1), self._usual.get(task, 0.0))
+        plain = min(max(plain, _LEAST_RATE), _LARGEST_RATE)
         lifted = max(self._parameters.lifted, plain + 0.2)
         share = self._parameters.share
         gain = credit * math.log(lifted / plain) + (n - credit) * math.log(

@@ -112,7 +112,9 @@ class Trials:
                 fitting.append(edit)
         if not fitting:
             return None
-        return Trial(fitting, document, asking, _parameters_of_trial(fitting, self._parameters))
+        parameters = _parameters_of_trial(fitting, self._parameters)
+        usual = {record.task.id: self._standing.usual_rate(record.task.id) for record in asking}
+        return Trial(fitting, document, asking, parameters, usual)
 
     def _carry_out(self, trials: Sequence[Trial], row: SearchRound) -> None:
         """Sample until all are decided, then let the winners join the working skill."""

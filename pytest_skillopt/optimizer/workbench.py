@@ -14,7 +14,8 @@ from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
 from pytest_skillopt.optimizer.ledger import Ledger
 from pytest_skillopt.optimizer.proposals import whole_body
 from pytest_skillopt.optimizer.samples import Samples
-from pytest_skillopt.optimizer.stages import GateQuestion
+from pytest_skillopt.optimizer.searches import searches_in_batches
+from pytest_skillopt.optimizer.stages import GateQuestion, open_gate
 from pytest_skillopt.optimizer.verdict import VETTING, Verdict
 from pytest_skillopt.optimizer.vetting import Refusal
 
@@ -67,6 +68,10 @@ class Workbench:
         self.samples = Samples(sampler, allowance, skill=skill, start=context.document)
         self.ledger = Ledger(context.memory, observer)
         self.verdicts: list[Verdict] = []
+        self.sole = False
+        """The last comparison is the only decision, and edits join the incumbent without a gate."""
+        self.prior = 1.0
+        """E-value of the search's own samples that the edits do anything, where it is."""
         self._deterministic = deterministic
         self._older: list[Proposal] = []
         self._tape: dict[str, int] = {}
@@ -88,6 +93,18 @@ class Workbench:
         return [*self._older, *self.lines]
 
     # The gate.
+
+    @property
+    def has_built_in_gate(self) -> bool:
+        """Whether the gate is the plain staged one, of a search that tries edits one by one."""
+        return (
+            self.settings.gate == "staged"
+            and self.settings.metric == "hard"
+            and not self.settings.gate_trades
+            and not searches_in_batches(self.settings)
+            and not self._deterministic
+            and self.stages.gate is open_gate
+        )
 
     def judged(self, candidate: Document) -> bool:
         """Whether the candidate is the incumbent or was before the gate already."""
@@ -193,6 +210,32 @@ class Workbench:
             )
         )
 
+    def adopt(self, candidate: Document, proposals: Sequence[Proposal]) -> Verdict | None:
+        """Make the candidate the incumbent and leave the decision to the last comparison.
+
+        Returns:
+            The objection of the checks, if there is one; the incumbent then stays.
+        """
+        if objection := self._vet(candidate, proposals):
+            return objection
+        self._become(candidate, proposals)
+        return None
+
+    def settle_adopted(self, verdict: Verdict | None) -> None:
+        """Note what became of the edits that went on without a gate: the last comparison's word.
+
+        Args:
+            verdict: None where that was not made.
+        """
+        if not self.sole:
+            return
+        if verdict is None or verdict.decision == "unmeasured":
+            self.ledger.settle(self.accepted, "dropped", "the last comparison was not completed")
+        else:
+            self.ledger.settle(
+                self.accepted, verdict.decision, verdict.nameless, detail=verdict.reason
+            )
+
     def _conclude(
         self, candidate: Document, proposals: Sequence[Proposal], gate: Gate, verdict: Verdict
     ) -> None:
@@ -202,14 +245,17 @@ class Workbench:
         self.ledger.record("verdict", candidate.version, verdict)
         if verdict.accepted:
             self._tape = gate.tape("candidate")
-            self.incumbent = candidate
-            if self._is_made_of_lines(candidate, proposals):
-                self.lines += proposals
-            else:
-                self._older += [*self.lines, *proposals]
-                self.base, self.lines = candidate, []
+            self._become(candidate, proposals)
         else:
             self._tape = gate.tape("incumbent")
+
+    def _become(self, candidate: Document, proposals: Sequence[Proposal]) -> None:
+        self.incumbent = candidate
+        if self._is_made_of_lines(candidate, proposals):
+            self.lines += proposals
+        else:
+            self._older += [*self.lines, *proposals]
+            self.base, self.lines = candidate, []
 
     def _is_made_of_lines(self, candidate: Document, proposals: Sequence[Proposal]) -> bool:
         """Whether each edit of the candidate can be left out again."""
