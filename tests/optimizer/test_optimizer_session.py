@@ -86,3 +86,21 @@ def test_a_setting_without_effect_is_named_before_anything_is_paid(
     other = ("--skillopt-train", "--collect-only", "--skillopt-accumulation=2")
     batch = project.runpytest_subprocess(*other, "--skillopt-search=batch")
     batch.stdout.no_fnmatch_line(told)
+
+
+def test_any_text_file_is_trained(project: pytest.Pytester, chat_server: ChatServer) -> None:
+    """Without a frontmatter the whole file is body, and there is none afterwards."""
+    rule = "End with a full stop."
+
+    def play(body: dict[str, Any]) -> str:
+        if body["model"] == "thinker":
+            edits = [{"op": "append", "target": "", "content": rule}]
+            return json.dumps({"reasoning": "it is missing", "edits": edits, "text": ""})
+        return "Hello!" if rule in body["messages"][0]["content"] else "Hello."
+
+    chat_server.reply = play
+    (project.path / "AGENTS.md").write_text("How to greet.\n")
+    result = project.runpytest_subprocess("--skillopt-train", "--skillopt-skill=AGENTS.md")
+    assert result.ret == 0
+    assert (project.path / "AGENTS.md").read_text() == f"How to greet.\n\n{rule}\n"
+    assert (project.path / "SKILL.md").read_text() == SKILL
