@@ -133,9 +133,9 @@ def collect_task(item: pytest.Item, skill_path: Callable[[str | None], str]) -> 
 def collect_tasks(
     items: Iterable[pytest.Item], skill_path: Callable[[str | None], str]
 ) -> list[SkillTask]:
-    """The tasks among the items, in order."""
+    """The tasks among the items, sorted by id: who shuffles tests shall not change a training."""
     found = (collect_task(item, skill_path) for item in items)
-    return [task for task in found if task is not None]
+    return sorted((task for task in found if task is not None), key=lambda task: task.id)
 
 
 def _source(function: Any) -> str:

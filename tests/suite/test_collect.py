@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.suite.collect import collect_task
+from pytest_skillopt.suite.collect import collect_task, collect_tasks
 
 if TYPE_CHECKING:
     import pytest
@@ -113,3 +113,20 @@ def test_a_source_is_the_same_in_every_process(pytester: pytest.Pytester) -> Non
     first, second = (pytester.path / "sources.txt").read_text().splitlines()
     assert first == second
     assert len(set(first.strip("[]").split(", "))) == 6
+
+
+def test_the_order_of_the_tests_does_not_matter(pytester: pytest.Pytester) -> None:
+    items, _ = pytester.inline_genitems(
+        pytester.makepyfile(
+            """
+            import pytest
+
+            @pytest.mark.skill_task
+            @pytest.mark.parametrize("n", [2, 0, 1])
+            def test_it(n): pass
+            """
+        )
+    )
+    tasks = [collect_tasks(order, lambda marked: "S") for order in (items, items[::-1])]
+    assert tasks[0] == tasks[1]
+    assert [task.id[-2] for task in tasks[0]] == ["0", "1", "2"]
