@@ -21,7 +21,7 @@ from pytest_skillopt.skill.dates import dates
 from pytest_skillopt.untrusted import strip_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -91,7 +91,8 @@ class LeakIndex:
             for key in _task_keys(task):
                 self._holders.setdefault(key, []).append(number)
         own = {key for key, _ in _keys(skill)} | set(_plain_words(skill))
-        own |= {key for key, _ in _joined(skill) if key in self._holders}
+        self._spelled = {key.partition(" ")[2] for key in self._holders}
+        own |= {key for key, _ in _joined(skill, self._spelled)}
         for task in self._tasks:
             if task.split == "train":
                 # What a train task is about is told to the optimizer; its wording is no answer.
@@ -118,11 +119,10 @@ class LeakIndex:
     def _find(self, text: str) -> Iterator[tuple[str, list[int]]]:
         """Excerpt and holders of everything that is in the index; joined runs last."""
         runs: list[tuple[int, int, list[int]]] = []
-        keys = sorted((*_keys(text), *_joined(text)), key=lambda entry: entry[1])
-        for key, (start, end) in keys:
-            holders = self._holders.get(key)
-            if holders is None:
-                continue
+        keys = [key for key in _keys(text) if key[0] in self._holders]
+        keys += [key for key in _joined(text, self._spelled) if key[0] in self._holders]
+        for key, (start, end) in sorted(keys, key=lambda entry: entry[1]):
+            holders = self._holders[key]
             if key.startswith("run "):
                 _extend(runs, start, end, holders)
             else:
@@ -206,26 +206,30 @@ def _keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
     yield from _word_keys(text)
 
 
-def _joined(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """What neighbouring parts spell together: a code or a word that is written in pieces."""
+def _joined(text: str, known: Container[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    """What neighbouring parts spell together: a code or a word that is written in pieces.
+
+    Args:
+        known: letters and digits of all keys that are looked for.
+    """
     parts = [(match[0].casefold(), match.span()) for match in _PART.finditer(text)]
-    for first, (spelled, (start, end)) in enumerate(parts):
-        yield f"join {spelled}", (start, end)
-        if _has_digits(spelled):
-            yield f"code {spelled}", (start, end)
-        for part, (here, there) in parts[first + 1 :]:
+    for first in range(len(parts)):
+        spelled, start, end = "", parts[first][1][0], parts[first][1][0]
+        for part, (here, there) in parts[first : first + _LONGEST_JOINED]:
             if here - end > _LARGEST_GAP or len(spelled) + len(part) > _LONGEST_JOINED:
                 break
+            in_pieces = bool(spelled)
             spelled, end = spelled + part, there
-            yield f"join {spelled}", (start, end)
-            if _has_digits(spelled):
-                yield f"code {spelled}", (start, end)
-            elif len(spelled) >= _LEAST_LETTERS:
-                yield f"word {spelled}", (start, end)
+            if spelled in known:
+                yield from ((key, (start, end)) for key in _spellings(spelled, in_pieces))
 
 
-def _has_digits(text: str) -> bool:
-    return sum(char.isdigit() for char in text) >= _LEAST_DIGITS
+def _spellings(spelled: str, in_pieces: bool) -> Iterator[str]:
+    yield f"join {spelled}"
+    if sum(char.isdigit() for char in spelled) >= _LEAST_DIGITS:
+        yield f"code {spelled}"
+    elif in_pieces and len(spelled) >= _LEAST_LETTERS:
+        yield f"word {spelled}"
 
 
 def _compact(text: str) -> str:
