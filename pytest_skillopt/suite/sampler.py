@@ -8,7 +8,6 @@ end the run by raising ``StopRun``; everything that was paid for is in the ledge
 from __future__ import annotations
 
 import hashlib
-import heapq
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from pytest_skillopt.suite.books import OWN_AGENT, MemoryLedger
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.quarantine import Quarantine
 from pytest_skillopt.suite.rollouts import RolloutRequest
+from pytest_skillopt.suite.underway import UnderWay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -93,20 +93,15 @@ class Sampler:
         self._model = model
         self._limits = limits or Limits()
         self._meter = meter
-        self._metered = False
-        """A test has reported calls of its own and there is a cap, which only we can keep then."""
-        self._backlog: dict[str, RolloutRequest] = {}
-        """In flight, but kept from the executor until a cap is known to allow it."""
         self._on_rollout = on_rollout
         self._on_version = on_version
         self._versions: set[tuple[str, str]] = set()
-        self._in_flight: dict[str, RolloutRequest] = {}
+        self._under_way = UnderWay(executor)
         self._attempts: dict[str, int] = {}
         self._errors: dict[str, Rollout] = {}
         self._quarantine = Quarantine()
         self._settled: set[str] = set()
         """Keys that have got their rollout since ``take`` looked."""
-        self._delayed: list[tuple[float, str]] = []
         self._likely: list[RolloutRequest] = []
         self._asked: set[str] = set()
         self._capacity = 1
@@ -160,9 +155,9 @@ class Sampler:
         """
         wanted = list(dict.fromkeys(requests))
         missing = [r for r in self._admitted(wanted) if not self._resolved(r.key)]
-        under_way = [r for r in missing if r.key in self._in_flight]
-        self._start([r for r in missing if r.key not in self._in_flight], urgent=True)
-        self._hurry(under_way)
+        begun = [r for r in missing if r.key in self._under_way]
+        self._start([r for r in missing if r.key not in self._under_way], urgent=True)
+        self._under_way.hurry(begun)
         self._fill_round(wanted)
         waiting = {r.key for r in missing}
         while waiting:
@@ -191,15 +186,15 @@ class Sampler:
             How many rollouts were lost because the session was interrupted.
         """
         self._drop()
-        while self._in_flight:
+        while self._under_way:
             try:
                 rollout = self._executor.next()
             except (ExecutorClosed, KeyboardInterrupt, RuntimeError):
                 break  # by the executor's protocol: what is missing now will never come
-            if rollout is not None and rollout.request.key in self._in_flight:
-                del self._in_flight[rollout.request.key]
+            if rollout is not None and rollout.request.key in self._under_way:
+                self._under_way.end(rollout.request.key)
                 self._keep(rollout)
-        lost, self._in_flight = len(self._in_flight), {}
+        lost, self._under_way = len(self._under_way), UnderWay(self._executor)
         return lost
 
     def cancel_prefetch(self) -> None:
@@ -228,7 +223,7 @@ class Sampler:
         """Which cap leaves nothing, if any. Model calls of ours are stopped one by one."""
         if self._deadline is not None and time.monotonic() > self._deadline:
             return f"--skillopt-max-time={self._limits.max_time:g} seconds are over"
-        if self._meter is not None and self._metered:
+        if self._meter is not None and self._under_way.rationed:
             try:
                 self._meter.check()
             except CapReached as cap:
@@ -237,13 +232,8 @@ class Sampler:
 
     def _drop(self) -> set[str]:
         """Forget what has not begun, and return its keys."""
-        dropped = self._executor.cancel(self._in_flight) | self._backlog.keys()
-        self._backlog.clear()
+        dropped = {request.key for request in self._under_way.drop()}
         self.taken -= sum(key not in self._attempts for key in dropped)
-        dropped |= {key for _, key in self._delayed}
-        self._delayed.clear()
-        for key in dropped:
-            del self._in_flight[key]
         return dropped
 
     def _resolved(self, key: str) -> bool:
@@ -273,47 +263,13 @@ class Sampler:
         if reason := self._spent():
             raise StopRun(reason)
         self.taken += len(requests)
-        self._submit(requests, urgent=urgent)
-
-    def _submit(self, requests: Sequence[RolloutRequest], *, urgent: bool) -> None:
-        for request in requests:
-            self._in_flight[request.key] = request
-        if self._metered:
-            self._backlog |= {request.key: request for request in requests}
-        else:
-            self._executor.submit(requests, urgent=urgent)
-
-    def _begin_metering(self) -> None:
-        """Take back what has not begun: from now on the executor has no more than it can run."""
-        self._metered = True
-        queued = self._executor.cancel(self._in_flight)
-        self._backlog = {key: r for key, r in self._in_flight.items() if key in queued}
-
-    def _feed(self) -> None:
-        """Hand over as much of the backlog as can run at once."""
-        running = len(self._in_flight) - len(self._backlog) - len(self._delayed)
-        for key in list(self._backlog)[: max(0, self._executor.capacity - running)]:
-            self._executor.submit([self._backlog.pop(key)])
-
-    def _hurry(self, requests: Sequence[RolloutRequest]) -> None:
-        """What was only prefetched is waited for now."""
-        elsewhere = {key for _, key in self._delayed} | self._backlog.keys()
-        queued = [r for r in requests if r.key not in elsewhere]
-        if queued:
-            self._executor.submit(queued, urgent=True)
+        self._under_way.submit(requests, urgent=urgent)
 
     def _receive(self) -> None:
         """Wait for a rollout, or for the time of a delayed retry."""
         self._resubmit_due()
-        self._feed()
-        timeout = None
-        if self._delayed:
-            timeout = max(0.0, self._delayed[0][0] - time.monotonic())
-            if len(self._delayed) == len(self._in_flight):
-                time.sleep(timeout)
-                return
         try:
-            rollout = self._executor.next(timeout)
+            rollout = self._under_way.next()
         except ExecutorClosed as closed:
             raise StopRun(str(closed), kind="interrupted") from closed
         except KeyboardInterrupt as interrupt:
@@ -322,22 +278,16 @@ class Sampler:
             self._finish(rollout)
 
     def _resubmit_due(self) -> None:
-        while self._delayed and self._delayed[0][0] <= time.monotonic():
-            _, key = heapq.heappop(self._delayed)
-            request = self._in_flight[key]
-            if self._quarantine.holds(request):
-                del self._in_flight[key]
-                self._end_in_error(self._quarantine.stand_in(request))
-            else:
-                self._submit([request], urgent=True)
+        for request in self._under_way.due():
+            self._under_way.submit([request], urgent=True)
 
     def _finish(self, rollout: Rollout) -> None:
         key = rollout.request.key
-        if key not in self._in_flight:
+        if key not in self._under_way:
             return
         rollout = self._keep(rollout)
         if rollout.error is None:
-            del self._in_flight[key]
+            self._under_way.end(key)
             self._settled.add(key)
             self._attempts.pop(key, None)
             self._quarantine.measured(rollout.request)
@@ -346,7 +296,7 @@ class Sampler:
             self._attempts[key] = rollout.attempt
             self._quarantine.failed(rollout.request, rollout.error)
             self._stop_where_hopeless(rollout.request, rollout.error)
-            self._retry_or_give_up(key, rollout, rollout.error)
+            self._retry_or_give_up(rollout, rollout.error)
         if self._on_rollout:
             self._on_rollout(rollout)
 
@@ -356,8 +306,9 @@ class Sampler:
         rollout = replace(rollout, attempt=self._attempts.get(request.key, 0) + 1)
         self._count(rollout)
         if self._meter is not None and rollout.reported != Usage():
-            if self._meter.bounded and not self._metered:
-                self._begin_metering()
+            # There is a cap, which nobody but the sampler can keep then.
+            if self._meter.bounded and not self._under_way.rationed:
+                self._under_way.ration()
             self._meter.report(rollout.reported, (OWN_AGENT, request.stage, request.task))
         self._ledger.put(rollout)
         return rollout
@@ -376,17 +327,16 @@ class Sampler:
             )
         else:
             return
-        del self._in_flight[request.key]
+        self._under_way.end(request.key)
         raise stop
 
-    def _retry_or_give_up(self, key: str, rollout: Rollout, error: InfraError) -> None:
+    def _retry_or_give_up(self, rollout: Rollout, error: InfraError) -> None:
         request = rollout.request
         if rollout.attempt < self._quarantine.attempts(request, error, self._limits.max_attempts):
-            due = time.monotonic() + _BACK_OFF * 2 ** (rollout.attempt - 1)
-            heapq.heappush(self._delayed, (due, key))
+            self._under_way.delay(request, _BACK_OFF * 2 ** (rollout.attempt - 1))
             return
         self._quarantine.gave_up(request, error)
-        del self._in_flight[key]
+        self._under_way.end(request.key)
         self._end_in_error(rollout)
         if self._quarantine.holds(request):
             self._call_off(request.task)
@@ -406,17 +356,11 @@ class Sampler:
         return [r for r in requests if r.key not in self._errors]
 
     def _is_under_way(self, key: str) -> bool:
-        return key in self._in_flight or self._resolved(key)
+        return key in self._under_way or self._resolved(key)
 
     def _call_off(self, task: str) -> None:
-        """What has not begun of a task that was just given up."""
-        held = [
-            key
-            for key, request in self._in_flight.items()
-            if request.task == task and self._quarantine.holds(request)
-        ]
-        dropped = self._executor.cancel(held) | (self._backlog.keys() & set(held))
-        self.taken -= sum(key not in self._attempts for key in dropped)
-        for key in dropped:
-            self._backlog.pop(key, None)
-            self._end_in_error(self._quarantine.stand_in(self._in_flight.pop(key)))
+        """End what has not begun of a task that was just given up."""
+        ours = [r for r in self._under_way if r.task == task and self._quarantine.holds(r)]
+        for request in self._under_way.drop(r.key for r in ours):
+            self.taken -= request.key not in self._attempts
+            self._end_in_error(self._quarantine.stand_in(request))
