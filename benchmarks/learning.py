@@ -69,6 +69,7 @@ PUBLISHED = Variant(
 )
 MECHANISMS = (
     DEFAULT,
+    Variant("gates on the way", parameters={"sole_below": 0}),
     Variant("no contrast", {"contrastive": False}),
     Variant("no splitting", {"splitting": False}),
     Variant("no pruning (edits not left out)", {"pruning": False}),
@@ -96,7 +97,7 @@ class Run:
     gain: float
     """Share of the reachable gain on the unseen tasks; points where nothing is reachable."""
     false_accepts: int
-    """Times that the gate accepted what is truly no better."""
+    """Times that a gate, or where there is none the last comparison, took what is truly no better."""
     samples: int
     calls: int
     useless: int
@@ -146,7 +147,7 @@ def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
     useless, harmful, leaked = classify(world, text)
     return Run(
         gain_of(world, text),
-        _false_accepts(world, executor.texts, verdicts.accepted),
+        _false_accepts(world, [executor.texts[v] for v in verdicts.accepted] or [text]),
         sampler.taken,
         proposer.calls,
         useless,
@@ -184,10 +185,11 @@ def classify(world: World, text: str) -> tuple[int, int, int]:
     return useless, harmful, leaked
 
 
-def _false_accepts(world: World, texts: dict[str, str], accepted: Sequence[str]) -> int:
-    """Accepted candidates that are truly no better than what they replaced, on all tasks."""
+def _false_accepts(world: World, texts: Sequence[str]) -> int:
+    """Texts that are truly no better than what they replaced, on all tasks; the start is none."""
     everywhere = list(world.cases)
-    means = [world.mean(text, everywhere) for text in (START, *(texts[v] for v in accepted))]
+    accepted = [START, *(text for text in texts if text != START)]
+    means = [world.mean(text, everywhere) for text in accepted]
     return sum(after <= before + 1e-9 for before, after in itertools.pairwise(means))
 
 

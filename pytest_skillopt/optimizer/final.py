@@ -26,8 +26,6 @@ _SOLE = 1.9
 """The same where it is the only decision."""
 _GUARD = 0.5
 """Samples for each task that whole rounds leave to its guard."""
-_THIN = 20
-"""Samples for each task, of the cap, below which it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +66,16 @@ class Final:
         return replace(self, rollouts=min(self.most, max(fitting, self.rollouts)))
 
 
-def plan_final(settings: Settings, tasks: int, *, may_be_sole: bool = False) -> Final:
+def plan_final(settings: Settings, tasks: int, *, sole_below: int = 0) -> Final:
     """The last comparison over so many train and val tasks under the caps of the settings.
 
     Args:
-        may_be_sole: the gate of this training can be left to it.
+        sole_below: samples for each task, of the cap, below which it is the only decision.
     """
     most = settings.final_rollouts
     caps = [cap for cap in (settings.max_rollouts, settings.max_calls) if cap]
     if not caps:
         return Final(tasks, most, most)
-    if may_be_sole and min(caps) < _THIN * tasks:
+    if min(caps) < sole_below * tasks:
         return Final(tasks, 0, most, sole=True)
     return Final(tasks, min(most, int(_SHARE * min(caps)) // (2 * tasks)), most)

@@ -34,10 +34,15 @@ class Measured:
 class LastComparison:
     """Sets its means aside when it is made, which is before the search spends anything."""
 
-    def __init__(self, bench: Workbench) -> None:
+    def __init__(self, bench: Workbench, *, sole_below: int = 0) -> None:
+        """Args:
+        sole_below: as ``plan_final`` has it, where the gate can be left to it.
+        """
         self._bench = bench
         self._final = plan_final(
-            bench.settings, len(bench.suite), may_be_sole=bench.has_built_in_gate
+            bench.settings,
+            len(bench.suite),
+            sole_below=sole_below if bench.has_built_in_gate else 0,
         )
         bench.sole = self._final.sole
         if bench.sole:

@@ -138,7 +138,7 @@ class Trainer:
             observer=observer or NullObserver(),
             deterministic=deterministic,
         )
-        self._last = LastComparison(self._bench)
+        self._last = LastComparison(self._bench, sole_below=self._parameters.sole_below)
         self._bench.ledger.notes += notes_on_search(settings)
 
     def run(self) -> TrainOutcome:
