@@ -97,7 +97,7 @@ class Run:
     gain: float
     """Share of the reachable gain on the unseen tasks; points where nothing is reachable."""
     false_accepts: int
-    """Times that a gate, or where there is none the last comparison, took what is truly no better."""
+    """Times that a gate, or where there is none the last comparison, took what is no better."""
     samples: int
     calls: int
     useless: int
