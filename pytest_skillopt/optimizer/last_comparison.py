@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.optimizer.workbench import Workbench
     from pytest_skillopt.suite.rollouts import Rollout
 
+_UNBOUNDED = 1 << 30
+"""Means where no cap is in sight, as under one on calls of an agent that reports none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -89,7 +92,8 @@ class LastComparison:
         """As thorough as the means allow that are left."""
         bench = self._bench
         bench.allowance.held, bench.allowance.reserve = 0, self._test_samples
-        final = self._final.within(bench.allowance.left())
+        left = bench.allowance.left()
+        final = self._final.within(left)
         if not final.rollouts:
             bench.ledger.notes.append(
                 "the cap left no complete round for the last comparison: it stopped when its "
@@ -101,7 +105,7 @@ class LastComparison:
             rollouts=final.rollouts,
             first=tuple(bench.samples.failed_at_start(bench.suite)),
             held_out=tuple(task.id for task in bench.val),
-            means=bench.allowance.left() or 0,
+            means=_UNBOUNDED if left is None else left,
             prior=bench.prior if final.sole else 1.0,
         )
         return make_gate(final.gate, [GateTask(t.id, t.must_pass) for t in bench.suite], options)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.optimizer.curtailed import ShortFinalGate
 from pytest_skillopt.optimizer.draws import Round
 from pytest_skillopt.optimizer.evidence import exact_test
+from pytest_skillopt.optimizer.gaps import Unmeasured
 from pytest_skillopt.optimizer.verdict import CANDIDATE, INCUMBENT
 from pytest_skillopt.optimizer.wording import change_of
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_skillopt.optimizer.decision import Plan
+    from pytest_skillopt.optimizer.verdict import Verdict
 
 _PORTIONS = 16
 """Parts of the suite that the incumbent is sampled in, to stop soon after the rule is settled."""
@@ -37,7 +39,8 @@ class SoleGate(ShortFinalGate):
 
     With ``rollouts`` at 0 the verdict on 1 and 2 is that of one complete round, for less than a
     round: the incumbent is sampled on one part of the suite after the other until the rest can no
-    longer change it. The guard goes on sampling tasks that look broken as far as ``means`` reach.
+    longer change it. Where ``means`` end before, it counts as passing the rest. The guard looks at
+    what the candidate failed, and goes on sampling tasks that look broken, as far as they reach.
     """
 
     name = "final, sole"
@@ -49,19 +52,33 @@ class SoleGate(ShortFinalGate):
             yield Round(both * self.options.rollouts)
         else:
             yield from self._sample_until_certain()
+        if self.options.held_out and not self._held_out:
+            raise Unmeasured(
+                "no val task could be measured, and a gain on those that the search has seen alone "
+                "is none",
+                "samples of the val tasks",
+            )
+        if self._shortfall(missing=1):
+            return self._reject_for_rule()
         # Said before the guard samples some tasks more often than others.
         moved, p_value = self._moved(), self._p_value(missing=1)
-        if shortfall := self._shortfall(missing=1):
-            return self.verdict("rejected", f"{shortfall}: it moved {moved}")
-        yield from self.watch_over(self._must_pass())
         broken = yield from self._guard()
         if broken:
-            return self.verdict("rejected", f"broken: {self.tallies.compared(broken)}")
+            must = "must pass, but " if not self.must_pass.isdisjoint(broken) else ""
+            return self.verdict("rejected", f"{must}broken: {self.tallies.compared(broken)}")
+        if self._stagnant(missing=1):
+            return self._reject_for_rule()
         return self.verdict(
             "accepted",
             f"the suite's mean rose {moved}, {self._why_not_chance(p_value)}, and no task credibly "
             "broke",
         )
+
+    def _reject_for_rule(self) -> Verdict:
+        shortfall = self._shortfall(missing=0)
+        if not shortfall:
+            shortfall = f"the means ended before it was certain, and so far {self._shortfall(1)}"
+        return self.verdict("rejected", f"{shortfall}: it moved {self._moved_within()}")
 
     def _why_not_chance(self, p_value: float) -> str:
         if self._level < 1.0:
@@ -80,6 +97,10 @@ class SoleGate(ShortFinalGate):
             if self._shortfall(missing=0) or not self._shortfall(missing=1):
                 return
             size = math.ceil(len(self.tasks) / _PORTIONS)
+            if self.options.means:
+                size = min(size, self._left)
+            if not size:
+                return
             yield Round(self.wants(INCUMBENT, left[:size]), self.wants(INCUMBENT, left[size:]))
 
     def _in_order(self) -> list[str]:
@@ -95,6 +116,11 @@ class SoleGate(ShortFinalGate):
         """Of the test."""
         return min(1.0, self.alpha * self.options.prior)
 
+    @property
+    def _left(self) -> int:
+        """Samples of the means that have not been drawn."""
+        return max(0, self.options.means - self._draws.total)
+
     def _shortfall(self, missing: int) -> str:
         """Which rule the candidate misses, in words, if any.
 
@@ -102,13 +128,19 @@ class SoleGate(ShortFinalGate):
             missing: whether the incumbent would pass (1) or fail (0) the tasks that it has not been
                 sampled on.
         """
-        if self._gain(self.tasks, missing) <= _NOTHING:
-            return "the suite's mean does not strictly rise"
-        if self._gain(self._held_out, missing) <= _NOTHING:
-            return "the mean of the val tasks does not strictly rise"
+        if stagnant := self._stagnant(missing):
+            return stagnant
         p_value = self._p_value(missing)
         if p_value > self._level:
             return f"the gain may be chance (p = {p_value:.2g} where {self._level:.2g} is needed)"
+        return ""
+
+    def _stagnant(self, missing: int) -> str:
+        """Which mean does not rise, in words, if one does not."""
+        if self._gain(self.tasks, missing) <= _NOTHING:
+            return "the suite's mean does not strictly rise"
+        if self.options.held_out and self._gain(self._held_out, missing) <= _NOTHING:
+            return "the mean of the val tasks does not strictly rise"
         return ""
 
     def _gain(self, tasks: list[str], missing: int) -> float:
@@ -139,17 +171,38 @@ class SoleGate(ShortFinalGate):
             f"{known} of {len(self.tasks)}"
         )
 
+    def _moved_within(self) -> str:
+        if self.tallies.covers(INCUMBENT):
+            return self._moved()
+        least, most = self._gain(self.tasks, 1), self._gain(self.tasks, 0)
+        return f"by {least:+.3g} to {most:+.3g} tasks, with the skill before sampled on a part"
+
     def _guard(self) -> Generator[Round, None, list[str]]:
         """Sample again what looks broken, the worst first; the broken tasks when there are some."""
-        measured = [task for task in self.tasks if self.tallies[INCUMBENT, task].n]
-        bars = self.guard_bars(measured)
+        yield from self._meet_failures()
+        bars = self.guard_bars(self.tasks)
         while True:
-            down = {task: self.tallies.down(task) for task in measured}
-            if broken := [task for task in measured if down[task] >= bars[task]]:
+            down = {task: self.tallies.down(task) for task in self.tasks}
+            if broken := [task for task in self.tasks if down[task] >= bars[task]]:
                 return broken
-            suspects = self.unfinished(t for t in measured if down[t] >= math.log(_SUSPECT))
-            suspects.sort(key=lambda task: -down[task])
-            affordable = max(0, self.options.means - self._draws.total) // 2
-            if not suspects[:affordable]:
+            suspects = self.unfinished(task for task in self.tasks if self._looks_broken(task))
+            suspects.sort(key=lambda task: (task not in self.must_pass, -down[task]))
+            affordable = suspects[: self._left // 2]
+            if not affordable:
                 return []
-            yield Round(self.again(suspects[:affordable]))
+            yield Round(self.again(affordable))
+
+    def _meet_failures(self) -> Generator[Round, None, None]:
+        """Sample the incumbent where the candidate failed and nothing is known of it."""
+        unmet = [
+            task
+            for task in self._in_order()
+            if not self.tallies[INCUMBENT, task].n and not self.tallies[CANDIDATE, task].passed
+        ]
+        if affordable := unmet[: self._left]:
+            yield Round(self.wants(INCUMBENT, affordable))
+
+    def _looks_broken(self, task: str) -> bool:
+        """A task that must pass is let go later."""
+        least = self.options.focus if task in self.must_pass else _SUSPECT
+        return bool(self.tallies[INCUMBENT, task].n) and self.tallies.down(task) >= math.log(least)

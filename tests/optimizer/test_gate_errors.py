@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
 GATES = ["staged", "economy", "thin", "strict", "confirm", "margin", "paired", "final"]
-SHORT = [*GATES, "final, short"]
+SHORT = [*GATES, "final, short", "final, sole"]
 DETERMINISTIC = ["staged", "strict"]
 
 

@@ -18,7 +18,17 @@ from pytest_skillopt.optimizer.worse import WorseCheck
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-ALL = ["staged", "economy", "thin", "strict", "confirm", "margin", "paired", "final"]
+ALL = [
+    "staged",
+    "economy",
+    "thin",
+    "strict",
+    "confirm",
+    "margin",
+    "paired",
+    "final",
+    "final, sole",
+]
 
 
 def tasks(n: int, *must_pass: str) -> list[GateTask]:
