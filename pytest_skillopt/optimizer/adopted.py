@@ -9,9 +9,12 @@ from pytest_skillopt.optimizer.compose import rebuild
 from pytest_skillopt.optimizer.prune import leave_out
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pytest_skillopt.optimizer.bundle import Gathered
     from pytest_skillopt.optimizer.parameters import TrialParameters
     from pytest_skillopt.optimizer.proposals import Proposal
+    from pytest_skillopt.optimizer.prune import LeftOut
     from pytest_skillopt.optimizer.workbench import Workbench
 
 _CERTAIN = 4.0
@@ -20,6 +23,8 @@ _ROUNDS = 4
 """Most fresh samples of each arm and task in the last look."""
 _SHARE = 0.05
 """Part of the search's samples, in (0, 1), that is kept for it."""
+_EVEN = 1e-9
+"""Log Bayes factors closer to zero than this say nothing, like that of no sample at all."""
 
 
 class AdoptedBundle(Bundle):
@@ -43,13 +48,16 @@ class AdoptedBundle(Bundle):
         return self.gate()
 
     def _adopt(self, unsettled: tuple[str, ...]) -> Outcome:
-        proposals = [gathered.line for gathered in self.lines]
-        verdict = self._bench.adopt(self.working, proposals)
-        if verdict is None:
-            self._adopted += self.lines
-            self._bench.prior = half_staked(self.evidence)
+        lines, candidate = self.lines, self.working.version
+        proposals = tuple(gathered.line for gathered in lines)
+        objection = self._bench.adopt(self.working, proposals)
         self.lines, self.working = [], self._bench.incumbent
-        return Outcome(verdict, self.working.version, len(proposals), unsettled)
+        if objection is not None:
+            lost = tuple(task for gathered in lines for task in gathered.tasks)
+            return Outcome(objection, candidate, len(lines), (*unsettled, *lost), proposals)
+        self._adopted += lines
+        self._bench.prior = half_staked(self.evidence)
+        return Outcome(None, candidate, len(lines), unsettled)
 
     def finish(self) -> tuple[Proposal, ...]:
         """Leave out once more those that are the least certain, as far as the means reach."""
@@ -65,7 +73,7 @@ class AdoptedBundle(Bundle):
         )
         self.evidence += sum(mixed(comparison.own_evidence) for comparison in compared)
         bench.prior = half_staked(self.evidence)
-        idle = [c.line for c in compared if c.likelier <= 0]
+        idle = _not_missed(compared)
         kept = [line for line in lines if line not in idle]
         short = rebuild(bench.base, kept)
         if not idle or short is None:
@@ -91,3 +99,16 @@ class AdoptedBundle(Bundle):
 
     def _choose_size(self) -> int:
         return self._parameters.bundle
+
+
+def _not_missed(compared: Sequence[LeftOut]) -> list[Proposal]:
+    """Lines that are likelier not missed; of several that share a task, one alone.
+
+    Two lines that say the same stand in for each other, and without both their tasks fall back.
+    """
+    idle: list[LeftOut] = []
+    for one in sorted(compared, key=lambda comparison: comparison.likelier):
+        shares = any(not set(one.tasks).isdisjoint(other.tasks) for other in idle)
+        if one.likelier < -_EVEN and not shares:
+            idle.append(one)
+    return [one.line for one in idle]

@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pytest_skillopt.optimizer.adopted import AdoptedBundle
+from pytest_skillopt.optimizer.bundle import Gathered
+from pytest_skillopt.optimizer.compose import rebuild
 from pytest_skillopt.optimizer.final import plan_final
 from pytest_skillopt.optimizer.gate import run_gate
 from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
 from pytest_skillopt.optimizer.gates import make_gate
+from pytest_skillopt.optimizer.parameters import TrialParameters
 from pytest_skillopt.optimizer.stages import Stages, open_gate
 from pytest_skillopt.optimizer.trainer import Trainer
 from pytest_skillopt.optimizer.verdict import Draw, Sample, Verdict
@@ -466,6 +470,78 @@ def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
     assert any(row.gate for row in outcome.steps)
     assert {"tape", "screen", "fresh/0"} & streams(sampler)
     assert outcome.verdict is None or outcome.verdict.gate in ("final", "final, short")
+
+
+# The edits that go on.
+
+
+def open_bundle(toy: ModuleType, world: Any, lines: Sequence[str], **of_a_line: Any) -> Any:
+    """Edits that have won their trials, all on the first train task that needs one."""
+    tasks = toy.make_tasks(world)
+    trainer = Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        toy.ToySampler(world, tasks),
+        toy.ToyOptimizer(),
+        Settings(max_rollouts=599),
+    )
+    bench = trainer._bench
+    bundle = AdoptedBundle(bench, TrialParameters())
+    asked = next(task.id for task in bench.train if world.needs[task.id])
+    gathered = [Gathered(toy.append(line, asked), (asked,), **of_a_line) for line in lines]
+    working = rebuild(bench.incumbent, [one.line for one in gathered])
+    assert working is not None
+    bundle.add(gathered, working)
+    return bench, bundle, [one.line for one in gathered]
+
+
+def test_an_edit_that_is_missed_goes_on_and_one_that_is_not_does_not(toy: ModuleType) -> None:
+    world = toy.make_world(strong=1.0, weak=0.0)
+    bench, bundle, (useful, _) = open_bundle(toy, world, [toy.rule(0), "- Take care."])
+    outcome = bundle.gate()
+    assert (outcome.verdict, outcome.edits) == (None, 1)
+    assert bench.accepted == [useful]
+    assert bundle.finish() == ()
+    assert bench.accepted == [useful]
+    assert bench.prior > 1
+    assert {row.content: row.status for row in bench.ledger.edits} == {"- Take care.": "dropped"}
+
+
+def test_an_edit_that_there_are_no_means_to_leave_out_goes_on(toy: ModuleType) -> None:
+    bench, bundle, lines = open_bundle(toy, toy.make_world(), [toy.rule(0), toy.rule(1)])
+    bench.allowance.reserve = 599
+    bundle.gate()
+    assert bundle.finish() == ()
+    assert bench.accepted == lines
+    assert (bench.allowance.samples, bench.prior) == (0, 1.0)
+
+
+def test_of_two_edits_that_stand_in_for_each_other_one_stays(toy: ModuleType) -> None:
+    world = toy.make_world(strong=1.0, weak=0.0)
+    honest = world.rate
+    same = "- Another way to say it."
+    world.rate = lambda task, text: honest(task, text.replace(same, toy.rule(0)))
+    bench, bundle, lines = open_bundle(toy, world, [toy.rule(0), same], validated=True)
+    bundle.gate()
+    assert bench.accepted == lines
+    (out,) = bundle.finish()
+    assert bench.accepted == [line for line in lines if line != out]
+
+
+def test_edits_that_the_checks_refuse_together_are_given_up(
+    toy: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench, bundle, lines = open_bundle(
+        toy, toy.make_world(), [toy.rule(0), toy.rule(1)], validated=True
+    )
+    objection = Verdict("rejected", "refused before the gate: too long", gate="vetting")
+    monkeypatch.setattr(bench, "adopt", lambda candidate, proposals: objection)
+    candidate = bundle.working.version
+    outcome = bundle.gate()
+    assert (outcome.verdict, outcome.candidate) == (objection, candidate)
+    assert outcome.given_up == tuple(lines)
+    assert set(outcome.unsettled) == set(lines[0].tasks)
+    assert (bundle.lines, bundle.working, bench.prior) == ([], bench.start, 1.0)
 
 
 # What is kept for it.
