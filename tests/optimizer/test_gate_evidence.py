@@ -9,7 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.optimizer.evidence import exact_test, log_e, suite_log_e
+from pytest_skillopt.optimizer.evidence import (
+    exact_test,
+    log_bayes_factor,
+    log_e,
+    suite_log_e,
+)
 from pytest_skillopt.optimizer.metric import Metric
 from pytest_skillopt.optimizer.verdict import Draw, Sample
 
@@ -68,6 +73,42 @@ def test_evidence_rises_with_every_failure_of_the_worse_arm(arm: tuple[int, int,
     better, n, worse, m = arm
     if worse > 0 and log_e(better, n, worse, m) >= math.log(0.3):
         assert log_e(better, n, worse - 1, m) > log_e(better, n, worse, m)
+
+
+RATES = (0.02, 0.10, 0.25, 0.50, 0.75, 0.90, 0.98)
+
+
+@given(arms(6))
+def test_bayes_factor_is_the_ratio_of_two_mean_chances(arm: tuple[int, int, int, int]) -> None:
+    """Of the very samples that were seen: their order cancels out."""
+    better, n, worse, m = arm
+    changes = [(a, b) for a in RATES for b in RATES if b - a > 0.39]
+    weights = [b - a for a, b in changes]
+    changed = sum(
+        w * binomial(better, n, b) * binomial(worse, m, a)
+        for w, (a, b) in zip(weights, changes, strict=True)
+    ) / sum(weights)
+    alike = sum(binomial(better, n, p) * binomial(worse, m, p) for p in (0.1, 0.3, 0.5, 0.7, 0.9))
+    expected = math.log(changed / (alike / 5))
+    assert log_bayes_factor(better, n, worse, m) == pytest.approx(expected, abs=1e-9)
+
+
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_bayes_factor_speaks_for_a_change_where_the_first_arm_is_clearly_better(
+    n: int, m: int
+) -> None:
+    assert log_bayes_factor(0, 0, 0, 0) == pytest.approx(0, abs=1e-12)
+    if n and m:
+        assert log_bayes_factor(n, n, 0, m) > 0 > log_bayes_factor(0, n, m, m)
+
+
+@given(st.integers(1, 8), st.integers(0, 8))
+def test_where_nothing_changed_it_knows_passes_from_failures_no_better(n: int, passed: int) -> None:
+    """The bets are their own mirror image: passing as often weighs what failing as often does."""
+    passed = min(passed, n)
+    same = log_bayes_factor(passed, n, passed, n)
+    assert same == pytest.approx(log_bayes_factor(n - passed, n, n - passed, n), abs=1e-9)
+    assert same < 0
 
 
 def test_long_tapes_do_not_underflow() -> None:

@@ -64,6 +64,21 @@ def test_a_pass_never_speaks_against_the_edit(outcomes: list[bool], at: int) -> 
     assert ratio(better) >= ratio(outcomes)
 
 
+def test_a_task_that_often_passes_takes_more_passes_to_win(toy: ModuleType) -> None:
+    """It would pass again without any edit."""
+
+    def passes_to_win(usual: float | None) -> int:
+        records = [toy.make_record("t0", "--")]
+        rates = None if usual is None else {"t0": usual}
+        trial = Trial([toy.append("x")], toy.make_context().document, records, PARAMETERS, rates)
+        while trial.wants():
+            trial.tell({"t0": toy.make_record("t0", "+").rollouts})
+        return trial.samples if trial.outcome == "won" else 99
+
+    known = [passes_to_win(usual) for usual in (None, 0.05, 0.3, 0.5)]
+    assert known[0] == known[1] < known[2] < known[3]
+
+
 def further(record: Any, line: int) -> Any:
     return [dataclasses.replace(r, location=f"tests/test_toy.py:{line}") for r in record.rollouts]
 
