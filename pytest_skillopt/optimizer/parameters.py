@@ -30,6 +30,9 @@ class TrialParameters:
     """Share of its tasks, in (0, 1], on which a useful edit works."""
     upper: float = 2.7
     """Log likelihood ratio at which an edit has won its trial."""
+    later: float = 1.0
+    """What is added to it after the first fresh start: by then most useful edits are found, and
+    what fails is bad luck more often."""
     lower: float = -0.6
     """Log likelihood ratio at which it has lost."""
     most_samples: int = 10

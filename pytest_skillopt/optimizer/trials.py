@@ -112,9 +112,19 @@ class Trials:
                 fitting.append(edit)
         if not fitting:
             return None
-        parameters = _parameters_of_trial(fitting, self._parameters)
+        parameters = self._parameters_of_trial(fitting)
         usual = {record.task.id: self._standing.usual_rate(record.task.id) for record in asking}
         return Trial(fitting, document, asking, parameters, usual)
+
+    def _parameters_of_trial(self, edits: Sequence[Proposal]) -> TrialParameters:
+        """More samples for reminders alone, which tasks asked for that often pass."""
+        p = self._parameters
+        if self._context().epoch > 1:
+            p = dataclasses.replace(p, upper=p.upper + p.later)
+        if any(edit.origin != "appendix" for edit in edits):
+            return p
+        most = p.lapse_samples
+        return dataclasses.replace(p, most_samples=most, most_per_task=most)
 
     def _carry_out(self, trials: Sequence[Trial], row: SearchRound) -> None:
         """Sample until all are decided, then let the winners join the working skill."""
@@ -149,11 +159,3 @@ class Trials:
         self._bundle.add(joining, document)
         self._standing.settle(trial.after)
         return True
-
-
-def _parameters_of_trial(edits: Sequence[Proposal], parameters: TrialParameters) -> TrialParameters:
-    """More samples for reminders alone, which tasks asked for that often pass."""
-    if any(edit.origin != "appendix" for edit in edits):
-        return parameters
-    most = parameters.lapse_samples
-    return dataclasses.replace(parameters, most_samples=most, most_per_task=most)
