@@ -38,14 +38,14 @@ class SearchRound:
             self.adopted = outcome.edits
 
     def describe(self, waiting: int) -> str:
-        """In words; ``waiting`` edits have gathered for the gate."""
+        """In words; ``waiting`` edits have gathered."""
         if self.verdict is not None:
             return self.verdict.reason
         if self.adopted:
             count = "1 edit was" if self.adopted == 1 else f"{self.adopted} edits were"
             return f"{count} missed when left out; the last comparison decides"
         if self.tried:
-            gathered = f"; {waiting} gathered for the gate" if waiting else ""
+            gathered = f"; {waiting} gathered so far" if waiting else ""
             return (
                 f"{self.won} of {self.tried} edits helped the tasks that asked for them{gathered}"
             )
