@@ -542,23 +542,28 @@ def test_ctrl_c_ends_with_2_and_the_run_can_be_continued(
     assert len(project.runs) == 1
 
 
-@pytest.mark.parametrize("calls", [5, 60, 150])
-def test_a_killed_run_continues_without_paying_twice(project: Project, calls: int) -> None:
-    undisturbed = project.run("--skillopt-train", "--skillopt-cache=off")
+@pytest.mark.parametrize(("calls", "cap"), [(5, 0), (60, 0), (150, 0), (60, 100)])
+def test_a_killed_run_continues_without_paying_twice(
+    project: Project, calls: int, cap: int
+) -> None:
+    """Also under a cap that leaves one decision."""
+    train = ("--skillopt-train", "--skillopt-cache=off", f"--skillopt-max-rollouts={cap}")
+    undisturbed = project.run(*train)
     assert undisturbed.ret == 0
     reference, paid = project.result["skills"][0], project.server.calls
+    assert (reference["verdict"]["gate"] == "final, sole") == bool(cap)
     project.skill.write_bytes(SKILL)
     project.server.requests.clear()
 
     project.server.latency = 0.005
-    process = project.start("--skillopt-train", "--skillopt-cache=off")
+    process = project.start(*train)
     wait_for(lambda: project.server.calls >= calls, process)
     process.kill()
     process.communicate()
     assert project.skill.read_bytes() == SKILL
     hint = project.run("--skillopt", "--collect-only")
     assert hint.ret == 0
-    assert project.run("--skillopt-train", "--skillopt-cache=off", "--skillopt-resume").ret == 0
+    assert project.run(*train, "--skillopt-resume").ret == 0
     assert project.server.calls <= paid + 8  # at most what was in flight when it was killed
     resumed = project.result["skills"][0]
     for part in ("after", "status", "suite", "val", "test", "verdict"):
