@@ -66,6 +66,12 @@ class SoleGate(ShortFinalGate):
         if broken:
             must = "must pass, but " if not self.must_pass.isdisjoint(broken) else ""
             return self.verdict("rejected", f"{must}broken: {self.tallies.compared(broken)}")
+        if doubtful := self.unfinished(t for t in self._must_pass() if self._looks_broken(t)):
+            return self.verdict(
+                "rejected",
+                "must pass, and the means ended while it looked broken: "
+                f"{self.tallies.compared(doubtful)}",
+            )
         if self._stagnant(missing=1):
             return self._reject_for_rule()
         return self.verdict(
@@ -203,6 +209,5 @@ class SoleGate(ShortFinalGate):
             yield Round(self.wants(INCUMBENT, affordable))
 
     def _looks_broken(self, task: str) -> bool:
-        """A task that must pass is let go later."""
-        least = self.options.focus if task in self.must_pass else _SUSPECT
-        return bool(self.tallies[INCUMBENT, task].n) and self.tallies.down(task) >= math.log(least)
+        known = self.tallies[INCUMBENT, task].n > 0
+        return known and self.tallies.down(task) >= math.log(_SUSPECT)

@@ -296,6 +296,15 @@ def test_what_must_pass_is_sampled_before_what_else_looks_broken() -> None:
         assert verdict.reason.startswith(f"must pass, but broken: {must}")
 
 
+def test_what_must_pass_and_may_be_broken_is_no_yes_where_the_means_end() -> None:
+    """Another task is let go there: one failure may be bad luck."""
+    for must, decision in ((["t20"], "rejected"), ([], "accepted")):
+        verdict = decide(broken("t20"), 24, rollouts=1, means=48 + 2, must=must)
+        assert verdict.decision == decision
+    verdict = decide(broken("t20"), 24, rollouts=1, means=48 + 2, must=["t20"])
+    assert verdict.reason.startswith("must pass, and the means ended while it looked broken: t20")
+
+
 def test_a_mean_that_falls_back_under_the_guard_is_no_rise() -> None:
     """A task was lucky in the round, and shows how it is when it is sampled again."""
 
