@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.optimizer.bundle import SAMPLES_OF_A_LINE, Bundle, Outcome, half_staked, mixed
+from pytest_skillopt.optimizer.bundle import SAMPLES_OF_A_LINE, Bundle, Outcome, mixed, staked
 from pytest_skillopt.optimizer.compose import rebuild
 from pytest_skillopt.optimizer.prune import leave_out
 
@@ -21,6 +21,9 @@ _CERTAIN = 4.0
 """Log Bayes factor from which an edit is not looked at again."""
 _ROUNDS = 4
 """Most fresh samples of each arm and task in the last look."""
+_STAKED = 0.25
+"""Part of the capital, in (0, 1), staked on what leaving edits out shows; the rest stays with the
+test of the last comparison."""
 _SHARE = 0.05
 """Part of the search's samples, in (0, 1), that is kept for it."""
 _EVEN = 1e-9
@@ -56,7 +59,7 @@ class AdoptedBundle(Bundle):
             lost = tuple(task for gathered in lines for task in gathered.tasks)
             return Outcome(objection, candidate, len(lines), (*unsettled, *lost), proposals)
         self._adopted += lines
-        self._bench.prior = half_staked(self.evidence)
+        self._bench.prior = staked(self.evidence, _STAKED)
         return Outcome(None, candidate, len(lines), unsettled)
 
     def finish(self) -> tuple[Proposal, ...]:
@@ -72,7 +75,7 @@ class AdoptedBundle(Bundle):
             bench, bench.base, lines, tested, _ROUNDS, known=known, enough=_CERTAIN
         )
         self.evidence += sum(mixed(comparison.own_evidence) for comparison in compared)
-        bench.prior = half_staked(self.evidence)
+        bench.prior = staked(self.evidence, _STAKED)
         idle = _not_missed(compared)
         kept = [line for line in lines if line not in idle]
         short = rebuild(bench.base, kept)

@@ -250,7 +250,7 @@ class Bundle:
                 after[task] = after[task].plus(new[task])
             fresh = sum(_staked(after[task], before[task]) for task in tasks)
             evidence = self.evidence + fresh
-        return half_staked(evidence)
+        return staked(evidence, 0.5)
 
     def _choose_gate(self) -> str:
         """The gate of the settings; of the staged one, the preset that the means allow.
@@ -289,9 +289,9 @@ class Bundle:
         return math.ceil(_RESAMPLED * rounds * len(self._bench.val))
 
 
-def half_staked(evidence: float) -> float:
-    """E-value of staking half of the capital on log evidence."""
-    return (1 + math.exp(min(evidence, 50.0))) / 2
+def staked(evidence: float, part: float) -> float:
+    """E-value of staking this part of the capital, in (0, 1), on log evidence."""
+    return 1 - part + part * math.exp(min(evidence, 50.0))
 
 
 def mixed(evidence: float) -> float:

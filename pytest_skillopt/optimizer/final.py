@@ -22,7 +22,7 @@ _SHARE = 0.2
 """Part of the cap, in (0, 1), that whole rounds may take."""
 _SHORT = 1.65
 """Samples of a short comparison for each task: the candidate on all, the start on most."""
-_SOLE = 1.9
+_SOLE = 2.0
 """The same where it is the only decision."""
 _GUARD = 0.5
 """Samples for each task that whole rounds leave to its guard."""

@@ -97,8 +97,8 @@ class LastComparison:
         if not final.rollouts:
             bench.ledger.notes.append(
                 "the cap left no complete round for the last comparison: it stopped when its "
-                "verdict was certain, and where the skill on disk has no fresh sample its rate is "
-                "that of the samples of the search"
+                "verdict was certain or its means were used up, and where the skill on disk has no "
+                "fresh sample its rate is that of the samples of the search"
             )
         options = replace(
             bench.gate_options(),

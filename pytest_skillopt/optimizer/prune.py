@@ -105,17 +105,14 @@ def leave_out(
         for comparison, found in zip(running, without, strict=True):
             for task, rollouts in found.items():
                 left_out.setdefault((comparison.line, task), []).extend(rollouts)
-            counts = {
-                task: _counts(kept[task], left_out[comparison.line, task])
-                for task in comparison.tasks
-            }
+            arms_of = {t: (kept[t], left_out[comparison.line, t]) for t in comparison.tasks}
             comparison.complete = number == samples - 1
             comparison.likelier = comparison.known + sum(
-                log_bayes_factor(*count) for count in counts.values()
+                _log_factor(*arms) for arms in arms_of.values()
             )
             comparison.own_evidence = sum(
-                _evidence(count)
-                for task, count in counts.items()
+                _evidence(*arms)
+                for task, arms in arms_of.items()
                 if claims[task] == comparison.line
             )
     return compared
@@ -154,18 +151,27 @@ def _comparisons(
     return compared
 
 
-def _counts(one: Sequence[Rollout], other: Sequence[Rollout]) -> tuple[int, int, int, int]:
-    """Good ones and all of the one arm, the same of the other."""
-    ours = [rollout for rollout in one if rollout.measured]
-    theirs = [rollout for rollout in other if rollout.measured]
-    return _good(ours, theirs), len(ours), _good(theirs, ours), len(theirs)
+def _log_factor(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
+    """Log Bayes factor that a task does better in the one arm."""
+    ours, theirs = _measured(one), _measured(other)
+    return log_bayes_factor(_good(ours, theirs), len(ours), _good(theirs, ours), len(theirs))
 
 
-def _evidence(counts: tuple[int, int, int, int]) -> float:
-    """Log e-value that a task does better in the one arm, at a stake that forgives one bad task."""
-    if not (counts[1] and counts[3]):
+def _evidence(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
+    """Log e-value that a task passes more often in the one arm, at a stake that forgives one task.
+
+    Passes alone: what counts as further on depends on the other arm, which no e-value allows.
+    """
+    ours, theirs = _measured(one), _measured(other)
+    if not (ours and theirs):
         return 0.0
-    return math.log1p(_STAKE * math.expm1(log_e(*counts)))
+    passed, other_passed = (sum(r.passed for r in arm) for arm in (ours, theirs))
+    value = log_e(passed, len(ours), other_passed, len(theirs))
+    return math.log1p(_STAKE * math.expm1(value))
+
+
+def _measured(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    return [rollout for rollout in rollouts if rollout.measured]
 
 
 def _good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:

@@ -42,8 +42,8 @@ class SearchRound:
         if self.verdict is not None:
             return self.verdict.reason
         if self.adopted:
-            count = "1 edit was" if self.adopted == 1 else f"{self.adopted} edits were"
-            return f"{count} missed when left out; the last comparison decides"
+            count = "1 edit goes" if self.adopted == 1 else f"{self.adopted} edits go"
+            return f"{count} on to the last comparison"
         if self.tried:
             gathered = f"; {waiting} gathered so far" if waiting else ""
             return (

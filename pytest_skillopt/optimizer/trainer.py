@@ -177,7 +177,7 @@ class Trainer:
                 f"none of the {calls.unreadable} replies of the optimizer could be read; try "
                 "another skillopt_optimizer"
             )
-        return self._outcome(ended, f"no candidate passed the gate: {reason}")
+        return self._outcome(ended, f"no better skill was found: {reason}")
 
     def _search(self) -> tuple[str, str]:
         """Run the search to its end: the kind of fault that ended it, if any, and the reason."""

@@ -558,7 +558,7 @@ def test_edits_that_the_checks_refuse_together_are_given_up(
 
 def test_what_is_kept_for_the_only_decision_leaves_a_part_for_its_guard() -> None:
     final = plan_final(Settings(max_rollouts=599), 30, sole_below=20)
-    assert (final.gate, final.rollouts, final.samples) == ("final, sole", 0, 57)
+    assert (final.gate, final.rollouts, final.samples) == ("final, sole", 0, 60)
     assert final.within(74).rollouts == 0
     assert final.within(75).rollouts == 1
     assert final.within(10_000).rollouts == Settings().final_rollouts
@@ -596,5 +596,5 @@ def test_a_session_says_that_there_was_one_decision(pytester: pytest.Pytester) -
     assert skill.read_text() != before
     text = " ".join(result.stdout.str().split())
     assert NOTE in text
-    assert "the last comparison decides" in text
+    assert "on to the last comparison" in text
     assert text.count("The file is written.") == 1

@@ -251,7 +251,8 @@ def test_an_optimizer_that_stays_away_leaves_the_training_unmeasured(
 def test_it_is_counted_which_rates_come_from_the_search(toy: ModuleType) -> None:
     outcomes = (train(toy, toy.make_world(), max_rollouts=cap) for cap in range(150, 260, 10))
     short = next(o for o in outcomes if o.verdict and o.from_search)
-    assert short.verdict and short.status == "accepted"
+    assert short.verdict
+    assert short.status == "accepted"
     sampled = {task.task for task in short.verdict.tasks if task.incumbent_n}
     measured = {row.id for row in short.tasks if row.split != "test"}
     assert short.from_search == len(measured - sampled) > 0
