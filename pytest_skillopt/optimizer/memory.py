@@ -131,11 +131,19 @@ class Memory:
     def render(self, limit: int = 20, *, accepted: bool = False) -> str:
         """The latest attempts and the commonest failures, as text for a prompt.
 
+        An edit that failed once in this run may have had bad luck, and an optimizer that is told
+        of it leaves out a good one; so it is told of those that failed twice.
+
         Args:
             limit: most attempts shown.
             accepted: show the successful ones too; they stand in the document already.
         """
-        attempts = [*self._past.values(), *self._attempts.values()]
+        doubtless = (
+            attempt
+            for attempt in self._attempts.values()
+            if attempt.fate not in ("failed", "dropped") or attempt.times > 1
+        )
+        attempts = [*self._past.values(), *doubtless]
         shown = [a for a in attempts if accepted or a.fate != "accepted"][-limit:]
         lines = [_describe(attempt) for attempt in shown]
         return "\n".join(lines + self._render_patterns())

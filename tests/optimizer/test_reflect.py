@@ -102,7 +102,7 @@ def test_how_much_of_a_failure_is_shown(
 
 def test_preferences_contracts_memory_and_advice_are_shown(toy: ModuleType) -> None:
     memory = Memory()
-    memory.remember(toy.append("- Be nice."), "failed", "no effect")
+    memory.remember(toy.append("- Be nice."), "rejected", "no effect")
     memory.advice = "Short rules work."
     record = toy.make_record("a", "--", doc="Reads invoices.", contract="Answer as JSON.")
     (prompt,) = prompts_of(
