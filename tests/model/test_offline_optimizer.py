@@ -190,7 +190,7 @@ def test_wordings_that_were_tried_are_not_repeated() -> None:
     at = context().at(repeat=20)
     first = {p.edit.content for patch in reflect([record], at) for p in patch.proposals}
     gone = first.pop()
-    at.memory.remember(Proposal(Edit("append", content=gone)), "failed", "no task improved")
+    at.memory.remember(Proposal(Edit("append", content=gone)), "rejected", "no task improved")
     again = {p.edit.content for patch in reflect([record], at) for p in patch.proposals}
     assert again == first
 
