@@ -6,15 +6,12 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.optimizer.bundle import SAMPLES_OF_A_LINE, Bundle, Outcome, mixed, staked
 from pytest_skillopt.optimizer.compose import rebuild
-from pytest_skillopt.optimizer.prune import leave_out
+from pytest_skillopt.optimizer.prune import apart, leave_out
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_skillopt.optimizer.bundle import Gathered
     from pytest_skillopt.optimizer.parameters import TrialParameters
     from pytest_skillopt.optimizer.proposals import Proposal
-    from pytest_skillopt.optimizer.prune import LeftOut
     from pytest_skillopt.optimizer.workbench import Workbench
 
 _CERTAIN = 4.0
@@ -76,7 +73,8 @@ class AdoptedBundle(Bundle):
         )
         self.evidence += sum(mixed(comparison.own_evidence) for comparison in compared)
         bench.prior = staked(self.evidence, _STAKED)
-        idle = _not_missed(compared)
+        compared.sort(key=lambda comparison: comparison.likelier)
+        idle = apart(comparison for comparison in compared if comparison.likelier < -_EVEN)
         kept = [line for line in lines if line not in idle]
         short = rebuild(bench.base, kept)
         if not idle or short is None:
@@ -102,16 +100,3 @@ class AdoptedBundle(Bundle):
 
     def _choose_size(self) -> int:
         return self._parameters.bundle
-
-
-def _not_missed(compared: Sequence[LeftOut]) -> list[Proposal]:
-    """Lines that are likelier not missed; of several that share a task, one alone.
-
-    Two lines that say the same stand in for each other, and without both their tasks fall back.
-    """
-    idle: list[LeftOut] = []
-    for one in sorted(compared, key=lambda comparison: comparison.likelier):
-        shares = any(not set(one.tasks).isdisjoint(other.tasks) for other in idle)
-        if one.likelier < -_EVEN and not shares:
-            idle.append(one)
-    return [one.line for one in idle]

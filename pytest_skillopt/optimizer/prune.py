@@ -11,7 +11,7 @@ from pytest_skillopt.optimizer.evidence import log_bayes_factor, log_e
 from pytest_skillopt.optimizer.records import goes_further
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.optimizer.proposals import Proposal
     from pytest_skillopt.optimizer.workbench import Workbench
@@ -125,16 +125,25 @@ def _size(running: Sequence[LeftOut]) -> int:
 
 
 def idle_lines(compared: Sequence[LeftOut]) -> list[Proposal]:
-    """Lines that are not missed; of several that share a task, one alone.
+    """Lines that are not missed, in order; of several that share a task, the last alone.
 
-    Two lines that say the same stand in for each other, so that neither is missed: the later one is
-    idle, and whether the earlier one is shows without it.
+    Whether the earlier one is shows without it.
     """
-    idle: list[LeftOut] = []
-    for one in reversed([comparison for comparison in compared if comparison.idle]):
-        if all(set(one.tasks).isdisjoint(other.tasks) for other in idle):
-            idle.append(one)
-    return [one.line for one in reversed(idle)]
+    idle = [comparison for comparison in compared if comparison.idle]
+    return apart(reversed(idle))[::-1]
+
+
+def apart(idle: Iterable[LeftOut]) -> list[Proposal]:
+    """Lines that may go together: of several that share a task, the first alone.
+
+    Two lines that say the same stand in for each other, so that neither is missed, and without both
+    their tasks fall back.
+    """
+    chosen: list[LeftOut] = []
+    for one in idle:
+        if all(set(one.tasks).isdisjoint(other.tasks) for other in chosen):
+            chosen.append(one)
+    return [one.line for one in chosen]
 
 
 def _comparisons(
