@@ -25,8 +25,8 @@ from worlds.proposer import Proposer
 from worlds.target import WorldExecutor
 from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, START, World, make_world, statements
 
-from pytest_skillopt.optimizer.parameters import TrialParameters
-from pytest_skillopt.optimizer.trainer import Trainer
+from pytest_skillopt.search.parameters import TrialParameters
+from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.lint import RULES

@@ -10,6 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_skillopt.edits.proposals import Patch, Proposal
+    from pytest_skillopt.edits.update import Update
     from pytest_skillopt.handles import Recorder, Skill
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.reply import Reply
@@ -22,9 +24,9 @@ if TYPE_CHECKING:
         ToolCall,
         Usage,
     )
-    from pytest_skillopt.optimizer.proposals import Patch, Proposal
-    from pytest_skillopt.optimizer.trainer import Trainer
-    from pytest_skillopt.optimizer.update import Update
+    from pytest_skillopt.search.parameters import TrialParameters
+    from pytest_skillopt.search.stages import Stages
+    from pytest_skillopt.search.trainer import Trainer
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
@@ -41,15 +43,17 @@ _HOMES = {
     "InfraError": "suite.rollouts",
     "Model": "model.types",
     "ModelFault": "model.types",
-    "Patch": "optimizer.proposals",
-    "Proposal": "optimizer.proposals",
+    "Patch": "edits.proposals",
+    "Proposal": "edits.proposals",
     "Recorder": "handles",
     "Reply": "model.reply",
     "Rollout": "suite.rollouts",
     "Skill": "handles",
+    "Stages": "search.stages",
     "ToolCall": "model.types",
-    "Trainer": "optimizer.trainer",
-    "Update": "optimizer.update",
+    "Trainer": "search.trainer",
+    "TrialParameters": "search.parameters",
+    "Update": "edits.update",
     "Usage": "model.types",
 }
 
@@ -69,8 +73,10 @@ __all__ = [
     "Reply",
     "Rollout",
     "Skill",
+    "Stages",
     "ToolCall",
     "Trainer",
+    "TrialParameters",
     "Update",
     "Usage",
 ]

@@ -14,14 +14,14 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.proposals import Patch
+    from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.edits.update import Update
+    from pytest_skillopt.gate.gate import Gate
     from pytest_skillopt.model.types import Model, Role
-    from pytest_skillopt.optimizer.context import Context
-    from pytest_skillopt.optimizer.gate import Gate
-    from pytest_skillopt.optimizer.proposals import Patch
-    from pytest_skillopt.optimizer.records import TaskRecord
-    from pytest_skillopt.optimizer.stages import GateQuestion
-    from pytest_skillopt.optimizer.update import Update
     from pytest_skillopt.run.result import StepRow
+    from pytest_skillopt.search.stages import GateQuestion
     from pytest_skillopt.suite.rollouts import InfraError
 
 
@@ -81,7 +81,7 @@ def pytest_skillopt_step(config: pytest.Config, step: StepRow) -> None:
 def pytest_skillopt_prompt(config: pytest.Config, name: str) -> str | None:
     """Return the template of an optimizer prompt in place of the built-in one.
 
-    ``name`` is that of a file in ``pytest_skillopt/optimizer/prompts`` without ``.md``; the
+    ``name`` is that of a file in ``pytest_skillopt/edits/prompts`` without ``.md``; the
     placeholders of the built-in text may be used, and no others::
 
         # conftest.py
@@ -153,7 +153,7 @@ def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context
 
         # conftest.py
         from dataclasses import replace
-        from pytest_skillopt.optimizer.update import update
+        from pytest_skillopt.edits.update import update
 
         def bullet(proposal):
             if proposal.edit.op != "append":
@@ -176,7 +176,7 @@ def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate 
 
         # conftest.py
         from dataclasses import replace
-        from pytest_skillopt.optimizer.stages import open_gate
+        from pytest_skillopt.search.stages import open_gate
 
         def pytest_skillopt_gate(config, question):
             return open_gate(replace(question, name="confirm"))

@@ -18,13 +18,13 @@ from pytest_skillopt.settings import add_settings
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.proposals import Patch
+    from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.edits.update import Update
+    from pytest_skillopt.gate.gate import Gate
     from pytest_skillopt.model.types import Model, Role
-    from pytest_skillopt.optimizer.context import Context
-    from pytest_skillopt.optimizer.gate import Gate
-    from pytest_skillopt.optimizer.proposals import Patch
-    from pytest_skillopt.optimizer.records import TaskRecord
-    from pytest_skillopt.optimizer.stages import GateQuestion
-    from pytest_skillopt.optimizer.update import Update
+    from pytest_skillopt.search.stages import GateQuestion
     from pytest_skillopt.suite.rollouts import InfraError
 
 __all__ = ["rollout", "skill", "skill_agent", "skill_judge"]
@@ -140,34 +140,34 @@ def pytest_skillopt_classify_error(
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_reflect(records: Sequence[TaskRecord], context: Context) -> Sequence[Patch]:
-    from pytest_skillopt.optimizer.reflect import reflect
+    from pytest_skillopt.edits.reflect import reflect
 
     return reflect(records, context)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_aggregate(patches: Sequence[Patch], context: Context) -> Patch:
-    from pytest_skillopt.optimizer.aggregate import aggregate
+    from pytest_skillopt.edits.aggregate import aggregate
 
     return aggregate(patches, context)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_select(patch: Patch, context: Context) -> Patch:
-    from pytest_skillopt.optimizer.select import select
+    from pytest_skillopt.edits.select import select
 
     return select(patch, context)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_update(patch: Patch, context: Context) -> Update:
-    from pytest_skillopt.optimizer.update import update
+    from pytest_skillopt.edits.update import update
 
     return update(patch, context)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_gate(question: GateQuestion) -> Gate:
-    from pytest_skillopt.optimizer.stages import open_gate
+    from pytest_skillopt.search.stages import open_gate
 
     return open_gate(question)

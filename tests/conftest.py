@@ -36,6 +36,7 @@ _load_support("chat_server")
 _load_support("model_maker")
 _load_support("fault_project")
 _load_support("socket_servers")
+_load_support("toy_world")
 
 
 @pytest.fixture
@@ -62,3 +63,9 @@ def make_model(chat_server: ChatServer) -> Iterator[ModelMaker]:
     maker = ModelMaker(chat_server.url)
     yield maker
     maker.close()
+
+
+@pytest.fixture
+def toy() -> ModuleType:
+    """The toy world in which the learning is tested; see ``tests/_support/toy_world.py``."""
+    return _load_support("toy_world")

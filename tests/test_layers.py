@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(pytest_skillopt.__file__).parent
 SHOWS = {"report", "modes", "propose", "session", "plugin"}
+LEARNS = {"gate", "edits", "search", "published"}
 BELOW = {
-    **dict.fromkeys(("skill", "model", "suite", "run"), {"optimizer"} | SHOWS),
-    "optimizer": SHOWS,
+    **dict.fromkeys(("skill", "model", "suite", "run"), LEARNS | SHOWS),
+    "gate": {"edits", "search", "published", "model"} | SHOWS,
+    "edits": {"search"} | SHOWS,
+    **dict.fromkeys(("search", "published"), SHOWS),
     "report": {"modes", "propose", "session", "plugin"},
 }
 """By part, the parts that stand above it; what is imported for annotations counts as well."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.gate.forecast import noise_floor, smallest_gain
 from pytest_skillopt.modes.comparing import gate_options, joined_reasons
-from pytest_skillopt.optimizer.forecast import noise_floor, smallest_gain
-from pytest_skillopt.optimizer.outcome import comparison
-from pytest_skillopt.optimizer.taskrows import task_row
 from pytest_skillopt.run.result import SkillResult
+from pytest_skillopt.search.outcome import comparison
+from pytest_skillopt.search.taskrows import task_row
 
 if TYPE_CHECKING:
     from pytest_skillopt.modes.display import Display

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.gate.worse import WorseCheck
 from pytest_skillopt.modes.baseline import read_baseline
 from pytest_skillopt.modes.comparing import (
     compared,
@@ -15,7 +16,6 @@ from pytest_skillopt.modes.comparing import (
     joined_reasons,
 )
 from pytest_skillopt.modes.revisions import RevisionError, at_revision, is_staged_differently
-from pytest_skillopt.optimizer.worse import WorseCheck
 from pytest_skillopt.run.result import SkillResult
 
 if TYPE_CHECKING:

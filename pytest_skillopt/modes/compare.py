@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.gate.gates import make_gate
 from pytest_skillopt.modes.comparing import compared, decide, gate_options, gate_tasks
 from pytest_skillopt.modes.revisions import RevisionError, named_skill
-from pytest_skillopt.optimizer.gates import make_gate
 
 if TYPE_CHECKING:
     from pytest_skillopt.modes.display import Display

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.optimizer.draws import TAPE
-from pytest_skillopt.optimizer.gate import run_gate
-from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
-from pytest_skillopt.optimizer.outcome import comparison
-from pytest_skillopt.optimizer.samples import sample_of
-from pytest_skillopt.optimizer.taskrows import task_row
-from pytest_skillopt.optimizer.verdict import Verdict
+from pytest_skillopt.gate.draws import TAPE
+from pytest_skillopt.gate.gate import run_gate
+from pytest_skillopt.gate.gate_options import GateOptions, GateTask
+from pytest_skillopt.gate.verdict import Verdict
 from pytest_skillopt.run.result import SkillResult
+from pytest_skillopt.search.outcome import comparison
+from pytest_skillopt.search.samples import sample_of
+from pytest_skillopt.search.taskrows import task_row
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import StopRun
@@ -20,8 +20,8 @@ from pytest_skillopt.suite.sampler import StopRun
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_skillopt.optimizer.gate import Gate
-    from pytest_skillopt.optimizer.verdict import Draw, Sample
+    from pytest_skillopt.gate.gate import Gate
+    from pytest_skillopt.gate.verdict import Draw, Sample
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import TaskRow
     from pytest_skillopt.skill.document import Document

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.optimizer.forecast import smallest_gain
-from pytest_skillopt.optimizer.gate_options import GateOptions
-from pytest_skillopt.optimizer.parameters import TrialParameters
-from pytest_skillopt.optimizer.search_batch import batch_size
+from pytest_skillopt.gate.forecast import smallest_gain
+from pytest_skillopt.gate.gate_options import GateOptions
+from pytest_skillopt.published.search_batch import batch_size
+from pytest_skillopt.search.parameters import TrialParameters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,11 +12,11 @@ from pytest_skillopt.model.replies import Replies
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.forecast import FEW_TASKS, gated, sight
 from pytest_skillopt.modes.skills import read_documents, split_tasks
-from pytest_skillopt.optimizer.searches import notes_on_search
 from pytest_skillopt.run.directory import Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger
 from pytest_skillopt.run.openrun import Run, command_line
 from pytest_skillopt.run.resume import check_same_run, describe_run, documents_at_start
+from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.skill.files import skill_files
 from pytest_skillopt.suite.sampler import Limits as SamplerLimits
 from pytest_skillopt.suite.sampler import Sampler

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.modes.skills import skills_of, split_tasks
-from pytest_skillopt.optimizer.searches import notes_on_search
+from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 

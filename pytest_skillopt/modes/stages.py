@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.optimizer.stages import Stages, open_gate
+from pytest_skillopt.search.stages import Stages, open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from pytest_skillopt.optimizer.gate import Gate
-    from pytest_skillopt.optimizer.stages import GateQuestion
+    from pytest_skillopt.gate.gate import Gate
+    from pytest_skillopt.search.stages import GateQuestion
 
 
 def hooked_stages(config: pytest.Config) -> Stages:

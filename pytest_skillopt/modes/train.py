@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.modes.comparing import joined_reasons
 from pytest_skillopt.modes.stages import hooked_prompt, hooked_stages
-from pytest_skillopt.optimizer.allowance import Caps
-from pytest_skillopt.optimizer.together import check_together
-from pytest_skillopt.optimizer.trainer import Trainer
 from pytest_skillopt.run.replies import JournaledModel
 from pytest_skillopt.run.result import Hunk, SkillResult
+from pytest_skillopt.search.allowance import Caps
+from pytest_skillopt.search.together import check_together
+from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import write_skill
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_skillopt.modes.display import Display
-    from pytest_skillopt.optimizer.outcome import TrainOutcome
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status, StepRow
+    from pytest_skillopt.search.outcome import TrainOutcome
     from pytest_skillopt.settings import Settings
 
 _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")

@@ -215,7 +215,7 @@ def _final(tasks: Sequence[TaskRow]) -> Iterator[TaskCounts]:
 
 
 def _gate(verdict: Mapping[str, Any]) -> Iterator[TaskCounts]:
-    """Counts of a :class:`pytest_skillopt.optimizer.verdict.Verdict` in JSON."""
+    """Counts of a :class:`pytest_skillopt.gate.verdict.Verdict` in JSON."""
     for row in verdict["tasks"] if verdict.get("validated") else ():
         if row["incumbent_n"] and row["candidate_n"]:
             yield TaskCounts(

@@ -9,6 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.edits.aggregate import aggregate
+from pytest_skillopt.edits.calls import Calls
+from pytest_skillopt.edits.context import Context
+from pytest_skillopt.edits.forms import Body, EditCount, Edits, Guidance, Ranking, Reminders
+from pytest_skillopt.edits.memory import Memory
+from pytest_skillopt.edits.proposals import Patch, Proposal
+from pytest_skillopt.edits.records import TaskRecord
+from pytest_skillopt.edits.reflect import reflect
+from pytest_skillopt.edits.templates import Prompts
+from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.offline.brief import read_brief
 from pytest_skillopt.model.offline.chat import parse_request
 from pytest_skillopt.model.offline.conventions import read
@@ -18,16 +28,6 @@ from pytest_skillopt.model.offline.roles import respond
 from pytest_skillopt.model.offline.server import TEMPERS
 from pytest_skillopt.model.structured import response_format
 from pytest_skillopt.model.types import Completion
-from pytest_skillopt.optimizer.aggregate import aggregate
-from pytest_skillopt.optimizer.calls import Calls
-from pytest_skillopt.optimizer.context import Context
-from pytest_skillopt.optimizer.forms import Body, EditCount, Edits, Guidance, Ranking, Reminders
-from pytest_skillopt.optimizer.memory import Memory
-from pytest_skillopt.optimizer.proposals import Patch, Proposal
-from pytest_skillopt.optimizer.records import TaskRecord
-from pytest_skillopt.optimizer.reflect import reflect
-from pytest_skillopt.optimizer.templates import Prompts
-from pytest_skillopt.optimizer.vetting import Vetting
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply

@@ -6,11 +6,11 @@ import re
 
 import pytest
 
+from pytest_skillopt.gate.gate import run_gate
+from pytest_skillopt.gate.gate_options import GateOptions, GateTask
+from pytest_skillopt.gate.gates import make_gate
+from pytest_skillopt.gate.verdict import Sample
 from pytest_skillopt.modes.forecast import sight
-from pytest_skillopt.optimizer.gate import run_gate
-from pytest_skillopt.optimizer.gate_options import GateOptions, GateTask
-from pytest_skillopt.optimizer.gates import make_gate
-from pytest_skillopt.optimizer.verdict import Sample
 from pytest_skillopt.settings import Settings
 
 

@@ -1,0 +1,1 @@
+"""From failures to checked edits: what the optimizer model is shown, asked and allowed."""

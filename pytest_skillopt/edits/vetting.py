@@ -1,0 +1,116 @@
+"""What a proposal must pass before a single sample is spent on it: fit, size, lint, leaks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.skill.diff import added_blocks
+from pytest_skillopt.skill.edits import apply
+from pytest_skillopt.skill.leaks import LeakIndex
+from pytest_skillopt.skill.lint import allowed, lint, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_skillopt.edits.proposals import Proposal
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.lint import Finding
+    from pytest_skillopt.suite.tasks import SkillTask
+
+_WORD = re.compile(r"\w+")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A proposal that may not become part of the document, and why."""
+
+    proposal: Proposal
+    why: str
+    terms: tuple[str, ...] = ()
+    """Words taken over from a train task: it may come back once without them."""
+    detail: str = ""
+    """What the report says beyond ``why``; nothing of it goes back to the optimizer."""
+
+
+class Vetting:
+    """The checks, with what they need to know of the tasks and the settings."""
+
+    def __init__(
+        self,
+        tasks: Sequence[SkillTask],
+        *,
+        allow: str = "",
+        max_tokens: int = 0,
+        contracts: Sequence[str] = (),
+        skill: str = "",
+    ) -> None:
+        """Args:
+        tasks: all tasks of the suite, the hidden ones too; nothing of them leaves this object
+            but the words that a proposal holds already.
+        allow: rules of the lint that do not apply, with commas between them.
+        max_tokens: largest document, in tokens of about four characters; 0: no bound.
+        contracts: what the tasks fix about their answers.
+        skill: text of the skill at the start; what it says already is no leak.
+
+        Raises:
+            SkillError: ``allow`` names a rule that does not exist.
+        """
+        self._allow = allowed(allow)
+        self._max_tokens = max_tokens
+        self._contract = "\n".join(contracts)
+        self._leaks = LeakIndex(tasks, skill)
+
+    def try_edit(self, document: Document, proposal: Proposal) -> Document | Refusal:
+        """The document with the proposal, or why it may not be."""
+        (row,) = (applied := apply(document, (proposal.edit,))).rows
+        if not row.applied:
+            return Refusal(proposal, row.why)
+        if _repeats(document, proposal):
+            return Refusal(proposal, "the document says it already")
+        return self.check(document, applied.document, proposal)
+
+    def check(self, before: Document, after: Document, proposal: Proposal) -> Document | Refusal:
+        """Whether a change of the document may be, however it was made."""
+        findings = refused(self._lint(before, after))
+        if findings:
+            return Refusal(proposal, "; ".join(f"{f.message} ({f.rule})" for f in findings[:3]))
+        return self._leak(before, after, proposal) or after
+
+    def _leak(self, before: Document, after: Document, proposal: Proposal) -> Refusal | None:
+        """Words of a task in the added text. What hidden tasks hold is said to the report alone."""
+        leaks = self._leaks.check("\n\n".join(added_blocks(before, after)))
+        hidden = [leak for leak in leaks if leak.split in ("val", "test")]
+        if hidden:
+            words = ", ".join(f"{leak.excerpt!r} of {leak.tasks[0]}" for leak in hidden[:3])
+            return Refusal(
+                proposal,
+                "it carries words of a particular task instead of a rule",
+                detail=f"contamination: it carries {words} ({hidden[0].split}), which the "
+                "optimizer has not been shown",
+            )
+        terms = tuple(dict.fromkeys(leak.excerpt for leak in leaks))
+        if not terms:
+            return None
+        words = ", ".join(repr(term) for term in terms[:3])
+        why = f"it carries words of a particular task instead of a rule: {words}"
+        return Refusal(proposal, why, terms)
+
+    def warnings(self, before: Document, after: Document) -> list[str]:
+        """What a reader of the change should look at, though it is allowed."""
+        findings = self._lint(before, after)
+        return [f"{f.message}: {f.excerpt}" for f in findings if f.severity == "warn"]
+
+    def _lint(self, before: Document, after: Document) -> list[Finding]:
+        return lint(
+            before, after, self._allow, max_tokens=self._max_tokens, contract=self._contract
+        )
+
+
+def _repeats(document: Document, proposal: Proposal) -> bool:
+    """Whether an addition stands in the document already, word for word."""
+    if proposal.edit.op not in ("append", "insert_after"):
+        return False
+    added = " ".join(_WORD.findall(proposal.edit.content.casefold()))
+    return f" {added} " in f" {' '.join(_WORD.findall(document.body.casefold()))} "

@@ -1,0 +1,213 @@
+"""The last comparison where it is the only decision of a training."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.gate.curtailed import ShortFinalGate
+from pytest_skillopt.gate.draws import Round
+from pytest_skillopt.gate.evidence import exact_test
+from pytest_skillopt.gate.gaps import Unmeasured
+from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT
+from pytest_skillopt.gate.wording import change_of
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_skillopt.gate.decision import Plan
+    from pytest_skillopt.gate.verdict import Verdict
+
+_PORTIONS = 16
+"""Parts of the suite that the incumbent is sampled in, to stop soon after the rule is settled."""
+_SUSPECT = 1.5
+"""E-value from which a task looks broken enough to be sampled again."""
+_NOTHING = 1e-12
+
+
+class SoleGate(ShortFinalGate):
+    """Evidence, literal rule and guard on fresh samples of the whole suite, in one decision.
+
+    For means that do not reach for gates on the way. Both skills are sampled on all train and val
+    tasks, on samples that have chosen nothing, and the candidate is accepted where
+
+    1. its gain is not chance: an exact test of passes, tasks being strata, at ``alpha`` times
+       ``prior``. The test is uniform or larger when nothing has changed, whatever came before, so
+       ``P(p <= alpha E) <= alpha E[E] <= alpha`` for an e-value ``E`` of earlier samples;
+    2. the suite's mean strictly rises, and so does that of the tasks held out from the search;
+    3. no task credibly broke.
+
+    With ``rollouts`` at 0 the verdict on 1 and 2 is that of one complete round, for less than a
+    round: the incumbent is sampled on one part of the suite after the other until the rest can no
+    longer change it. Where ``means`` end before, it counts as passing the rest. The guard looks at
+    what the candidate failed, and goes on sampling tasks that look broken, as far as they reach.
+    """
+
+    name = "final, sole"
+
+    def decide(self) -> Plan:
+        self.streams = {INCUMBENT: self.stream, CANDIDATE: self.stream}
+        if self.options.rollouts:
+            both = self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)
+            yield Round(both * self.options.rollouts)
+        else:
+            yield from self._sample_until_certain()
+        if self.options.held_out and not self._held_out:
+            raise Unmeasured(
+                "no val task could be measured, and a gain on those that the search has seen alone "
+                "is none",
+                "samples of the val tasks",
+            )
+        if self._shortfall(missing=1):
+            return self._reject_for_rule()
+        # Said before the guard samples some tasks more often than others.
+        moved, p_value = self._moved(), self._p_value(missing=1)
+        broken = yield from self._guard()
+        if broken:
+            must = "must pass, but " if not self.must_pass.isdisjoint(broken) else ""
+            return self.verdict("rejected", f"{must}broken: {self.tallies.compared(broken)}")
+        if doubtful := self.unfinished(t for t in self._must_pass() if self._looks_broken(t)):
+            return self.verdict(
+                "rejected",
+                "must pass, and the means ended while it looked broken: "
+                f"{self.tallies.compared(doubtful)}",
+            )
+        if self._stagnant(missing=1):
+            return self._reject_for_rule()
+        return self.verdict(
+            "accepted",
+            f"the suite's mean rose {moved}, {self._why_not_chance(p_value)}, and no task credibly "
+            "broke",
+        )
+
+    def _reject_for_rule(self) -> Verdict:
+        shortfall = self._shortfall(missing=0)
+        if not shortfall:
+            shortfall = f"the means ended before it was certain, and so far {self._shortfall(1)}"
+        return self.verdict("rejected", f"{shortfall}: it moved {self._moved_within()}")
+
+    def _why_not_chance(self, p_value: float) -> str:
+        if self._level < 1.0:
+            return (
+                f"more than chance explains (p = {p_value:.2g} where {self._level:.2g} is needed)"
+            )
+        return "which is not chance, as leaving edits out has shown"
+
+    def _sample_until_certain(self) -> Generator[Round, None, None]:
+        tasks = self._in_order()
+        yield Round(
+            self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, self._must_pass()),
+            self.wants(INCUMBENT, tasks),
+        )
+        while left := [task for task in self._in_order() if not self.tallies[INCUMBENT, task].n]:
+            if self._shortfall(missing=0) or not self._shortfall(missing=1):
+                return
+            size = math.ceil(len(self.tasks) / _PORTIONS)
+            if self.options.means:
+                size = min(size, self._left)
+            if not size:
+                return
+            yield Round(self.wants(INCUMBENT, left[:size]), self.wants(INCUMBENT, left[size:]))
+
+    def _in_order(self) -> list[str]:
+        """The held out tasks first, then those that the incumbent fails most likely."""
+        return list(dict.fromkeys([*self._held_out, *super()._in_order()]))
+
+    @property
+    def _held_out(self) -> list[str]:
+        return [task for task in self.tasks if task in self.options.held_out]
+
+    @property
+    def _level(self) -> float:
+        """Of the test."""
+        return min(1.0, self.alpha * self.options.prior)
+
+    @property
+    def _left(self) -> int:
+        """Samples of the means that have not been drawn."""
+        return max(0, self.options.means - self._draws.total)
+
+    def _shortfall(self, missing: int) -> str:
+        """Which rule the candidate misses, in words, if any.
+
+        Args:
+            missing: whether the incumbent would pass (1) or fail (0) the tasks that it has not been
+                sampled on.
+        """
+        if stagnant := self._stagnant(missing):
+            return stagnant
+        p_value = self._p_value(missing)
+        if p_value > self._level:
+            return f"the gain may be chance (p = {p_value:.2g} where {self._level:.2g} is needed)"
+        return ""
+
+    def _stagnant(self, missing: int) -> str:
+        """Which mean does not rise, in words, if one does not."""
+        if self._gain(self.tasks, missing) <= _NOTHING:
+            return "the suite's mean does not strictly rise"
+        if self.options.held_out and self._gain(self._held_out, missing) <= _NOTHING:
+            return "the mean of the val tasks does not strictly rise"
+        return ""
+
+    def _gain(self, tasks: list[str], missing: int) -> float:
+        """Tasks won on balance."""
+        old = (self.tallies[INCUMBENT, task] for task in tasks)
+        new = (self.tallies[CANDIDATE, task] for task in tasks)
+        return math.fsum(
+            one.mean - (other.mean if other.n else missing)
+            for one, other in zip(new, old, strict=True)
+        )
+
+    def _p_value(self, missing: int) -> float:
+        pairs = [(self.tallies[CANDIDATE, t], self.tallies[INCUMBENT, t]) for t in self.tasks]
+        return exact_test(
+            [
+                (new.passed, new.n, old.passed if old.n else missing, old.n or 1)
+                for new, old in pairs
+            ]
+        )
+
+    def _moved(self) -> str:
+        if self.tallies.covers(INCUMBENT):
+            before, after = (self.tallies.mean(arm) for arm in (INCUMBENT, CANDIDATE))
+            return f"from {change_of(before, after)}"
+        known = sum(1 for task in self.tasks if self.tallies[INCUMBENT, task].n)
+        return (
+            f"by {self._gain(self.tasks, 1):+.3g} tasks or more, with the skill before sampled on "
+            f"{known} of {len(self.tasks)}"
+        )
+
+    def _moved_within(self) -> str:
+        if self.tallies.covers(INCUMBENT):
+            return self._moved()
+        least, most = self._gain(self.tasks, 1), self._gain(self.tasks, 0)
+        return f"by {least:+.3g} to {most:+.3g} tasks, with the skill before sampled on a part"
+
+    def _guard(self) -> Generator[Round, None, list[str]]:
+        """Sample again what looks broken, the worst first; the broken tasks when there are some."""
+        yield from self._meet_failures()
+        bars = self.guard_bars(self.tasks)
+        while True:
+            down = {task: self.tallies.down(task) for task in self.tasks}
+            if broken := [task for task in self.tasks if down[task] >= bars[task]]:
+                return broken
+            suspects = self.unfinished(task for task in self.tasks if self._looks_broken(task))
+            suspects.sort(key=lambda task: (task not in self.must_pass, -down[task]))
+            affordable = suspects[: self._left // 2]
+            if not affordable:
+                return []
+            yield Round(self.again(affordable))
+
+    def _meet_failures(self) -> Generator[Round, None, None]:
+        """Sample the incumbent where the candidate failed and nothing is known of it."""
+        unmet = [
+            task
+            for task in self._in_order()
+            if not self.tallies[INCUMBENT, task].n and not self.tallies[CANDIDATE, task].passed
+        ]
+        if affordable := unmet[: self._left]:
+            yield Round(self.wants(INCUMBENT, affordable))
+
+    def _looks_broken(self, task: str) -> bool:
+        known = self.tallies[INCUMBENT, task].n > 0
+        return known and self.tallies.down(task) >= math.log(_SUSPECT)

@@ -1,0 +1,187 @@
+"""What was measured of both arms so far, and what it says of the candidate."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.gate.draws import TAPE
+from pytest_skillopt.gate.evidence import log_e
+from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT, TaskEvidence
+from pytest_skillopt.gate.wording import named
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Sequence
+
+    from pytest_skillopt.gate.metric import Metric
+    from pytest_skillopt.gate.verdict import Arm, Change, Sample
+
+DECISIVE = math.log(10)
+"""Log e-value from which a single task is reported as fixed or broken."""
+
+
+class Tally:
+    """Measurements of one task under one arm."""
+
+    __slots__ = ("failures_in_a_row", "n", "passed", "rounds", "skipped", "total")
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.passed = 0
+        self.total = 0.0
+        """Sum of the metric."""
+        self.rounds: list[bool] = []
+        """Outcomes on the stream ``tape``, in the order of their indices."""
+        self.skipped = False
+        self.failures_in_a_row = 0
+
+    @property
+    def mean(self) -> float:
+        """Mean of the metric, in [0, 1]; 0 where nothing was measured."""
+        return self.total / self.n if self.n else 0.0
+
+
+class Tallies:
+    """The tallies of a decision: one for each arm and task."""
+
+    def __init__(self, tasks: Sequence[str], metric: Metric) -> None:
+        self.tasks = list(tasks)
+        """Those that count."""
+        self.all_tasks = tuple(tasks)
+        """With those that were dropped."""
+        self.errors: Counter[str] = Counter()
+        """Infrastructure errors by task."""
+        self.left_out: list[str] = []
+        """Tasks that were dropped because they gave nothing but errors."""
+        self._measured: set[str] = set()
+        self._metric = metric
+        self._tallies: dict[Arm, dict[str, Tally]] = {
+            arm: {task: Tally() for task in tasks} for arm in (INCUMBENT, CANDIDATE)
+        }
+
+    def __getitem__(self, key: tuple[Arm, str]) -> Tally:
+        arm, task = key
+        return self._tallies[arm][task]
+
+    # Counting.
+
+    def count(self, sample: Sample) -> bool:
+        """Whether the sample needs no replacement."""
+        tally = self[sample.draw.arm, sample.draw.task]
+        if sample.skipped:
+            tally.skipped = True
+        elif sample.passed is None:
+            self.errors[sample.draw.task] += 1
+            tally.failures_in_a_row += 1
+            return False
+        else:
+            self._measured.add(sample.draw.task)
+            tally.n += 1
+            tally.passed += sample.passed
+            tally.total += self._metric.value(sample)
+            tally.failures_in_a_row = 0
+            if sample.draw.stream == TAPE:
+                tally.rounds.append(sample.passed)
+        return True
+
+    def forget(self) -> None:
+        """Count anew: what was measured so far has been judged."""
+        for tallies in self._tallies.values():
+            tallies.update((task, Tally()) for task in self.tasks)
+
+    def was_measured(self, task: str) -> bool:
+        """Whether the task has ever passed or failed in this decision, under either arm."""
+        return task in self._measured
+
+    def leave_out(self, tasks: Sequence[str]) -> None:
+        """Drop tasks that gave nothing but errors."""
+        self.left_out += tasks
+        self.drop(tasks)
+
+    def drop(self, tasks: Container[str]) -> None:
+        """Compare without these tasks from here on."""
+        self.tasks = [task for task in self.tasks if task not in tasks]
+
+    # Over the suite.
+
+    def samples(self, arm: Arm) -> int:
+        """Measurements of the arm."""
+        return sum(tally.n for tally in self._tallies[arm].values())
+
+    def covers(self, arm: Arm) -> bool:
+        """Whether the arm was measured on every task that counts."""
+        return bool(self.tasks) and all(self[arm, task].n for task in self.tasks)
+
+    def mean(self, arm: Arm) -> float:
+        """Suite mean of the metric, every task weighing the same."""
+        tallies = self._tallies[arm]
+        return math.fsum(tallies[task].mean for task in self.tasks) / len(self.tasks)
+
+    def improves(self) -> bool:
+        """The literal rule: the candidate's observed suite mean is strictly greater."""
+        return self.mean(CANDIDATE) > self.mean(INCUMBENT) + 1e-12
+
+    def fixed(self) -> list[str]:
+        """Tasks that credibly improved."""
+        return [task for task in self.tasks if self.up(task) >= DECISIVE]
+
+    def broken(self) -> list[str]:
+        """Tasks that credibly got worse."""
+        return [task for task in self.tasks if self.down(task) >= DECISIVE]
+
+    # Of a task.
+
+    def gain(self, task: str) -> float:
+        """The candidate's mean over the incumbent's, in [-1, 1]."""
+        return self[CANDIDATE, task].mean - self[INCUMBENT, task].mean
+
+    def up(self, task: str) -> float:
+        """Log e-value that the candidate does better on the task."""
+        new, old = self[CANDIDATE, task], self[INCUMBENT, task]
+        return log_e(new.total, new.n, old.total, old.n)
+
+    def down(self, task: str) -> float:
+        """Log e-value that the candidate does worse: the same with the roles swapped."""
+        new, old = self[CANDIDATE, task], self[INCUMBENT, task]
+        return log_e(old.total, old.n, new.total, new.n)
+
+    # For a reader.
+
+    def compared(self, tasks: Sequence[str]) -> str:
+        """The tasks with how often they passed under either skill."""
+        pairs = [(task, self[INCUMBENT, task], self[CANDIDATE, task]) for task in tasks]
+        return named(
+            f"{task} (passed {old.passed} of {old.n} before, {new.passed} of {new.n} after)"
+            for task, old, new in pairs
+        )
+
+    def evidence(self) -> tuple[TaskEvidence, ...]:
+        """A row for each task, those included that were dropped."""
+        return tuple(self._evidence(task) for task in self.all_tasks)
+
+    def _evidence(self, task: str) -> TaskEvidence:
+        old, new = self[INCUMBENT, task], self[CANDIDATE, task]
+        up, down = self.up(task), self.down(task)
+        return TaskEvidence(
+            task=task,
+            incumbent_passed=old.passed,
+            incumbent_n=old.n,
+            candidate_passed=new.passed,
+            candidate_n=new.n,
+            incumbent_score=old.mean,
+            candidate_score=new.mean,
+            e_up=math.exp(up),
+            e_down=math.exp(down),
+            change=change_by(up, down),
+            errors=self.errors[task],
+            skipped=old.skipped and new.skipped,
+            left_out=task in self.left_out,
+        )
+
+
+def change_by(up: float, down: float) -> Change:
+    """What a reader is told of a task, by the log e-values that it does better and worse."""
+    if max(up, down) >= DECISIVE:
+        return "fixed" if up > down else "broken"
+    return "undecided" if max(up, down) >= 0 else "same"

@@ -1,0 +1,120 @@
+"""Is a human's edit worse than what was there? The staged gate turned round."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.gate.decision import Settled
+from pytest_skillopt.gate.draws import TAPE, Round
+from pytest_skillopt.gate.evidence import exact_test
+from pytest_skillopt.gate.gate import StagedGate
+from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT
+from pytest_skillopt.gate.wording import change_of, counted
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_skillopt.gate.decision import Plan
+    from pytest_skillopt.gate.verdict import Verdict
+
+
+class WorseCheck(StagedGate):
+    """The baseline is the incumbent, the edit under review the candidate.
+
+    ``rejected`` means worse: it is credible that some task broke, or the suite as a whole passes
+    less often by an exact test. ``unmeasured`` means that it looks worse and the samples do not
+    settle it. ``accepted`` means that nothing of the kind was seen; it is no proof of equality.
+
+    An edit that changes nothing is called worse with probability at most ``alpha``: half of it for
+    the evidence on tasks, which may be looked at after every round, half for the two looks of the
+    test. A fixed task pays for no broken one.
+    """
+
+    name = "check"
+    looks = 2
+    doubt = 0.2
+    """P-value of the suite's loss below which "not worse" is not said."""
+
+    def decide(self) -> Plan:
+        p_value = 1.0
+        for look in range(1, self.looks + 1):
+            for rounds in range((look - 1) * self.options.kc, look * self.options.kc):
+                yield from self._lay_tapes(rounds + 1)
+                yield from self._follow_suspects()
+            p_value = self._p_value(look * self.options.kc)
+            if p_value <= self.alpha / 2 / self.looks:
+                return self.judge(
+                    "rejected", f"the suite passes less often: {self._moved(p_value)}"
+                )
+            if p_value > self.doubt:
+                return self._find_nothing(p_value)
+        return self._doubt(p_value)
+
+    @property
+    def bar(self) -> float:
+        return -math.log(self.alpha / 2)
+
+    def sought(self, task: str) -> float:
+        return self.tallies.down(task)
+
+    def _lay_tapes(self, length: int) -> Generator[Round, None, None]:
+        """So many samples of both arms of every task, none of them selected."""
+        yield from self.lay_tape(max(length, self.options.k0))
+        short = [t for t in self.tasks if len(self.tallies[CANDIDATE, t].rounds) < length]
+        if short:
+            wants = self.wants(CANDIDATE, short, TAPE)
+            yield Round(wants, wants)
+
+    def _follow_suspects(self) -> Generator[Round, None, None]:
+        """Sample what looks broken until it no longer does; end the check when some of it is."""
+        while self.evidence() < self.bar:
+            suspects = self.promising(self.tasks)
+            if not suspects:
+                return
+            yield Round(self.again(suspects), self.again(suspects) * 2)
+        shown = self.tallies.broken() or [max(self.tasks, key=self.tallies.down)]
+        raise Settled(self.judge("rejected", f"worse on {self.tallies.compared(shown)}"))
+
+    def _p_value(self, rounds: int) -> float:
+        """Of the suite's loss, over rounds whose number no outcome has chosen."""
+        strata = []
+        for task in self.tasks:
+            old_n = max(self.old_tape.get(task, 0), self.options.k0, rounds)
+            old = sum(self.tallies[INCUMBENT, task].rounds[:old_n])
+            new = sum(self.tallies[CANDIDATE, task].rounds[:rounds])
+            strata.append((old, old_n, new, rounds))
+        return exact_test(strata)
+
+    def _find_nothing(self, p_value: float) -> Verdict:
+        return self.judge("accepted", f"nothing is credibly worse: {self._moved(p_value)}")
+
+    def _doubt(self, p_value: float) -> Verdict:
+        verdict = self.judge(
+            "unmeasured", f"looks worse, but may be chance: {self._moved(p_value)}"
+        )
+        return dataclasses.replace(verdict, missing=self._missing())
+
+    def _moved(self, p_value: float) -> str:
+        moved = change_of(self.tallies.mean(INCUMBENT), self.tallies.mean(CANDIDATE))
+        return f"{moved}, p = {p_value:.2g}"
+
+    def _missing(self) -> str:
+        """Samples that would settle a loss of the size that was seen, if it is real."""
+        loss = self.tallies.mean(INCUMBENT) - self.tallies.mean(CANDIDATE)
+        noise = (
+            math.fsum(
+                mean * (1 - mean)
+                for task in self.tasks
+                for mean in [self.tallies[INCUMBENT, task].mean, self.tallies[CANDIDATE, task].mean]
+            )
+            / len(self.tasks) ** 2
+        )
+        if loss <= 0 or not noise:
+            return "more samples of every task"
+        z = NormalDist().inv_cdf(1 - self.alpha / 2)
+        rounds = math.ceil(noise * (z / loss) ** 2)
+        samples = 2 * rounds * len(self.tasks)
+        return f"about {samples} samples, {counted(rounds, 'round')} of both skills"

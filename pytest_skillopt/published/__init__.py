@@ -1,0 +1,1 @@
+"""The mechanisms of SkillOpt, SkillOpt-Sleep and skillrl under their own names."""

@@ -1,0 +1,233 @@
+"""The published pipeline: batches of train tasks, one merged patch a step, one gate a step."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.edits.records import TaskRecord
+from pytest_skillopt.gate.verdict import VETTING
+from pytest_skillopt.published.meta import learn_from_epoch
+from pytest_skillopt.published.schedule import edit_budget
+from pytest_skillopt.published.slow import slow_update
+from pytest_skillopt.published.splitting import effects_of, split
+from pytest_skillopt.search.prune import prune
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.proposals import Patch
+    from pytest_skillopt.edits.update import Update
+    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.tasks import SkillTask
+
+_LARGEST_BATCH = 40
+_MINIBATCH = 8
+
+
+class BatchSearch:
+    """Rollout, reflect, aggregate, select, update, gate: over batches and epochs."""
+
+    def __init__(self, bench: Workbench) -> None:
+        self._bench = bench
+        self._settings = bench.settings
+        self._size = batch_size(len(bench.train), self._settings.batch_size)
+        batches = math.ceil(len(bench.train) / self._size)
+        self._steps_per_epoch = math.ceil(batches / self._settings.accumulation)
+        self._records: dict[str, TaskRecord] = {}
+        """Latest rollouts of every train task under the incumbent."""
+        self._fruitless = 0
+        self._done = 0
+
+    def run(self) -> str:
+        """Search until there is nothing left to do; the reason in words.
+
+        Raises:
+            OutOfMeans: the rest belongs to the last comparison.
+            StopRun: a cap or a fault ended the run, or no train task can be measured.
+        """
+        reason = "all epochs are over"
+        for epoch in range(1, self._settings.epochs + 1):
+            before = self._bench.incumbent
+            stopped = self._run_epoch(epoch)
+            if stopped:
+                reason = stopped
+                break
+            self._end_epoch(epoch, before)
+        if self._settings.pruning:
+            prune(self._bench)
+        return reason
+
+    def _run_epoch(self, epoch: int) -> str:
+        for rounds in self._rounds(epoch):
+            self._step(epoch, rounds)
+            if self._everything_passes():
+                return "every train task passes"
+            if self._fruitless >= self._settings.patience:
+                self._bench.samples.require_measured(self._bench.train)
+                return f"{self._fruitless} steps without an accepted edit"
+        self._bench.samples.require_measured(self._bench.train)
+        return ""
+
+    def _rounds(self, epoch: int) -> Iterator[list[list[SkillTask]]]:
+        """Shuffled train tasks in batches, ``accumulation`` of them to a step."""
+        order = list(self._bench.train)
+        self._bench.context.at(step=0).random(f"epoch {epoch}").shuffle(order)
+        batches = [order[i : i + self._size] for i in range(0, len(order), self._size)]
+        each = self._settings.accumulation
+        yield from (batches[i : i + each] for i in range(0, len(batches), each))
+
+    def _step(self, epoch: int, rounds: Sequence[Sequence[SkillTask]]) -> None:
+        bench = self._bench
+        context = self._context(epoch)
+        records: list[TaskRecord] = []
+        patches: list[list[Patch]] = [[] for _ in range(self._settings.candidates)]
+        for number, batch in enumerate(rounds):
+            seen = self._roll_out(batch)
+            records += seen
+            for candidate, found in enumerate(patches):
+                turn = context.at(draw=candidate * len(rounds) + number)
+                found += bench.stages.reflect(seen, turn)
+        updates = [
+            self._make(found, context.at(draw=number)) for number, found in enumerate(patches)
+        ]
+        self._judge(epoch, records, [update for update in updates if update is not None])
+        self._done += 1
+
+    def _context(self, epoch: int) -> Context:
+        settings = self._settings
+        budget = edit_budget(
+            settings.schedule,
+            self._done,
+            self._steps_per_epoch * settings.epochs,
+            start=settings.edit_budget,
+            end=settings.min_edit_budget,
+        )
+        return self._bench.context.at(
+            document=self._bench.incumbent,
+            step=self._bench.ledger.step,
+            epoch=epoch,
+            budget=budget,
+            minibatch=settings.minibatch_size or _MINIBATCH,
+        )
+
+    def _roll_out(self, batch: Sequence[SkillTask]) -> list[TaskRecord]:
+        bench = self._bench
+        wanted = {task.id: task.rollouts or self._settings.rollouts for task in batch}
+        found = bench.samples.take(bench.incumbent, wanted, "train")
+        records = [TaskRecord.of(task, found[task.id]) for task in batch]
+        self._records |= {record.task.id: record for record in records}
+        bench.context.memory.remember_patterns(record.pattern for record in records)
+        return records
+
+    def _make(self, patches: Sequence[Patch], context: Context) -> Update | None:
+        """Aggregate, select, update; None where nothing is left to try."""
+        bench = self._bench
+        if not patches:
+            return None
+        merged = bench.stages.aggregate(patches, context)
+        if merged.note:
+            bench.ledger.notes.append(f"step {context.step}: {merged.note}")
+        update = bench.stages.update(bench.stages.select(merged, context), context)
+        if update.note:
+            bench.ledger.notes.append(f"step {context.step}: {update.note}")
+        bench.ledger.refuse(update.refused)
+        return update if update.document != context.document else None
+
+    def _judge(self, epoch: int, records: Sequence[TaskRecord], updates: Sequence[Update]) -> None:
+        """One gate decision for the step: the only candidate, or the best of those raced."""
+        bench = self._bench
+        fresh = _distinct(updates, bench)
+        if not fresh:
+            reason = "every candidate was tried before" if updates else "nothing new was proposed"
+            bench.ledger.end_step(epoch=epoch, records=records, reason=reason)
+            self._fruitless += 1
+            return
+        if len(fresh) == 1:
+            chosen, verdict = fresh[0], bench.consider(fresh[0].document, fresh[0].applied)
+        else:
+            best, verdict = bench.race([(u.document, u.applied) for u in fresh])
+            chosen = fresh[best]
+        self._conclude(epoch, records, chosen, verdict)
+
+    def _conclude(
+        self, epoch: int, records: Sequence[TaskRecord], update: Update, verdict: Verdict
+    ) -> None:
+        bench = self._bench
+        bench.ledger.end_step(
+            epoch=epoch,
+            records=records,
+            candidate=update.document.version,
+            edits=len(update.applied),
+            verdict=verdict,
+        )
+        if verdict.accepted:
+            bench.ledger.settle(update.applied, "accepted")
+            self._fruitless = 0
+            self._records.clear()
+            return
+        self._fruitless += 1
+        if verdict.gate == VETTING:
+            return
+        effects = effects_of(bench, update, self._records)
+        bench.ledger.settle(
+            update.applied, "rejected", verdict.nameless, effects, detail=verdict.reason
+        )
+        if self._settings.splitting and verdict.decision == "rejected":
+            self._try_part(epoch, records, update, effects)
+
+    def _try_part(
+        self,
+        epoch: int,
+        records: Sequence[TaskRecord],
+        update: Update,
+        effects: dict[str, float],
+    ) -> None:
+        """The edits whose tasks improved, without those whose tasks broke."""
+        bench = self._bench
+        part = split(bench, update, effects)
+        if part is None or bench.judged(part.document):
+            return
+        verdict = bench.consider(part.document, part.applied)
+        bench.ledger.end_step(
+            epoch=epoch,
+            records=records,
+            candidate=part.document.version,
+            edits=len(part.applied),
+            verdict=verdict,
+            reason=f"the better part of the last patch: {verdict.reason}",
+        )
+        if verdict.accepted:
+            bench.ledger.settle(part.applied, "accepted")
+            self._fruitless = 0
+            self._records.clear()
+
+    def _end_epoch(self, epoch: int, before: Document) -> None:
+        context = self._context(epoch)
+        if self._settings.meta_skill:
+            learn_from_epoch(context)
+        if self._settings.slow_update and slow_update(self._bench, before, context):
+            self._records.clear()
+            self._fruitless = 0
+
+    def _everything_passes(self) -> bool:
+        known = self._records
+        return all(
+            t.id in known and known[t.id].n and not known[t.id].failed for t in self._bench.train
+        )
+
+
+def batch_size(train: int, setting: int = 0) -> int:
+    """Train tasks of a step: the setting, else all of a small suite and half of a larger one."""
+    if setting:
+        return min(setting, train)
+    return train if train <= 12 else min(_LARGEST_BATCH, math.ceil(train / 2))
+
+
+def _distinct(updates: Sequence[Update], bench: Workbench) -> list[Update]:
+    by_version = {update.document.version: update for update in reversed(updates)}
+    distinct = [u for u in updates if by_version[u.document.version] is u]
+    return [update for update in distinct if not bench.judged(update.document)]

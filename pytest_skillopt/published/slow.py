@@ -1,0 +1,159 @@
+"""The slow update: guidance from the comparison of two epochs, in a block of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.edits.briefing import evidence, material, quote
+from pytest_skillopt.edits.calls import Question
+from pytest_skillopt.edits.compose import GUIDANCE, extend
+from pytest_skillopt.edits.forms import Guidance
+from pytest_skillopt.edits.proposals import Proposal
+from pytest_skillopt.edits.records import TaskRecord
+from pytest_skillopt.edits.vetting import Refusal
+from pytest_skillopt.skill.blocks import get_block
+from pytest_skillopt.skill.edits import Edit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.memory import Fate
+    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.skill.document import Document
+
+_SAMPLES = 2
+_TITLES = {
+    "improved": "Improved",
+    "regressed": "Regressed",
+    "persistent": "Failing under both",
+    "stable": "Stable",
+}
+_SHOWN = {
+    "mixed": ("improved", "regressed", "persistent", "stable"),
+    "changed": ("improved", "regressed"),
+    "unchanged": ("persistent", "stable"),
+}
+_TRANSCRIPTS = 6
+"""Tasks of which a rollout is shown, regressions first."""
+
+
+def slow_update(bench: Workbench, before: Document, context: Context) -> bool:
+    """Compare the previous epoch's skill with the current one; True when guidance was accepted.
+
+    A sample of the train tasks is measured afresh under both and sorted into improved, regressed,
+    failing under both and stable. The guidance goes into a protected block and, like every change,
+    through the gate.
+    """
+    if before == bench.incumbent:
+        return False
+    here = context.at(document=bench.incumbent)
+    proposal = ask_for_guidance(_measure_pairs(bench, before, here), before, here)
+    if proposal is None:
+        return False
+    candidate = extend(bench.incumbent, proposal, here)
+    if isinstance(candidate, Refusal):
+        bench.ledger.refuse([candidate])
+        return False
+    if bench.judged(candidate):
+        return False
+    verdict = bench.consider(candidate, [proposal])
+    fate: Fate = "accepted" if verdict.accepted else "rejected"
+    bench.ledger.settle([proposal], fate, verdict.nameless, detail=verdict.reason)
+    bench.ledger.end_step(
+        epoch=context.epoch,
+        records=[],
+        candidate=candidate.version,
+        edits=1,
+        verdict=verdict,
+        reason=f"slow update: {verdict.reason}",
+    )
+    return verdict.accepted
+
+
+def ask_for_guidance(
+    pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], before: Document, context: Context
+) -> Proposal | None:
+    """Guidance from how each task went under the earlier document and under the current one.
+
+    None where the policy leaves nothing to show, the answer is unreadable, or it says nothing new.
+    """
+    groups = group_pairs(pairs, context.settings.slow_update_pairs)
+    if not any(groups.values()):
+        return None
+    answer = context.calls.ask_one(
+        Question(
+            "slow update",
+            f"{context.label}/slow_update",
+            context.calls.prompts.render("slow_update"),
+            _material(before, groups, pairs, context),
+            Guidance,
+        )
+    )
+    text = answer.text.strip() if answer else ""
+    if answer is None or text == get_block(context.document, GUIDANCE).strip():
+        return None
+    asking = [task for name in ("regressed", "persistent") for task in groups.get(name, ())]
+    return Proposal(
+        Edit("append", "", text),
+        answer.reasoning,
+        tuple(asking),
+        origin="slow",
+        step=context.step,
+    )
+
+
+def group_pairs(
+    pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], policy: str
+) -> dict[str, list[str]]:
+    """Node ids by group, those groups alone that the policy (``slow_update_pairs``) shows."""
+    groups: dict[str, list[str]] = {name: [] for name in _SHOWN[policy]}
+    for task, (old, new) in pairs.items():
+        if old.n and new.n and (name := _group(old, new)) in groups:
+            groups[name].append(task)
+    return groups
+
+
+def _group(old: TaskRecord, new: TaskRecord) -> str:
+    if new.rate != old.rate:
+        return "improved" if new.rate > old.rate else "regressed"
+    return "persistent" if new.failed else "stable"
+
+
+def _measure_pairs(
+    bench: Workbench, before: Document, context: Context
+) -> dict[str, tuple[TaskRecord, TaskRecord]]:
+    count = min(context.settings.slow_update_samples, len(bench.train))
+    tasks = context.random("slow update").sample(bench.train, count)
+    wanted = {task.id: _SAMPLES for task in tasks}
+    old, new = bench.samples.take_all([(before, wanted), (bench.incumbent, wanted)], "train")
+    return {t.id: (TaskRecord.of(t, old[t.id]), TaskRecord.of(t, new[t.id])) for t in tasks}
+
+
+def _material(
+    before: Document,
+    groups: Mapping[str, Iterable[str]],
+    pairs: Mapping[str, tuple[TaskRecord, TaskRecord]],
+    context: Context,
+) -> str:
+    listing = "\n".join(
+        f"- {_TITLES[name]}: {task} ({pairs[task][0].rate:.0%} to {pairs[task][1].rate:.0%})"
+        for name, tasks in groups.items()
+        for task in tasks
+    )
+    order = [
+        task
+        for name in ("regressed", "persistent", "improved", "stable")
+        for task in groups.get(name, ())
+    ]
+    shown = [pairs[task][1] for task in order[:_TRANSCRIPTS]]
+    return material(
+        context,
+        ("The document at the end of the previous epoch", quote(before.text)),
+        (
+            "The guidance that stands in the document now",
+            quote(get_block(context.document, GUIDANCE)),
+        ),
+        ("Tasks under both", listing),
+        ("Rollouts under the current document", evidence(shown, context)),
+    )

@@ -1,0 +1,119 @@
+"""What is told and kept of a training: its steps, what became of every edit, and notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_skillopt.edits.editrows import edit_row
+from pytest_skillopt.edits.records import pass_rate
+from pytest_skillopt.run.result import StepRow
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.edits.memory import Fate, Memory
+    from pytest_skillopt.edits.proposals import Proposal
+    from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.edits.vetting import Refusal
+    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.run.result import EditRow
+
+
+class Observer(Protocol):
+    """Is told what happens, as it happens."""
+
+    def step(self, row: StepRow) -> None:
+        """A step has ended."""
+
+    def record(self, kind: str, data: dict[str, Any]) -> None:
+        """A decision was made; plain JSON for the journal."""
+
+
+class NullObserver:
+    """Listens to nothing."""
+
+    def step(self, row: StepRow) -> None:
+        """A step has ended."""
+
+    def record(self, kind: str, data: dict[str, Any]) -> None:
+        """A decision was made."""
+
+
+class Ledger:
+    """Keeps the books, for the report and for the memory of the optimizer."""
+
+    def __init__(self, memory: Memory, observer: Observer) -> None:
+        self.steps: list[StepRow] = []
+        self.notes: list[str] = []
+        self._memory = memory
+        self._observer = observer
+        self._edits: dict[Proposal, EditRow] = {}
+
+    @property
+    def step(self) -> int:
+        """Number of the current step, from 1."""
+        return len(self.steps) + 1
+
+    @property
+    def edits(self) -> list[EditRow]:
+        """Every proposal that something became of, in the order of its first fate."""
+        return list(self._edits.values())
+
+    def settle(
+        self,
+        proposals: Iterable[Proposal],
+        fate: Fate,
+        why: str = "",
+        effects: Mapping[str, float] | None = None,
+        *,
+        detail: str = "",
+    ) -> None:
+        """Note what became of proposals: for the report, and for the memory of the optimizer.
+
+        Args:
+            why: told to the optimizer too.
+            effects: change of the pass rate by train task, in [-1, 1].
+            detail: told to the report alone.
+        """
+        for proposal in proposals:
+            own = {task: effects[task] for task in proposal.tasks if effects and task in effects}
+            self._memory.remember(proposal, fate, why, own)
+            self._edits[proposal] = edit_row(proposal, fate, detail or why)
+
+    def refuse(self, refusals: Iterable[Refusal]) -> None:
+        for refusal in refusals:
+            self.settle([refusal.proposal], "refused", refusal.why, detail=refusal.detail)
+            if refusal.detail:
+                self.notes.append(f"an edit was refused: {refusal.detail}")
+
+    def end_step(
+        self,
+        *,
+        epoch: int,
+        records: Sequence[TaskRecord],
+        candidate: str = "",
+        edits: int = 0,
+        verdict: Verdict | None = None,
+        reason: str = "",
+    ) -> StepRow:
+        """Close the current step with a row."""
+        row = StepRow(
+            step=self.step,
+            epoch=epoch,
+            candidate=candidate,
+            edits=edits,
+            train=pass_rate(records),
+            before=verdict.before if verdict else None,
+            after=verdict.after if verdict else None,
+            verdict=verdict.decision if verdict else "none",
+            reason=reason or (verdict.reason if verdict else ""),
+            gate=verdict.gate if verdict else "",
+        )
+        self.steps.append(row)
+        self._observer.step(row)
+        return row
+
+    def record(self, kind: str, candidate: str, verdict: Verdict) -> None:
+        """Tell of a decision about a version."""
+        data = {"step": self.step, "candidate": candidate, **verdict.to_json()}
+        self._observer.record(kind, data)

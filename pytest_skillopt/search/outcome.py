@@ -1,0 +1,74 @@
+"""What a training found, and the rows that its report is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.gate.rates import suite_rate
+from pytest_skillopt.run.result import Comparison
+from pytest_skillopt.search.allowance import Caps
+from pytest_skillopt.search.taskrows import task_row
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.edits.proposals import Proposal
+    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.run.result import EditRow, Status, StepRow, TaskRow
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.suite.tasks import SkillTask
+
+
+@dataclass(frozen=True, slots=True)
+class TrainOutcome:
+    """What a training found. ``after`` is the document to write; ``before`` where nothing is."""
+
+    skill: str
+    before: Document
+    after: Document
+    status: Status
+    reason: str
+    proposal: Document
+    """The best that the search found, whether or not it may be written."""
+    accepted: tuple[Proposal, ...] = ()
+    """The edits of ``proposal``, in order, with their reasons and tasks."""
+    verdict: Verdict | None = None
+    """The last comparison."""
+    suite: Comparison | None = None
+    from_search: int = 0
+    """Tasks of ``suite`` whose rate before is that of samples which the search took."""
+    val: Comparison | None = None
+    test: Comparison | None = None
+    steps: tuple[StepRow, ...] = ()
+    edits: tuple[EditRow, ...] = ()
+    tasks: tuple[TaskRow, ...] = ()
+    shared_train_val: bool = False
+    notes: tuple[str, ...] = ()
+    samples: int = 0
+    optimizer_calls: int = 0
+    spent: Caps = field(default=Caps(), compare=False)
+    """What it took, replies of the cache included, as it counts towards the caps."""
+
+
+def task_rows(
+    tasks: Iterable[SkillTask],
+    before: Mapping[str, Sequence[Rollout]],
+    after: Mapping[str, Sequence[Rollout]],
+    verdict: Verdict | None,
+) -> list[TaskRow]:
+    """A row for each task that was measured before; ``verdict`` says how it changed."""
+    changes = {row.task: row.change for row in verdict.tasks} if verdict else {}
+    return [
+        task_row(task, before[task.id], after.get(task.id, []), changes.get(task.id, "same"))
+        for task in tasks
+        if task.id in before
+    ]
+
+
+def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
+    """The pass rates of both arms over the tasks; None where none was measured before."""
+    before = suite_rate((row.before.passed, row.before.n) for row in rows)
+    after = suite_rate((row.after.passed, row.after.n) for row in rows if row.after)
+    return Comparison(before=before, after=after) if before else None

@@ -1,0 +1,211 @@
+"""Pruning: every gathered edit is left out once, and what makes no difference goes."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.edits.compose import rebuild
+from pytest_skillopt.edits.records import goes_further
+from pytest_skillopt.gate.evidence import log_bayes_factor, log_e
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.edits.proposals import Proposal
+    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.rollouts import Rollout
+
+_TASKS = 3
+"""Tasks on which a line is left out, at most."""
+_MISSED, _NOT_MISSED = 2.0, -2.0
+"""Log Bayes factors at which it is clear whether a line is missed."""
+_PROBABLY_MISSED = 1.0
+"""Where that stays unclear: the log Bayes factor above which a line stays."""
+_STAKE = 0.8
+
+
+@dataclass(slots=True)
+class LeftOut:
+    """One line, left out and kept, on its tasks."""
+
+    line: Proposal
+    without: Document
+    tasks: tuple[str, ...]
+    known: float = 0.0
+    """``likelier`` of earlier samples."""
+    enough: float = _MISSED
+    """``likelier`` from which no more samples are taken."""
+    likelier: float = 0.0
+    """Log Bayes factor of "its tasks do better with it" against "they do alike"."""
+    own_evidence: float = 0.0
+    """Log e-value that they do better, of the tasks that no earlier line was left out for; those of
+    several lines are independent, and may be multiplied."""
+
+    complete: bool = False
+    """Whether all the samples were taken that may be."""
+
+    @property
+    def idle(self) -> bool:
+        return self.likelier <= (_PROBABLY_MISSED if self.complete else _NOT_MISSED)
+
+    @property
+    def open(self) -> bool:
+        return _NOT_MISSED < self.likelier < self.enough
+
+
+def leave_out(
+    bench: Workbench,
+    base: Document,
+    lines: Sequence[Proposal],
+    tasks: Mapping[Proposal, Sequence[str]],
+    samples: int,
+    *,
+    known: Mapping[Proposal, float] | None = None,
+    enough: float = _MISSED,
+) -> list[LeftOut]:
+    """Whether the tasks of each line fall back when it is left out.
+
+    Each line is left out alone. Both arms get fresh samples of its tasks, those of the whole shared
+    by the lines, until it is clear which lines are missed; a line for which that stays unclear is
+    idle unless the evidence is in its favour, or the means did not reach for all the samples. A
+    line that another one builds on is not idle, and one without tasks cannot be judged: neither is
+    in the answer.
+
+    Args:
+        base: the document without any of the lines.
+        lines: all of them, in order.
+        tasks: train tasks of each line that is to be left out.
+        samples: the most of each arm and task; where the means do not reach for all lines, the
+            first go first.
+        known: log Bayes factor of earlier samples that a line is missed.
+        enough: the same from which a line is sampled no more.
+    """
+    whole = rebuild(base, lines)
+    compared = _comparisons(base, whole, lines, tasks)
+    for comparison in compared:
+        comparison.known = comparison.likelier = (known or {}).get(comparison.line, 0.0)
+        comparison.enough = enough
+    claims = {task: c.line for c in reversed(compared) for task in c.tasks}
+    kept: dict[str, list[Rollout]] = {}
+    left_out: dict[tuple[Proposal, str], list[Rollout]] = {}
+    for number in range(samples):
+        running = [comparison for comparison in compared if comparison.open]
+        while running and not bench.allowance.covers(_size(running)):
+            running.pop()
+        if whole is None or not running:
+            break
+        union = dict.fromkeys((task for c in running for task in c.tasks), 1)
+        arms = [(whole, union), *((c.without, dict.fromkeys(c.tasks, 1)) for c in running)]
+        with_all, *without = bench.samples.take_all(arms, "trial")
+        for task, rollouts in with_all.items():
+            kept.setdefault(task, []).extend(rollouts)
+        for comparison, found in zip(running, without, strict=True):
+            for task, rollouts in found.items():
+                left_out.setdefault((comparison.line, task), []).extend(rollouts)
+            arms_of = {t: (kept[t], left_out[comparison.line, t]) for t in comparison.tasks}
+            comparison.complete = number == samples - 1
+            comparison.likelier = comparison.known + sum(
+                _log_factor(*arms) for arms in arms_of.values()
+            )
+            comparison.own_evidence = sum(
+                _evidence(*arms)
+                for task, arms in arms_of.items()
+                if claims[task] == comparison.line
+            )
+    return compared
+
+
+def _size(running: Sequence[LeftOut]) -> int:
+    """Samples of one more round."""
+    union = {task for comparison in running for task in comparison.tasks}
+    return len(union) + sum(len(comparison.tasks) for comparison in running)
+
+
+def idle_lines(compared: Sequence[LeftOut]) -> list[Proposal]:
+    """Lines that are not missed, in order; of several that share a task, the last alone.
+
+    Whether the earlier one is shows without it.
+    """
+    idle = [comparison for comparison in compared if comparison.idle]
+    return apart(reversed(idle))[::-1]
+
+
+def apart(idle: Iterable[LeftOut]) -> list[Proposal]:
+    """Lines that may go together: of several that share a task, the first alone.
+
+    Two lines that say the same stand in for each other, so that neither is missed, and without both
+    their tasks fall back.
+    """
+    chosen: list[LeftOut] = []
+    for one in idle:
+        if all(set(one.tasks).isdisjoint(other.tasks) for other in chosen):
+            chosen.append(one)
+    return [one.line for one in chosen]
+
+
+def _comparisons(
+    base: Document,
+    whole: Document | None,
+    lines: Sequence[Proposal],
+    tasks: Mapping[Proposal, Sequence[str]],
+) -> list[LeftOut]:
+    compared = []
+    for line, asking in tasks.items():
+        without = rebuild(base, [other for other in lines if other != line])
+        if without is not None and without != whole and asking:
+            compared.append(LeftOut(line, without, tuple(asking)[:_TASKS]))
+    return compared
+
+
+def _log_factor(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
+    """Log Bayes factor that a task does better in the one arm."""
+    ours, theirs = _measured(one), _measured(other)
+    return log_bayes_factor(_good(ours, theirs), len(ours), _good(theirs, ours), len(theirs))
+
+
+def _evidence(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
+    """Log e-value that a task passes more often in the one arm, at a stake that forgives one task.
+
+    Passes alone: what counts as further on depends on the other arm, which no e-value allows.
+    """
+    ours, theirs = _measured(one), _measured(other)
+    if not (ours and theirs):
+        return 0.0
+    passed, other_passed = (sum(r.passed for r in arm) for arm in (ours, theirs))
+    value = log_e(passed, len(ours), other_passed, len(theirs))
+    return math.log1p(_STAKE * math.expm1(value))
+
+
+def _measured(rollouts: Sequence[Rollout]) -> list[Rollout]:
+    return [rollout for rollout in rollouts if rollout.measured]
+
+
+def _good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:
+    """Rollouts that passed, or failed further on than every failure of the other arm."""
+    failures = [rollout for rollout in other if not rollout.passed]
+    return sum(rollout.passed or goes_further(rollout, failures) for rollout in arm)
+
+
+def prune(bench: Workbench) -> None:
+    """Leave out the accepted edits that look idle, unless the gate says that they are missed.
+
+    The gate is asked the other way round: is the full skill credibly better than the short one? If
+    it cannot tell, the short one stays.
+    """
+    known = {task.id for task in bench.train}
+    lines = list(bench.lines)
+    tasks = {line: [task for task in line.tasks if task in known] for line in lines}
+    idle = idle_lines(leave_out(bench, bench.base, lines, tasks, 2 * bench.settings.rollouts))
+    if not idle:
+        return
+    kept = [line for line in lines if line not in idle]
+    short = rebuild(bench.base, kept)
+    if short is None or short == bench.incumbent or bench.misses(short):
+        return
+    bench.shorten(short, kept)
+    bench.ledger.settle(
+        idle, "dropped", "leaving it out made no difference that the gate could see"
+    )

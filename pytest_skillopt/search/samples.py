@@ -1,0 +1,214 @@
+"""The samples of a training: each with an index of its own, none beyond the means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_skillopt.edits.records import TaskRecord
+from pytest_skillopt.gate.verdict import Sample, Verdict
+from pytest_skillopt.suite.sampler import StopRun
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.gate.gate import Gate
+    from pytest_skillopt.gate.verdict import Draw
+    from pytest_skillopt.search.allowance import Allowance
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+    from pytest_skillopt.suite.tasks import SkillTask
+
+UNMEASURED = "unmeasured"
+"""Kind of the end of a training that has nothing to learn from."""
+_UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructure error"))
+"""Outcomes that measure nothing, with what is said of tasks that ended so."""
+_PREFETCH = 64
+"""Draws that a gate names in advance for idle workers."""
+
+
+class Sampling(Protocol):
+    """What takes the samples; ``suite.sampler.Sampler`` over any executor."""
+
+    def add_version(self, skill: str, content: bytes) -> str: ...
+
+    def request(self, task: str, version: str, stream: str, index: int) -> RolloutRequest: ...
+
+    def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]: ...
+
+    def prefetch(self, requests: Iterable[RolloutRequest]) -> None: ...
+
+    def cancel_prefetch(self) -> None: ...
+
+
+class Samples:
+    """Takes samples of documents, for a search or as a gate asks for them."""
+
+    def __init__(
+        self, sampler: Sampling, allowance: Allowance, *, skill: str, start: Document
+    ) -> None:
+        """Args:
+        allowance: what may still be taken; is told what was.
+        skill: path of the skill as in the tasks.
+        start: the skill as it is on disk.
+        """
+        self._sampler = sampler
+        self._allowance = allowance
+        self._skill = skill
+        self._start = start
+        self._drawn: Counter[tuple[str, str, str]] = Counter()
+        self._at_start: dict[str, dict[str, Rollout]] = {}
+
+    # For a search.
+
+    def take(
+        self, document: Document, wanted: Mapping[str, int], stream: str
+    ) -> dict[str, list[Rollout]]:
+        """Fresh samples of tasks under a document, so many of each; in the order of ``wanted``.
+
+        Raises:
+            OutOfMeans: they would eat into what is kept for the last comparison.
+            StopRun: a cap or a fault ended the run.
+        """
+        return self.take_all([(document, wanted)], stream)[0]
+
+    def take_all(
+        self, wanted: Sequence[tuple[Document, Mapping[str, int]]], stream: str
+    ) -> list[dict[str, list[Rollout]]]:
+        """``take`` for several documents in one round, so that all workers have work."""
+        requests = [self._draw(document, counts, stream) for document, counts in wanted]
+        self._allowance.require(sum(map(len, requests)))
+        rollouts = iter(self._take([request for group in requests for request in group]))
+        results = []
+        for (_, counts), group in zip(wanted, requests, strict=True):
+            found: dict[str, list[Rollout]] = {task: [] for task in counts}
+            for rollout in islice(rollouts, len(group)):
+                found[rollout.request.task].append(rollout)
+            results.append(found)
+        return results
+
+    def _draw(
+        self, document: Document, counts: Mapping[str, int], stream: str
+    ) -> list[RolloutRequest]:
+        """Requests for the next samples of a stream, none of them drawn before."""
+        version = self._add(document)
+        requests = []
+        for task, count in counts.items():
+            key = (version, task, stream)
+            first = self._drawn[key]
+            self._drawn[key] += count
+            requests += [
+                self._sampler.request(task, version, stream, index)
+                for index in range(first, first + count)
+            ]
+        return requests
+
+    def _add(self, document: Document) -> str:
+        return self._sampler.add_version(self._skill, document.data)
+
+    def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        rollouts = self._sampler.take(requests)
+        self._allowance.took(rollouts)
+        for rollout in rollouts:
+            if rollout.request.version == self._start.version:
+                seen = self._at_start.setdefault(rollout.request.task, {})
+                seen[rollout.request.key] = rollout
+        return rollouts
+
+    def at_start(self) -> dict[str, list[Rollout]]:
+        """All rollouts of the skill as it was on disk, by task, whatever they were taken for."""
+        return {task: list(seen.values()) for task, seen in self._at_start.items()}
+
+    def failed_at_start(self, tasks: Sequence[SkillTask]) -> list[str]:
+        """Those that were sampled, by the pass rate of the skill as it was on disk: worst first."""
+        found = self.at_start()
+        records = [TaskRecord.of(task, found[task.id]) for task in tasks if task.id in found]
+        return [record.task.id for record in sorted(records, key=lambda record: record.rate)]
+
+    def require_measured(self, tasks: Sequence[SkillTask]) -> None:
+        """Raises:
+        StopRun: none of these tasks that were sampled has ever passed or failed: there is
+            nothing to learn from.
+        """
+        found = {t.id: list(seen.values()) for t in tasks if (seen := self._at_start.get(t.id))}
+        if found and not any(rollout.measured for seen in found.values() for rollout in seen):
+            reason = f"no train task could be measured: {_why_not(found)}"
+            raise StopRun(reason, kind=UNMEASURED)
+
+    # For a gate.
+
+    def decide(self, gate: Gate, before: Document, after: Document) -> Verdict:
+        """Carry out a decision, as far as the means of the search allow.
+
+        Raises:
+            OutOfMeans: it would eat into what is kept for the last comparison.
+            StopRun: a cap or a fault ended the run.
+        """
+        while not isinstance(asked := gate.ask(), Verdict):
+            self._allowance.require(len(asked))
+            self._answer(gate, asked, before, after)
+        self._sampler.cancel_prefetch()
+        return asked
+
+    def compare(
+        self, gate: Gate, before: Document, after: Document
+    ) -> tuple[Verdict, dict[str, list[Rollout]], dict[str, list[Rollout]]]:
+        """Carry out a decision with all means there are; the rollouts by task beside it."""
+        rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
+        while not isinstance(asked := gate.ask(), Verdict):
+            for draw, rollout in self._answer(gate, asked, before, after):
+                rollouts[draw.arm].setdefault(draw.task, []).append(rollout)
+        return asked, rollouts["incumbent"], rollouts["candidate"]
+
+    def first_look(self, gate: Gate, before: Document, after: Document) -> float:
+        """Advance the gate over the tape and the screen; the sum of the screened scores."""
+        while not isinstance(asked := gate.ask(), Verdict):
+            self._allowance.require(len(asked))
+            answers = self._answer(gate, asked, before, after)
+            seen = [rollout for draw, rollout in answers if draw.arm == "candidate"]
+            if seen:
+                return sum(rollout.score or 0.0 for rollout in seen)
+        return 0.0
+
+    def _answer(
+        self, gate: Gate, draws: Sequence[Draw], before: Document, after: Document
+    ) -> list[tuple[Draw, Rollout]]:
+        versions = {"incumbent": self._add(before), "candidate": self._add(after)}
+        if not self._allowance.capped:
+            self._sampler.prefetch(self._request(d, versions) for d in gate.likely(_PREFETCH))
+        rollouts = self._take([self._request(draw, versions) for draw in draws])
+        answers = list(zip(draws, rollouts, strict=True))
+        gate.tell(sample_of(draw, rollout) for draw, rollout in answers)
+        return answers
+
+    def _request(self, draw: Draw, versions: Mapping[str, str]) -> RolloutRequest:
+        return self._sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
+
+
+def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
+    """How many tasks ended in which way, with an example of each; none was measured."""
+    said = []
+    for outcome, words in _UNMEASURED:
+        ended = {
+            task: next(r for r in seen if r.outcome == outcome)
+            for task, seen in found.items()
+            if any(r.outcome == outcome for r in seen)
+        }
+        if ended:
+            task, first = next(iter(ended.items()))
+            why = first.error.message if first.error else first.message.removeprefix("Skipped: ")
+            share = f"{len(ended)} of {len(found)} {words}"
+            said.append(f"{share}, such as {task}" + (f" ({why})" if why else ""))
+    return "; ".join(said)
+
+
+def sample_of(draw: Draw, rollout: Rollout) -> Sample:
+    """What a gate is told of a rollout."""
+    measured = rollout.measured
+    return Sample(
+        draw,
+        rollout.passed if measured else None,
+        rollout.score if measured and rollout.score is not None else 0.0,
+        skipped=rollout.outcome == "skipped",
+    )

@@ -1,0 +1,54 @@
+"""What one round of a search by trials did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.search.bundle import Outcome
+
+
+@dataclass(slots=True)
+class SearchRound:
+    """Becomes the row of a step."""
+
+    records: list[TaskRecord]
+    """Of the train tasks, as the round found them."""
+    asked: int = 0
+    """Tasks put before analysts."""
+    tried: int = 0
+    """Edits whose trial was decided."""
+    won: int = 0
+    verdict: Verdict | None = None
+    candidate: str = ""
+    edits: int = 0
+    """Those of the candidate."""
+    adopted: int = 0
+    """Edits that went on without a gate."""
+
+    def note(self, outcome: Outcome) -> None:
+        """Keep the verdict of a visit to the gate, if there was one."""
+        if outcome.verdict is not None:
+            self.verdict, self.candidate = outcome.verdict, outcome.candidate
+            self.edits = outcome.edits
+        else:
+            self.adopted = outcome.edits
+
+    def describe(self, waiting: int) -> str:
+        """In words; ``waiting`` edits have gathered."""
+        if self.verdict is not None:
+            return self.verdict.reason
+        if self.adopted:
+            count = "1 edit goes" if self.adopted == 1 else f"{self.adopted} edits go"
+            return f"{count} on to the last comparison"
+        if self.tried:
+            gathered = f"; {waiting} gathered so far" if waiting else ""
+            return (
+                f"{self.won} of {self.tried} edits helped the tasks that asked for them{gathered}"
+            )
+        if self.asked:
+            return "nothing new was proposed"
+        return "no edit left to try; the next round looks further"

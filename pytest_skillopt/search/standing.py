@@ -1,0 +1,195 @@
+"""How every train task stands under the working skill, and which of them to ask about."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.edits.records import TaskRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.search.parameters import TrialParameters
+    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.rollouts import Rollout
+
+
+class Standing:
+    """The records of the train tasks. A settled task keeps its record while the skill changes."""
+
+    def __init__(self, bench: Workbench, parameters: TrialParameters) -> None:
+        self._bench = bench
+        self._parameters = parameters
+        order = list(bench.train)
+        bench.context.at(step=0).random("first look").shuffle(order)
+        part = max(parameters.least_look, math.ceil(parameters.look * len(order)))
+        self._size = bench.settings.batch_size or part
+        self._seen = order[: self._size]
+        self._unseen = order[self._size :]
+        self._records: dict[str, TaskRecord] = {}
+        self._asked: set[str] = set()
+        """Tasks that analysts were asked about since their record changed."""
+        self._turns = 1
+        self._depth = 1
+        """Samples of a task before it counts as one that passes."""
+        self._all: dict[str, list[bool]] = {}
+        """Whether each sample of a task passed, whatever the skill was."""
+        self._unmeasurable: set[str] = set()
+        """Tasks that gave no measurement; they are sampled again with the next fresh start."""
+
+    @property
+    def records(self) -> list[TaskRecord]:
+        return list(self._records.values())
+
+    @property
+    def all_pass(self) -> bool:
+        """Whether every task was looked at and none that was measured has failed."""
+        if self._unseen:
+            return False
+        measured = [record for record in self._records.values() if record.n]
+        least = self._bench.settings.rollouts if self._bench.settings.skill_aware else 1
+        return bool(measured) and all(not r.failed and r.n >= least for r in measured)
+
+    def failing(self) -> list[TaskRecord]:
+        """Tasks that fail reliably, those that never passed first; lapses too if they are told."""
+        lapses = self._bench.settings.skill_aware
+        least = self._parameters.failures
+        failing = [
+            r
+            for r in self._records.values()
+            if (r.failed >= least and r.rate <= 0.5) or (lapses and r.mixed)
+        ]
+        return sorted(failing, key=lambda record: record.rate)
+
+    def look(self, document: Document) -> None:
+        """Sample what is not known yet; a task that failed is sampled until that is certain."""
+        while wanted := {t.id: 1 for t in self._seen if self._is_open(t.id)}:
+            found = self._bench.samples.take(document, wanted, "train")
+            for task in self._seen:
+                if task.id in found:
+                    self._count(task.id, found[task.id])
+                    known = self._records.get(task.id, TaskRecord(task))
+                    self._records[task.id] = known.plus(found[task.id])
+                    if self._records[task.id].n == known.n:
+                        self._unmeasurable.add(task.id)
+
+    def widen(self) -> bool:
+        """Take in further tasks at the next look; False when there are none.
+
+        A part of the tasks shows most of what is wrong, and what it taught has settled many of the
+        others by the time they are looked at.
+        """
+        more, self._unseen = self._unseen[: self._size], self._unseen[self._size :]
+        self._seen += more
+        return bool(more)
+
+    def ask_again(self) -> bool:
+        """Let analysts be asked once more about what still fails; False when that is enough.
+
+        Another draw may see what the first ones missed, and calls of the optimizer are cheap beside
+        those of the target.
+        """
+        if self._turns >= self._parameters.turns or not self.failing():
+            return False
+        self._turns += 1
+        self._asked.clear()
+        return True
+
+    def look_closer(self) -> bool:
+        """Where lapses are told, K samples of a task say whether it always passes; False without.
+
+        A task that passed once may be one that is let slip now and then.
+        """
+        settings = self._bench.settings
+        if not settings.skill_aware or self._depth >= settings.rollouts:
+            return False
+        self._depth = settings.rollouts
+        return True
+
+    def look_afresh(self, document: Document) -> None:
+        """Forget everything and sample anew."""
+        self._records.clear()
+        self._asked.clear()
+        self._turns, self._depth = 1, 1
+        self._unmeasurable.clear()
+        self.look(document)
+
+    def _is_open(self, task: str) -> bool:
+        if task in self._unmeasurable:
+            return False
+        record = self._records.get(task)
+        if record is None or record.n == 0:
+            return True
+        if not record.failed and record.n < self._depth:
+            return True
+        least = self._parameters.failures
+        return 0 < record.failed < least and record.n <= least
+
+    def settle(self, records: Mapping[str, TaskRecord]) -> None:
+        """Take over what a trial measured under the document that is the working skill now."""
+        for task, record in records.items():
+            if record.n:
+                self._count(task, record.rollouts)
+                self._records[task] = record
+                self._asked.discard(task)
+
+    def _count(self, task: str, rollouts: Iterable[Rollout]) -> None:
+        self._all.setdefault(task, []).extend(r.passed for r in rollouts if r.measured)
+
+    def usual_rate(self, task: str) -> float:
+        """Pass rate of a task over the whole search, in (0, 1).
+
+        One that often passed before fails at times by bad luck, and would pass again without any
+        edit.
+        """
+        seen = self._all.get(task, [])
+        return (sum(seen) + 0.5) / (len(seen) + 1)
+
+    def forget(self, tasks: Iterable[str]) -> None:
+        """Tasks whose record no longer holds are sampled at the next look."""
+        for task in tasks:
+            self._records.pop(task, None)
+            self._asked.discard(task)
+
+    def next_to_ask(self, document: Document, tasks: int) -> list[TaskRecord]:
+        """Failing tasks that nobody was asked about, at most so many, a few of each way of failing.
+
+        They are marked as asked.
+        """
+        batch: list[TaskRecord] = []
+        while not batch and (chosen := self._choose(tasks)):
+            batch = self._refresh(chosen, document)
+        self._asked |= {record.task.id for record in batch}
+        return batch
+
+    def _choose(self, tasks: int) -> list[TaskRecord]:
+        p = self._parameters
+        ways: Counter[str] = Counter()
+        chosen: list[TaskRecord] = []
+        for record in self.failing():
+            if record.task.id in self._asked or ways[record.signature] >= p.calls_per_way:
+                continue
+            ways[record.signature] += p.calls_per_task
+            chosen.append(record)
+        return chosen[:tasks]
+
+    def _refresh(self, chosen: Sequence[TaskRecord], document: Document) -> list[TaskRecord]:
+        """Sample the tasks anew whose record is older than the document; those that still fail.
+
+        An edit that joined for another task may have turned them, and analysts should see how they
+        fail under the document in front of them. One sample is cheaper than their calls.
+        """
+        stale = [r for r in chosen if r.rollouts[0].request.version != document.version]
+        found = self._bench.samples.take(document, {r.task.id: 1 for r in stale}, "train")
+        for record in stale:
+            self._count(record.task.id, found[record.task.id])
+            latest = TaskRecord.of(record.task, found[record.task.id])
+            if latest.failed:
+                latest = latest.plus(record.failures[:1])
+            if latest.n:
+                self._records[record.task.id] = latest
+        failing = {record.task.id: record for record in self.failing()}
+        return [failing[record.task.id] for record in chosen if record.task.id in failing]

@@ -1,0 +1,288 @@
+"""Train one skill: search, then compare afresh, then say what may be written.
+
+Rollout, reflect, aggregate, select, update, gate: the search runs these stages and keeps what the
+gate accepts. What it ends with is compared with the start once more, on fresh samples of the whole
+suite. Nothing is written here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
+
+from pytest_skillopt.edits.calls import Calls
+from pytest_skillopt.edits.context import Context
+from pytest_skillopt.edits.guidance import contracts_of, read_preferences
+from pytest_skillopt.edits.memory import Memory
+from pytest_skillopt.edits.templates import Prompts
+from pytest_skillopt.edits.vetting import Vetting
+from pytest_skillopt.published.search_batch import BatchSearch
+from pytest_skillopt.search.allowance import Allowance, Caps, OutOfMeans
+from pytest_skillopt.search.last_comparison import LastComparison
+from pytest_skillopt.search.ledger import NullObserver
+from pytest_skillopt.search.outcome import TrainOutcome, comparison, task_rows
+from pytest_skillopt.search.parameters import TrialParameters
+from pytest_skillopt.search.samples import UNMEASURED
+from pytest_skillopt.search.search_trials import TrialSearch
+from pytest_skillopt.search.searches import notes_on_search, searches_in_batches
+from pytest_skillopt.search.stages import Stages
+from pytest_skillopt.search.workbench import Workbench
+from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from pytest_skillopt.model.types import Model
+    from pytest_skillopt.run.result import Status
+    from pytest_skillopt.search.last_comparison import Measured
+    from pytest_skillopt.search.ledger import Observer
+    from pytest_skillopt.search.samples import Sampling
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.executor import Executor
+    from pytest_skillopt.suite.tasks import SkillTask
+
+
+_ENDED: dict[str, Status] = {"": "unchanged", "cap": "unchanged", "interrupted": "interrupted"}
+"""Status of a run that changes nothing, by the kind of its end; a fault leaves it unmeasured."""
+
+
+class Trainer:
+    """Trains one skill on one suite, with any executor and any model."""
+
+    def __init__(
+        self,
+        document: Document,
+        tasks: Sequence[SkillTask],
+        sampler: Sampling | Executor,
+        model: Model,
+        settings: Settings,
+        *,
+        skill: str = "SKILL.md",
+        memory: Path | None = None,
+        run: str = "",
+        root: Path | None = None,
+        stages: Stages | None = None,
+        prompt: Callable[[str], str | None] | None = None,
+        observer: Observer | None = None,
+        deterministic: bool = False,
+        parameters: TrialParameters | None = None,
+    ) -> None:
+        """Args:
+        document: the skill as it is on disk.
+        tasks: the suite with its splits assigned; all of one skill.
+        sampler: an executor, or a ``suite.sampler.Sampler`` over one. An executor gets a sampler
+            with the limits of the settings that keeps its rollouts in memory.
+        model: the optimizer.
+        settings: with the caps; one on rollouts that only the sampler knows holds too.
+        skill: path of the skill as in the tasks.
+        memory: file of what was tried, kept over runs; None keeps nothing.
+        run: name of this run; a resumption has the same, every other run another.
+        root: what relative paths of the settings are relative to.
+        stages: replacements of single stages.
+        prompt: returns a template in the place of a built-in one, or None.
+        deterministic: a task has one fixed outcome under one skill.
+        parameters: of the search ``trials``; its defaults fit suites of 10 to 200 tests.
+
+        Raises:
+            ValueError: no train or no val task, or a template or preference that cannot be read.
+        """
+        sampling = _sampling(sampler, tasks, settings)
+        if not settings.max_rollouts and (left := getattr(sampling, "rollouts_left", None)):
+            settings = replace(settings, max_rollouts=left)
+        self._settings = settings
+        self._skill = skill
+        self._parameters = parameters or TrialParameters()
+        self._deterministic = deterministic
+        _check(tasks)
+        allowance = Allowance(Caps.of(settings), search_samples=self._search_samples(tasks))
+        self._calls = Calls(
+            model,
+            Prompts(settings.prompts, prompt, root=root),
+            workers=settings.optimizer_workers,
+            breaker=settings.breaker,
+            on_usage=allowance.called,
+        )
+        contracts = contracts_of([task for task in tasks if task.split in ("train", "both")])
+        context = Context(
+            document=document,
+            settings=settings,
+            calls=self._calls,
+            memory=Memory(
+                memory,
+                run=_run_name(document, settings, tasks),
+                name=run,
+                enabled=settings.memory,
+                feedback=settings.feedback,
+            ),
+            vetting=Vetting(
+                tasks,
+                allow=settings.lint_allow,
+                max_tokens=settings.max_skill_tokens,
+                contracts=contracts,
+                skill=document.text,
+            ),
+            preferences=read_preferences(settings.preferences, root),
+            contracts=contracts,
+        )
+        self._bench = Workbench(
+            context,
+            tasks,
+            skill=skill,
+            sampler=sampling,
+            stages=stages or Stages(),
+            allowance=allowance,
+            observer=observer or NullObserver(),
+            deterministic=deterministic,
+        )
+        self._last = LastComparison(self._bench, sole_below=self._parameters.sole_below)
+        self._bench.ledger.notes += notes_on_search(settings)
+
+    def run(self) -> TrainOutcome:
+        """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
+        bench = self._bench
+        if short := self._last.shortage():
+            return self._outcome("unchanged", short)
+        stopped, reason = self._search()
+        if bench.incumbent == bench.start:
+            outcome = self._end_unchanged(stopped, reason)
+        else:
+            outcome = self._compare(stopped, reason)
+        return self._remembered(outcome)
+
+    def _remembered(self, outcome: TrainOutcome) -> TrainOutcome:
+        """Keep what was tried; a disk that is full must not cost what was found."""
+        try:
+            fruitless = outcome.status in ("unchanged", "rejected")
+            self._bench.context.memory.save(fruitless=fruitless)
+        except OSError as error:
+            note = f"what was tried could not be kept for later runs: {error}"
+            return replace(outcome, notes=(*outcome.notes, note))
+        return outcome
+
+    def _end_unchanged(self, stopped: str, reason: str) -> TrainOutcome:
+        verdicts = self._bench.verdicts
+        if not stopped and verdicts and verdicts[-1].decision == "unmeasured":
+            why = f"a candidate could not be measured: {verdicts[-1].reason}"
+            return self._outcome("unmeasured", why)
+        if stopped == UNMEASURED:
+            return self._outcome("unmeasured", reason)
+        ended = _ENDED.get(stopped, "unmeasured")
+        calls = self._calls
+        if calls.unreadable and calls.unreadable + calls.lost == calls.asked:
+            reason = (
+                f"none of the {calls.unreadable} replies of the optimizer could be read; try "
+                "another skillopt_optimizer"
+            )
+        return self._outcome(ended, f"no better skill was found: {reason}")
+
+    def _search(self) -> tuple[str, str]:
+        """Run the search to its end: the kind of fault that ended it, if any, and the reason."""
+        bench = self._bench
+        search: BatchSearch | TrialSearch
+        if searches_in_batches(self._settings):
+            search = BatchSearch(bench)
+        else:
+            search = TrialSearch(bench, self._parameters)
+        try:
+            return "", search.run()
+        except OutOfMeans as end:
+            if end.capped:
+                bench.ledger.notes.append(f"the search ended early: {end.reason}")
+            return "", end.reason
+        except StopRun as end:
+            bench.ledger.notes.append(f"the search ended early: {end.reason}")
+            return end.kind, end.reason
+
+    def _compare(self, stopped: str, reason: str) -> TrainOutcome:
+        """The last comparison; without it nothing may be written."""
+        if stopped in ("", "cap"):
+            try:
+                measured = self._last.run()
+            except StopRun as end:
+                stopped, reason = end.kind, end.reason
+            else:
+                self._bench.settle_adopted(measured.verdict)
+                why = f"{measured.verdict.reason}; the search ended: {reason}"
+                return self._outcome(measured.verdict.decision, why, measured)
+        self._bench.settle_adopted(None)
+        why = f"a better skill was found, but the last comparison was not made: {reason}"
+        return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
+
+    def _outcome(
+        self, status: Status, reason: str, measured: Measured | None = None
+    ) -> TrainOutcome:
+        bench = self._bench
+        rows = []
+        if measured:
+            tasks = [*bench.suite, *bench.test]
+            rows = task_rows(tasks, measured.before, measured.after, measured.verdict)
+        return TrainOutcome(
+            skill=self._skill,
+            before=bench.start,
+            after=bench.incumbent if status == "accepted" else bench.start,
+            status=status,
+            reason=reason,
+            proposal=bench.incumbent,
+            accepted=tuple(bench.accepted),
+            verdict=measured.verdict if measured else None,
+            suite=comparison([row for row in rows if row.split != "test"]),
+            from_search=measured.from_search if measured else 0,
+            val=comparison([row for row in rows if row.split in ("val", "both")]),
+            test=comparison([row for row in rows if row.split == "test"]),
+            steps=tuple(bench.ledger.steps),
+            edits=tuple(bench.ledger.edits),
+            tasks=tuple(rows),
+            shared_train_val=bench.shared,
+            notes=tuple(self._notes()),
+            samples=bench.allowance.samples,
+            optimizer_calls=self._calls.asked,
+            spent=bench.allowance.spent,
+        )
+
+    def _notes(self) -> list[str]:
+        bench = self._bench
+        notes = [*bench.context.memory.notes, *bench.ledger.notes]
+        notes += bench.context.vetting.warnings(bench.start, bench.incumbent)
+        if self._calls.unreadable:
+            notes.append(
+                f"{self._calls.unreadable} of {self._calls.asked} replies of the optimizer could "
+                "not be read, not even after a repair; they were left out"
+            )
+        if self._calls.lost:
+            notes.append(
+                f"{self._calls.lost} of {self._calls.asked} optimizer calls were not answered by "
+                "the provider; they were left out"
+            )
+        return list(dict.fromkeys(notes))
+
+    def _search_samples(self, tasks: Sequence[SkillTask]) -> int:
+        if searches_in_batches(self._settings):
+            return 0
+        return self._parameters.search_samples(sum(task.split != "test" for task in tasks))
+
+
+def _sampling(
+    sampler: Sampling | Executor, tasks: Sequence[SkillTask], settings: Settings
+) -> Sampling:
+    if hasattr(sampler, "take"):
+        return cast("Sampling", sampler)
+    return Sampler(sampler, tasks, limits=Limits.from_settings(settings))
+
+
+def _check(tasks: Sequence[SkillTask]) -> None:
+    for name in ("train", "val"):
+        if not any(task.split in (name, "both") for task in tasks):
+            raise ValueError(
+                f"no {name} task: a training needs at least one train and one val task; give every "
+                "task a split, or let suite.splits.assign_splits do it"
+            )
+
+
+def _run_name(document: Document, settings: Settings, tasks: Sequence[SkillTask]) -> str:
+    """Identity of a training: what starts from here with this seed and suite is this run again."""
+    parts = [document.version, settings.seed, sorted(task.id for task in tasks)]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

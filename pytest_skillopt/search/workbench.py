@@ -1,0 +1,283 @@
+"""The bench at which a search works: the incumbent, and the gate that it changes by.
+
+A search only decides what to sample and what to propose. Here are kept the rules that hold for all
+of them: whatever changes the skill passes the gate, and a version is judged once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.edits.compose import rebuild
+from pytest_skillopt.edits.proposals import whole_body
+from pytest_skillopt.edits.vetting import Refusal
+from pytest_skillopt.gate.gate_options import GateOptions, GateTask
+from pytest_skillopt.gate.verdict import VETTING, Verdict
+from pytest_skillopt.search.ledger import Ledger
+from pytest_skillopt.search.samples import Samples
+from pytest_skillopt.search.searches import searches_in_batches
+from pytest_skillopt.search.stages import GateQuestion, open_gate
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.proposals import Proposal
+    from pytest_skillopt.gate.gate import Gate
+    from pytest_skillopt.search.allowance import Allowance
+    from pytest_skillopt.search.ledger import Observer
+    from pytest_skillopt.search.samples import Sampling
+    from pytest_skillopt.search.stages import Stages
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.tasks import SkillTask
+
+_LINES = ("failure", "contrast", "success")
+"""Origins of proposals that are single edits and can be left out again."""
+
+
+class Workbench:
+    """The incumbent, with the samples and the accounts of the training beside it."""
+
+    def __init__(
+        self,
+        context: Context,
+        tasks: Sequence[SkillTask],
+        *,
+        skill: str,
+        sampler: Sampling,
+        stages: Stages,
+        allowance: Allowance,
+        observer: Observer,
+        deterministic: bool = False,
+    ) -> None:
+        self.context = context
+        self.stages = stages
+        self.allowance = allowance
+        self.start = context.document
+        self.incumbent = context.document
+        self.base = context.document
+        """What the accepted lines are applied to: the start, or the last rewrite."""
+        self.lines: list[Proposal] = []
+        """Accepted edits that make the incumbent out of the base, in order."""
+        self.train = [task for task in tasks if task.split in ("train", "both")]
+        self.val = [task for task in tasks if task.split in ("val", "both")]
+        self.test = [task for task in tasks if task.split == "test"]
+        self.shared = any(task.split == "both" for task in tasks)
+        self.samples = Samples(sampler, allowance, skill=skill, start=context.document)
+        self.ledger = Ledger(context.memory, observer)
+        self.verdicts: list[Verdict] = []
+        self.sole = False
+        """The last comparison is the only decision, and edits join the incumbent without a gate."""
+        self.prior = 1.0
+        """E-value of the search's own samples that the edits do anything, where it is."""
+        self._deterministic = deterministic
+        self._older: list[Proposal] = []
+        self._tape: dict[str, int] = {}
+        self._short_tape: dict[str, int] = {}
+        self._judged: dict[str, Verdict] = {}
+
+    @property
+    def settings(self) -> Settings:
+        return self.context.settings
+
+    @property
+    def suite(self) -> list[SkillTask]:
+        """All tasks of train and val, each once."""
+        return list({task.id: task for task in [*self.train, *self.val]}.values())
+
+    @property
+    def accepted(self) -> list[Proposal]:
+        """What made the incumbent out of the start, in order."""
+        return [*self._older, *self.lines]
+
+    # The gate.
+
+    @property
+    def has_built_in_gate(self) -> bool:
+        """Whether the gate is the plain staged one, of a search that tries edits one by one."""
+        return (
+            self.settings.gate == "staged"
+            and self.settings.metric == "hard"
+            and not self.settings.gate_trades
+            and not searches_in_batches(self.settings)
+            and not self._deterministic
+            and self.stages.gate is open_gate
+        )
+
+    def judged(self, candidate: Document) -> bool:
+        """Whether the candidate is the incumbent or was before the gate already."""
+        return candidate == self.incumbent or candidate.version in self._judged
+
+    def consider(
+        self,
+        candidate: Document,
+        proposals: Sequence[Proposal],
+        *,
+        options: GateOptions | None = None,
+        name: str = "",
+    ) -> Verdict:
+        """Take the candidate through the gate; when it is accepted, it is the incumbent.
+
+        A version that was judged before is not measured again, and one that the checks object to
+        is not measured at all, whoever made it.
+        """
+        if self.judged(candidate):
+            return self._judge_again(candidate)
+        if objection := self._vet(candidate, proposals):
+            return objection
+        gate = self.open_gate(self._fitting(options or self.gate_options(), proposals), name)
+        verdict = self.samples.decide(gate, self.incumbent, candidate)
+        self._conclude(candidate, proposals, gate, verdict)
+        return verdict
+
+    @staticmethod
+    def _fitting(options: GateOptions, proposals: Sequence[Proposal]) -> GateOptions:
+        """A reminder helps many tasks a little, which the staged gate sees in its broad form."""
+        reminds = any(proposal.origin == "appendix" for proposal in proposals)
+        return dataclasses.replace(options, broad=options.broad or reminds)
+
+    def race(
+        self, candidates: Sequence[tuple[Document, Sequence[Proposal]]]
+    ) -> tuple[int, Verdict]:
+        """Give several candidates the gate's first look; only the best goes on to a verdict.
+
+        Each stands before the gate with its share of alpha. A tie goes to the shorter document;
+        what the checks object to does not take part.
+
+        Returns:
+            Index of the candidate that went on, and its verdict.
+        """
+        objections = [self._vet(document, proposals) for document, proposals in candidates]
+        running = [i for i, objection in enumerate(objections) if objection is None]
+        if not running:
+            assert objections[0] is not None
+            return 0, objections[0]
+        options = self.gate_options()
+        share = dataclasses.replace(options, alpha=options.alpha / len(running))
+        gates = {i: self.open_gate(share) for i in running}
+        looks = {
+            i: self.samples.first_look(gates[i], self.incumbent, candidates[i][0]) for i in running
+        }
+        best = min(running, key=lambda i: (-looks[i], candidates[i][0].tokens, i))
+        for loser in (i for i in running if i != best):
+            why = "another candidate of the step looked better"
+            self.ledger.settle(candidates[loser][1], "dropped", why)
+        candidate, proposals = candidates[best]
+        verdict = self.samples.decide(gates[best], self.incumbent, candidate)
+        self._conclude(candidate, proposals, gates[best], verdict)
+        return best, verdict
+
+    def _vet(self, candidate: Document, proposals: Sequence[Proposal]) -> Verdict | None:
+        """Refuse a candidate that no edit would have been allowed to make; None where it may be.
+
+        Edits are checked one by one when they are applied. A stage of the user's may hand over any
+        document.
+        """
+        made = tuple(proposals) or (whole_body(step=self.ledger.step),)
+        checked = self.context.vetting.check(self.incumbent, candidate, made[0])
+        if not isinstance(checked, Refusal):
+            return None
+        self.ledger.refuse(dataclasses.replace(checked, proposal=proposal) for proposal in made)
+        reason = f"refused before the gate: {checked.detail or checked.why}"
+        return Verdict("rejected", reason, gate=VETTING, metric=self.settings.metric)
+
+    def gate_options(self) -> GateOptions:
+        return GateOptions.from_settings(self.settings, deterministic=self._deterministic)
+
+    def open_gate(
+        self,
+        options: GateOptions | None = None,
+        name: str = "",
+        *,
+        tape: Mapping[str, int] | None = None,
+    ) -> Gate:
+        """A gate on the val tasks, with a decision number of its own.
+
+        Args:
+            tape: that of the document before, where it is not the incumbent.
+        """
+        number = len(self.verdicts)
+        return self.stages.gate(
+            GateQuestion(
+                name or self.settings.gate,
+                tuple(GateTask(task.id, task.must_pass) for task in self.val),
+                options or self.gate_options(),
+                dict(self._tape if tape is None else tape),
+                f"{number}",
+                number,
+            )
+        )
+
+    def adopt(self, candidate: Document, proposals: Sequence[Proposal]) -> Verdict | None:
+        """Make the candidate the incumbent and leave the decision to the last comparison.
+
+        Returns:
+            The objection of the checks, if there is one; the incumbent then stays.
+        """
+        if objection := self._vet(candidate, proposals):
+            return objection
+        self._become(candidate, proposals)
+        return None
+
+    def settle_adopted(self, verdict: Verdict | None) -> None:
+        """Note what became of the edits that went on without a gate: the last comparison's word.
+
+        Args:
+            verdict: None where that was not made.
+        """
+        if not self.sole:
+            return
+        if verdict is None or verdict.decision == "unmeasured":
+            self.ledger.settle(self.accepted, "dropped", "the last comparison was not completed")
+        else:
+            self.ledger.settle(
+                self.accepted, verdict.decision, verdict.nameless, detail=verdict.reason
+            )
+
+    def _conclude(
+        self, candidate: Document, proposals: Sequence[Proposal], gate: Gate, verdict: Verdict
+    ) -> None:
+        self.verdicts.append(verdict)
+        if verdict.decision != "unmeasured":
+            self._judged[candidate.version] = verdict
+        self.ledger.record("verdict", candidate.version, verdict)
+        if verdict.accepted:
+            self._tape = gate.tape("candidate")
+            self._become(candidate, proposals)
+        else:
+            self._tape = gate.tape("incumbent")
+
+    def _become(self, candidate: Document, proposals: Sequence[Proposal]) -> None:
+        self.incumbent = candidate
+        if self._is_made_of_lines(candidate, proposals):
+            self.lines += proposals
+        else:
+            self._older += [*self.lines, *proposals]
+            self.base, self.lines = candidate, []
+
+    def _is_made_of_lines(self, candidate: Document, proposals: Sequence[Proposal]) -> bool:
+        """Whether each edit of the candidate can be left out again."""
+        if not all(proposal.origin in _LINES for proposal in proposals):
+            return False
+        return rebuild(self.base, [*self.lines, *proposals]) == candidate
+
+    def misses(self, short: Document) -> bool:
+        """Whether the gate sees that the incumbent is better than a shorter document."""
+        gate = self.open_gate(tape={})
+        verdict = self.samples.decide(gate, short, self.incumbent)
+        self.verdicts.append(verdict)
+        self.ledger.record("pruning", short.version, verdict)
+        self._short_tape = gate.tape("incumbent")
+        return verdict.decision != "rejected"
+
+    def shorten(self, short: Document, lines: Sequence[Proposal]) -> None:
+        """Put the shorter document in the incumbent's place, after ``misses`` has denied."""
+        self.incumbent, self.lines, self._tape = short, list(lines), self._short_tape
+
+    def _judge_again(self, candidate: Document) -> Verdict:
+        reason = "the candidate is the current skill"
+        if candidate != self.incumbent:
+            reason = f"this version was judged before: {self._judged[candidate.version].reason}"
+        return Verdict("rejected", reason, gate=self.settings.gate, metric=self.settings.metric)

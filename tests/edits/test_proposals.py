@@ -1,0 +1,54 @@
+"""Proposals that say the same become one without a call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.edits.proposals import Proposal, deduplicate, say_the_same
+from pytest_skillopt.skill.edits import Edit
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+def test_support_and_tasks_are_added_up(toy: ModuleType) -> None:
+    (one,) = deduplicate(
+        [
+            toy.append("- Write dates as ISO.", "a"),
+            toy.append("Write dates as  ISO", "b", "a", support=2),
+        ]
+    )
+    assert (one.support, one.tasks) == (3, ("a", "b"))
+    assert one.edit.content == "- Write dates as ISO.", "the first wording stays"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("Write every date as year-month-day.", "Write each date as year-month-day.", True),
+        ("Round amounts to 2 places.", "Round amounts to 3 places.", False),
+        ("Write dates as ISO.", "Answer with JSON only.", False),
+    ],
+)
+def test_near_duplicates(toy: ModuleType, one: str, other: str, same: bool) -> None:
+    assert say_the_same(toy.append(one), toy.append(other)) is same
+
+
+def test_what_is_replaced_must_be_the_same() -> None:
+    one = Proposal(Edit("replace", "first sentence", "new"))
+    other = Proposal(Edit("replace", "second sentence", "new"))
+    assert not say_the_same(one, other)
+    added = Proposal(Edit("append", "", "new"))
+    assert say_the_same(added, Proposal(Edit("insert_after", "x", "new")))
+
+
+@given(st.lists(st.sampled_from(["alpha one", "beta two", "gamma three", "Alpha  one!"])))
+def test_support_is_conserved_and_a_second_pass_changes_nothing(lines: list[str]) -> None:
+    proposals = [Proposal(Edit("append", "", line)) for line in lines]
+    once = deduplicate(proposals)
+    assert sum(p.support for p in once) == len(lines)
+    assert deduplicate(once) == once

@@ -1,0 +1,163 @@
+"""Tasks that give nothing but infrastructure errors: what every gate does about them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_skillopt.gate.gate import run_gate
+from pytest_skillopt.gate.gate_options import GateOptions, GateTask
+from pytest_skillopt.gate.gates import make_gate
+from pytest_skillopt.gate.verdict import Arm, Draw, Sample, Verdict
+from pytest_skillopt.gate.worse import WorseCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+GATES = ["staged", "economy", "thin", "strict", "confirm", "margin", "paired", "final"]
+SHORT = [*GATES, "final, short", "final, sole"]
+DETERMINISTIC = ["staged", "strict"]
+
+
+def suite(n: int, *must_pass: str) -> list[GateTask]:
+    return [GateTask(f"t{i:02}", f"t{i:02}" in must_pass) for i in range(n)]
+
+
+def measure(
+    passes: Callable[[Draw], bool],
+    dead: Collection[str] = (),
+    arms: Collection[Arm] = ("incumbent", "candidate"),
+) -> Callable[[Sequence[Draw]], list[Sample]]:
+    """Answers draws; of ``dead`` tasks there are only errors under ``arms``."""
+
+    def is_dead(draw: Draw) -> bool:
+        return draw.task in dead and draw.arm in arms
+
+    return lambda draws: [Sample(d, None if is_dead(d) else passes(d)) for d in draws]
+
+
+def better(draw: Draw) -> bool:
+    return draw.arm == "candidate"
+
+
+def noisy(seed: int, lift: float) -> Callable[[Draw], bool]:
+    def passes(draw: Draw) -> bool:
+        key = f"{seed}/{draw.arm}/{draw.task}/{draw.stream}/{draw.index}"
+        rate = 0.4 + (lift if draw.arm == "candidate" and int(draw.task[1:]) % 5 == 0 else 0.0)
+        return random.Random(key).random() < rate
+
+    return passes
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_task_dead_under_both_is_left_out_and_named(name: str) -> None:
+    verdict = run_gate(make_gate(name, suite(20)), measure(better, {"t07"}))
+    assert verdict.accepted
+    assert "left out: t07, with nothing but infrastructure errors under both" in verdict.reason
+    assert [row.task for row in verdict.tasks if row.left_out] == ["t07"]
+    assert verdict.after == 1.0
+    assert Verdict.from_json(verdict.to_json()) == verdict
+
+
+@pytest.mark.parametrize("name", SHORT)
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), lift=st.sampled_from([-0.4, 0.0, 0.3, 0.6]))
+def test_the_decision_is_that_of_the_suite_without_it(name: str, seed: int, lift: float) -> None:
+    passes = noisy(seed, lift)
+    whole = suite(24)
+    rest = [task for task in whole if task.id != "t11"]
+    with_it = run_gate(make_gate(name, whole), measure(passes, {"t11"}))
+    without = run_gate(make_gate(name, rest), measure(passes))
+    assert with_it.decision == without.decision
+    if without.decision != "rejected":
+        assert (with_it.before, with_it.after) == (without.before, without.after)
+
+
+@pytest.mark.parametrize("name", GATES)
+@pytest.mark.parametrize("arm", ["incumbent", "candidate"])
+@pytest.mark.parametrize("outcome", [better, lambda draw: not better(draw)], ids=["up", "down"])
+def test_one_dead_under_one_arm_alone_is_never_a_yes(
+    name: str, arm: Arm, outcome: Callable[[Draw], bool]
+) -> None:
+    verdict = run_gate(make_gate(name, suite(40)), measure(outcome, {"t07"}, {arm}))
+    assert not verdict.accepted
+    if verdict.decision == "unmeasured":
+        assert f"t07 could not be measured under the {arm}" in verdict.reason
+        assert verdict.missing == "samples of t07"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [*((name, GateOptions(deterministic=True)) for name in DETERMINISTIC), ("final, short", None)],
+)
+@pytest.mark.parametrize("arm", ["incumbent", "candidate"])
+def test_the_short_forms_take_the_worst_for_granted_of_what_is_missing(
+    name: str, options: GateOptions | None, arm: Arm
+) -> None:
+    """They may end before they meet the dead task, but never because of what it might show."""
+    both = run_gate(make_gate(name, suite(20), options), measure(better, {"t07"}))
+    assert both.accepted
+
+    def only_there(draw: Draw) -> bool:
+        return draw.task != "t07" or better(draw)
+
+    one = run_gate(make_gate(name, suite(40), options), measure(only_there, {"t07"}, {arm}))
+    assert not one.accepted
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_more_than_the_share_that_is_allowed_is_unmeasured(name: str) -> None:
+    dead = {"t03", "t07"}
+    verdict = run_gate(make_gate(name, suite(39)), measure(better, dead))
+    assert verdict.decision == "unmeasured"
+    assert all(task in verdict.reason for task in dead)
+    allowed = run_gate(make_gate(name, suite(40)), measure(better, dead))
+    assert allowed.accepted
+    strict = make_gate(name, suite(40), GateOptions(max_error_rate=0.0))
+    assert run_gate(strict, measure(better, {"t07"})).decision == "unmeasured"
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_a_task_that_must_pass_is_never_left_out(name: str) -> None:
+    verdict = run_gate(make_gate(name, suite(40, "t07")), measure(better, {"t07"}))
+    assert verdict.decision == "unmeasured"
+    assert "t07 could not be measured" in verdict.reason
+
+
+@pytest.mark.parametrize("name", GATES)
+def test_a_task_that_was_measured_once_is_never_left_out(name: str) -> None:
+    """Whether it can be measured may depend on how it would end."""
+
+    def dies_later(draws: Sequence[Draw]) -> list[Sample]:
+        return [
+            Sample(
+                d, None if d.task == "t07" and (d.arm, d.index) != ("incumbent", 0) else better(d)
+            )
+            for d in draws
+        ]
+
+    verdict = run_gate(make_gate(name, suite(40)), dies_later)
+    assert verdict.decision == "unmeasured"
+    assert "t07" in verdict.reason
+
+
+def test_a_dead_task_makes_nothing_worse_in_a_check() -> None:
+    check = WorseCheck(suite(20), GateOptions())
+    verdict = run_gate(check, measure(lambda draw: True, {"t07"}))
+    assert verdict.decision == "accepted"
+    assert "t07" in verdict.reason
+    broken = WorseCheck(suite(20), GateOptions())
+    assert run_gate(broken, measure(lambda d: not better(d), {"t07"})).decision == "rejected"
+
+
+def test_all_tasks_dead_is_unmeasured_even_where_all_errors_are_allowed() -> None:
+    options = replace(GateOptions(), max_error_rate=1.0)
+    dead = {task.id for task in suite(4)}
+    verdict = run_gate(make_gate("staged", suite(4), options), measure(better, dead))
+    assert verdict.decision == "unmeasured"
+    assert verdict.reason.startswith("every task was skipped or left out")

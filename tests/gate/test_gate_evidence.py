@@ -1,0 +1,185 @@
+"""The e-value of a task and of a suite, and the exact test."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.gate.evidence import (
+    exact_test,
+    log_bayes_factor,
+    log_e,
+    suite_log_e,
+)
+from pytest_skillopt.gate.metric import Metric
+from pytest_skillopt.gate.verdict import Draw, Sample
+
+rates = st.floats(0.001, 0.999)
+
+
+@st.composite
+def arms(draw: st.DrawFn, most: int = 12, least: int = 0) -> tuple[int, int, int, int]:
+    n, other = draw(st.integers(least, most)), draw(st.integers(least, most))
+    return draw(st.integers(0, n)), n, draw(st.integers(0, other)), other
+
+
+def binomial(k: int, n: int, p: float) -> float:
+    return math.comb(n, k) * p**k * (1 - p) ** (n - k)
+
+
+@given(st.integers(0, 8), st.integers(0, 8), rates)
+def test_e_value_is_at_most_one_on_average_when_nothing_changed(n: int, m: int, p: float) -> None:
+    mean = sum(
+        binomial(k, n, p) * binomial(j, m, p) * math.exp(log_e(k, n, j, m))
+        for k in range(n + 1)
+        for j in range(m + 1)
+    )
+    assert mean <= 1 + 1e-9
+
+
+@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=2, max_size=3), rates, rates)
+def test_e_value_of_scores_is_at_most_one_on_average(
+    values: list[float], a: float, b: float
+) -> None:
+    weights = [a, b, 0.5][: len(values)]
+    chances = [w / sum(weights) for w in weights]
+    mean = 0.0
+    for outcome in itertools.product(range(len(values)), repeat=5):
+        chance = math.prod(chances[i] for i in outcome)
+        scores = [values[i] for i in outcome]
+        mean += chance * math.exp(log_e(sum(scores[:2]), 2, sum(scores[2:]), 3))
+    assert mean <= 1 + 1e-9
+
+
+def test_clean_flips_have_the_values_of_the_formula() -> None:
+    values = [math.exp(log_e(k, k, 0, k + 2)) for k in range(1, 8)]
+    assert [round(value) for value in values] == [5, 20, 72, 254, 898, 3192, 11416]
+
+
+@given(arms(32, 1))
+def test_evidence_rises_with_every_pass_of_the_better_arm(arm: tuple[int, int, int, int]) -> None:
+    """Wherever a task can be promising; far below, where neither rate fits, it need not."""
+    better, n, worse, m = arm
+    if better < n and log_e(better, n, worse, m) >= math.log(0.3):
+        assert log_e(better + 1, n, worse, m) > log_e(better, n, worse, m)
+
+
+@given(arms(32, 1))
+def test_evidence_rises_with_every_failure_of_the_worse_arm(arm: tuple[int, int, int, int]) -> None:
+    better, n, worse, m = arm
+    if worse > 0 and log_e(better, n, worse, m) >= math.log(0.3):
+        assert log_e(better, n, worse - 1, m) > log_e(better, n, worse, m)
+
+
+RATES = (0.02, 0.10, 0.25, 0.50, 0.75, 0.90, 0.98)
+
+
+@given(arms(6))
+def test_bayes_factor_is_the_ratio_of_two_mean_chances(arm: tuple[int, int, int, int]) -> None:
+    """Of the very samples that were seen: their order cancels out."""
+    better, n, worse, m = arm
+    changes = [(a, b) for a in RATES for b in RATES if b - a > 0.39]
+    weights = [b - a for a, b in changes]
+    changed = sum(
+        w * binomial(better, n, b) * binomial(worse, m, a)
+        for w, (a, b) in zip(weights, changes, strict=True)
+    ) / sum(weights)
+    alike = sum(binomial(better, n, p) * binomial(worse, m, p) for p in (0.1, 0.3, 0.5, 0.7, 0.9))
+    expected = math.log(changed / (alike / 5))
+    assert log_bayes_factor(better, n, worse, m) == pytest.approx(expected, abs=1e-9)
+
+
+@given(st.integers(0, 12), st.integers(0, 12))
+def test_bayes_factor_speaks_for_a_change_where_the_first_arm_is_clearly_better(
+    n: int, m: int
+) -> None:
+    assert log_bayes_factor(0, 0, 0, 0) == pytest.approx(0, abs=1e-12)
+    if n and m:
+        assert log_bayes_factor(n, n, 0, m) > 0 > log_bayes_factor(0, n, m, m)
+
+
+@given(st.integers(1, 8), st.integers(0, 8))
+def test_where_nothing_changed_it_knows_passes_from_failures_no_better(n: int, passed: int) -> None:
+    """The bets are their own mirror image: passing as often weighs what failing as often does."""
+    passed = min(passed, n)
+    same = log_bayes_factor(passed, n, passed, n)
+    assert same == pytest.approx(log_bayes_factor(n - passed, n, n - passed, n), abs=1e-9)
+    assert same < 0
+
+
+def test_long_tapes_do_not_underflow() -> None:
+    assert math.isfinite(log_e(0, 100_000, 100_000, 100_000))
+    assert log_e(100_000, 100_000, 0, 100_000) > 100_000
+
+
+def test_suite_counts_every_task_also_those_not_tried() -> None:
+    untried = log_e(0, 0, 0, 3)
+    tried = log_e(5, 5, 0, 5)
+    assert untried < 0
+    assert suite_log_e([tried, untried], 2) < suite_log_e([tried, 0.0], 2)
+
+
+@given(st.lists(st.floats(-5, 20), min_size=1, max_size=20), st.randoms())
+def test_suite_evidence_knows_no_order(log_es: list[float], shuffler: object) -> None:
+    shuffled = list(log_es)
+    shuffler.shuffle(shuffled)  # type: ignore[attr-defined]
+    assert suite_log_e(log_es, len(log_es)) == suite_log_e(shuffled, len(shuffled))
+
+
+@given(st.lists(arms(4), min_size=1, max_size=4))
+def test_exact_test_equals_the_enumeration_of_all_arrangements(
+    strata: list[tuple[int, int, int, int]],
+) -> None:
+    observed = sum(stratum[0] for stratum in strata)
+    sums = {0: 1.0}
+    for k, n, j, m in strata:
+        after: dict[int, float] = {}
+        cards = [1] * (k + j) + [0] * (n + m - k - j)
+        hands = list(itertools.combinations(cards, n))
+        for total, mass in sums.items():
+            for hand in hands:
+                after[total + sum(hand)] = after.get(total + sum(hand), 0) + mass / len(hands)
+        sums = after
+    expected = sum(mass for total, mass in sums.items() if total >= observed)
+    assert exact_test(strata) == pytest.approx(expected, abs=1e-12)
+
+
+def test_exact_test_copes_with_a_large_suite() -> None:
+    strata = [(4, 8, 4, 8)] * 1000
+    assert 0.5 < exact_test(strata) < 0.53
+    assert exact_test([(5, 8, 4, 8)] * 1000) < 1e-9
+
+
+def sample(passed: bool | None, score: float) -> Sample:
+    return Sample(Draw("candidate", "t", "tape", 0), passed, score)
+
+
+def test_metrics() -> None:
+    assert Metric("hard").value(sample(True, 0.2)) == 1
+    assert Metric("soft").value(sample(True, 0.2)) == 0.2
+    assert Metric("mixed", 0.25).value(sample(True, 0.2)) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, -0.1, 1.1])
+@pytest.mark.parametrize("name", ["hard", "soft", "mixed"])
+def test_scores_that_are_no_numbers_in_the_unit_interval_are_refused(
+    name: str, score: float
+) -> None:
+    with pytest.raises(ValueError, match="t: score"):
+        Metric(name).value(sample(True, score))  # type: ignore[arg-type]
+
+
+def test_a_sample_without_outcome_has_no_value() -> None:
+    with pytest.raises(ValueError, match="without an outcome"):
+        Metric().value(sample(None, 0.0))
+
+
+def test_unknown_metric_and_weight_are_refused() -> None:
+    with pytest.raises(ValueError, match="hard, soft, mixed"):
+        Metric("fuzzy")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"not in \[0, 1\]"):
+        Metric("mixed", 1.5)

@@ -1,0 +1,357 @@
+"""The plainer gates, the exact short form, and what all gates do about bad input."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pytest_skillopt.gate.gate import run_gate
+from pytest_skillopt.gate.gate_options import GateOptions, GateTask
+from pytest_skillopt.gate.gates import make_gate
+from pytest_skillopt.gate.verdict import Draw, Sample, Verdict
+from pytest_skillopt.gate.worse import WorseCheck
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+ALL = [
+    "staged",
+    "economy",
+    "thin",
+    "strict",
+    "confirm",
+    "margin",
+    "paired",
+    "final",
+    "final, sole",
+]
+
+
+def tasks(n: int, *must_pass: str) -> list[GateTask]:
+    return [GateTask(f"t{i}", f"t{i}" in must_pass) for i in range(n)]
+
+
+def taker(passes: Callable[[Draw], bool | None]) -> Callable[[Sequence[Draw]], list[Sample]]:
+    return lambda draws: [Sample(draw, passes(draw)) for draw in draws]
+
+
+def candidate_passes(draw: Draw) -> bool:
+    return draw.arm == "candidate"
+
+
+def noisy(seed: int, lift: float) -> Callable[[Draw], bool]:
+    def passes(draw: Draw) -> bool:
+        key = f"{seed}/{draw.arm}/{draw.task}/{draw.stream}/{draw.index}"
+        rate = 0.5 + (lift if draw.arm == "candidate" else 0)
+        return random.Random(key).random() < rate
+
+    return passes
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_clear_gain_is_accepted_and_its_mirror_image_is_not(name: str) -> None:
+    better = run_gate(make_gate(name, tasks(10)), taker(candidate_passes))
+    worse = run_gate(make_gate(name, tasks(10)), taker(lambda d: not candidate_passes(d)))
+    assert (better.decision, worse.decision) == ("accepted", "rejected")
+    assert better.gate.endswith(name)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_tie_is_rejected(name: str) -> None:
+    for outcome in (True, False):
+        verdict = run_gate(make_gate(name, tasks(4)), taker(lambda draw, o=outcome: o))  # type: ignore[misc]
+        assert verdict.decision == "rejected"
+
+
+@pytest.mark.parametrize("name", ALL)
+@given(seed=st.integers(0, 10_000), lift=st.sampled_from([-0.4, 0.0, 0.1, 0.4]))
+@settings(max_examples=25, deadline=None)
+def test_accepting_means_strictly_better(name: str, seed: int, lift: float) -> None:
+    verdict = run_gate(make_gate(name, tasks(6)), taker(noisy(seed, lift)))
+    if verdict.accepted:
+        assert verdict.before is not None
+        assert verdict.after is not None
+        assert verdict.after > verdict.before
+    assert verdict == run_gate(make_gate(name, tasks(6)[::-1]), taker(noisy(seed, lift)))
+
+
+@pytest.mark.parametrize("name", ["strict", "confirm", "margin", "paired", "final"])
+@given(seed=st.integers(0, 10_000), extra=st.integers(0, 17))
+@settings(max_examples=25, deadline=None)
+def test_one_more_pass_of_the_candidate_never_turns_an_acceptance(
+    name: str, seed: int, extra: int
+) -> None:
+    def lucky(draw: Draw) -> bool:
+        return (draw.arm == "candidate" and draw.task == f"t{extra % 6}") or plain(draw)
+
+    plain = noisy(seed, 0.2)
+    if run_gate(make_gate(name, tasks(6)), taker(plain)).accepted:
+        assert run_gate(make_gate(name, tasks(6)), taker(lucky)).accepted
+
+
+@pytest.mark.parametrize(
+    ("name", "streams"),
+    [("strict", {"fresh/7"}), ("confirm", {"fresh/7"}), ("final", {"final"})],
+)
+def test_fixed_gates_take_fresh_samples_of_both_arms(name: str, streams: set[str]) -> None:
+    seen: list[Draw] = []
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        seen.extend(draws)
+        return taker(candidate_passes)(draws)
+
+    run_gate(make_gate(name, tasks(2), GateOptions(rollouts=5), decision=7), take)
+    assert {draw.stream for draw in seen} == streams
+    assert len(set(seen)) == len(seen) == (40 if name == "confirm" else 20)
+
+
+def test_confirm_needs_to_win_twice() -> None:
+    def once(draw: Draw) -> bool:
+        return draw.arm == "candidate" and draw.index < 3
+
+    assert run_gate(make_gate("strict", tasks(4)), taker(once)).accepted
+    assert not run_gate(make_gate("confirm", tasks(4)), taker(once)).accepted
+
+
+def test_margin_wants_more_than_the_margin() -> None:
+    def one_more(draw: Draw) -> bool:
+        return draw.task != "t0" or draw.arm == "candidate"
+
+    for n, expected in ((19, True), (20, False), (21, False)):
+        verdict = run_gate(make_gate("margin", tasks(n)), taker(one_more))
+        assert verdict.accepted is expected, n
+
+
+def test_paired_calls_a_small_gain_chance() -> None:
+    def one_more(draw: Draw) -> bool:
+        return draw.task != "t0" or (draw.arm == "candidate" and draw.index < 1)
+
+    verdict = run_gate(make_gate("paired", tasks(5)), taker(one_more))
+    assert verdict.decision == "rejected"
+    assert "may be chance (p = 0.5, alpha = 0.05)" in verdict.reason
+
+
+def test_off_asks_for_nothing_and_is_marked() -> None:
+    verdict = make_gate("off", tasks(3)).ask()
+    assert isinstance(verdict, Verdict)
+    assert verdict.accepted
+    assert not verdict.validated
+    assert "not validated" in verdict.reason
+
+
+@pytest.mark.parametrize("name", ["strict", "final", "margin", "paired"])
+def test_a_task_that_must_pass_blocks_the_plain_gates_too(name: str) -> None:
+    def trade(draw: Draw) -> bool:
+        return candidate_passes(draw) != (draw.task == "t0")
+
+    assert run_gate(make_gate(name, tasks(12)), taker(trade)).accepted
+    verdict = run_gate(make_gate(name, tasks(12, "t0")), taker(trade))
+    assert verdict.decision == "rejected"
+    assert verdict.reason.startswith("must pass, but broken: t0")
+
+
+def test_a_task_that_must_pass_and_fails_once_by_chance_does_not_block() -> None:
+    def slip(draw: Draw) -> bool:
+        if draw.task == "t0":
+            return (draw.arm, draw.index) != ("candidate", 0)
+        return candidate_passes(draw)
+
+    assert run_gate(make_gate("strict", tasks(12, "t0")), taker(slip)).accepted
+
+
+# The exact short form.
+
+
+outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12)
+
+
+@given(outcomes, st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_curtailing_never_changes_a_decision(pairs: list[tuple[bool, bool]], trades: bool) -> None:
+    def passes(draw: Draw) -> bool:
+        return pairs[int(draw.task[1:])][draw.arm == "candidate"]
+
+    options = GateOptions(deterministic=True, trades=trades)
+    verdict = run_gate(make_gate("staged", tasks(len(pairs)), options), taker(passes))
+    won = sum(new - old for old, new in pairs) > 0
+    lost = any(old and not new for old, new in pairs)
+    assert verdict.accepted == (won and (trades or not lost))
+
+
+@given(outcomes)
+@settings(max_examples=100, deadline=None)
+def test_curtailing_stops_as_soon_as_the_rest_cannot_matter(
+    pairs: list[tuple[bool, bool]],
+) -> None:
+    def passes(draw: Draw) -> bool:
+        return pairs[int(draw.task[1:])][draw.arm == "candidate"]
+
+    verdict = run_gate(
+        make_gate("strict", tasks(len(pairs)), GateOptions(deterministic=True)), taker(passes)
+    )
+    done = {t.task for t in verdict.tasks if t.candidate_n}
+    wins, losses, needed = 0, 0, 0
+    failing, passing = sum(not old for old, _ in pairs), sum(old for old, _ in pairs)
+    by_name = sorted(range(len(pairs)), key=lambda i: f"t{i}")
+    for i in sorted(by_name, key=lambda i: pairs[i][0]):
+        if wins + failing <= losses or wins - losses - passing > 0:
+            break
+        old, new = pairs[i]
+        needed += 1
+        wins, losses = wins + (new and not old), losses + (old and not new)
+        failing, passing = failing - (not old), passing - old
+    assert len(done) == needed
+
+
+# Gaps.
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_task_is_unmeasured(name: str) -> None:
+    verdict = make_gate(name, []).ask()
+    assert isinstance(verdict, Verdict)
+    assert verdict.decision == "unmeasured"
+    assert verdict.missing
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_lost_sample_is_replaced_by_the_next_index(name: str) -> None:
+    def lossy(draw: Draw) -> bool | None:
+        return None if (draw.task, draw.index) == ("t0", 1) else candidate_passes(draw)
+
+    verdict = run_gate(make_gate(name, tasks(30)), taker(lossy))
+    assert verdict.accepted
+    assert verdict.tasks[0].errors >= 1
+    assert verdict.tasks[0].incumbent_n >= 2
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_too_many_errors_are_unmeasured(name: str) -> None:
+    def lossy(draw: Draw) -> bool | None:
+        return None if draw.index == 0 else candidate_passes(draw)
+
+    verdict = run_gate(make_gate(name, tasks(12)), taker(lossy))
+    assert verdict.decision == "unmeasured"
+    assert "infrastructure errors (at most 5% are allowed)" in verdict.reason
+    assert verdict.missing
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_task_skipped_under_both_arms_is_left_out_and_listed(name: str) -> None:
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        return [
+            Sample(d, None, skipped=True) if d.task == "t1" else Sample(d, candidate_passes(d))
+            for d in draws
+        ]
+
+    verdict = run_gate(make_gate(name, tasks(6)), take)
+    assert verdict.accepted
+    assert [t.task for t in verdict.tasks if t.skipped] == ["t1"]
+    assert verdict.after == 1.0
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("arm", ["incumbent", "candidate"])
+def test_a_task_skipped_under_one_arm_is_unmeasured(name: str, arm: str) -> None:
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        return [
+            Sample(d, None, skipped=True)
+            if (d.task, d.arm) == ("t1", arm)
+            else Sample(d, candidate_passes(d))
+            for d in draws
+        ]
+
+    verdict = run_gate(make_gate(name, tasks(6)), take)
+    assert verdict.decision == "unmeasured"
+    assert f"t1 was skipped under the {arm}" in verdict.reason
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_task_skipped_is_unmeasured(name: str) -> None:
+    verdict = run_gate(
+        make_gate(name, tasks(3)), lambda draws: [Sample(d, None, skipped=True) for d in draws]
+    )
+    assert verdict.decision == "unmeasured"
+    assert verdict.reason == "every task was skipped"
+
+
+def test_wrong_use_is_refused() -> None:
+    with pytest.raises(ValueError, match="no gate 'lenient'; the gates are staged, economy"):
+        make_gate("lenient", tasks(1))
+    with pytest.raises(ValueError, match="t0 is in the suite twice"):
+        make_gate("staged", tasks(1) * 2)
+    with pytest.raises(ValueError, match="the tape holds samples of t9"):
+        make_gate("staged", tasks(1), tape={"t9": 3})
+
+
+def test_samples_that_were_not_asked_for_or_contradict_are_refused() -> None:
+    gate = make_gate("staged", tasks(1))
+    asked = gate.ask()
+    assert isinstance(asked, tuple)
+    gate.tell([Sample(asked[0], True, 1.0)])
+    gate.tell([Sample(asked[0], True, 1.0)])
+    with pytest.raises(ValueError, match="told before"):
+        gate.tell([Sample(asked[0], False)])
+    with pytest.raises(ValueError, match="not asked for"):
+        gate.tell([Sample(Draw("candidate", "t0", "screen", 0), True)])
+    with pytest.raises(ValueError, match="score nan"):
+        gate.tell([Sample(asked[1], True, float("nan"))])
+    assert gate.ask() == asked
+
+
+def test_a_verdict_survives_json() -> None:
+    verdict = run_gate(make_gate("staged", tasks(4)), taker(candidate_passes))
+    assert Verdict.from_json(verdict.to_json()) == verdict
+
+
+# The check of a human's edit.
+
+
+def check(
+    passes: Callable[[Draw], bool], n: int = 12, options: GateOptions | None = None
+) -> Verdict:
+    return run_gate(WorseCheck(tasks(n), options), taker(passes))
+
+
+def test_a_broken_task_is_worse_and_named_whatever_was_fixed() -> None:
+    def trade(draw: Draw) -> bool:
+        return candidate_passes(draw) != (draw.task == "t0")
+
+    verdict = check(trade)
+    assert verdict.decision == "rejected"
+    assert verdict.reason.startswith("worse on t0 (passed")
+    assert verdict.names("broken") == ("t0",)
+
+
+def test_an_unchanged_or_better_skill_is_not_worse() -> None:
+    assert check(lambda draw: True).decision == "accepted"
+    assert check(candidate_passes).decision == "accepted"
+
+
+def test_a_thin_loss_over_the_whole_suite_is_seen_by_the_exact_test() -> None:
+    def thin(draw: Draw) -> bool:
+        return draw.arm == "incumbent" or draw.index % 3 > 0
+
+    verdict = check(thin, n=60)
+    assert verdict.decision == "rejected"
+
+
+def test_a_loss_that_may_be_chance_is_not_enough_evidence() -> None:
+    def slight(draw: Draw) -> bool:
+        first = (draw.arm, draw.stream, draw.index) == ("candidate", "tape", 0)
+        return not (first and draw.task in ("t0", "t1"))
+
+    verdict = check(slight, n=8, options=GateOptions(kc=1))
+    assert verdict.decision == "unmeasured"
+    assert "may be chance" in verdict.reason
+    assert "samples" in verdict.missing
+
+
+def test_an_unchanged_skill_is_seldom_called_worse() -> None:
+    outcomes = [check(noisy(seed, 0.0), n=20).decision for seed in range(60)]
+    assert outcomes.count("rejected") <= 3
+    assert outcomes.count("accepted") >= 45

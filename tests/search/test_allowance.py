@@ -1,0 +1,104 @@
+"""Planning with caps, and the figures of a suite."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.gate.rates import suite_rate
+from pytest_skillopt.model.types import Usage
+from pytest_skillopt.search.allowance import Allowance, Caps, OutOfMeans
+from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+USAGE = Usage(calls=2, input_tokens=100, cost=0.01)
+
+
+def rollouts(count: int) -> list[Rollout]:
+    return [
+        Rollout(RolloutRequest("t", "s", "k", "v", "m", "train", i), "passed", usage=USAGE)
+        for i in range(count)
+    ]
+
+
+def test_without_a_cap_everything_is_covered() -> None:
+    allowance = Allowance(Caps())
+    assert allowance.left() is None
+    assert allowance.covers(10**9)
+    assert not allowance.capped
+
+
+@pytest.mark.parametrize(
+    ("caps", "left"),
+    [
+        (Caps(rollouts=100), 100 - 10 - 20),
+        (Caps(calls=100), 50 - 10 - 20),
+        (Caps(tokens=5000), 50 - 10 - 20),
+        (Caps(cost=0.5), 50 - 10 - 20),
+        (Caps(seconds=500), 50 - 10 - 20),
+        (Caps(calls=100, rollouts=35), 35 - 10 - 20),
+        (Caps(rollouts=25), 0),
+    ],
+)
+def test_every_cap_is_planned_with_at_the_price_seen(caps: Caps, left: int) -> None:
+    now = 0.0
+    allowance = Allowance(caps, clock=lambda: now)
+    allowance.reserve = 20
+    allowance.took(rollouts(10))
+    now = 100.0
+    assert allowance.left() == left
+    allowance.require(left)
+    with pytest.raises(OutOfMeans, match="20 are kept for the last comparison"):
+        allowance.require(left + 1)
+
+
+def test_optimizer_calls_eat_into_the_cap_on_calls() -> None:
+    allowance = Allowance(Caps(calls=100))
+    allowance.took(rollouts(10))
+    allowance.called(Usage(calls=15, cached=5))
+    assert allowance.left() == (100 - 20 - 20) // 2
+
+
+def test_a_sample_taken_twice_counts_once() -> None:
+    allowance = Allowance(Caps(rollouts=100))
+    for _ in range(2):
+        allowance.took(rollouts(10))
+    assert allowance.samples == 10
+
+
+def test_what_is_held_for_the_gate_comes_back() -> None:
+    allowance = Allowance(Caps(), search_samples=100)
+    allowance.held = 30
+    assert allowance.left() == 70
+    allowance.release()
+    assert allowance.left() is None
+
+
+counts = st.lists(st.integers(1, 9).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+
+
+@given(counts)
+def test_a_rate_lies_in_its_interval(tasks: Sequence[tuple[int, int]]) -> None:
+    rate = suite_rate(tasks)
+    if not tasks:
+        assert rate is None
+        return
+    assert rate is not None
+    assert 0 <= rate.low <= rate.rate <= rate.high <= 1
+    assert rate.low < rate.high
+    assert rate.rate == pytest.approx(sum(p / n for p, n in tasks) / len(tasks))
+    twice = suite_rate([(2 * p, 2 * n) for p, n in tasks])
+    assert twice is not None
+    assert twice.high - twice.low <= rate.high - rate.low + 0.05
+
+
+def test_tasks_without_a_measurement_do_not_count() -> None:
+    rate = suite_rate([(0, 0), (3, 3)])
+    assert rate is not None
+    assert (rate.rate, rate.tasks, rate.samples) == (1.0, 1, 3)

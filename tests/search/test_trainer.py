@@ -1,0 +1,309 @@
+"""The training as a whole, in a toy world, without a pytest session of its own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.model.types import CapReached, ModelFault
+from pytest_skillopt.search.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.suite.sampler import StopRun
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import ModuleType
+
+SEARCHES = ("batch", "trials")
+
+
+def train(toy: ModuleType, world: Any, model: Any = None, **settings: Any) -> Any:
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks)
+    document = Document.from_bytes(toy.SKILL)
+    return Trainer(
+        document, tasks, sampler, model or toy.ToyOptimizer(), Settings(**settings)
+    ).run()
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_skill_improves_on_unseen_tasks(toy: ModuleType, search: str) -> None:
+    world = toy.make_world()
+    outcome = train(toy, world, search=search)
+    unseen = [task.id for task in toy.make_tasks(world) if task.split == "test"]
+    assert outcome.status == "accepted"
+    assert world.mean(outcome.after.text, unseen) > world.mean(outcome.before.text, unseen) + 0.3
+    assert outcome.suite.after.rate > outcome.suite.before.rate
+    assert outcome.test.after.rate > outcome.test.before.rate
+    assert {row.status for row in outcome.edits} >= {"accepted"}
+    assert outcome.after.frontmatter_text == outcome.before.frontmatter_text
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_two_runs_with_one_seed_are_equal(toy: ModuleType, search: str) -> None:
+    one = train(toy, toy.make_world(), search=search, optimizer_workers=1)
+    other = train(toy, toy.make_world(), search=search, optimizer_workers=8)
+    assert one == other
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_harmful_optimizer_changes_nothing(toy: ModuleType, search: str) -> None:
+    world = toy.make_world()
+    outcome = train(toy, world, toy.ToyOptimizer(useful=0.0, harmful=1.0), search=search)
+    assert outcome.status == "unchanged"
+    assert outcome.after == outcome.before
+    assert outcome.verdict is None
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_optimizer_never_sees_a_val_or_test_task(toy: ModuleType, search: str) -> None:
+    world, model = toy.make_world(), toy.ToyOptimizer()
+    train(toy, world, model, search=search)
+    hidden = [task.id for task in toy.make_tasks(world) if task.split != "train"]
+    prompts = "\n".join(prompt for _, _, prompt in model.asked)
+    shown = [task.id for task in toy.make_tasks(world) if task.split == "train"]
+    assert [task for task in shown if task in prompts]
+    assert not [task for task in hidden if task in prompts]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_what_the_gate_saw_of_val_tasks_is_for_the_report_alone(
+    toy: ModuleType, search: str, tmp_path: Path
+) -> None:
+    world, model = toy.make_world(), toy.ToyOptimizer(useful=1.0)
+    tasks = toy.make_tasks(world)
+    hidden = {task.id for task in tasks if task.split != "train"}
+    honest = world.rate
+
+    def rate(task: str, text: str) -> float:
+        """Whatever helps breaks hidden tasks that passed before."""
+        if task in hidden and not world.needs[task]:
+            return 0.02 if toy.rule(0)[:12] in text else 0.98
+        return float(honest(task, text))
+
+    world.rate = rate
+    memory = tmp_path / "memory.json"
+    for _ in range(2):
+        outcome = Trainer(
+            Document.from_bytes(toy.SKILL),
+            tasks,
+            toy.ToySampler(world, tasks),
+            model,
+            Settings(search=search),
+            memory=memory,
+        ).run()
+        reported = " ".join(row.why for row in outcome.edits)
+        assert [task for task in hidden if task in reported], reported
+    prompts = "\n".join(prompt for _, _, prompt in model.asked)
+    assert "the gate saw a regression" in prompts
+    for text in (prompts, memory.read_text()):
+        assert not [task for task in hidden if task in text]
+        assert not [task for task in hidden if f"[{task.split('[')[1]}" in text]
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_cap_too_small_for_the_last_comparison_is_said_before_any_call(
+    toy: ModuleType, search: str
+) -> None:
+    model = toy.ToyOptimizer()
+    outcome = train(toy, toy.make_world(), model, search=search, max_rollouts=100)
+    assert outcome.status == "unchanged"
+    assert "--skillopt-max-rollouts leaves 100 for this skill and nothing to" in outcome.reason
+    assert (outcome.samples, model.asked) == (0, [])
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_the_last_comparison_fits_under_a_cap(toy: ModuleType, search: str) -> None:
+    outcome = train(toy, toy.make_world(), search=search, max_rollouts=700)
+    assert outcome.samples <= 700
+    assert outcome.verdict is not None
+    assert outcome.verdict.gate == "final"
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("at", [0, 90, 300])
+def test_a_fault_leaves_the_skill_as_it_was(toy: ModuleType, search: str, at: int) -> None:
+    world = toy.make_world()
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks)
+
+    def break_down(taken: int) -> None:
+        if taken >= at:
+            raise StopRun("401: wrong key", kind="fatal")
+
+    sampler.before_take = break_down
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL), tasks, sampler, toy.ToyOptimizer(), Settings(search=search)
+    ).run()
+    assert outcome.status == "unmeasured"
+    assert outcome.after == outcome.before
+    assert "401: wrong key" in outcome.reason
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_cap_on_the_optimizer_ends_the_search_and_still_compares(
+    toy: ModuleType, search: str
+) -> None:
+    model = toy.ToyOptimizer()
+    allowed = 40 if search == "trials" else 8
+
+    def stop(form: str, messages: object) -> None:
+        if len(model.asked) > allowed:
+            raise CapReached("--skillopt-max-calls is reached")
+
+    model.script = stop
+    outcome = train(toy, toy.make_world(), model, search=search)
+    assert outcome.status == "accepted"
+    assert outcome.verdict.gate == "final"
+
+
+def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType) -> None:
+    world = toy.make_world()
+    honest = world.rate
+
+    def rate(task: str, text: str) -> float:
+        return float(honest(task, text))
+
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks)
+    run = world.run
+
+    def spoil(request: Any, text: str) -> Any:
+        rollout = run(request, text)
+        if request.stream != "final":
+            return rollout
+        return dataclasses.replace(rollout, outcome="failed", score=0.0)
+
+    world.run = spoil
+    world.rate = rate
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL), tasks, sampler, toy.ToyOptimizer(), Settings(search="batch")
+    ).run()
+    assert outcome.status == "rejected"
+    assert outcome.after == outcome.before
+    assert outcome.proposal != outcome.before
+    assert outcome.test is None, "the test split stays closed"
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_suite_too_small_to_split_is_trained_on_itself(toy: ModuleType, search: str) -> None:
+    world = toy.make_world(tasks=7, rules=1)
+    splits = dict.fromkeys(world.needs, "both")
+    tasks = toy.make_tasks(world, splits)
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        toy.ToySampler(world, tasks),
+        toy.ToyOptimizer(useful=1.0),
+        Settings(search=search),
+    ).run()
+    assert outcome.status == "accepted"
+    assert outcome.shared_train_val
+    assert outcome.test is None
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_nothing_is_asked_when_every_task_passes(toy: ModuleType, search: str) -> None:
+    world, model = toy.make_world(weak=1.0, strong=1.0), toy.ToyOptimizer()
+    outcome = train(toy, world, model, search=search, failure_only=True)
+    assert outcome.status == "unchanged"
+    assert "every train task passes" in outcome.reason
+    assert model.asked == []
+
+
+def test_unreadable_replies_are_counted_and_nothing_is_guessed(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer(script=lambda form, messages: "I would rather not.")
+    outcome = train(toy, toy.make_world(), model, search="batch")
+    assert outcome.status == "unchanged"
+    assert "replies of the optimizer could be read; try another skill" in outcome.reason
+    assert any("could not be read" in note for note in outcome.notes)
+
+
+def test_a_training_without_val_tasks_is_refused(toy: ModuleType, tmp_path: Path) -> None:
+    world = toy.make_world(tasks=8)
+    tasks = toy.make_tasks(world, dict.fromkeys(world.needs, "train"))
+    with pytest.raises(ValueError, match="no val task"):
+        Trainer(
+            Document.from_bytes(toy.SKILL),
+            tasks,
+            toy.ToySampler(world, tasks),
+            toy.ToyOptimizer(),
+            Settings(),
+        )
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_an_optimizer_that_stays_away_leaves_the_training_unmeasured(
+    toy: ModuleType, search: str
+) -> None:
+    def fail(form: str, messages: object) -> None:
+        raise ModelFault("502 bad gateway")
+
+    outcome = train(toy, toy.make_world(), toy.ToyOptimizer(script=fail), search=search, breaker=3)
+    assert outcome.status == "unmeasured"
+    assert "502 bad gateway" in outcome.reason
+    assert any("were not answered" in note for note in outcome.notes)
+
+
+def test_it_is_counted_which_rates_come_from_the_search(toy: ModuleType) -> None:
+    outcomes = (train(toy, toy.make_world(), max_rollouts=cap) for cap in range(150, 260, 10))
+    short = next(o for o in outcomes if o.verdict and o.from_search)
+    assert short.verdict
+    assert short.status == "accepted"
+    sampled = {task.task for task in short.verdict.tasks if task.incumbent_n}
+    measured = {row.id for row in short.tasks if row.split != "test"}
+    assert short.from_search == len(measured - sampled) > 0
+    assert train(toy, toy.make_world()).from_search == 0
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_run_after_a_fruitless_one_asks_anew_and_a_resumed_one_does_not(
+    toy: ModuleType, search: str, tmp_path: Path
+) -> None:
+    world = toy.make_world()
+    tasks = toy.make_tasks(world)
+
+    def asked(name: str) -> list[str]:
+        model = toy.ToyOptimizer(useful=0.0, harmful=1.0)
+        outcome = Trainer(
+            Document.from_bytes(toy.SKILL),
+            tasks,
+            toy.ToySampler(world, tasks),
+            model,
+            Settings(search=search),
+            memory=tmp_path / "memory.json",
+            run=name,
+        ).run()
+        assert outcome.status == "unchanged"
+        return sorted(prompt for _, _, prompt in model.asked)
+
+    monday = asked("monday")
+    assert asked("monday") == monday
+    tuesday = asked("tuesday")
+    assert not set(tuesday) & set(monday)
+    assert all("Tried before" in prompt for prompt in tuesday)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+@pytest.mark.parametrize("feedback", ["score", "message"])
+def test_the_memory_tells_no_more_of_a_failure_than_the_feedback_does(
+    toy: ModuleType, search: str, feedback: str, tmp_path: Path
+) -> None:
+    world = toy.make_world()
+    tasks = toy.make_tasks(world)
+    model = toy.ToyOptimizer()
+    for seed in range(2):
+        Trainer(
+            Document.from_bytes(toy.SKILL),
+            tasks,
+            toy.ToySampler(world, tasks),
+            model,
+            Settings(search=search, feedback=feedback, seed=seed, failure_only=True),
+            memory=tmp_path / "memory.json",
+        ).run()
+    prompts = "\n".join(prompt for _, _, prompt in model.asked)
+    assert "tests/test_toy.py:" + "4" not in prompts.replace("tests/test_toy.py::", "")
+    assert ("is not followed" in prompts) == (feedback == "message")
