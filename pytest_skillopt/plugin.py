@@ -7,7 +7,7 @@ imported by the hook that needs it.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -112,8 +112,9 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
         return None
     import asyncio
 
-    names = pyfuncitem._fixtureinfo.argnames
-    arguments: dict[str, Any] = {name: pyfuncitem.funcargs[name] for name in names}
+    parameters = inspect.signature(pyfuncitem.obj).parameters.values()
+    names = [p.name for p in parameters if p.default is p.empty]
+    arguments = {name: pyfuncitem.funcargs[name] for name in names if name in pyfuncitem.funcargs}
     asyncio.run(pyfuncitem.obj(**arguments))
     return True
 

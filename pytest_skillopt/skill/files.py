@@ -51,7 +51,7 @@ def find_skill(root: Path) -> Path:
     found = _skills_in([root]) or _skills_in([root / name for name in AGENT_FOLDERS])
     if len(found) == 1:
         return found[0]
-    way_out = "set skillopt_skill, or skill= on the marker"
+    way_out = "set skillopt_skill, or skill= on the marker, or put the tests beside their skill"
     if not found:
         raise NoSkill(
             f"no {SKILL_FILE} under {root} (hidden folders but {', '.join(AGENT_FOLDERS)} are not "

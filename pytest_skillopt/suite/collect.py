@@ -95,11 +95,11 @@ def _check_argument(item: pytest.Item, name: str, value: Any) -> None:
         )
 
 
-def collect_task(item: pytest.Item, skill_path: Callable[[str | None], str]) -> SkillTask | None:
+def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) -> SkillTask | None:
     """Describe an item as a task; None where it is not marked.
 
     Args:
-        skill_path: from the marker's ``skill=`` (or None) to the path relative to the root.
+        skill_path: from an item to the path of its skill file, relative to the root.
     """
     arguments = MarkerArguments.of(item)
     if arguments is None:
@@ -115,7 +115,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[str | None], str]) -> 
     return SkillTask(
         id=name,
         source=hashlib.sha256(json.dumps([_core(text), shown]).encode()).hexdigest(),
-        skill=skill_path(str(arguments.skill) if arguments.skill else None),
+        skill=skill_path(item),
         group=arguments.group or name,
         split=arguments.split or "",
         rollouts=arguments.rollouts,
@@ -131,7 +131,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[str | None], str]) -> 
 
 
 def collect_tasks(
-    items: Iterable[pytest.Item], skill_path: Callable[[str | None], str]
+    items: Iterable[pytest.Item], skill_path: Callable[[pytest.Item], str]
 ) -> list[SkillTask]:
     """The tasks among the items, sorted by id: who shuffles tests shall not change a training."""
     found = (collect_task(item, skill_path) for item in items)

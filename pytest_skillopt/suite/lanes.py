@@ -173,10 +173,8 @@ class LanesExecutor(WorkersExecutor):
         kind, *rest = message
         if kind == "run":
             self._lanes.put(RolloutRequest.from_json(json.loads(rest[0])))
-        elif kind == "skill":
-            self._versions.add_skill(*rest)
-        elif kind == "version":
-            self._versions.add_version(*rest)
+        elif kind in ("skill", "version"):
+            self._versions.receive(kind, *rest)
 
     def close(self) -> list[str]:
         """End; returns what went wrong in teardowns between rollouts."""

@@ -3,8 +3,8 @@
 A message is a tuple whose first element is its kind; the rest are texts, bytes, numbers and
 dictionaries of them. One execnet channel a worker carries all of it, beside xdist's own.
 
-To the worker: ``skill`` (path, files), ``version`` (path, version, content), ``run`` (request),
-``answer`` (number, value, error), ``stop``.
+To the worker: ``skill`` (path, files by name in bytes, which need not be UTF-8), ``version`` (path,
+version, content), ``run`` (request), ``answer`` (number, value, error), ``stop``.
 To the controller: ``hello`` (facts), ``result`` (key, rollout), ``leaving``, ``ask`` (number,
 method, arguments), ``stray`` (text).
 """

@@ -1,51 +1,67 @@
-"""Which skill file a test is about: its marker, the setting, or the one SKILL.md of the project."""
+"""Which skill file a test is about."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.skill.files import NoSkill, find_skill
+from pytest_skillopt.skill.files import SKILL_FILE, NoSkill, find_skill
 from pytest_skillopt.suite.collect import MARKER
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-_SELECTED = pytest.StashKey[str]()
+_SELECTED = pytest.StashKey[pytest.Item]()
 _LIVE = pytest.StashKey[tuple[pytest.FixtureRequest, str]]()
 
 
-def skill_locator(root: Path, setting: str, *, new: str = "") -> Callable[[str | None], str]:
-    """From a marker's ``skill=`` (or None) to a path relative to the root, with ``/``.
+class SkillLocator:
+    """From an item to the path of its skill file, relative to the root, with ``/``.
 
-    The search for the one SKILL.md is made once, and only if a task needs it; where there is none
-    it is ``new``, if that is given.
-
-    Raises (when called):
-        SkillError: there is no SKILL.md, or several and nothing says which.
+    In this order: the marker's ``skill=``, the setting, the nearest SKILL.md in a folder above the
+    test, the one SKILL.md of the project. The project is searched once, and only if need be.
     """
-    found: list[str] = []
 
-    def locate(marked: str | None) -> str:
-        named = marked or setting
-        if named:
-            return Path(named).as_posix()
-        if not found:
-            found.append(_find(root, new))
-        return found[0]
+    def __init__(self, root: Path, setting: str, *, new: str = "") -> None:
+        """``new``: the path where the project has no SKILL.md yet."""
+        self._root = root
+        self._setting = setting
+        self._new = new
+        self._only = ""
 
-    return locate
+    def __call__(self, item: pytest.Item) -> str:
+        """Raises:
+        SkillError: there is no SKILL.md, or several and nothing says which.
+        """
+        return self.named(item) or self.only()
 
+    def named(self, item: pytest.Item) -> str:
+        """What the marker, the setting or the test's own folders say; empty if nothing does."""
+        for mark in item.iter_markers(MARKER):
+            if mark.kwargs.get("skill"):
+                return Path(mark.kwargs["skill"]).as_posix()
+        return Path(self._setting).as_posix() if self._setting else self._above(item.path.parent)
 
-def _find(root: Path, new: str) -> str:
-    try:
-        return find_skill(root).relative_to(root).as_posix()
-    except NoSkill:
-        if new:
-            return new
-        raise
+    def _above(self, folder: Path) -> str:
+        for above in (folder, *folder.parents):
+            if not above.is_relative_to(self._root):
+                break
+            if (above / SKILL_FILE).is_file():
+                return (above / SKILL_FILE).relative_to(self._root).as_posix()
+        return ""
+
+    def only(self) -> str:
+        """The one SKILL.md of the project.
+
+        Raises:
+            SkillError: there is none, or there are several.
+        """
+        if not self._only:
+            try:
+                self._only = find_skill(self._root).relative_to(self._root).as_posix()
+            except NoSkill:
+                if not self._new:
+                    raise
+                self._only = self._new
+        return self._only
 
 
 def select_skill(item: pytest.Item) -> None:
@@ -53,15 +69,11 @@ def select_skill(item: pytest.Item) -> None:
 
     Where the test before had another skill, the fixture and all that depend on it are torn down.
     """
-    if "skill" not in getattr(item, "fixturenames", ()):
-        return
-    marked = ""
-    for mark in item.iter_markers(MARKER):
-        marked = marked or str(mark.kwargs.get("skill") or "")
     stash = item.config.stash
-    stash[_SELECTED] = marked
+    named = _locator(item.config).named(item)
+    stash[_SELECTED] = item
     live = stash.get(_LIVE, None)
-    if live is not None and live[1] != marked:
+    if live is not None and live[1] != named:
         from pytest_skillopt.suite.internals.items import finish_fixture, fixture_of
 
         del stash[_LIVE]
@@ -75,8 +87,14 @@ def selected_skill(request: pytest.FixtureRequest) -> Path:
         SkillError: there is no SKILL.md, or several and nothing says which.
     """
     config = request.config
-    marked = config.stash.get(_SELECTED, "")
-    config.stash[_LIVE] = (request, marked)
-    locate = skill_locator(config.rootpath, config.getini("skillopt_skill") or "")
-    option = config.getoption("skillopt_setting_skill")
-    return config.rootpath / locate(marked or option or None)
+    locate = _locator(config)
+    item = config.stash.get(_SELECTED, None)
+    if item is None:  # asked for by name, in a test that does not declare it
+        return config.rootpath / locate.only()
+    config.stash[_LIVE] = (request, locate.named(item))
+    return config.rootpath / locate(item)
+
+
+def _locator(config: pytest.Config) -> SkillLocator:
+    given = config.getoption("skillopt_setting_skill") or config.getini("skillopt_skill")
+    return SkillLocator(config.rootpath, given or "")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
+import os
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
@@ -70,11 +71,11 @@ class _Library:
     """What a worker has to be told of a skill before it can run a request."""
 
     def __init__(self) -> None:
-        self._files: dict[str, dict[str, bytes]] = {}
+        self._files: dict[str, dict[bytes, bytes]] = {}
         self._contents: dict[tuple[str, str], bytes] = {}
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
-        self._files[skill] = dict(files)
+        self._files[skill] = {os.fsencode(name): data for name, data in files.items()}
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self._contents[skill, version] = content

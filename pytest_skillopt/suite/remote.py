@@ -157,10 +157,8 @@ class WorkerLoop:
             kind, *rest = self._link.inbox.get()
             if kind == "run":
                 yield RolloutRequest.from_json(json.loads(rest[0]))
-            elif kind == "skill":
-                self._versions.add_skill(*rest)
-            elif kind == "version":
-                self._versions.add_version(*rest)
+            elif kind in ("skill", "version"):
+                self._versions.receive(kind, *rest)
             elif kind == "stop":
                 self._link.inbox.put(("stop",))
                 return

@@ -33,10 +33,10 @@ from pytest_skillopt.suite.internals.items import (
     prune_finalizers,
     run_protocol,
 )
+from pytest_skillopt.suite.internals.probe import probe
 from pytest_skillopt.suite.internals.sessions import (
     diverted_reports,
     forget_setup,
-    probe,
     setup_stack,
     take_stop,
     tear_down_to,
@@ -68,7 +68,7 @@ class RolloutRunner:
         """Raises:
         pytest.UsageError: a private interface of pytest has changed.
         """
-        probe(session)
+        probe()
         self._session = session
         self._versions = versions
         self._worker = worker

@@ -9,7 +9,7 @@ import pytest
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import SKILL_FILE
 from pytest_skillopt.suite.collect import MARKER, collect_tasks
-from pytest_skillopt.suite.locate import skill_locator
+from pytest_skillopt.suite.locate import SkillLocator
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,6 @@ def describe_tasks(
     """
     new = SKILL_FILE if config.getoption("skillopt_init") else ""
     try:
-        return collect_tasks(items, skill_locator(config.rootpath, settings.skill, new=new))
+        return collect_tasks(items, SkillLocator(config.rootpath, settings.skill, new=new))
     except SkillError as error:
         raise pytest.UsageError(str(error)) from None

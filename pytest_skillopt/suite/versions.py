@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
 from collections import OrderedDict
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.skill.files import materialise
 
@@ -35,6 +36,14 @@ class SkillVersions:
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
         """Keep the files beside a skill's document, by path relative to it, with ``/``."""
         self._files[skill] = files
+
+    def receive(self, kind: str, *told: Any) -> None:
+        """Take a message ``skill`` or ``version`` of the wire."""
+        if kind == "skill":
+            skill, files = told
+            self.add_skill(skill, {os.fsdecode(name): data for name, data in files.items()})
+        else:
+            self.add_version(*told)
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self._contents[skill, version] = content

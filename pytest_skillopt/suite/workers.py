@@ -20,7 +20,7 @@ from pytest_skillopt.suite.agreement import check_agreement
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.internals.xdist import (
     adopt_restarts,
-    probe_xdist,
+    check_node,
     wake_controller,
     wrap_shutdown,
 )
@@ -107,7 +107,7 @@ class XdistRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Called for every worker that is started, replacements included."""
-        probe_xdist(node)
+        check_node(self._config, node)
         channel = node.gateway.newchannel()
         member = self._members[node] = _Member(node, channel)
         node.workerinput["skillopt_channel"] = channel

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.suite.collect import collect_task, collect_tasks
+from pytest_skillopt.suite.locate import SkillLocator
 
 if TYPE_CHECKING:
     import pytest
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
 def collect(pytester: pytest.Pytester, source: str) -> dict[str, SkillTask]:
     items, _ = pytester.inline_genitems(pytester.makepyfile(source))
-    found = [collect_task(item, lambda marked: marked or "SKILL.md") for item in items]
+    found = [collect_task(item, SkillLocator(pytester.path, "", new="SKILL.md")) for item in items]
     return {task.id.partition("::")[2]: task for task in found if task is not None}
 
 

@@ -2,40 +2,126 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import runpy
 import sys
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.suite.internals import items
-from pytest_skillopt.suite.internals.sessions import probe
-from pytest_skillopt.suite.internals.xdist import probe_xdist
+import pytest_skillopt
+from pytest_skillopt.suite.internals import probe, xdist
 from pytest_skillopt.suite.versions import SkillVersions
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def test_the_installed_pytest_is_as_expected(request: pytest.FixtureRequest) -> None:
-    probe(request.session)
+
+PACKAGE = Path(pytest_skillopt.__file__).parent
+INTERNALS = PACKAGE / "suite" / "internals"
+OWN = ("self", "cls", "os", "sys", "argparse", "other", "mode", "super()")
+"""What may be asked for a private name outside of ``internals``: Python, and our own objects."""
 
 
-def test_a_pytest_that_is_not(pytestconfig: pytest.Config) -> None:
-    session: Any = SimpleNamespace(config=pytestconfig, items=[])
-    expected = rf"with pytest {pytest.__version__}, pluggy .*Session\._setupstate\.stack"
+def test_the_installed_versions_are_as_expected() -> None:
+    probe.probe()
+
+
+@pytest.mark.parametrize("name", [f"{c.__name__}.{n}" for c, names in probe.NAMES for n in names])
+def test_a_pytest_without_a_name_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, _, attribute = name.partition(".")
+    monkeypatch.setattr(probe, "NAMES", ((type(owner, (), {}), (attribute,)),))
+    expected = rf"with pytest {pytest.__version__}, pluggy .*{name}"
     with pytest.raises(pytest.UsageError, match=expected):
-        probe(session)
+        probe.probe()
 
 
-def test_an_xdist_that_is_not() -> None:
-    node = SimpleNamespace(workerinput={}, shutdown=print, gateway=None)
-    with pytest.raises(pytest.UsageError, match=r"pytest-xdist .*WorkerController\.notify_inproc"):
-        probe_xdist(node)
+def test_a_pytest_whose_function_takes_something_else_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(probe, "CALLS", ((lambda item: None, ("item", "nextitem")),))
+    with pytest.raises(pytest.UsageError, match=r"nextitem"):
+        probe.probe()
+
+
+@pytest.mark.parametrize("missing", probe.XDIST)
+def test_an_xdist_without_a_name_is_refused(missing: str) -> None:
+    objects = {"node": SimpleNamespace(gateway=SimpleNamespace()), "dsession": SimpleNamespace()}
+    for name in probe.XDIST:
+        if name != missing:
+            owner, _, path = name.partition(".")
+            _set(objects[owner], path)
+    with pytest.raises(pytest.UsageError, match=rf"pytest-xdist .*{missing}"):
+        probe.probe_xdist(**objects)
+
+
+def _set(owner: Any, path: str) -> None:
+    *steps, last = path.split(".")
+    for step in steps:
+        owner = getattr(owner, step)
+    setattr(owner, last, 0)
+
+
+def _private(module: Path) -> Iterator[tuple[str, str]]:
+    """Owner and name of each private attribute that a module uses, as they are written."""
+    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Attribute) and re.match("_[^_]", node.attr):
+            yield ast.unparse(node.value), node.attr
+
+
+def test_every_private_name_that_is_used_is_looked_for() -> None:
+    probed = {name for _, names in probe.NAMES for name in names}
+    probed |= {name.rpartition(".")[2] for name in probe.XDIST}
+    used = {name for module in INTERNALS.glob("*.py") for _, name in _private(module)}
+    assert used <= probed
+
+
+def test_nothing_private_of_others_is_used_elsewhere() -> None:
+    elsewhere = [m for m in PACKAGE.rglob("*.py") if INTERNALS not in m.parents]
+    used = {
+        f"{module.relative_to(PACKAGE)}: {owner}.{name}"
+        for module in elsewhere
+        for owner, name in _private(module)
+        if owner not in OWN
+    }
+    assert used == set()
+    for module in elsewhere:
+        source = module.read_text(encoding="utf-8")
+        assert not re.search(r"^\s*(from|import) (_pytest|xdist|execnet)\b", source, re.M), module
+
+
+@pytest.mark.parametrize("error", [EOFError("the gateway is gone"), OSError("refused")])
+def test_a_worker_that_dies_while_it_is_started_again(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(xdist, "_RESTART_PAUSE", 0.0)
+    tries = [error, error, "a worker"]
+
+    def clone(node: object) -> object:
+        found = tries.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    told: list[str] = []
+    dsession = SimpleNamespace(_max_worker_restart=8, _clone_node=clone)
+    plugins = SimpleNamespace(get_plugin=lambda name: dsession)
+    config: Any = SimpleNamespace(pluginmanager=plugins, getoption=lambda *names: None)
+    xdist.adopt_restarts(config, told.append)
+    node = SimpleNamespace(gateway=SimpleNamespace(id="gw0"))
+    assert dsession._clone_node(node) == "a worker"
+    tries[:] = [error] * 9
+    assert dsession._clone_node(node) is None
+    assert "gw0 cannot be started again" in told[0]
 
 
 def test_a_private_module_that_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "_pytest.stash", None)
     with pytest.raises(pytest.UsageError, match=r"with pytest .*_pytest\.stash"):
-        runpy.run_path(items.__file__)
+        runpy.run_path(probe.__file__)
 
 
 def test_directories_of_versions_do_not_pile_up() -> None:

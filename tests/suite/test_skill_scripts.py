@@ -9,8 +9,10 @@ import pytest
 if TYPE_CHECKING:
     from tests.suite.conftest import Drive
 
+EXECUTORS = [("-p", "no:xdist"), ("-n1",), ("-p", "no:xdist", "--drive-lanes=2")]
 
-@pytest.mark.parametrize("args", [("-p", "no:xdist"), ("-n1",)], ids=["here", "worker"])
+
+@pytest.mark.parametrize("args", EXECUTORS, ids=["here", "worker", "lanes"])
 def test_a_script_of_the_skill_can_be_run(drive: Drive, args: tuple[str, ...]) -> None:
     driven = drive(
         """
@@ -27,6 +29,29 @@ def test_a_script_of_the_skill_can_be_run(drive: Drive, args: tuple[str, ...]) -
 
         def job(executor, tasks):
             executor.add_skill(SKILL, {"scripts/total.sh": b"#!/bin/sh\\necho 42\\n"})
+            once(executor, tasks)
+        """,
+    )
+    assert [r.outcome for r in driven.rollouts] == ["passed"], driven.rollouts
+
+
+@pytest.mark.parametrize("args", EXECUTORS, ids=["here", "worker", "lanes"])
+def test_a_file_name_that_is_not_utf8(drive: Drive, args: tuple[str, ...]) -> None:
+    driven = drive(
+        """
+        import os
+
+        def test_file(skill):
+            assert b"caf\\xe9.txt" in os.listdir(os.fsencode(skill.path))
+        """,
+        *args,
+        job="jobs:job",
+        jobs="""
+        import os
+        from rollout_driver import *
+
+        def job(executor, tasks):
+            executor.add_skill(SKILL, {os.fsdecode(b"caf\\xe9.txt"): b"milk"})
             once(executor, tasks)
         """,
     )

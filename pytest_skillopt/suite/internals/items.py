@@ -8,30 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pytest_skillopt.suite.internals.unsupported import unsupported
-
-try:
-    from _pytest.runner import runtestprotocol
-    from _pytest.stash import Stash
-except ImportError as missing:
-    raise unsupported(str(missing), "pytest") from None
+from pytest_skillopt.suite.internals.probe import Stash, runtestprotocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _PRUNE_ABOVE = 16
-
-
-def item_checks(item: pytest.Item) -> list[tuple[str, bool]]:
-    """What ``fresh_copy`` relies on, and whether it is there."""
-    checks = [
-        ("Item._report_sections", hasattr(item, "_report_sections")),
-        ("Item.keywords._markers", hasattr(item.keywords, "_markers")),
-    ]
-    if isinstance(item, pytest.Function):
-        checks.append(("Function._initrequest", hasattr(item, "_initrequest")))
-        checks.append(("Function._fixtureinfo", hasattr(item, "_fixtureinfo")))
-    return checks
 
 
 def fresh_copy(item: pytest.Item) -> pytest.Item:

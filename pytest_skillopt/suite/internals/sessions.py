@@ -8,17 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pytest_skillopt.suite.internals.items import item_checks
-from pytest_skillopt.suite.internals.unsupported import unsupported
-
-try:
-    from _pytest import assertion
-    from _pytest.fixtures import FixtureManager
-    from _pytest.runner import SetupState
-    from _pytest.stash import Stash
-    from _pytest.warnings import catch_warnings_for_item
-except ImportError as missing:
-    raise unsupported(str(missing), "pytest") from None
+from pytest_skillopt.suite.internals.probe import (
+    FixtureManager,
+    SetupState,
+    assertion,
+    catch_warnings_for_item,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -41,27 +36,6 @@ _SWITCHING_PLUGINS = (
     "unraisableexception",
     "warnings",
 )
-
-
-def probe(session: pytest.Session) -> None:
-    """Check what rollouts need of pytest.
-
-    Raises:
-        pytest.UsageError: pytest has changed.
-    """
-    state = getattr(session, "_setupstate", None)
-    caller = session.config.hook.pytest_runtest_logreport
-    checks = [
-        ("Session._setupstate.stack", isinstance(getattr(state, "stack", None), dict)),
-        ("SetupState.teardown_exact", hasattr(state, "teardown_exact")),
-        ("HookCaller._hookimpls", isinstance(getattr(caller, "_hookimpls", None), list)),
-        ("Stash._storage", isinstance(getattr(Stash(), "_storage", None), dict)),
-    ]
-    for item in session.items[:1]:
-        checks += item_checks(item)
-    for name, there in checks:
-        if not there:
-            raise unsupported(name, "pytest", "pluggy")
 
 
 def setup_stack(session: pytest.Session) -> list[pytest.Item | pytest.Collector]:

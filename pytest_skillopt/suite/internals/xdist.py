@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import execnet
 
-from pytest_skillopt.suite.internals.unsupported import unsupported
+from pytest_skillopt.suite.internals.probe import probe_xdist
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,21 +20,11 @@ _RESTART_PAUSE = 1.0
 """Seconds between two tries."""
 
 
-def probe_xdist(node: Any) -> None:
-    """Check what the warm workers need of a node of xdist's controller.
-
-    Raises:
-        pytest.UsageError: xdist or execnet has changed.
+def check_node(config: pytest.Config, node: Any) -> None:
+    """Raises:
+    pytest.UsageError: xdist or execnet has changed.
     """
-    checks = [
-        ("WorkerController.notify_inproc", hasattr(node, "notify_inproc")),
-        ("WorkerController.shutdown", hasattr(node, "shutdown")),
-        ("WorkerController.workerinput", isinstance(getattr(node, "workerinput", None), dict)),
-        ("Gateway.newchannel", hasattr(getattr(node, "gateway", None), "newchannel")),
-    ]
-    for name, there in checks:
-        if not there:
-            raise unsupported(name, "pytest-xdist", "execnet")
+    probe_xdist(node, config.pluginmanager.get_plugin("dsession"))
 
 
 def wake_controller(node: Any) -> None:
@@ -64,9 +54,6 @@ def adopt_restarts(config: pytest.Config, tell: Callable[[str], None]) -> None:
         tell: told when a worker stays away.
     """
     dsession: Any = config.pluginmanager.get_plugin("dsession")
-    for name in ("_max_worker_restart", "_clone_node"):
-        if not hasattr(dsession, name):
-            raise unsupported(f"DSession.{name}", "pytest-xdist")
     if config.getoption("maxworkerrestart", None) is None:
         dsession._max_worker_restart = None
     dsession._clone_node = functools.partial(_clone_patiently, dsession._clone_node, tell)
@@ -79,7 +66,7 @@ def _clone_patiently(
     for _ in range(_RESTART_TRIES):
         try:
             return clone(node)
-        except (OSError, execnet.HostNotFound) as failed:
+        except (OSError, EOFError, execnet.HostNotFound) as failed:
             error = failed
             time.sleep(_RESTART_PAUSE)
     tell(f"{node.gateway.id} cannot be started again ({error}), the others go on without it")
