@@ -128,7 +128,9 @@ class Settings:
     failure_only: bool = _setting(False, "search batch: no analysts for successes")
     contrastive: bool = _setting(True, "show passed and failed samples of one task side by side")
     edit_budget: int = _setting(4, "edits of one update at the start", low=1)
-    min_edit_budget: int = _setting(2, "edits of one update at the end", low=1)
+    min_edit_budget: int = _setting(
+        0, "edits of one update at the end; 0: 2, or edit_budget where that is less", low=0
+    )
     schedule: str = _setting(
         "cosine",
         "how the edit budget falls: constant, linear or cosine",
@@ -199,7 +201,14 @@ class Settings:
         Raises:
             pytest.UsageError: a value that cannot be read or lies out of range.
         """
-        return cls(**{field.name: _read(config, field) for field in dataclasses.fields(cls)})
+        settings = cls(**{field.name: _read(config, field) for field in dataclasses.fields(cls)})
+        if settings.min_edit_budget > settings.edit_budget:
+            raise pytest.UsageError(
+                f"skillopt_min_edit_budget={settings.min_edit_budget} is above "
+                f"skillopt_edit_budget={settings.edit_budget}: the budget falls during a training; "
+                "lower the one or raise the other"
+            )
+        return settings
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.memory import Fate
     from pytest_skillopt.edits.proposals import Proposal
 
-_STATUS: dict[Fate, Literal["accepted", "rejected", "refused", "dropped"]] = {
+_STATUS: dict[Fate, Literal["accepted", "rejected", "refused", "lost", "dropped"]] = {
     "refused": "refused",
-    "failed": "rejected",
+    "failed": "lost",
     "rejected": "rejected",
     "accepted": "accepted",
     "dropped": "dropped",

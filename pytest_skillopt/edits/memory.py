@@ -9,10 +9,11 @@ cache. An earlier one that ended without fruit is one to learn from.
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from pytest_skillopt.run.shared import change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -174,24 +175,30 @@ class Memory:
             "attempts": [asdict(attempt) for attempt in self._attempts.values()],
             "patterns": [[*pattern, times] for pattern, times in _ranked(self._patterns)],
         }
-        document = {"schema": SCHEMA, "runs": [*self._earlier, own][-_RUNS:]}
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
-        scratch.write_text(json.dumps(document, indent=1, ensure_ascii=False), encoding="utf-8")
-        scratch.replace(self._path)
+        change(self._path, lambda text: self._with_own(text, own))
+
+    def _with_own(self, text: str | None, own: dict[str, Any]) -> str:
+        """The file with this run's section; what other runs have added meanwhile stays."""
+        try:
+            runs = _sections(text or "")
+        except (ValueError, KeyError, TypeError):
+            runs = []
+        place = next((i for i, one in enumerate(runs) if self._is_own(one)), len(runs))
+        runs[place : place + 1] = [own]
+        document = {"schema": SCHEMA, "runs": runs[-_RUNS:]}
+        return json.dumps(document, indent=1, ensure_ascii=False)
 
     def _load(self) -> list[dict[str, Any]]:
         assert self._path is not None
         try:
-            document = json.loads(self._path.read_text(encoding="utf-8"))
-            if document["schema"] != SCHEMA:
-                self.notes.append(
-                    f"{self._path}: what earlier runs have tried is left out, it is in the form of "
-                    f"another version ({document['schema']}, not {SCHEMA})"
-                )
-                return []
-            runs = [_checked(section) for section in document["runs"]]
+            runs = _sections(self._path.read_text(encoding="utf-8"))
         except FileNotFoundError:
+            return []
+        except _OtherVersionError as error:
+            self.notes.append(
+                f"{self._path}: what earlier runs have tried is left out, it is in the form of "
+                f"another version ({error}, not {SCHEMA})"
+            )
             return []
         except (OSError, ValueError, KeyError, TypeError) as error:
             self.notes.append(
@@ -206,6 +213,20 @@ class Memory:
         if section["run"] != self._run:
             return False
         return not section["fruitless"] or (section["name"] == self._name != "")
+
+
+class _OtherVersionError(ValueError):
+    """The file has another schema; the message names it."""
+
+
+def _sections(text: str) -> list[dict[str, Any]]:
+    """Raises:
+    ValueError, KeyError, TypeError: it is no memory.
+    """
+    document = json.loads(text)
+    if document["schema"] != SCHEMA:
+        raise _OtherVersionError(str(document["schema"]))
+    return [_checked(section) for section in document["runs"]]
 
 
 def _checked(section: dict[str, Any]) -> dict[str, Any]:

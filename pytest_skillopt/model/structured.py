@@ -31,6 +31,8 @@ class Answer(Generic[FormT]):
     value: FormT | None
     usage: Usage
     problem: str = ""
+    reply: str = ""
+    """The reply that could not be read, as far as it is worth quoting."""
     repaired: bool = False
     """It took the second try."""
 
@@ -67,9 +69,12 @@ def ask_json(
     except ModelFault as fault:
         if fault.fatal:
             raise
-        return Answer(None, first.usage, problem)
+        return Answer(None, first.usage, problem, first.text[:_MAX_QUOTED])
     value, problem = _read(second.text, form)
-    return Answer(value, first.usage + second.usage, problem, repaired=value is not None)
+    usage = first.usage + second.usage
+    if value is None:
+        return Answer(None, usage, problem, second.text[:_MAX_QUOTED])
+    return Answer(value, usage, repaired=True)
 
 
 def response_format(form: type[BaseModel]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.gate.verdict import VETTING
 from pytest_skillopt.published.meta import learn_from_epoch
-from pytest_skillopt.published.schedule import edit_budget
+from pytest_skillopt.published.schedule import edit_budget, least_edits
 from pytest_skillopt.published.slow import slow_update
 from pytest_skillopt.published.splitting import effects_of, split
 from pytest_skillopt.search.prune import prune
@@ -101,10 +101,10 @@ class BatchSearch:
         settings = self._settings
         budget = edit_budget(
             settings.schedule,
-            self._done,
+            self._done + 1,
             self._steps_per_epoch * settings.epochs,
             start=settings.edit_budget,
-            end=settings.min_edit_budget,
+            end=least_edits(settings),
         )
         return self._bench.context.at(
             document=self._bench.incumbent,

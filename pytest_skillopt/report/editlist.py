@@ -23,7 +23,7 @@ def edit_list(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterator
     """How many edits were kept; with ``verbose`` each of them and why."""
     if not rows:
         return
-    counts = dict.fromkeys(("accepted", "rejected", "refused", "dropped"), 0)
+    counts = dict.fromkeys(("accepted", "rejected", "lost", "dropped", "refused"), 0)
     for row in rows:
         counts[row.status] += 1
     said = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
@@ -57,4 +57,6 @@ def _edit(row: EditRow) -> str:
     what = f' "{clip(one_line(row.content), MOST_EDIT)}"' if row.content else ""
     where = f' at "{clip(one_line(row.target), MOST_EDIT)}"' if row.target else ""
     why = row.why or row.reason
+    if row.again:
+        why += f"; proposed {row.again} times more" if row.again > 1 else "; proposed once more"
     return f"step {row.step}, {row.status}: {row.op}{what}{where}" + (f": {why}" if why else "")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
+
+from pytest_skillopt.run.shared import change
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ class Home:
 
     def memory(self, skill: str) -> Path:
         """Where the step memory of a skill lies."""
-        return self.path / "memory" / (skill.replace("/", "__") + ".json")
+        return self.path / "memory" / (skill.replace("%", "%25").replace("/", "%2F") + ".json")
 
     def make(self) -> None:
         """Create it, out of git's sight."""
@@ -106,27 +107,32 @@ class Home:
 
     def openings(self, skill: str) -> int:
         """How often the test split of a skill has been measured, over all runs."""
-        return self._openings().get(skill, 0)
+        try:
+            text = (self.path / "openings.json").read_text(encoding="utf-8")
+        except (OSError, ValueError):
+            return 0
+        return _read_openings(text, "counts").get(skill, 0)
 
     def count_opening(self, skill: str, run: str) -> int:
-        """Count one more opening (once a run, however often that is resumed); return the count."""
-        path = self.path / "openings.json"
-        counts, seen = self._openings(), self._openings("seen")
-        mark = f"{skill} {run}"
-        if not seen.get(mark):
-            counts[skill] = counts.get(skill, 0) + 1
-            seen[mark] = 1
-            scratch = path.with_suffix(".tmp")
-            scratch.write_text(json.dumps({"counts": counts, "seen": seen}), encoding="utf-8")
-            os.replace(scratch, path)
-        return counts[skill]
+        """Count one more opening (once a run, however often that is resumed); return the count.
 
-    def _openings(self, part: str = "counts") -> dict[str, int]:
-        try:
-            data = json.loads((self.path / "openings.json").read_text(encoding="utf-8"))
-            return {str(k): int(v) for k, v in data[part].items()}
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            return {}
+        Raises:
+            OSError: the file cannot be written.
+        """
+        count = 0
+
+        def counted(text: str | None) -> str:
+            nonlocal count
+            counts, seen = _read_openings(text, "counts"), _read_openings(text, "seen")
+            mark = f"{skill} {run}"
+            if not seen.get(mark):
+                counts[skill] = counts.get(skill, 0) + 1
+                seen[mark] = 1
+            count = counts.get(skill, 1)
+            return json.dumps({"counts": counts, "seen": seen})
+
+        change(self.path / "openings.json", counted)
+        return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +185,13 @@ class RunDirectory:
 
     def close(self) -> None:
         self.lock.release()
+
+
+def _read_openings(text: str | None, part: str) -> dict[str, int]:
+    try:
+        return {str(k): int(v) for k, v in json.loads(text or "")[part].items()}
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
 
 
 def _is_training(run: Path) -> bool:

@@ -98,9 +98,13 @@ class EditRow(_Record):
     """Train tasks that called for it."""
     support: int = 1
     step: int = 0
-    status: Literal["accepted", "rejected", "refused", "dropped"] = "rejected"
+    status: Literal["accepted", "rejected", "refused", "lost", "dropped"] = "rejected"
+    """``rejected``: by a gate or the final comparison; ``refused``: by a check, before any sample;
+    ``lost``: its trial on the tasks that asked for it; ``dropped``: not missed when left out."""
     why: str = ""
-    """Why it was rejected, refused or dropped."""
+    """Why it was rejected, refused or dropped, or how it lost."""
+    again: int = 0
+    """Times that it was proposed once more after it had lost, and was not tried."""
 
 
 class StepRow(_Record):

@@ -47,7 +47,7 @@ class Ledger:
         self.notes: list[str] = []
         self._memory = memory
         self._observer = observer
-        self._edits: dict[Proposal, EditRow] = {}
+        self._edits: dict[str, EditRow] = {}
 
     @property
     def step(self) -> int:
@@ -78,7 +78,14 @@ class Ledger:
         for proposal in proposals:
             own = {task: effects[task] for task in proposal.tasks if effects and task in effects}
             self._memory.remember(proposal, fate, why, own)
-            self._edits[proposal] = edit_row(proposal, fate, detail or why)
+            row, known = edit_row(proposal, fate, detail or why), self._edits.get(proposal.key)
+            again = known.again if known else 0
+            self._edits[proposal.key] = row.model_copy(update={"again": again})
+
+    def turn_away(self, proposal: Proposal, why: str) -> None:
+        """Count an edit that is not tried because it has lost, in this run or an earlier one."""
+        row = self._edits.get(proposal.key) or edit_row(proposal, "failed", why)
+        self._edits[proposal.key] = row.model_copy(update={"again": row.again + 1})
 
     def refuse(self, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:

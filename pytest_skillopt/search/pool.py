@@ -35,12 +35,16 @@ class Pool:
         """The best supported first."""
         return tuple(by_support(self._waiting))
 
-    def knows(self, proposal: Proposal) -> bool:
-        """Whether the edit waits already, with more support now, or was tried often enough."""
+    def awaits(self, proposal: Proposal) -> bool:
+        """Whether the edit waits for its trial already; it has more support now."""
         for i, known in enumerate(self._waiting):
             if say_the_same(known, proposal):
                 self._waiting[i] = unite([known, proposal])
                 return True
+        return False
+
+    def has_lost(self, proposal: Proposal) -> bool:
+        """Whether the edit was tried often enough, in this run or an earlier one."""
         if self._losses[proposal.key] >= self._tries:
             return True
         known_fate = self._memory.attempt(proposal)

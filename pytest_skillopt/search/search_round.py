@@ -19,6 +19,12 @@ class SearchRound:
     """Of the train tasks, as the round found them."""
     asked: int = 0
     """Tasks put before analysts."""
+    proposed: int = 0
+    """Edits of the analysts, each once."""
+    lost_before: int = 0
+    """Those of them that are not tried because they have lost a trial."""
+    came: str = ""
+    """What came in the place of an answer that could be read."""
     tried: int = 0
     """Edits whose trial was decided."""
     won: int = 0
@@ -49,6 +55,11 @@ class SearchRound:
             return (
                 f"{self.won} of {self.tried} edits helped the tasks that asked for them{gathered}"
             )
+        if self.lost_before:
+            count = "1 edit" if self.proposed == 1 else f"{self.proposed} edits"
+            return f"{count} proposed, {self.lost_before} of them had lost a trial before"
+        if self.asked and self.came:
+            return f"no edit was proposed; a reply could not be read: {self.came}"
         if self.asked:
             return "nothing new was proposed"
         return "no edit left to try; the next round looks further"

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.edits.calls import UNREADABLE
 from pytest_skillopt.edits.handover import as_edits
 from pytest_skillopt.edits.proposals import Patch
 from pytest_skillopt.published.meta import learn_from_epoch
-from pytest_skillopt.published.schedule import UNBOUNDED, edit_budget
+from pytest_skillopt.published.schedule import UNBOUNDED, edit_budget, least_edits
 from pytest_skillopt.published.slow import ask_for_guidance
 from pytest_skillopt.search.adopted import AdoptedBundle
 from pytest_skillopt.search.allowance import OutOfMeans
@@ -75,6 +76,8 @@ class TrialSearch:
             reason = end.reason
             self._note_early_end(end.reason, capped=end.capped)
         except StopRun as end:
+            if end.kind == UNREADABLE:
+                self._gate_the_rest()
             if end.kind != "cap":
                 raise
             reason = end.reason
@@ -114,12 +117,19 @@ class TrialSearch:
         row.asked = len(batch)
         context = self._context()
         context.memory.remember_patterns(record.pattern for record in batch)
+        unreadable = context.calls.unreadable
         patches = self._bench.stages.reflect(batch, context)
+        if context.calls.unreadable > unreadable:
+            row.came = context.calls.came
         merged = self._merge(patches, context)
         if merged.note:
             self._bench.ledger.notes.append(f"step {context.step}: {merged.note}")
         for proposal in merged.proposals:
-            if not self._pool.knows(proposal):
+            row.proposed += 1
+            if self._pool.has_lost(proposal):
+                row.lost_before += 1
+                self._bench.ledger.turn_away(proposal, "it lost its trial in an earlier run")
+            elif not self._pool.awaits(proposal):
                 self._take_in(proposal, context)
 
     def _take_in(self, proposal: Proposal, context: Context) -> None:
@@ -129,9 +139,9 @@ class TrialSearch:
         if update.note:
             self._bench.ledger.notes.append(f"step {context.step}: {update.note}")
         self._bench.ledger.refuse(update.refused)
-        self._pool.add(
-            edit for edit in update.applied if edit == proposal or not self._pool.knows(edit)
-        )
+        for edit in update.applied:
+            if edit == proposal or not (self._pool.has_lost(edit) or self._pool.awaits(edit)):
+                self._pool.add([edit])
 
     def _merge(self, patches: Sequence[Patch], context: Context) -> Patch:
         edits = [patch for patch in patches if patch.body is None]
@@ -154,10 +164,10 @@ class TrialSearch:
         settings, step = self._settings, self._bench.ledger.step
         budget = edit_budget(
             settings.schedule,
-            step - 1,
+            step,
             settings.epochs * _ROUNDS_PER_EPOCH,
             start=settings.edit_budget,
-            end=settings.min_edit_budget,
+            end=least_edits(settings),
         )
         return self._bench.context.at(
             document=self._bundle.working,

@@ -12,7 +12,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from pytest_skillopt.edits.calls import Calls
+from pytest_skillopt.edits.calls import UNREADABLE, Calls
 from pytest_skillopt.edits.context import Context
 from pytest_skillopt.edits.guidance import contracts_of, read_preferences
 from pytest_skillopt.edits.memory import Memory
@@ -91,7 +91,9 @@ class Trainer:
             ValueError: no train or no val task, or a template or preference that cannot be read.
         """
         sampling = _sampling(sampler, tasks, settings)
-        if not settings.max_rollouts and (left := getattr(sampling, "rollouts_left", None)):
+        left = getattr(sampling, "rollouts_left", None)
+        self._exhausted = left == 0
+        if left and not settings.max_rollouts:
             settings = replace(settings, max_rollouts=left)
         self._settings = settings
         self._skill = skill
@@ -144,6 +146,8 @@ class Trainer:
     def run(self) -> TrainOutcome:
         """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
         bench = self._bench
+        if self._exhausted:
+            return self._outcome("unchanged", "the sampler has no rollout left to begin with")
         if short := self._last.shortage():
             return self._outcome("unchanged", short)
         stopped, reason = self._search()
@@ -174,8 +178,8 @@ class Trainer:
         calls = self._calls
         if calls.unreadable and calls.unreadable + calls.lost == calls.asked:
             reason = (
-                f"none of the {calls.unreadable} replies of the optimizer could be read; try "
-                "another skillopt_optimizer"
+                f"none of the {calls.unreadable} replies of the optimizer could be read "
+                f"({calls.came}); try another skillopt_optimizer"
             )
         return self._outcome(ended, f"no better skill was found: {reason}")
 
@@ -194,6 +198,10 @@ class Trainer:
                 bench.ledger.notes.append(f"the search ended early: {end.reason}")
             return "", end.reason
         except StopRun as end:
+            if end.kind == UNREADABLE:
+                epoch = bench.ledger.steps[-1].epoch if bench.ledger.steps else 1
+                bench.ledger.end_step(epoch=epoch, records=(), reason=end.reason)
+                return "", end.reason
             bench.ledger.notes.append(f"the search ended early: {end.reason}")
             return end.kind, end.reason
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.edits.calls import Calls, Question
+from pytest_skillopt.edits.calls import UNREADABLE, Calls, Question
 from pytest_skillopt.edits.forms import Guidance
 from pytest_skillopt.edits.templates import NAMES, Prompts
 from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, ModelFault, Usage
@@ -36,7 +36,7 @@ class Answering:
 
 
 def questions(count: int) -> list[Question[Guidance]]:
-    return [Question("meta", f"q{i}", "say", "something", Guidance) for i in range(count)]
+    return [Question("meta", f"q{i}", "say", f"something {i}", Guidance) for i in range(count)]
 
 
 def test_answers_come_in_the_order_of_the_questions(toy: ModuleType) -> None:
@@ -93,6 +93,56 @@ def test_prose_round_the_object_is_read_and_a_repair_asked_for_once() -> None:
     calls = Calls(Answering(reply), Prompts())
     assert [a.text if a else None for a in calls.ask(questions(3))] == ["fenced", "mended", None]
     assert (calls.asked, calls.unreadable, calls.lost) == (3, 1, 0)
+
+
+def test_equal_questions_are_answered_in_their_order_however_many_workers_there_are() -> None:
+    """A server that draws its replies in turn gives the same training every time."""
+
+    class InTurn:
+        name, fingerprint, simulated = "canned:1", "1", True
+
+        def __init__(self) -> None:
+            self.seen: dict[str, int] = {}
+            self.lock = threading.Lock()
+
+        def complete(self, messages: Any, **options: Any) -> Completion:
+            prompt = messages[1]["content"]
+            with self.lock:
+                self.seen[prompt] = number = self.seen.get(prompt, 0) + 1
+            return Completion(f'{{"reasoning": "", "text": "{prompt} {number}"}}')
+
+    asked = [
+        Question("meta", f"{draw}/{what}", "say", what, Guidance)
+        for draw in range(6)
+        for what in ("a", "b", "c")
+    ]
+    expected = [f"{what} {draw + 1}" for draw in range(6) for what in ("a", "b", "c")]
+    for _ in range(5):
+        answers = Calls(InTurn(), Prompts(), workers=8).ask(asked)
+        assert [answer.text for answer in answers if answer] == expected
+
+
+def test_an_optimizer_that_cannot_be_read_is_asked_no_more_after_a_handful() -> None:
+    asked: list[str] = []
+
+    def reply(sample: str) -> str:
+        asked.append(sample)
+        return "I would rather not."
+
+    calls = Calls(Answering(reply), Prompts(), workers=2)
+    with pytest.raises(StopRun, match=r"5 replies .* 'I would rather not.'") as stop:
+        calls.ask(questions(118))
+    assert stop.value.kind == UNREADABLE
+    assert len(asked) <= 2 * (5 + 2), "five, asked twice each, and what was under way"
+
+
+def test_one_that_can_be_read_in_between_is_asked_on() -> None:
+    def reply(sample: str) -> str:
+        return "no" if sample.split("/")[0] not in ("q4", "q8") else '{"reasoning":"","text":"x"}'
+
+    calls = Calls(Answering(reply), Prompts(), workers=1)
+    assert len(calls.ask(questions(12))) == 12
+    assert calls.unreadable == 10
 
 
 def test_a_passing_fault_loses_one_call() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.memory import Memory
@@ -128,6 +129,20 @@ def test_what_another_version_wrote_is_left_out_with_a_notice(
     memory.save()
     assert "test_val" not in path.read_text()
     assert Memory(path, run="three").notes == []
+
+
+def test_trainings_that_end_at_once_keep_what_each_of_them_tried(
+    toy: ModuleType, tmp_path: Path
+) -> None:
+    path = tmp_path / "memory.json"
+    memories = [Memory(path, run=f"run {n}") for n in range(12)]
+    for number, memory in enumerate(memories):
+        memory.remember(toy.append(f"- Line {number}."), "failed")
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(Memory.save, memories))
+    runs = json.loads(path.read_text())["runs"]
+    assert sorted(section["run"] for section in runs) == sorted(f"run {n}" for n in range(12))
+    assert not list(tmp_path.glob("*.tmp"))
 
 
 def test_switched_off_it_remembers_nothing(toy: ModuleType, tmp_path: Path) -> None:

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.published.schedule import edit_budget
+from pytest_skillopt.search.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 budgets = st.integers(1, 20)
 
@@ -34,7 +42,40 @@ def test_it_falls_from_the_start_to_the_end(name: str, steps: int, one: int, oth
 
 
 def test_the_default_is_cosine_from_four_to_two() -> None:
-    assert [edit_budget("cosine", step, 8) for step in range(9)] == [4, 4, 4, 3, 3, 3, 2, 2, 2]
+    assert [edit_budget("cosine", step, 8) for step in range(1, 9)] == [4, 4, 3, 3, 3, 2, 2, 2]
+
+
+def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
+    """Of two steps the first has three edits and the second two, through a whole training."""
+    assert [edit_budget("cosine", step, 2) for step in (1, 2)] == [3, 2]
+    world, model = toy.make_world(tasks=16, rules=4, weak=0.0), toy.ToyOptimizer(useful=0.0)
+    tasks = toy.make_tasks(world)
+    settings = Settings(search="batch", epochs=2, batch_size=8, meta_skill=False, pruning=False)
+    Trainer(
+        Document.from_bytes(toy.SKILL), tasks, toy.ToySampler(world, tasks), model, settings
+    ).run()
+    budgets = {
+        sample.split("/")[0]: re.search(r"[Aa]t most (\d+)", prompt)
+        for _, sample, prompt in model.asked
+        if "reflect_failures" in sample
+    }
+    assert {step: found and found[1] for step, found in budgets.items()} == {
+        "step 1": "3",
+        "step 2": "2",
+    }
+
+
+def test_a_budget_that_would_grow_is_refused() -> None:
+    with pytest.raises(ValueError, match="the last, 5, is above the first, 4"):
+        edit_budget("cosine", 1, 2, start=4, end=5)
+
+
+def test_settings_whose_budget_would_grow_are_a_usage_error(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("-o", "skillopt_min_edit_budget=5", "--skillopt-train")
+    result.stderr.fnmatch_lines(
+        "ERROR: skillopt_min_edit_budget=5 is above skillopt_edit_budget=4: the budget falls*"
+    )
+    assert pytester.runpytest("-o", "skillopt_edit_budget=1").ret != pytest.ExitCode.USAGE_ERROR
 
 
 @pytest.mark.parametrize(

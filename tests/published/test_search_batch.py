@@ -60,7 +60,14 @@ def test_epochs_batches_and_accumulation_set_the_steps(toy: ModuleType) -> None:
 def test_accumulated_rounds_are_one_patch(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(useful=1.0)
     outcome = train(
-        toy, toy.make_world(), model, batch_size=5, accumulation=4, epochs=1, failure_only=True
+        toy,
+        toy.make_world(),
+        model,
+        batch_size=5,
+        accumulation=4,
+        epochs=1,
+        failure_only=True,
+        schedule="constant",
     )
     assert outcome.steps[0].edits == 4, "one convention from each of the four rounds"
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -109,6 +110,20 @@ def test_openings_of_the_test_split_are_counted_once_a_run(home: Home) -> None:
     assert home.count_opening("other/SKILL.md", "run-2") == 1
     (home.path / "openings.json").write_text("{broken")
     assert home.openings("SKILL.md") == 0
+
+
+def test_openings_that_are_counted_at_once_all_count(home: Home) -> None:
+    home.make()
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(lambda n: home.count_opening("SKILL.md", f"run-{n}"), range(40)))
+    assert home.openings("SKILL.md") == 40
+    assert not list(home.path.glob("*.tmp"))
+
+
+def test_no_two_skills_share_a_memory(home: Home) -> None:
+    paths = ("a/b/SKILL.md", "a__b/SKILL.md", "a%2Fb/SKILL.md", "a/b__SKILL.md")
+    assert len({home.memory(path) for path in paths}) == len(paths)
+    assert {home.memory(path).parent for path in paths} == {home.path / "memory"}
 
 
 def test_versions_are_kept_once(home: Home) -> None:

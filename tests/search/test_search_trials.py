@@ -66,8 +66,10 @@ def test_useless_lines_fail_their_trial_and_never_reach_the_gate(toy: ModuleType
     )
     assert outcome.status == "unchanged"
     assert streams(sampler)["tape"] == 0
-    assert {row.status for row in outcome.edits} == {"rejected"}
+    assert {row.status for row in outcome.edits} == {"lost"}
     assert "0 of " in outcome.edits[0].why
+    assert outcome.edits[0].again > 0, "proposed once more, and not tried"
+    assert any("had lost a trial before" in step.reason for step in outcome.steps)
 
 
 def test_a_useful_line_does_not_carry_a_useless_one_along(toy: ModuleType) -> None:

@@ -214,12 +214,58 @@ def test_nothing_is_asked_when_every_task_passes(toy: ModuleType, search: str) -
     assert model.asked == []
 
 
-def test_unreadable_replies_are_counted_and_nothing_is_guessed(toy: ModuleType) -> None:
+@pytest.mark.parametrize("search", SEARCHES)
+def test_unreadable_replies_are_counted_and_nothing_is_guessed(
+    toy: ModuleType, search: str
+) -> None:
     model = toy.ToyOptimizer(script=lambda form, messages: "I would rather not.")
-    outcome = train(toy, toy.make_world(), model, search="batch")
+    outcome = train(toy, toy.make_world(), model, search=search)
     assert outcome.status == "unchanged"
-    assert "replies of the optimizer could be read; try another skill" in outcome.reason
+    assert "could be read (no JSON object or array in 'I would rather not.'); try" in outcome.reason
     assert any("could not be read" in note for note in outcome.notes)
+    assert "I would rather not." in outcome.steps[-1].reason
+    assert len(model.asked) <= 2 * (5 + 8), "a handful, and what was under way"
+
+
+def test_what_has_gathered_goes_on_when_the_optimizer_stops_making_sense(toy: ModuleType) -> None:
+    answered = 0
+
+    def script(form: str, messages: object) -> str | None:
+        nonlocal answered
+        answered += form == "Edits"
+        return None if answered <= 9 else "I would rather not."
+
+    model = toy.ToyOptimizer(useful=1.0, script=script)
+    outcome = train(toy, toy.make_world(), model, optimizer_workers=1)
+    assert outcome.status == "accepted"
+    assert "I would rather not." in outcome.reason
+
+
+def test_a_sampler_that_is_used_up_is_not_one_without_a_cap(toy: ModuleType) -> None:
+    world, model = toy.make_world(), toy.ToyOptimizer()
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks)
+    sampler.rollouts_left = 0
+    outcome = Trainer(Document.from_bytes(toy.SKILL), tasks, sampler, model, Settings()).run()
+    assert outcome.status == "unchanged"
+    assert "no rollout left" in outcome.reason
+    assert (len(sampler.taken), model.asked) == (0, [])
+
+
+def test_a_memory_that_cannot_be_kept_costs_no_verdict(toy: ModuleType, tmp_path: Path) -> None:
+    world = toy.make_world()
+    tasks = toy.make_tasks(world)
+    (tmp_path / "memory").write_text("in the way")
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        toy.ToySampler(world, tasks),
+        toy.ToyOptimizer(useful=1.0),
+        Settings(),
+        memory=tmp_path / "memory" / "skill.json",
+    ).run()
+    assert outcome.status == "accepted"
+    assert any("could not be kept for later runs" in note for note in outcome.notes)
 
 
 def test_a_training_without_val_tasks_is_refused(toy: ModuleType, tmp_path: Path) -> None:
