@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.propose.errors import ProposeError
-from pytest_skillopt.propose.git import Git
+from pytest_skillopt.propose.git import Clone
 from pytest_skillopt.skill.document import Document, SkillError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def at_revision(root: Path, skill: str, ref: str) -> Document | None:
         RevisionError: no git, no repository, no such revision, or a conflict in the skill.
     """
     try:
-        git = Git(root)
+        git = Clone(root)
         _refuse_conflict(git, skill)
         commit = git.resolve(ref)
         if commit is None:
@@ -43,7 +43,7 @@ def at_revision(root: Path, skill: str, ref: str) -> Document | None:
         raise RevisionError(f"{skill} at {ref}: {error}") from error
 
 
-def _refuse_conflict(git: Git, skill: str) -> None:
+def _refuse_conflict(git: Clone, skill: str) -> None:
     if git.run("ls-files", "--unmerged", "-z", "--", git.prefix + skill):
         raise RevisionError(f"{skill} has merge conflicts in the index: resolve them first")
 
@@ -51,7 +51,7 @@ def _refuse_conflict(git: Git, skill: str) -> None:
 def is_staged_differently(root: Path, skill: str) -> bool:
     """Whether the index holds another version than the working tree, so that a commit would too."""
     try:
-        git = Git(root)
+        git = Clone(root)
         where = git.prefix + skill
         staged = git.run("diff", "--cached", "--name-only", "-z", "--", where)
         return bool(staged and git.run("diff", "--name-only", "-z", "--", where))

@@ -21,7 +21,7 @@ from pytest_skillopt.propose.git import BRANCHES, Commit, Entry
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_skillopt.propose.git import Git
+    from pytest_skillopt.propose.git import Git, Repository
     from pytest_skillopt.propose.validate import Checked
 
 AUTHOR, MAIL = "pytest-skillopt", "pytest-skillopt@users.noreply.invalid"
@@ -76,7 +76,7 @@ def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
     return Plan("update" if tip else "create", name, seen, _commit(git, tree, base, message))
 
 
-def execute(git: Git, remote: str, plan: Plan, *, options: Iterable[str] = ()) -> str:
+def execute(git: Repository, plan: Plan, *, options: Iterable[str] = ()) -> str:
     """Push what was planned; what the server said to it.
 
     Raises:
@@ -85,7 +85,7 @@ def execute(git: Git, remote: str, plan: Plan, *, options: Iterable[str] = ()) -
     """
     if not plan.pushes:
         return ""
-    return git.push(remote, plan.commit, plan.branch, seen=plan.seen, options=options)
+    return git.push(plan.commit, plan.branch, seen=plan.seen, options=options)
 
 
 def is_ours(commit: Commit) -> bool:

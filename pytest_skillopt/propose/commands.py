@@ -13,7 +13,6 @@ from pytest_skillopt.propose import schedule
 from pytest_skillopt.propose.errors import ProposeError
 from pytest_skillopt.propose.outputs import (
     NOTHING_TRAINED,
-    split,
     training_command,
     training_outputs,
     write_outputs,
@@ -59,14 +58,14 @@ def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
         "job", help="train as a CI job does: with a spending cap, setting the job's outputs"
     )
-    parser.add_argument("--max-calls", metavar="N", default="", help="most paid model calls")
-    parser.add_argument("--max-cost", metavar="USD", default="", help="most US dollars")
-    parser.add_argument("--max-time", metavar="SECONDS", default="", help="most seconds")
-    _add_args(parser)
+    _add_training_options(parser)
     parser.set_defaults(handle=_guarded(_job))
 
 
-def _add_args(parser: argparse.ArgumentParser) -> None:
+def _add_training_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--max-calls", metavar="N", default="", help="most paid model calls")
+    parser.add_argument("--max-cost", metavar="USD", default="", help="most US dollars")
+    parser.add_argument("--max-time", metavar="SECONDS", default="", help="most seconds")
     parser.add_argument(
         "--args", metavar="ARGUMENTS", default="", help="further arguments of pytest, one string"
     )
@@ -85,7 +84,7 @@ def _add_schedule(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--at", metavar="HH:MM", default="03:17", help="local time of day (default: 03:17)"
     )
-    _add_args(parser)
+    _add_training_options(parser)
     _add_proposal_options(parser)
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.set_defaults(handle=_guarded(_schedule))
@@ -150,12 +149,13 @@ def _propose(args: argparse.Namespace) -> int:
         write_outputs({"pull-request-url": ""})
         return 0
     root = Path.cwd() if args.dir else home.path.parent
-    publisher = Publisher(root, options, os.environ)
-    outcomes = publisher.publish()
+    with Publisher(root, options, dict(os.environ)) as publisher:
+        outcomes = publisher.publish()
+        changed = publisher.left_out()
     for outcome in outcomes:
         _report(outcome, with_text=args.forge == "none")
     proposed = {outcome.skill.path for outcome in outcomes}
-    if left_out := [name for name in publisher.left_out() if name not in proposed]:
+    if left_out := [name for name in changed if name not in proposed]:
         _say(f"not part of it: uncommitted changes of {', '.join(sorted(left_out)[:5])}")
     open_ = [o.url for o in outcomes if o.url and o.action in ("create", "update", "keep", "human")]
     write_outputs({"pull-request-url": open_[0] if open_ else ""})
@@ -173,10 +173,7 @@ def _report(outcome: Outcome, *, with_text: bool) -> None:
 
 
 def _job(args: argparse.Namespace) -> int:
-    command = training_command(
-        {"max-calls": args.max_calls, "max-cost": args.max_cost, "max-time": args.max_time},
-        args.args,
-    )
+    command = training_command(_caps(args), args.args)
     home = find_home(Path.cwd())
     there = set(home.run_names())
     code = subprocess.run(command).returncode
@@ -189,6 +186,10 @@ def _job(args: argparse.Namespace) -> int:
         sys.stderr.write(f"pytest-skillopt: {printable(str(error))}\n")
     write_outputs(NOTHING_TRAINED)
     return code
+
+
+def _caps(args: argparse.Namespace) -> dict[str, str]:
+    return {"max-calls": args.max_calls, "max-cost": args.max_cost, "max-time": args.max_time}
 
 
 def _outputs(args: argparse.Namespace) -> int:
@@ -214,7 +215,7 @@ def _schedule(args: argparse.Namespace) -> int:
         project,
         home.path.resolve(),
         args.at,
-        train=split(args.args),
+        train=training_command(_caps(args), args.args, "--skillopt-write=no"),
         propose=_proposal_arguments(args),
     )
     old = schedule.read_crontab()

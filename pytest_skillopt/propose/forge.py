@@ -98,10 +98,28 @@ def place(url: str) -> Place | None:
     return Place(match["host"], _trim(match["path"]), "ssh")
 
 
-def basic_auth(server: str, user: str, token: str) -> dict[str, str]:
+def basic_auth(where: Place | None, user: str, token: str) -> dict[str, str]:
     """The header with which git pushes over HTTPS, for URLs of that server alone."""
+    if where is None or where.scheme not in ("http", "https"):
+        return {}
     value = base64.b64encode(f"{user}:{token}".encode()).decode()
-    return {f"{server.rstrip('/')}/": f"Authorization: Basic {value}"}
+    return {f"{where.scheme}://{where.host}/": f"Authorization: Basic {value}"}
+
+
+def is_server(where: Place | None, server: str) -> bool:
+    """Whether a remote lies on exactly this server, e.g. ``https://github.com``."""
+    parts = urlsplit(server)
+    if where is None or not parts.hostname:
+        return False
+    if where.scheme == "ssh":
+        return where.host.partition(":")[0] == parts.hostname
+    port = {"https": 443, "http": 80}
+    found = urlsplit(f"{where.scheme}://{where.host}")
+    return (found.scheme, found.hostname, found.port or port.get(found.scheme)) == (
+        parts.scheme,
+        parts.hostname,
+        parts.port or port.get(parts.scheme),
+    )
 
 
 def may_carry_token(url: str) -> bool:

@@ -1,7 +1,10 @@
-"""A narrow way to git: plumbing only, so that the user's work tree, index and branches stay as is.
+"""Running git: in the user's clone only to look, and in a bare repository of our own for the rest.
 
-Only the object database and the private names ``refs/skillopt/*`` are written to; a tree is built
-in an index file of its own.
+The configuration of a clone names programs (filters, hooks, transports, helpers), and whatever ran
+in the clone may have written there. So nothing of it is in force where a token is: the base branch
+is fetched into, and the branch pushed from, a fresh repository in a temporary folder that shares
+nothing with the clone but the URL of the remote. Only its ``fetch`` and ``push`` get the token, and
+with a token they read no configuration file at all.
 """
 
 from __future__ import annotations
@@ -9,30 +12,69 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import subprocess
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from pytest_skillopt.propose.errors import BranchMoved, ProposeError
-from pytest_skillopt.propose.gitprocess import GitFailed, GitProcess
+from pytest_skillopt.untrusted import printable, redact, secret_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-_REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
-
-_MOVED = ("(stale info)", "cannot lock ref", "incorrect old value", "reference already exists")
-"""How a push says that the branch moved: before it began, or while it ran."""
+TIMEOUT = 180.0
+"""Seconds after which one git command is given up."""
 
 BASE = "refs/skillopt/base"
-"""Where the tip of the base branch is kept after :meth:`Git.fetch`."""
+"""Where the tip of the base branch is kept after :meth:`Repository.fetch`."""
 BRANCHES = "refs/skillopt/branches/"
 """Where the tips of the remote's ``skillopt/*`` branches are kept."""
-
-
 LINK = "120000"
 """Mode of a symbolic link."""
+
+_REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+_MOVED = (
+    "(stale info)",
+    "(fetch first)",
+    "cannot lock ref",
+    "failed to update ref",
+    "incorrect old value",
+    "reference already exists",
+)
+"""How a push says that the branch moved: before it began, or while it ran."""
+
+_REACH = frozenset(
+    {
+        "GIT_ASKPASS",
+        "GIT_CONFIG_GLOBAL",
+        "GIT_CONFIG_NOSYSTEM",
+        "GIT_CONFIG_SYSTEM",
+        "GIT_SSH",
+        "GIT_SSH_COMMAND",
+        "GIT_SSH_VARIANT",
+        "GIT_SSL_CAINFO",
+        "GIT_SSL_CAPATH",
+    }
+)
+"""Variables of git that say how to reach a remote. All others could redirect what is read or
+written, or (the traces) print a token."""
+_FORGE_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "CI_JOB_TOKEN")
+_ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+_SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "commit.gpgSign=false",
+    "push.gpgSign=false",
+    "push.followTags=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+_NETWORK = r"^http\.(.*\.)?(proxy|sslcainfo|sslcapath)$"
+"""The settings of the user's own configuration that a push with a token needs; none names a
+program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,49 +113,76 @@ class Facts:
     """Empty with a detached head."""
 
 
-class Git(GitProcess):
-    """The repository that holds ``directory``.
+class GitFailed(ProposeError):
+    """git ended with an error. ``detail`` is all that it said."""
 
-    Args:
-        directory: the project; the repository is the one around it.
-        environ: the environment to take; default the process's own.
+    def __init__(self, verb: str, detail: str) -> None:
+        super().__init__(f"git {verb} failed: {detail or 'no message'}")
+        self.detail = detail
 
-    Raises:
-        ProposeError: git is not there, or the directory lies in no repository.
-    """
 
-    def __init__(self, directory: Path, *, environ: Mapping[str, str] | None = None) -> None:
-        super().__init__(directory, environ)
+class Git:
+    """A repository, by git: no shell, no prompt, no hook, and no secret in its environment."""
+
+    prefix = ""
+    """The project below the top of the repository, ``""`` or ``dir/``."""
+
+    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
+        self.directory = directory
+        self._environ = environ
+        secret = secret_variables(environ)
+        self._env = {k: v for k, v in _scrub(environ).items() if k not in secret}
+
+    def run(
+        self, *args: str, input: bytes = b"", env: Mapping[str, str] | None = None, ok: bool = False
+    ) -> bytes:
+        """Standard output of git.
+
+        Args:
+            args: of git.
+            input: its standard input.
+            env: variables to add.
+            ok: any exit status will do.
+
+        Raises:
+            GitFailed: exit status other than 0.
+            ProposeError: git is not installed or does not answer.
+        """
+        return self._complete(args, {**self._env, **(env or {})}, input, ok=ok).stdout
+
+    def _complete(
+        self, args: Sequence[str], env: Mapping[str, str], input: bytes = b"", *, ok: bool = False
+    ) -> subprocess.CompletedProcess[bytes]:
+        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
         try:
-            found = self.run("rev-parse", "--show-toplevel", "--show-prefix").decode()
-        except GitFailed as error:
-            if "not a git repository" in error.detail:
-                raise ProposeError(
-                    f"{directory} is in no git repository: run `git init` and commit, or run this "
-                    "in a clone"
-                ) from None
-            raise
-        top, self.prefix, _ = found.split("\n", 2)
-        self.directory = Path(top)
+            done = subprocess.run(
+                ["git", *settings, *args],
+                cwd=self.directory,
+                env=env,
+                input=input,
+                capture_output=True,
+                timeout=TIMEOUT,
+            )
+        except FileNotFoundError:
+            if not self.directory.is_dir():
+                raise ProposeError(f"there is no directory {self.directory}") from None
+            raise ProposeError("git is not installed, or not on PATH") from None
+        except subprocess.TimeoutExpired:
+            raise ProposeError(f"git {args[0]} gave no answer in {TIMEOUT:.0f} s") from None
+        if done.returncode and not ok:
+            raise GitFailed(args[0], self._clean(done.stderr + b"\n" + done.stdout))
+        return done
+
+    def _clean(self, output: bytes) -> str:
+        text = _USERINFO.sub("", output.decode("utf-8", "replace"))
+        return printable(redact(text, self._environ)).strip()
 
     # reading
 
     def resolve(self, name: str) -> str | None:
         """Id of the commit that ``name`` points to, or None."""
-        found = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", check=False)
+        found = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", ok=True)
         return found.decode().strip() or None
-
-    def branch(self) -> str:
-        """The branch that is checked out, ``""`` with a detached head."""
-        return self.run("symbolic-ref", "-q", "--short", "HEAD", check=False).decode().strip()
-
-    def is_shallow(self) -> bool:
-        return self.run("rev-parse", "--is-shallow-repository").strip() == b"true"
-
-    def changed(self) -> list[str]:
-        """Tracked files that differ from the last commit."""
-        status = self.run("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
-        return [os.fsdecode(line[3:]) for line in status.split(b"\0") if line]
 
     def entry(self, commit: str, path: str) -> Entry | None:
         """What ``path``, seen from the top of the repository, is in a commit."""
@@ -197,10 +266,58 @@ class Git(GitProcess):
         )
         return written.decode().strip()
 
-    # the remote
+    @contextlib.contextmanager
+    def _index(self, commit: str) -> Iterator[dict[str, str]]:
+        with tempfile.TemporaryDirectory(prefix="skillopt-") as directory:
+            env = {"GIT_INDEX_FILE": str(Path(directory, "index"))}
+            self.run("read-tree", commit, env=env)
+            yield env
 
-    def remote_url(self, remote: str) -> str:
-        """Where a remote lies.
+
+class Clone(Git):
+    """The user's repository around ``directory``. It is only looked at.
+
+    Args:
+        directory: the project.
+        environ: the environment to take; default the process's own.
+
+    Raises:
+        ProposeError: git is not there, or the directory lies in no repository.
+    """
+
+    def __init__(self, directory: Path, environ: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, dict(os.environ) if environ is None else environ)
+        try:
+            found = self.run("rev-parse", "--show-toplevel", "--show-prefix").decode()
+        except GitFailed as error:
+            if "not a git repository" in error.detail:
+                raise ProposeError(
+                    f"{directory} is in no git repository: run `git init` and commit, or run this "
+                    "in a clone"
+                ) from None
+            raise
+        top, self.prefix, _ = found.split("\n", 2)
+        self.directory = Path(top)
+
+    def is_shallow(self) -> bool:
+        return self.run("rev-parse", "--is-shallow-repository").strip() == b"true"
+
+    def branch(self) -> str:
+        """The branch that is checked out, ``""`` with a detached head."""
+        return self.run("symbolic-ref", "-q", "--short", "HEAD", ok=True).decode().strip()
+
+    def object_format(self) -> str:
+        """``sha1`` or ``sha256``."""
+        return self.run("rev-parse", "--show-object-format").decode().strip()
+
+    def changed(self) -> list[str]:
+        """Tracked files that differ from the last commit, as far as the clone's filters tell."""
+        args = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
+        status = self.run(*args, ok=True)
+        return [os.fsdecode(line[3:]) for line in status.split(b"\0") if line]
+
+    def remote_url(self, remote: str, *, push: bool = False) -> str:
+        """Where a remote lies, a folder of this machine as an absolute path.
 
         Raises:
             ProposeError: there is none of that name.
@@ -212,45 +329,104 @@ class Git(GitProcess):
                 f"no git remote named {remote!r} ({there}): `git remote add {remote} URL`, or name "
                 "another with --remote"
             )
-        return self.run("remote", "get-url", "--", remote).decode().strip()
+        flags = ["--push"] if push else []
+        url = self.run("remote", "get-url", *flags, "--", remote).decode().strip()
+        local = is_local(url) and not url.startswith("file://")
+        return str((self.directory / url).resolve()) if local else url
 
-    def fetch(self, remote: str, base: str) -> None:
+
+class Repository(Git):
+    """A bare repository of our own, gone when the ``with`` block ends.
+
+    Args:
+        clone: whose remote is meant.
+        remote: its name.
+        headers: URL prefix to an HTTP header that holds a token. They go to git in its
+            environment, never in its arguments.
+
+    Raises:
+        ProposeError: no such remote.
+    """
+
+    def __init__(self, clone: Clone, remote: str, headers: Mapping[str, str]) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="skillopt-")
+        super().__init__(Path(self._folder.name, "repository.git"), clone._environ)
+        self.prefix = clone.prefix
+        self._remote = remote
+        self._fetch_url, self._push_url = (
+            # No redirect is followed with a token, and GitLab answers with one to a bare name.
+            f"{url.rstrip('/')}.git" if headers and not url.endswith(".git") else url
+            for url in (clone.remote_url(remote), clone.remote_url(remote, push=True))
+        )
+        self._remote_env = self._reach(headers)
+        self.directory.mkdir()
+        self._env |= _ALONE
+        self.run(
+            "init", "--quiet", "--bare", "--template=", f"--object-format={clone.object_format()}"
+        )
+        for env in (self._env, self._remote_env):
+            env["GIT_DIR"] = str(self.directory)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._folder.cleanup()
+
+    def _reach(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """The environment of ``fetch`` and ``push``.
+
+        With a token no configuration file is read and no helper can run: whatever git starts then
+        is git's own. Without one the user's own configuration says how to log in.
+        """
+        local = is_local(self._fetch_url) or is_local(self._push_url)
+        allowed = {"GIT_ALLOW_PROTOCOL": "https:http:ssh:git" + (":file" if local else "")}
+        if not headers:
+            env = {k: v for k, v in _scrub(self._environ).items() if k not in _FORGE_TOKENS}
+            return env | allowed
+        pairs = [(f"http.{prefix}.extraheader", header) for prefix, header in headers.items()]
+        pairs += [("http.followRedirects", "false"), *self._network()]
+        env = {k: v for k, v in self._env.items() if k not in _REACH | {"SSH_ASKPASS"}}
+        env |= {k: v for k, v in self._env.items() if k.startswith("GIT_SSL_")}
+        return env | allowed | _ALONE | _config(pairs)
+
+    def _network(self) -> Iterator[tuple[str, str]]:
+        env = _scrub(self._environ)
+        for scope in ("--system", "--global"):
+            args = ("config", scope, "--includes", "-z", "--get-regexp", _NETWORK)
+            done = subprocess.run(["git", *args], env=env, cwd="/", capture_output=True)
+            for line in filter(None, done.stdout.decode("utf-8", "replace").split("\0")):
+                name, _, value = line.partition("\n")
+                yield name, value
+
+    # the remote
+
+    def fetch(self, base: str) -> None:
         """Bring the base branch to :data:`BASE`, the remote's ``skillopt/*`` to :data:`BRANCHES`.
+
+        Their latest commits only: a branch of ours is one commit on the base.
 
         Raises:
             ProposeError: the remote cannot be reached or has no such branch.
         """
         self.run("check-ref-format", f"refs/heads/{base}")
-        for name in self.run("for-each-ref", "--format=%(refname)", BASE).decode().split():
-            self.run("update-ref", "-d", name)
+        self.run("update-ref", "-d", BASE)
+        args = ["fetch", "--quiet", "--depth=1", "--prune", "--no-tags", "--no-write-fetch-head"]
+        specs = [f"+refs/heads/{base}:{BASE}", f"+refs/heads/skillopt/*:{BRANCHES}*"]
         try:
-            self.run(
-                "fetch",
-                "--quiet",
-                "--prune",
-                "--no-tags",
-                "--no-write-fetch-head",
-                "--no-recurse-submodules",
-                "--",
-                remote,
-                f"+refs/heads/{base}:{BASE}",
-                f"+refs/heads/skillopt/*:{BRANCHES}*",
-            )
+            self._complete([*args, "--", self._fetch_url, *specs], self._remote_env)
         except GitFailed as error:
             if "couldn't find remote ref" in error.detail:
                 raise ProposeError(
-                    f"the remote {remote} has no branch {base!r}: push it, or name the branch that "
-                    "proposals go to with --base"
+                    f"the remote {self._remote} has no branch {base!r}: push it, or name the "
+                    "branch that proposals go to with --base"
                 ) from None
-            raise self._with_shallow_hint(error) from None
+            raise
 
-    def push(
-        self, remote: str, source: str, branch: str, *, seen: str, options: Iterable[str] = ()
-    ) -> str:
+    def push(self, source: str, branch: str, *, seen: str, options: Iterable[str] = ()) -> str:
         """Set a branch of the remote, provided it is still where it was seen.
 
         Args:
-            remote: name of the remote.
             source: id of the commit; ``""`` deletes the branch.
             branch: its name without ``refs/heads/``.
             seen: id of its tip when it was looked at; ``""`` when it was not there.
@@ -265,46 +441,50 @@ class Git(GitProcess):
         """
         ref = f"refs/heads/{branch}"
         flags = [f"--push-option={option}" for option in options]
+        lease = f"--force-with-lease={ref}:{seen}"
+        args = ["push", "--porcelain", "--no-verify", *flags, lease, "--", self._push_url]
         try:
-            done = self.complete(
-                "push",
-                "--porcelain",
-                "--no-verify",
-                *flags,
-                f"--force-with-lease={ref}:{seen}",
-                "--",
-                remote,
-                f"{source}:{ref}",
-            )
+            done = self._complete([*args, f"{source}:{ref}"], self._remote_env)
         except GitFailed as error:
-            if any(sign in error.output for sign in _MOVED):
+            if any(sign in error.detail for sign in _MOVED):
                 raise BranchMoved(
                     f"{branch} was pushed to by somebody else in the meantime; their push was kept"
                 ) from None
-            raise self._with_shallow_hint(error) from None
+            raise
         return self._clean(done.stderr)
-
-    def _with_shallow_hint(self, error: GitFailed) -> ProposeError:
-        if self.is_shallow():
-            return ProposeError(
-                f"{error}\nThis clone is shallow, which may be why: `git fetch --unshallow`, or "
-                "fetch-depth: 0 in actions/checkout"
-            )
-        return error
-
-    @contextlib.contextmanager
-    def _index(self, commit: str) -> Iterator[dict[str, str]]:
-        with tempfile.TemporaryDirectory(prefix="skillopt-") as directory:
-            env = {"GIT_INDEX_FILE": str(Path(directory, "index"))}
-            self.run("read-tree", commit, env=env)
-            yield env
 
 
 def describe(root: Path) -> Facts | None:
     """Where the project stands in git; None without git, repository or commit."""
     try:
-        git = Git(root)
+        clone = Clone(root)
     except ProposeError:
         return None
-    commit = git.resolve("HEAD")
-    return Facts(commit, git.prefix, git.branch()) if commit else None
+    commit = clone.resolve("HEAD")
+    return Facts(commit, clone.prefix, clone.branch()) if commit else None
+
+
+def is_local(url: str) -> bool:
+    """Whether a remote is a folder of this machine."""
+    if url.startswith("file://"):
+        return True
+    return "://" not in url and (url.startswith(("/", ".")) or ":" not in url.split("/", 1)[0])
+
+
+def _scrub(environ: Mapping[str, str]) -> dict[str, str]:
+    kept = {k: v for k, v in environ.items() if not k.startswith("GIT_") or k in _REACH}
+    return kept | {
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "LC_ALL": "C",
+    }
+
+
+def _config(pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    env = {"GIT_CONFIG_COUNT": str(len(pairs))}
+    for number, (key, value) in enumerate(pairs):
+        env |= {f"GIT_CONFIG_KEY_{number}": key, f"GIT_CONFIG_VALUE_{number}": value}
+    return env

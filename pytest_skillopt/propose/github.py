@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from pytest_skillopt.propose.errors import ProposeError
-from pytest_skillopt.propose.forge import basic_auth, first, may_carry_token
+from pytest_skillopt.propose.forge import basic_auth, first, is_server, may_carry_token
 from pytest_skillopt.propose.rest import Client, GhTransport, TokenTransport
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _PAGES = 5
+_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 
 
 class GitHub:
@@ -35,16 +36,20 @@ class GitHub:
         """Take repository, address and token from the environment, what is missing from the remote.
 
         Raises:
-            ProposeError: no repository is named, or there is neither a token nor ``gh``.
+            ProposeError: the remote lies elsewhere and no repository is named, or there is neither
+                a token nor ``gh``.
         """
-        repository = first(environ, "GITHUB_REPOSITORY") or (where.path if where else "")
-        if not repository:
+        server = server_url(environ)
+        named = first(environ, "GITHUB_REPOSITORY")
+        if not named and not is_server(where, server):
             raise ProposeError(
-                "the remote is no GitHub repository: set GITHUB_REPOSITORY=owner/name, or push "
-                "only with --no-forge"
+                f"the remote {'lies at ' + where.host if where else 'is a folder'}, and the token "
+                f"and login for {server} go nowhere else: set GITHUB_SERVER_URL where this is a "
+                "GitHub of your own, GITHUB_REPOSITORY=owner/name where it is a copy, or push only "
+                "with --no-forge"
             )
-        server = server_url(where, environ)
-        token = first(environ, "GITHUB_TOKEN", "GH_TOKEN")
+        repository = named or (where.path if where else "")
+        token = first(environ, *_TOKENS)
         if token:
             api = first(environ, "GITHUB_API_URL") or _api(server)
             if not may_carry_token(api):
@@ -144,22 +149,17 @@ class GitHub:
         )
 
 
-def server_url(where: Place | None, environ: Mapping[str, str]) -> str:
-    """Address of the web server, e.g. ``https://github.com``."""
-    named = first(environ, "GITHUB_SERVER_URL")
-    return named or f"https://{where.host if where else 'github.com'}"
+def server_url(environ: Mapping[str, str]) -> str:
+    """Address of the web server that the token is for, ``https://github.com`` unless named."""
+    return first(environ, "GITHUB_SERVER_URL").rstrip("/") or "https://github.com"
 
 
 def git_headers(where: Place | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Headers for git over HTTPS, where the token belongs to the remote's own server."""
-    token = first(environ, "GITHUB_TOKEN", "GH_TOKEN")
-    server = server_url(where, environ)
-    if not token or where is None or where.scheme not in ("http", "https"):
+    """Headers for git over HTTPS, where the remote lies on the very server of the token."""
+    token, server = first(environ, *_TOKENS), server_url(environ)
+    if not token or not is_server(where, server) or not may_carry_token(server):
         return {}
-    same = urlsplit(server).netloc == where.host and may_carry_token(
-        f"{where.scheme}://{where.host}"
-    )
-    return basic_auth(f"{where.scheme}://{where.host}", "x-access-token", token) if same else {}
+    return basic_auth(where, "x-access-token", token)
 
 
 def _api(server: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.propose.forge import basic_auth, first, may_carry_token
+from pytest_skillopt.propose.forge import basic_auth, first, is_server, may_carry_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,18 +52,20 @@ class GitLab:
         return ""
 
 
+def server_url(environ: Mapping[str, str]) -> str:
+    """Address of the web server that the token is for, ``https://gitlab.com`` unless named."""
+    return first(environ, "CI_SERVER_URL").rstrip("/") or "https://gitlab.com"
+
+
 def git_headers(where: Place | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Headers for git over HTTPS to the server that the token is for."""
-    if where is None or where.scheme not in ("http", "https"):
-        return {}
-    server = f"{where.scheme}://{where.host}"
-    expected = first(environ, "CI_SERVER_URL").rstrip("/") or server
-    if expected != server or not may_carry_token(server):
+    """Headers for git over HTTPS, where the remote lies on the very server of the token."""
+    server = server_url(environ)
+    if not is_server(where, server) or not may_carry_token(server):
         return {}
     if token := first(environ, "GITLAB_TOKEN"):
-        return basic_auth(server, "oauth2", token)
+        return basic_auth(where, "oauth2", token)
     if token := first(environ, "CI_JOB_TOKEN"):
-        return basic_auth(server, "gitlab-ci-token", token)
+        return basic_auth(where, "gitlab-ci-token", token)
     return {}
 
 

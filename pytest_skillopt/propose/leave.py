@@ -8,7 +8,7 @@ from pytest_skillopt.propose.git import describe
 from pytest_skillopt.propose.manifest import write_proposal
 from pytest_skillopt.report.files import HTML
 from pytest_skillopt.report.markdown import pull_request_body
-from pytest_skillopt.run.journal import Journal
+from pytest_skillopt.run.journal import read_entries
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,8 +52,8 @@ def _gates(run: Path, accepted: list[SkillResult]) -> dict[str, dict[str, Any]]:
     """By path, the verdict of the gate that accepted the version a skill ended with."""
     if not accepted:
         return {}
-    with Journal(run / "journal.jsonl") as journal:
-        verdicts = [entry.data for entry in journal.entries if entry.kind == "verdict"]
+    entries = read_entries(run / "journal.jsonl")
+    verdicts = [entry.data for entry in entries if entry.kind == "verdict"]
     found = {
         data["candidate"]: data
         for data in verdicts

@@ -24,12 +24,13 @@ NOTHING_TRAINED = {"accepted": "false", "pass-rate-before": "", "pass-rate-after
 """The outputs of a job that ended before there was a run."""
 
 
-def training_command(caps: Mapping[str, str], arguments: str) -> list[str]:
-    """How a job calls pytest.
+def training_command(caps: Mapping[str, str], arguments: str, *own: str) -> list[str]:
+    """How a job that nobody watches calls pytest.
 
     Args:
         caps: name of a spending cap (``max-calls``) to its value; ``""`` where it is not set.
         arguments: further arguments of pytest as one string, quoted as in a shell.
+        own: arguments that come before those.
 
     Raises:
         ProposeError: no cap that bounds anything, a cap that is no number, open quotes.
@@ -43,7 +44,7 @@ def training_command(caps: Mapping[str, str], arguments: str) -> list[str]:
         raise ProposeError(f"a job needs a spending cap, at least one of {names}")
     flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
     # Last, so that no argument lifts a cap.
-    return [sys.executable, "-m", "pytest", "--skillopt-train", *split(arguments), *flags]
+    return [sys.executable, "-m", "pytest", "--skillopt-train", *own, *split(arguments), *flags]
 
 
 def split(arguments: str) -> list[str]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 from pytest_skillopt.propose import github, gitlab
 from pytest_skillopt.propose.base import read_base
 from pytest_skillopt.propose.body import compose, marker, title
 from pytest_skillopt.propose.branch import branch_name, execute, plan
 from pytest_skillopt.propose.errors import BranchMoved, ProposeError
-from pytest_skillopt.propose.forge import NoForge, Request, first, place
-from pytest_skillopt.propose.git import BASE, Git
+from pytest_skillopt.propose.forge import NoForge, Request, first, is_server, place
+from pytest_skillopt.propose.git import BASE, Clone, Repository
 from pytest_skillopt.propose.validate import load, validate
 
 if TYPE_CHECKING:
@@ -70,20 +70,26 @@ class Publisher:
     def __init__(self, root: Path, options: Options, environ: Mapping[str, str]) -> None:
         self._options = options
         self._environ = environ
-        self._git = Git(root, environ=environ)
+        self._clone = Clone(root, environ)
         self._base = options.base or self._checked_out()
-        url = self._git.remote_url(options.remote)
-        self._where = place(url)
-        kind = forge_name(options.forge, self._where, environ)
+        where = place(self._clone.remote_url(options.remote))
+        pushed = place(self._clone.remote_url(options.remote, push=True))
+        kind = forge_name(options.forge, where, environ)
         self._forge: Forge = NoForge()
         headers: dict[str, str] = {}
         if kind == "github":
-            self._forge = github.GitHub.from_environment(self._where, environ)
-            headers = github.git_headers(self._where, environ)
+            self._forge = github.GitHub.from_environment(where, environ)
+            headers = github.git_headers(where, environ) | github.git_headers(pushed, environ)
         elif kind == "gitlab":
             self._forge = gitlab.GitLab()
-            headers = gitlab.git_headers(self._where, environ)
-        self._git.use_remote(url, headers)
+            headers = gitlab.git_headers(where, environ) | gitlab.git_headers(pushed, environ)
+        self._git = Repository(self._clone, options.remote, headers)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._git.__exit__()
 
     def publish(self) -> list[Outcome]:
         """Check the proposal and bring it to the remote.
@@ -97,10 +103,10 @@ class Publisher:
 
     def left_out(self) -> list[str]:
         """Changed files of the work tree that no proposal takes along."""
-        return self._git.changed()
+        return self._clone.changed()
 
     def _check(self, proposal: Proposal) -> list[Checked]:
-        self._git.fetch(self._options.remote, self._base)
+        self._git.fetch(self._base)
         return validate(proposal, read_base(self._git, self._tip()))
 
     def _tip(self) -> str:
@@ -123,7 +129,7 @@ class Publisher:
         if made.action == "human":
             return Outcome(skill, request, "human", self._leave_alone(skill, request))
         if made.action in ("delete", "nothing"):
-            execute(self._git, self._options.remote, made)
+            execute(self._git, made)
             return Outcome(skill, request, made.action, self._forge.close(made.branch))
         if url := self._forge.declined(request):
             return Outcome(skill, request, "declined", url)
@@ -138,7 +144,7 @@ class Publisher:
 
     def _push(self, made: Plan, request: Request) -> str:
         options = self._forge.push_options(request)
-        return execute(self._git, self._options.remote, made, options=options)
+        return execute(self._git, made, options=options)
 
     def _request(self, skill: Checked, proposal: Proposal) -> Request:
         simulated = proposal.manifest.simulated
@@ -154,7 +160,7 @@ class Publisher:
         )
 
     def _checked_out(self) -> str:
-        branch = self._git.branch()
+        branch = self._clone.branch()
         if not branch:
             raise ProposeError(
                 "HEAD is detached, so the branch that proposals go to is not known: name it with "
@@ -180,14 +186,14 @@ def forge_name(wanted: ForgeName, where: Place | None, environ: Mapping[str, str
         return "github"
     if environ.get("GITLAB_CI") == "true":
         return "gitlab"
-    host = where.host if where else ""
-    if "github" in host:
+    if is_server(where, github.server_url(environ)):
         return "github"
-    if "gitlab" in host:
+    if is_server(where, gitlab.server_url(environ)):
         return "gitlab"
     raise ProposeError(
-        f"cannot tell which forge {host or 'a local remote'} is: name it with --forge, or push "
-        "only with --no-forge"
+        f"cannot tell which forge {where.host if where else 'a local remote'} is: name it with "
+        "--forge (and its address with GITHUB_SERVER_URL or CI_SERVER_URL), or push only with "
+        "--no-forge"
     )
 
 

@@ -28,7 +28,7 @@ _TIMEOUT = 30.0
 
 
 def entry(
-    project: Path, home: Path, at: str, *, train: Sequence[str] = (), propose: Sequence[str] = ()
+    project: Path, home: Path, at: str, *, train: Sequence[str], propose: Sequence[str] = ()
 ) -> str:
     """The crontab block of a project.
 
@@ -36,7 +36,7 @@ def entry(
         project: its root directory, absolute.
         home: its ``.skillopt``, absolute.
         at: local time of day, ``HH:MM``.
-        train: further arguments of pytest.
+        train: the command that trains, capped (:func:`~.outputs.training_command`).
         propose: further arguments of ``pytest-skillopt propose``.
 
     Raises:
@@ -45,12 +45,11 @@ def entry(
     match = _TIME.fullmatch(at)
     if match is None:
         raise ProposeError(f"{at!r} is no time of day: write HH:MM, e.g. 03:17")
-    python = [sys.executable, "-m", "pytest", "--skillopt-train", "--skillopt-write=no", *train]
     tool = [sys.executable, "-m", "pytest_skillopt", "propose", *propose]
     log = home / LOG
     command = (
         f"cd {shlex.quote(str(project))} && mkdir -p {shlex.quote(str(log.parent))} && "
-        f"{{ {shlex.join(python)} && {shlex.join(tool)}; }} >>{shlex.quote(str(log))} 2>&1"
+        f"{{ {shlex.join(train)} && {shlex.join(tool)}; }} >>{shlex.quote(str(log))} 2>&1"
     )
     text = "\n".join(
         (_mark("begin", project), f"{int(match[2])} {int(match[1])} * * * {_in_crontab(command)}")

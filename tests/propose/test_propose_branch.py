@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
@@ -9,30 +10,32 @@ import pytest
 from pytest_skillopt.propose.base import read_base
 from pytest_skillopt.propose.branch import Plan, execute, plan
 from pytest_skillopt.propose.errors import BranchMoved
-from pytest_skillopt.propose.git import BASE, Git
+from pytest_skillopt.propose.git import BASE, Clone, Repository
 from pytest_skillopt.propose.validate import load, validate
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from skill_project import Project
 
 BRANCH = "skillopt/invoices"
 
 
-def look(project: Project) -> tuple[Git, Plan]:
+@contextlib.contextmanager
+def look(project: Project) -> Iterator[tuple[Repository, Plan]]:
     """Fetch, check the proposal, plan."""
-    git = Git(project.root)
-    git.use_remote(git.remote_url("origin"), {})
-    git.fetch("origin", "main")
-    base = git.resolve(BASE)
-    assert base is not None
-    (skill,) = validate(load(project.proposal), read_base(git, base))
-    return git, plan(git, base, skill, "Train invoices\n\nMore tasks pass.")
+    with Repository(Clone(project.root), "origin", {}) as git:
+        git.fetch("main")
+        base = git.resolve(BASE)
+        assert base is not None
+        (skill,) = validate(load(project.proposal), read_base(git, base))
+        yield git, plan(git, base, skill, "Train invoices\n\nMore tasks pass.")
 
 
 def go(project: Project) -> Plan:
-    git, made = look(project)
-    execute(git, "origin", made)
-    return made
+    with look(project) as (git, made):
+        execute(git, made)
+        return made
 
 
 def test_new_branch_is_a_single_commit_that_changes_only_the_skill(project: Project) -> None:
@@ -149,14 +152,14 @@ def test_concurrent_push_is_never_lost(project: Project, case: str) -> None:
         project.skill.write_bytes((project.proposal / "invoices" / "SKILL.md").read_bytes())
         project.commit("Merge by hand", "skills")
         project.push()
-    git, made = look(project)
-    assert made.action == case
-    ada = project.someone()
-    ada.git("commit", "--quiet", "--allow-empty", "-m", "At the same moment")
-    ada.git("push", "--quiet", "--force", "origin", f"HEAD:refs/heads/{BRANCH}")
+    with look(project) as (git, made):
+        assert made.action == case
+        ada = project.someone()
+        ada.git("commit", "--quiet", "--allow-empty", "-m", "At the same moment")
+        ada.git("push", "--quiet", "--force", "origin", f"HEAD:refs/heads/{BRANCH}")
 
-    with pytest.raises(BranchMoved, match="their push was kept"):
-        execute(git, "origin", made)
+        with pytest.raises(BranchMoved, match="their push was kept"):
+            execute(git, made)
 
     assert project.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
     assert go(project).action == "human"
@@ -166,11 +169,11 @@ def test_branch_deleted_at_the_same_moment_is_not_brought_back(project: Project)
     project.propose()
     go(project)
     project.propose(project.skill.read_bytes() + b"\nRound to cents.\n")
-    git, made = look(project)
-    project.remote_git("update-ref", "-d", f"refs/heads/{BRANCH}")
+    with look(project) as (git, made):
+        project.remote_git("update-ref", "-d", f"refs/heads/{BRANCH}")
 
-    with pytest.raises(BranchMoved):
-        execute(git, "origin", made)
+        with pytest.raises(BranchMoved):
+            execute(git, made)
 
     assert BRANCH not in project.branches()
 

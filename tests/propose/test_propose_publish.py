@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import threading
@@ -18,7 +19,9 @@ from fake_github import TOKEN, Fault
 from skill_project import AFTER
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.propose import branch, publish, rest
+from pytest_skillopt.propose import branch, gitlab, publish, rest
+from pytest_skillopt.propose.forge import place
+from pytest_skillopt.propose.github import git_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,6 +77,31 @@ def serve_git(repository: Path, authorization: str) -> Iterator[str]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@contextlib.contextmanager
+def listen(redirect: str = "") -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """A server that says no, or to go elsewhere; its address, and the headers it was sent."""
+    headers: list[dict[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            headers.append(dict(self.headers))
+            if redirect:
+                self.send_response(302)
+                self.send_header("Location", redirect + self.path)
+                self.end_headers()
+            else:
+                self.send_error(404)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", headers
     server.shutdown()
     server.server_close()
 
@@ -565,26 +593,133 @@ def test_shallow_clone_is_enough(
     assert project.remote_git("rev-parse", f"{BRANCH}^") == project.branches()["main"]
 
 
-def test_shallow_clone_is_named_where_the_remote_fails(
+def test_programs_that_the_clone_names_never_see_a_token(
+    project: Project, github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every setting of git that names a program, written into the clone as a test run could."""
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    spy = tmp_path / "spy"
+    spy.write_text(f'#!/bin/sh\nenv >"{seen}/$$"\nexec cat\n')
+    spy.chmod(0o755)
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    for name in ("pre-push", "reference-transaction", "post-index-change", "fsmonitor-watchman"):
+        (hooks / name).write_bytes(spy.read_bytes())
+        (hooks / name).chmod(0o755)
+    included = tmp_path / "included"
+    included.write_text(f"[core]\npager = {spy}\n[alias]\nfetch = !{spy}\npush = !{spy}\n")
+    header = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
+    with serve_git(project.remote, header) as url:
+        project.propose()
+        project.git("remote", "set-url", "origin", f"{url}/octo/repo")
+        for key in (
+            "filter.spy.clean", "filter.spy.smudge", "core.fsmonitor",
+            "core.sshCommand", "core.askPass", "core.gitProxy", "core.editor", "credential.helper",
+            "remote.origin.uploadpack", "remote.origin.receivepack", "gpg.program",
+            "diff.external", "diff.spy.textconv", "merge.spy.driver", "core.alternateRefsCommand",
+            "uploadpack.packObjectsHook",
+        ):  # fmt: skip
+            project.git("config", key, str(spy))
+        for key in ("commit.gpgSign", "push.gpgSign", "filter.spy.required"):
+            project.git("config", key, "true")
+        project.git("config", "core.hooksPath", str(hooks))
+        project.git("config", "include.path", str(included))
+        (project.root / ".git" / "info").mkdir(exist_ok=True)
+        (project.root / ".git" / "info" / "attributes").write_text("* filter=spy diff=spy\n")
+        os.utime(project.root / "other.txt", (1, 1))
+        monkeypatch.setenv("GITHUB_SERVER_URL", url)
+        monkeypatch.setenv("OPENAI_API_KEY", "a-key-of-a-model")
+
+        assert main(["propose"]) == 0
+
+    assert BRANCH in project.branches()
+    assert list(seen.iterdir()), "git status runs the clone's filters, as for its owner"
+    for file in seen.iterdir():
+        text = file.read_text()
+        assert TOKEN not in text
+        assert header.split()[1] not in text
+        assert "a-key-of-a-model" not in text
+
+
+def test_address_that_the_clone_puts_in_place_gets_no_token(
+    project: Project, github: FakeGitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listen() as (url, headers):
+        project.propose()
+        project.git("remote", "set-url", "origin", "https://github.com/octo/repo.git")
+        project.git("config", f"url.{url}/.insteadOf", "https://github.com/")
+        assert main(["propose"]) == 1
+    assert headers
+    assert not any("Authorization" in each for each in headers)
+
+
+def test_token_does_not_follow_a_redirect(
+    project: Project, github: FakeGitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listen() as (elsewhere, there), listen(redirect=elsewhere) as (url, here):
+        project.propose()
+        project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
+        monkeypatch.setenv("GITHUB_SERVER_URL", url)
+        assert main(["propose"]) == 1
+    assert all("Authorization" in each for each in here)
+    assert not there
+
+
+@pytest.mark.parametrize(
+    "host", ["github.evil.example", "notgithub.com", "github.com.evil.example", "mygithub"]
+)
+@pytest.mark.parametrize("forge", [[], ["--forge", "github"]])
+def test_github_token_is_for_its_own_server(
     project: Project,
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
+    host: str,
+    forge: list[str],
 ) -> None:
-    (project.root / "other.txt").write_text("more\n")
-    project.commit("More", "other.txt")
-    project.push()
     project.propose()
-    shallow = tmp_path / "shallow"
-    subprocess.run(
-        ["git", "clone", "--quiet", "--depth=1", f"file://{project.remote}", str(shallow)],
-        check=True,
+    project.git("remote", "set-url", "origin", f"https://{host}/octo/repo.git")
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    calls: list[object] = []
+    monkeypatch.setattr(rest.TokenTransport, "send", lambda self, *args: calls.append(self))
+    assert main(["propose", *forge]) == 1
+    assert not calls
+    assert "GITHUB_SERVER_URL" in capsys.readouterr().err
+    where = place(f"https://{host}/octo/repo.git")
+    assert git_headers(where, {"GITHUB_TOKEN": TOKEN, "GITHUB_ACTIONS": "true"}) == {}
+    assert git_headers(where, {"GH_TOKEN": TOKEN, "GITHUB_SERVER_URL": f"https://{host}"})
+
+
+@pytest.mark.parametrize("name", ["GITLAB_TOKEN", "CI_JOB_TOKEN"])
+def test_gitlab_token_is_for_its_own_server(name: str) -> None:
+    environ = {name: "secret", "GITLAB_CI": "true"}
+    for host in ("gitlab.evil.example", "gitlab.com.evil.example", "example.org"):
+        where = place(f"https://{host}/a/b.git")
+        assert gitlab.git_headers(where, environ) == {}
+        assert gitlab.git_headers(where, {**environ, "CI_SERVER_URL": f"https://{host}/"})
+    assert gitlab.git_headers(place("https://gitlab.com:443/a/b.git"), environ)
+    assert gitlab.git_headers(place("https://gitlab.com:8443/a/b.git"), environ) == {}
+    assert gitlab.git_headers(place("http://gitlab.com/a/b.git"), environ) == {}
+
+
+def test_two_at_once_end_well(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one pushes while the server takes the first push."""
+    project.propose()
+    other = project.someone()
+    hook = project.remote / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "pytest_skillopt", "propose", "--no-forge", "--base", "main",
+               "--dir", str(project.proposal)]  # fmt: skip
+    hook.write_text(
+        f"#!/bin/sh\nrm -f {hook}\nunset $(git rev-parse --local-env-vars)\n"
+        f"unset GIT_QUARANTINE_PATH\ncd {other.root} && {shlex.join(command)}\n"
     )
-    (project.root / ".skillopt").rename(shallow / ".skillopt")
-    project.remote.rename(tmp_path / "moved.git")
-    monkeypatch.chdir(shallow)
-    assert main(["propose", "--no-forge"]) == 1
-    assert "git fetch --unshallow" in capsys.readouterr().err
+    hook.chmod(0o755)
+    assert main(["propose", "--no-forge"]) == 0
+    assert not hook.exists()
+    assert project.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
 
 
 def test_hooks_of_the_repository_do_not_run(project: Project) -> None:

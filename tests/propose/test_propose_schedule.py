@@ -17,6 +17,7 @@ from pytest_skillopt.propose.schedule import entry, with_entry
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+CAP, TO_PYTEST = "--max-cost=5", "--skillopt-max-cost=5"
 OTHERS = "MAILTO=ada@example.org\n5 4 * * * backup --all\n"
 
 
@@ -50,7 +51,7 @@ def test_entry_is_shown_and_installed_next_to_others(
     table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table.write_text(OTHERS)
-    assert main(["schedule", "--at", "4:05", "--base", "main", "--yes"]) == 0
+    assert main(["schedule", "--at", "4:05", "--base", "main", "--yes", CAP]) == 0
     text = table.read_text()
     assert text.startswith(OTHERS)
     assert "\n5 4 * * * cd " in text
@@ -61,24 +62,27 @@ def test_entry_is_shown_and_installed_next_to_others(
 def test_arguments_of_pytest_are_taken_over(
     table: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["schedule", "--yes", "--args=-n 4 -k 'not slow'"]) == 0
-    assert "--skillopt-train --skillopt-write=no -n 4 -k 'not slow' &&" in table.read_text()
-    assert main(["schedule", "--yes", "--args=-k 'open"]) == 1
+    assert main(["schedule", "--yes", CAP, "--args=-n 4 -k 'not slow'"]) == 0
+    assert (
+        f"--skillopt-train --skillopt-write=no -n 4 -k 'not slow' {TO_PYTEST} &&"
+        in table.read_text()
+    )
+    assert main(["schedule", "--yes", CAP, "--args=-k 'open"]) == 1
     assert "--args: No closing quotation" in capsys.readouterr().err
 
 
 def test_installing_twice_changes_nothing(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["schedule", "--yes"])
+    main(["schedule", "--yes", CAP])
     first = table.read_text()
-    assert main(["schedule", "--yes"]) == 0
+    assert main(["schedule", "--yes", CAP]) == 0
     assert table.read_text() == first
     assert "installed already" in capsys.readouterr().out
 
 
 def test_another_time_replaces_the_entry_where_it_is(table: Path) -> None:
-    main(["schedule", "--yes"])
+    main(["schedule", "--yes", CAP])
     table.write_text(table.read_text() + OTHERS)
-    assert main(["schedule", "--at", "23:59", "--yes"]) == 0
+    assert main(["schedule", "--at", "23:59", "--yes", CAP]) == 0
     text = table.read_text()
     assert text.count("--skillopt-train") == 1
     assert "59 23 * * *" in text
@@ -87,7 +91,7 @@ def test_another_time_replaces_the_entry_where_it_is(table: Path) -> None:
 
 def test_unschedule_gives_back_what_was_there(table: Path) -> None:
     table.write_text(OTHERS)
-    main(["schedule", "--yes"])
+    main(["schedule", "--yes", CAP])
     assert main(["unschedule", "--yes"]) == 0
     assert table.read_text() == OTHERS
 
@@ -101,18 +105,18 @@ def test_unschedule_without_an_entry(table: Path, capsys: pytest.CaptureFixture[
 def test_nothing_is_installed_without_a_yes(
     table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["schedule"]) == 1
+    assert main(["schedule", CAP]) == 1
     assert "give --yes" in capsys.readouterr().err
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     answers: Callable[[str], str] = lambda prompt: "n"  # noqa: E731
     monkeypatch.setattr("builtins.input", answers)
-    assert main(["schedule"]) == 1
+    assert main(["schedule", CAP]) == 1
     assert not table.exists()
 
 
 def test_command_runs_in_the_project_and_logs_there(table: Path) -> None:
     """The shell's part of the entry, with true and false in place of Python."""
-    main(["schedule", "--yes"])
+    main(["schedule", "--yes", CAP])
     command = command_of(table.read_text())
     log = Path.cwd() / ".skillopt" / "runs" / "schedule.log"
     stand_in = table.parent / "python"
@@ -124,7 +128,7 @@ def test_command_runs_in_the_project_and_logs_there(table: Path) -> None:
 
     lines = log.read_text().splitlines()
     assert lines == [
-        f"{Path.cwd()}: -m pytest --skillopt-train --skillopt-write=no",
+        f"{Path.cwd()}: -m pytest --skillopt-train --skillopt-write=no {TO_PYTEST}",
         f"{Path.cwd()}: -m pytest_skillopt propose",
     ]
     failed = subprocess.run(
@@ -136,7 +140,7 @@ def test_command_runs_in_the_project_and_logs_there(table: Path) -> None:
 
 @pytest.mark.parametrize("at", ["25:00", "3", "03:60", "3:7", "0 3 * * *", ""])
 def test_time_that_is_none(table: Path, capsys: pytest.CaptureFixture[str], at: str) -> None:
-    assert main(["schedule", "--at", at, "--yes"]) == 1
+    assert main(["schedule", "--at", at, "--yes", CAP]) == 1
     assert "is no time of day" in capsys.readouterr().err
     assert not table.exists()
 
@@ -144,11 +148,11 @@ def test_time_that_is_none(table: Path, capsys: pytest.CaptureFixture[str], at: 
 def test_path_with_a_line_break() -> None:
     project = Path("/a\n* * * * * evil")
     with pytest.raises(ProposeError, match="line break"):
-        entry(project, project / ".skillopt", "03:17")
+        entry(project, project / ".skillopt", "03:17", train=["true"])
 
 
 def test_torn_block_is_not_guessed_at(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main(["schedule", "--yes"])
+    main(["schedule", "--yes", CAP])
     torn = "\n".join(table.read_text().splitlines()[:-1]) + "\n" + OTHERS
     table.write_text(torn)
     assert main(["unschedule", "--yes"]) == 1
@@ -156,10 +160,22 @@ def test_torn_block_is_not_guessed_at(table: Path, capsys: pytest.CaptureFixture
     assert table.read_text() == torn
 
 
+@pytest.mark.parametrize("cap", [[], ["--max-cost=0"], ["--args=--skillopt-max-cost=5"]])
+def test_night_without_a_cap_is_refused_as_in_ci(
+    table: Path, capsys: pytest.CaptureFixture[str], cap: list[str]
+) -> None:
+    assert main(["schedule", "--yes", *cap]) == 1
+    said = capsys.readouterr().err
+    assert main(["job", *cap]) == 1
+    assert capsys.readouterr().err == said
+    assert "cap" in said or "no number above 0" in said
+    assert not table.exists()
+
+
 def test_two_projects_do_not_meet() -> None:
     one, two = Path("/a"), Path("/a/b")
-    text = with_entry("", one, entry(one, one / ".skillopt", "01:00"))
-    both = with_entry(text, two, entry(two, two / ".skillopt", "02:00"))
+    text = with_entry("", one, entry(one, one / ".skillopt", "01:00", train=["true"]))
+    both = with_entry(text, two, entry(two, two / ".skillopt", "02:00", train=["true"]))
     assert with_entry(both, two, "") == text
 
 
@@ -167,5 +183,5 @@ def test_no_crontab_program(
     table: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert main(["schedule", "--yes"]) == 1
+    assert main(["schedule", "--yes", CAP]) == 1
     assert "there is no program crontab here" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pytest_skillopt.propose.base import read_base
 from pytest_skillopt.propose.errors import ProposeError, Refused
 from pytest_skillopt.propose.evidence import pass_rates
-from pytest_skillopt.propose.git import Git
+from pytest_skillopt.propose.git import BASE, Clone, Repository
 from pytest_skillopt.propose.manifest import TaskCounts, sha256
 from pytest_skillopt.propose.validate import Checked, load, validate
 
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 
 def check(project: Project) -> list[Checked]:
-    git = Git(project.root)
-    tip = git.resolve("origin/main")
-    assert tip is not None
-    return validate(load(project.proposal), read_base(git, tip))
+    with Repository(Clone(project.root), "origin", {}) as git:
+        git.fetch("main")
+        tip = git.resolve(BASE)
+        assert tip is not None
+        return validate(load(project.proposal), read_base(git, tip))
 
 
 def counts(before: int, after: int, *, task: str = "t::a", n: int = 3) -> dict[str, Any]:
@@ -481,7 +482,7 @@ def test_allowed_files_are_those_of_the_settings(
     project.git("add", "--all")
     tip = project.commit("Configure", name)
 
-    assert read_base(Git(project.root), tip).allowed == allowed
+    assert read_base(Clone(project.root), tip).allowed == allowed
 
 
 def test_of_two_skill_files_none_is_allowed_unnamed(project: Project) -> None:
@@ -489,7 +490,7 @@ def test_of_two_skill_files_none_is_allowed_unnamed(project: Project) -> None:
     (project.root / "more" / "SKILL.md").write_text("# More\n")
     (project.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     tip = project.commit("Two", "more", "pyproject.toml")
-    assert read_base(Git(project.root), tip).allowed == frozenset()
+    assert read_base(Clone(project.root), tip).allowed == frozenset()
 
 
 def test_project_below_the_top_of_the_repository(project: Project) -> None:
@@ -498,14 +499,14 @@ def test_project_below_the_top_of_the_repository(project: Project) -> None:
     (sub / "SKILL.md").write_text("# Sub\n")
     (sub / "pytest.ini").write_text("[pytest]\n")
     tip = project.commit("Sub", "sub")
-    assert read_base(Git(sub), tip).allowed == {"sub/SKILL.md"}
+    assert read_base(Clone(sub), tip).allowed == {"sub/SKILL.md"}
 
 
 def test_configuration_that_cannot_be_read(project: Project) -> None:
     (project.root / "pyproject.toml").write_text("[tool.pytest\n")
     tip = project.commit("Broken", "pyproject.toml")
     with pytest.raises(ProposeError, match=r"pyproject.toml of the base branch cannot be read"):
-        read_base(Git(project.root), tip)
+        read_base(Clone(project.root), tip)
 
 
 ARMS = st.tuples(st.integers(1, 9), st.integers(1, 9)).flatmap(
@@ -555,8 +556,8 @@ def test_a_skill_in_a_folder_of_agents_is_the_one_where_no_other_is_in_sight(
     hidden.write_text("# Hidden\n")
     (project.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
     tip = project.commit("Two", ".claude", "pyproject.toml")
-    assert read_base(Git(project.root), tip).allowed == {"skills/SKILL.md"}
+    assert read_base(Clone(project.root), tip).allowed == {"skills/SKILL.md"}
     project.git("rm", "--quiet", "skills/SKILL.md")
     project.git("commit", "--quiet", "-m", "One")
     tip = project.git("rev-parse", "HEAD")
-    assert read_base(Git(project.root), tip).allowed == {".claude/skills/SKILL.md"}
+    assert read_base(Clone(project.root), tip).allowed == {".claude/skills/SKILL.md"}
