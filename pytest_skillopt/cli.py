@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from pytest_skillopt.untrusted import no_command, shown
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -20,6 +22,7 @@ USAGE_ERROR = 4
 """As pytest's own exit code for wrong usage."""
 
 _OWN = ("show", "diff", "runs", "cache")
+_CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 
@@ -93,6 +96,7 @@ def _add_diff(commands: argparse._SubParsersAction[_Parser]) -> None:
         "diff", help="print what a run changed, as a patch that `git apply` takes"
     )
     _add_run(parser)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
     parser.set_defaults(handle=_diff)
 
 
@@ -169,7 +173,7 @@ def _show(args: argparse.Namespace) -> int:
         html = run.path / "report.html"
         if not html.is_file():
             return _fail(f"{html} is not there; the run wrote no HTML report")
-        print(html.resolve())
+        _say(str(html.resolve()))
         return 0
     width = shutil.get_terminal_size().columns
     encoding = sys.stdout.encoding or "ascii"
@@ -184,9 +188,13 @@ def _diff(args: argparse.Namespace) -> int:
     run, result = pick_run(_home(args), args.run)
     patch = "".join(skill.patch for skill in result.skills)
     if not patch:
-        print(f"run {run.id} changed nothing: {result.reason}", file=sys.stderr)
+        print(shown(f"run {run.id} changed nothing: {result.reason}"), file=sys.stderr)
+    elif args.output:
+        args.output.write_bytes(patch.encode("utf-8", "surrogateescape"))
     elif sys.stdout.isatty():
         _print(tables.diff(patch, verbose=True))
+    elif any(os.environ.get(name) for name in _CI) and no_command(patch) != patch:
+        return _fail("this CI would carry out a line of the patch: write it with --output FILE")
     else:
         # Byte for byte, so that it applies: line ends and control characters are part of it.
         sys.stdout.buffer.write(patch.encode("utf-8", "surrogateescape"))
@@ -201,7 +209,7 @@ def _runs(args: argparse.Namespace) -> int:
     if not runs:
         return _fail(f"no run in {home.runs} ({ELSEWHERE})")
     for line in list_runs(runs):
-        print(line)
+        _say(line)
     return 0
 
 
@@ -212,13 +220,13 @@ def _cache_stats(args: argparse.Namespace) -> int:
 
     directory = _home(args).cache
     found = stats(directory)
-    print(f"{directory}: {found.replies:,} replies, {found.size:,} bytes")
+    _say(f"{directory}: {found.replies:,} replies, {found.size:,} bytes")
     if found.replies:
         oldest, newest = (
             datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
             for seconds in (found.oldest, found.newest)
         )
-        print(f"oldest {oldest}, newest {newest}")
+        _say(f"oldest {oldest}, newest {newest}")
     return 0
 
 
@@ -229,7 +237,7 @@ def _cache_prune(args: argparse.Namespace) -> int:
         return _fail("cache prune: say what to forget, with --older-than or --max-size")
     directory = _home(args).cache
     gone = prune(directory, older_than=args.older_than, max_size=args.max_size)
-    print(f"{directory}: forgot {gone:,} replies")
+    _say(f"{directory}: forgot {gone:,} replies")
     return 0
 
 
@@ -238,8 +246,12 @@ def _cache_clear(args: argparse.Namespace) -> int:
 
     directory = _home(args).cache
     clear(directory)
-    print(f"{directory}: removed")
+    _say(f"{directory}: removed")
     return 0
+
+
+def _say(text: str) -> None:
+    print(shown(text))
 
 
 def _print(report: Iterable[Line]) -> None:
@@ -250,5 +262,5 @@ def _print(report: Iterable[Line]) -> None:
 
 
 def _fail(message: str) -> int:
-    print(f"pytest-skillopt: error: {message}", file=sys.stderr)
+    print(shown(f"pytest-skillopt: error: {message}"), file=sys.stderr)
     return USAGE_ERROR

@@ -34,6 +34,7 @@ _ANSI = re.compile(
     r"|\x1b[ -/]*[0-~]?"
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
+_COMMAND = re.compile(r"^[^\S\n]*:(?=:)|#(?=#\w*\[)", re.MULTILINE)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 _SECRET_NAME = re.compile(
@@ -127,6 +128,21 @@ def strip_invisible(text: str) -> str:
 def printable(text: str) -> str:
     """Fit for a terminal: no escape sequences, no controls but tab and LF, no bidi tricks."""
     return strip_invisible(_CONTROL.sub("", _ANSI.sub("", text.replace("\r\n", "\n"))))
+
+
+def no_command(text: str) -> str:
+    """The text without what a CI takes for a command of its own where it reads a job's output.
+
+    GitHub Actions acts on lines that begin with ``::`` and on ``##[`` anywhere, Azure Pipelines on
+    ``##vso[``. A space between the two characters is enough. It is applied to whole lines, last of
+    all: wrapping can move any word to the start of one.
+    """
+    return _COMMAND.sub(lambda match: f"{match[0]} ", text)
+
+
+def shown(text: str) -> str:
+    """Fit for the output of a command: :func:`printable`, and nothing that a CI would carry out."""
+    return no_command(printable(text))
 
 
 def bound(text: str, head: int, tail: int) -> str:

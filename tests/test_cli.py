@@ -142,6 +142,23 @@ def test_diff_is_the_patch_byte_for_byte(
     assert capfdbinary.readouterr().out == PATCH.encode()
 
 
+def test_patch_that_a_ci_would_carry_out_is_written_to_a_file(
+    home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    patch = f"{PATCH} ::set-output name=a::b\n"
+    keep_run(home, "20260103-000000-cc", patch=patch)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    assert cli.main(["diff"]) == 4
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "--output FILE" in captured.err
+    assert cli.main(["diff", "--output", str(tmp_path / "x.patch")]) == 0
+    assert (tmp_path / "x.patch").read_bytes() == patch.encode()
+
+
 def test_diff_of_a_run_that_changed_nothing_says_why(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

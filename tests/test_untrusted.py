@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -13,6 +14,7 @@ from pytest_skillopt.untrusted import (
     printable,
     redact,
     secrets,
+    shown,
     strip_invisible,
 )
 
@@ -182,3 +184,30 @@ def test_long_texts_take_no_more_than_a_moment(text: str) -> None:
     for use in (strip_invisible, printable, fence, lambda t: redact(t, {"A_TOKEN": "12345678"})):
         use(text)
     assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "::error::x",
+        " \t ::set-output name=x::y",
+        "fine\n::stop-commands::t",
+        "text ##[error] x",
+        "##vso[task.setvariable variable=a]b",
+        "###[group]",
+        "\x1b[31m::error::x",
+        ":::warning::",
+        "\u200b::error::x",
+        "#\u200b#[error]",
+    ],
+)
+def test_nothing_shown_is_a_command_of_a_ci(text: str) -> None:
+    calm = shown(text)
+    assert not any(line.lstrip().startswith("::") for line in calm.split("\n"))
+    assert not re.search(r"##\w*\[", calm)
+    assert shown(calm) == calm
+
+
+def test_words_that_are_no_command_stay() -> None:
+    text = "tests/test_a.py::test_b\n## Heading\n: a :\n  - x::y"
+    assert shown(text) == text

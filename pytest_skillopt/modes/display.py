@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.report.terminal import header_line, progress_line, step_line
+from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,4 +91,4 @@ class Display:
     def line(self, text: str) -> None:
         if self._reporter is not None and self.config.option.verbose > -2:
             self._reporter.ensure_newline()
-            self._reporter.write_line(text)
+            self._reporter.write_line(no_command(text))

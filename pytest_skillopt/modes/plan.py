@@ -11,6 +11,7 @@ from pytest_skillopt.modes.skills import skills_of, split_tasks
 from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
+from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +43,7 @@ class Plan:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")
         for line in self._lines:
-            terminalreporter.write_line(line)
+            terminalreporter.write_line(no_command(line))
 
 
 def plan_lines(

@@ -1,8 +1,8 @@
 """The words of a request: what we vouch for first, then the proposal's own text, made inert.
 
 The text was rendered next to a model's output and may have been tampered with since. Outside of
-code blocks, where forges act on what they read, it may not mention anybody, refer to or close an
-issue, run a quick action, load an image or carry HTML other than folding.
+fences, where forges act on what they read, it may not mention anybody, refer to or close an issue,
+run a quick action, load an image, or carry a footnote or HTML other than folding.
 """
 
 from __future__ import annotations
@@ -43,6 +43,8 @@ _ACTIVE = (
     ),
     (re.compile(r"^([\s>*+-]*(?:\d+[.)]\s+)?)/(?=[A-Za-z])"), rf"\1{_BREAK}/"),
     (re.compile(r"!(?=\[)"), f"!{_BREAK}"),
+    # A footnote is what forges know and CommonMark does not: without one both see the same blocks.
+    (re.compile(r"\[(?=\^)"), f"[{_BREAK}"),
 )
 
 
@@ -118,7 +120,9 @@ def inert(text: str, limit: int = MAX_BODY) -> str:
         if calm == text:
             return _cut(calm, limit)
         text = calm
-    return _cut("\n".join(f"    {line}" for line in text.split("\n")), limit)
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    ticks = "`" * max(3, longest + 1)
+    return _cut(f"{ticks}\n{text}\n{ticks}", limit)
 
 
 def _calm(text: str) -> str:
@@ -134,13 +138,14 @@ def _break_line(line: str) -> str:
 
 
 def _code_lines(text: str) -> set[int]:
-    """Numbers, from 0, of the lines inside of code blocks; the fences' own lines are outside."""
+    """Numbers, from 0, of the lines inside of fences; the fences' own lines are outside.
+
+    Indented code is treated as text: how deep is deep enough depends on the dialect.
+    """
     found: set[int] = set()
     for token in MarkdownIt("commonmark").parse(text):
         if token.map and token.type == "fence":
             found.update(range(token.map[0] + 1, token.map[1] - 1))
-        elif token.map and token.type == "code_block":
-            found.update(range(*token.map))
     return found
 
 

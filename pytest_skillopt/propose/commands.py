@@ -21,7 +21,7 @@ from pytest_skillopt.propose.outputs import (
 from pytest_skillopt.propose.publish import Options, Outcome, Publisher
 from pytest_skillopt.report.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
-from pytest_skillopt.untrusted import printable
+from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:
     import argparse
@@ -168,8 +168,8 @@ def _report(outcome: Outcome, *, with_text: bool) -> None:
     if outcome.url:
         _say(f"  {outcome.url}")
     if with_text and outcome.action in ("create", "update", "keep"):
-        # Not through printable: the body has been made inert by characters that it would take out.
-        sys.stdout.write(f"\n{printable(outcome.request.title)}\n\n{outcome.request.body}\n")
+        # Not through shown: the body has been made inert by characters that it would take out.
+        sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))
 
 
 def _job(args: argparse.Namespace) -> int:
@@ -183,7 +183,7 @@ def _job(args: argparse.Namespace) -> int:
             _tell(new[-1])
             return code
     except RunError as error:
-        sys.stderr.write(f"pytest-skillopt: {printable(str(error))}\n")
+        sys.stderr.write(f"pytest-skillopt: {shown(str(error))}\n")
     write_outputs(NOTHING_TRAINED)
     return code
 
@@ -289,11 +289,11 @@ def _guarded(
         try:
             return command(args)
         except ProposeError as error:
-            sys.stderr.write(f"pytest-skillopt: error: {printable(str(error))}\n")
+            sys.stderr.write(f"pytest-skillopt: error: {shown(str(error))}\n")
             return 1
 
     return run
 
 
 def _say(text: str) -> None:
-    sys.stdout.write(f"{printable(text)}\n")
+    sys.stdout.write(f"{shown(text)}\n")

@@ -6,7 +6,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from pytest_skillopt.untrusted import printable
+from pytest_skillopt.untrusted import no_command, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -19,10 +19,16 @@ NARROWEST = 40
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line and how it is marked up: keywords of pytest's ``TerminalWriter.line``."""
+    """One line and how it is marked up: keywords of pytest's ``TerminalWriter.line``.
+
+    No line starts a command of the CI that it is printed in, wherever its words come from.
+    """
 
     text: str = ""
     markup: Mapping[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", no_command(self.text))
 
 
 def one_line(text: str) -> str:

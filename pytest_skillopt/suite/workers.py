@@ -28,6 +28,7 @@ from pytest_skillopt.suite.interrupts import sigterm_interrupts
 from pytest_skillopt.suite.link import answer
 from pytest_skillopt.suite.pool import Worker, WorkersExecutor
 from pytest_skillopt.suite.tasks import SkillTask
+from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
@@ -256,7 +257,7 @@ class XdistRun:
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         if terminal is not None:
             for line in self._stray:
-                terminal.write_line(line)
+                terminal.write_line(no_command(line))
 
     def _write_nonce(self) -> None:
         if self._shared is not None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from mdit_py_plugins.footnote import footnote_plugin
 
 from pytest_skillopt.propose.body import MAX_BODY, compose, inert, title
 from pytest_skillopt.propose.evidence import PassRates
@@ -37,7 +38,9 @@ def outside_of_code(text: str) -> str:
 
 
 def flat(text: str) -> list[Token]:
-    tokens = MarkdownIt("commonmark").parse(text)
+    """Tokens of both renderings: plain CommonMark, and GitHub's with footnotes."""
+    forge = MarkdownIt("gfm-like", {"linkify": False}).use(footnote_plugin)
+    tokens = [*MarkdownIt("commonmark").parse(text), *forge.parse(text)]
     return [token for top in tokens for token in (top, *(top.children or ()))]
 
 
@@ -57,6 +60,11 @@ def flat(text: str) -> list[Token]:
         ("see /pull/12", "pull/12"),
         ("\x1b[31mred", "\x1b"),
         ("\u202egnirts", "\u202e"),
+        ("x[^1]\n\n[^1]: note\n\n    @octocat\n", "@octocat"),
+        ("x[^1]\n\n[^1]: note\n\n    closes #12\n", "#12"),
+        ("x[^a]\n\n- [^a]: note\n\n      > closes GH-12\n", "GH-12"),
+        ("x[^1]\n\n[^1]:\n```\nx\n```\n@octocat\n", "@octocat"),
+        ("x[^1]\n\n[^1]: note\n\n    ```\nx\n\n    @octocat\n", "@octocat"),
         ("<script>\n```\n</script>\n\n```\n@octocat\n```\n", "@octocat"),
     ],
 )
@@ -73,16 +81,21 @@ def test_quick_actions_do_not_begin_a_line(line: str) -> None:
     assert not any(part.lstrip(" >-1.").startswith("/") for part in inert(line).split("\n"))
 
 
-def test_images_are_not_loaded() -> None:
-    calm = inert("![x](https://x.example/p.png)")
-    assert [
-        c.type for t in MarkdownIt().parse(calm) for c in t.children or () if c.type == "image"
-    ] == []
+@pytest.mark.parametrize("before", ["", "x[^1]\n\n[^1]: note\n\n    "])
+def test_images_are_not_loaded(before: str) -> None:
+    hostile = f"{before}![x](https://x.example/p.png)"
+    assert "image" in [token.type for token in flat(hostile)]
+    assert "image" not in [token.type for token in flat(inert(hostile))]
 
 
 def test_code_is_shown_as_it_is() -> None:
     block = "```diff\n+ mail @octocat about #12 <b> &#64;\n```"
     assert inert(block) == block
+
+
+def test_what_never_calms_down_is_shown_as_code() -> None:
+    text = "<a\n```\n" * 40 + "@octocat"
+    assert "@octocat" not in outside_of_code(inert(text))
 
 
 def test_gaps_of_the_renderer_stay() -> None:
@@ -105,7 +118,7 @@ def test_twice_is_once(text: str) -> None:
     assert inert(calm) == calm
 
 
-@given(st.text(alphabet="`~ \n@ab<>", max_size=80))
+@given(st.text(alphabet="`~ \n@ab<>", max_size=80) | st.text("`[^]: \n@a-", max_size=60))
 def test_no_mention_survives_any_fences(text: str) -> None:
     assert "@a" not in outside_of_code(inert(text))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import os
 import shlex
 import subprocess
@@ -478,6 +479,30 @@ def test_tampered_proposal_pushes_nothing(
     assert "other.txt: not a skill file" in capsys.readouterr().err
     assert project.branches().keys() == {"main"}
     assert github.calls == []
+
+
+def test_refusal_starts_no_command_of_the_ci(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose()
+    file = project.proposal / "manifest.json"
+    manifest = json.loads(file.read_bytes())
+    manifest["files"]["x\n::set-output name=a::b\n##[error]c"] = "0" * 64
+    file.write_text(json.dumps(manifest))
+    assert main(["propose", "--no-forge"]) == 1
+    lines = capsys.readouterr().err.split("\n")
+    assert any("set-output" in line for line in lines)
+    assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
+
+
+def test_printed_text_of_a_request_starts_no_command_of_the_ci(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose(body="::error::x\n\n```\n::set-output name=a::b\n##[error]c\n```\n")
+    assert main(["propose", "--no-forge"]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert any("set-output" in line for line in lines)
+    assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
 
 
 def test_no_token_and_no_gh(

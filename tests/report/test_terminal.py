@@ -343,3 +343,20 @@ def test_no_two_blank_lines_follow_each_other(
 ) -> None:
     lines = rendered(make_result(mode=mode, status="measured", tasks=tasks))
     assert ("", "") not in itertools.pairwise(lines)
+
+
+@pytest.mark.parametrize("width", [40, 41, 47, 53, 60, 80])
+def test_no_line_starts_a_command_of_a_ci_however_it_is_wrapped(
+    make_result: MakeResult, width: int
+) -> None:
+    words = "why it is so ::set-output name=x::y and ##[error] more ##vso[task.x] " * 3
+    result = make_result()
+    edit = EditRow(op="append", target=words, content=words, reason=words, tasks=[words], why=words)
+    skill = result.skills[0].model_copy(
+        update={"edits": [edit], "patch": f"--- a\n+++ b\n@@ -1 +1 @@\n ::stop\n+##[x]{words}\n"}
+    )
+    result = result.model_copy(update={"skills": [skill], "notes": [words]})
+    lines = rendered(result, width, verbose=True)
+    assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
+    assert not [line for line in lines if "##vso[" in line]
+    assert any(": :stop" in line for line in lines)
