@@ -48,14 +48,14 @@ def rollout(request: pytest.FixtureRequest) -> Recorder:
 @pytest.fixture
 def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
     """Call the target model with the skill as system prompt: skill_agent(prompt) -> Reply."""
-    from pytest_skillopt.handles import Recorder
+    from pytest_skillopt.handles import GuardedModel, Recorder
     from pytest_skillopt.model.agent import Agent
 
     context = _context(request)
     recorder = Recorder(context, request.node.nodeid)
     return _configured(
         lambda models: Agent(
-            models.get("target"),
+            GuardedModel(models.get("target")),
             system=skill.text,
             sample=recorder.sample,
             stage=recorder.stage,
@@ -71,14 +71,14 @@ def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
 @pytest.fixture
 def skill_judge(request: pytest.FixtureRequest) -> Judge:
     """An LLM judge: skill_judge(rubric, answer, votes=1) -> Judgement with .score and .reason."""
-    from pytest_skillopt.handles import Recorder
+    from pytest_skillopt.handles import GuardedModel, Recorder
     from pytest_skillopt.model.judge import Judge
 
     context = _context(request)
     recorder = Recorder(context, request.node.nodeid)
     return _configured(
         lambda models: Judge(
-            models.get("judge"),
+            GuardedModel(models.get("judge")),
             sample=recorder.sample,
             stage=recorder.stage,
             task=request.node.nodeid,

@@ -1,4 +1,4 @@
-"""What the fixtures hand to a test: the skill to read, and the recorder of its rollout."""
+"""What the fixtures hand to a test: the skill, the recorder of its rollout, and its model."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_skillopt.model.types import Completion, Model
     from pytest_skillopt.suite.context import RolloutContext
 
 
@@ -91,6 +93,44 @@ class Recorder:
         """
         context = self._context or _unrecorded(self._nodeid)
         context.report_usage(calls, input_tokens, output_tokens, cost)
+
+
+class GuardedModel:
+    """A model as tests get it: whatever breaks in it is a fault, never the verdict of a test.
+
+    An ``AssertionError`` is let through, it can only be somebody's verdict.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    @property
+    def fingerprint(self) -> str:
+        return self._model.fingerprint
+
+    @property
+    def simulated(self) -> bool:
+        return self._model.simulated
+
+    def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
+        """See ``Model.complete``.
+
+        Raises:
+            ModelError: nothing else but an ``AssertionError``.
+        """
+        from pytest_skillopt.model.types import ModelError
+        from pytest_skillopt.suite.errors import OwnFault
+
+        try:
+            return self._model.complete(messages, **options)
+        except (ModelError, AssertionError):
+            raise
+        except Exception as error:
+            raise OwnFault(f"{type(error).__name__}: {error}") from error
 
 
 def _unrecorded(nodeid: str) -> RolloutContext:

@@ -27,13 +27,10 @@ def answer(body: dict[str, Any]) -> str:
     return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
 
 
-@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=["here", "worker"])
-def test_every_call_is_in_the_rows_of_its_stage_and_of_its_task(
-    pytester: pytest.Pytester,
-    chat_server: ChatServer,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-) -> None:
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     chat_server.reply = answer
@@ -47,11 +44,58 @@ def test_every_call_is_in_the_rows_of_its_stage_and_of_its_task(
         skillopt_base_url = "{chat_server.url}"
         """
     )
-    assert pytester.runpytest_subprocess("--skillopt-train", *arguments).ret == 0
-    (kept,) = (pytester.path / ".skillopt" / "runs").glob("*/result.json")
+    return pytester
+
+
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=["here", "worker"])
+def test_every_call_is_in_the_rows_of_its_stage_and_of_its_task(
+    project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
+) -> None:
+    assert project.runpytest_subprocess("--skillopt-train", *arguments).ret == 0
+    (kept,) = (project.path / ".skillopt" / "runs").glob("*/result.json")
     result = json.loads(kept.read_text())
     target = {row["stage"]: row["calls"] for row in result["usage"] if row["role"] == "target"}
     assert set(target) >= {"train", "trial", "tape", "final"}
     asked = sum(body["model"] == "worker" for body in chat_server.bodies)
     assert sum(target.values()) == asked
     assert sum(task["calls"] for task in result["skills"][0]["tasks"]) == asked
+
+
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=["here", "worker"])
+def test_tasks_that_share_a_prompt_draw_replies_of_their_own(
+    project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
+) -> None:
+    project.makepyfile(
+        test_greeting=TESTS.replace('f"Greet {name}."', '"Greet."').replace(
+            "Ada Ben Cleo Dan Eve Finn", ""
+        )
+    )
+    draws = iter(range(100))
+    chat_server.reply = lambda body: "Hello!" if next(draws) % 2 else "Hello."
+    for _ in range(2):
+        project.runpytest_subprocess("--skillopt", "--skillopt-rollouts=3", *arguments)
+        assert chat_server.calls == 6 * 3, "the second run has all of them from the cache"
+    results = [
+        json.loads(kept.read_text())
+        for kept in sorted((project.path / ".skillopt" / "runs").glob("*/result.json"))
+    ]
+    passed = [[row["before"]["passed"] for row in r["skills"][0]["tasks"]] for r in results]
+    assert passed[0] == passed[1]
+    assert sum(passed[0]) == 9
+    assert any("6 tasks begin with the prompt of another" in note for note in results[0]["notes"])
+
+
+def test_the_plan_names_tasks_of_equal_content(project: pytest.Pytester) -> None:
+    project.makepyfile(
+        test_twins="""
+        import pytest
+
+        @pytest.mark.skill_task
+        def test_one(skill_agent): assert skill_agent("Hi.")
+
+        @pytest.mark.skill_task
+        def test_two(skill_agent): assert skill_agent("Hi.")
+        """
+    )
+    done = project.runpytest_subprocess("--skillopt", "--collect-only", "-q")
+    done.stdout.fnmatch_lines(["2 of them have the content of another: each draws*"])

@@ -23,7 +23,7 @@ PAID = pathlib.Path(__file__).with_name("paid")
 @pytest.mark.parametrize("name", {NAMES!r}.split())
 def test_greeting(skill, rollout, name):
     with PAID.open("a") as file:
-        file.write(f"{{name}} {{skill.version}} {{rollout.sample}}\\n")
+        file.write(f"{{name}} {{skill.version}} {{rollout.sample}} {{rollout.stage}}\\n")
     rollout.usage(calls=2, input_tokens=30, output_tokens=5, cost=0.01)
     time.sleep(float(os.environ.get("SLOW", "0")) * (rollout.index % 2))
     assert "exclamation" in skill.text
@@ -75,7 +75,7 @@ def test_they_are_in_the_usage_of_the_run(
     done = project.runpytest_subprocess(*TRAIN, *arguments)
     assert done.ret == 0
     result, directory = kept(project)
-    stages = Counter(line.split()[2].partition("/")[0] for line in paid(project))
+    stages = Counter(line.split()[-1] for line in paid(project))
     found = own(result)
     assert {stage: row["calls"] for stage, row in found.items()} == {
         stage: 2 * count for stage, count in stages.items()

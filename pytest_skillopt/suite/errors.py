@@ -26,6 +26,13 @@ class RolloutTimeout(BaseException):
     """
 
 
+class OwnFault(ModelError):
+    """A fixture of ours, or the model behind it, broke while a test used it.
+
+    Whatever the cause, the test has not judged an answer.
+    """
+
+
 def is_unanswered(exception: BaseException) -> bool:
     """No answer was there to judge: a model could not give one, or the test's time was over.
 
@@ -50,11 +57,13 @@ def classify(config: pytest.Config, exception: BaseException) -> InfraError | No
 def classify_error(exception: BaseException) -> InfraError | None:
     """Judge an exception that escaped from a test; None where it may be a wrong answer.
 
-    Errors are: whatever a model of ours raises; the exceptions of the openai SDK and what it lets
-    escape (a broken body); time-outs, connection errors and rate limits of anything the test talks
-    to, through whatever client; and the use of a reply that the SDK passed on although it is none
-    (HTML with status 200 comes back as a string, an error in the body as ``choices=None``).
+    Errors are: whatever a model or a fixture of ours raises; the exceptions of the openai SDK and
+    what it lets escape (a broken body); time-outs, connection errors and rate limits of anything
+    the test talks to, through whatever client; and the use of a reply that the SDK passed on
+    although it is none (HTML with status 200 is a string, an error in the body ``choices=None``).
     """
+    if isinstance(exception, OwnFault):
+        return InfraError("internal", str(exception))
     fault = faults.classify(exception)
     if fault is not None:
         return InfraError(fault.kind, fault.message, fault.fatal)

@@ -48,8 +48,12 @@ class RolloutRequest:
 
     @property
     def sample(self) -> str:
-        """What keeps the model replies of two samples apart in the cache."""
-        return f"{self.stream}/{self.index}"
+        """What keeps the model replies of two samples apart in the cache.
+
+        The task is a part of it: two tasks that send the same prompt must not share one reply, or
+        their samples would count as independent and not be.
+        """
+        return f"{self.task}/{self.stream}/{self.index}"
 
     @property
     def stage(self) -> str:

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.model.types import Usage
+from pytest_skillopt import fixtures
+from pytest_skillopt.model.types import ModelError, Usage
 from pytest_skillopt.suite.cleaning import cleaned
 from pytest_skillopt.suite.context import RolloutContext, shorten
-from pytest_skillopt.suite.errors import RolloutTimeout
+from pytest_skillopt.suite.errors import OwnFault, RolloutTimeout
 from pytest_skillopt.suite.internals.items import (
     finish_fixture,
     forget_subtests,
@@ -286,8 +287,14 @@ class _RolloutHooks:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
-        value = yield
         running = _RUNNING.get()
+        try:
+            value = yield
+        except (Exception, pytest.fail.Exception) as error:
+            ours = fixturedef.func.__module__ == fixtures.__name__
+            if running is None or not ours or isinstance(error, ModelError):
+                raise
+            raise OwnFault(f"{fixturedef.argname}: {error}") from error
         if running is not None and fixturedef.argname == SKILL_FIXTURE:
             running.skills.append((fixturedef, request))
         elif running is not None and isinstance(value, Path) and fixturedef.argname == "tmp_path":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -112,13 +113,15 @@ class Sampler:
         self.usage: dict[str, Usage] = {}
         """By task, what its rollouts took, those included that the ledger had."""
         self._counted: set[str] = set()
+        self._prompts: dict[str, str] = {}
+        """By task, the first words to its model, as a digest."""
         self.errors = 0
         """Requests that stayed an infrastructure error."""
 
     @property
     def notes(self) -> list[str]:
         """What a reader must know of the rollouts."""
-        return self._quarantine.notes
+        return [*self._quarantine.notes, *self._notes_on_prompts()]
 
     @property
     def rollouts_left(self) -> int | None:
@@ -248,8 +251,23 @@ class Sampler:
 
     def _count(self, rollout: Rollout) -> None:
         self._counted.add(rollout.request.key)
+        self._note_prompt(rollout)
         used = self.usage.get(rollout.request.task, Usage())
         self.usage[rollout.request.task] = used + rollout.usage + rollout.judge_usage
+
+    def _note_prompt(self, rollout: Rollout) -> None:
+        first = next((turn.content for turn in rollout.transcript if turn.role == "user"), "")
+        if first and rollout.request.task not in self._prompts:
+            self._prompts[rollout.request.task] = hashlib.sha256(first.encode()).hexdigest()
+
+    def _notes_on_prompts(self) -> list[str]:
+        shared = [n for n in Counter(self._prompts.values()).values() if n > 1]
+        if not shared:
+            return []
+        return [
+            f"{sum(shared)} tasks begin with the prompt of another one: each draws replies of its "
+            "own, so that they count as independent"
+        ]
 
     def _start(self, requests: Sequence[RolloutRequest], *, urgent: bool) -> None:
         if not requests:

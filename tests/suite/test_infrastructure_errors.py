@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 if TYPE_CHECKING:
     from tests.suite.conftest import Drive
 
@@ -169,3 +171,80 @@ def test_errors_are_told_from_failures(drive: Drive) -> None:
         assert error.fatal == (test == "test_fatal")
     for test in FAILURES:
         assert driven.one(test).outcome == "failed", test
+
+
+BREAKING = """
+    import pytest
+
+    class Breaking:
+        name, fingerprint, simulated = "test:breaking", "0", False
+
+        def complete(self, messages, **options):
+            prompt = messages[-1]["content"]
+            if "no key" in prompt:
+                raise KeyError("PYTEST_CURRENT_TEST")
+            raise {"index": IndexError, "type": TypeError, "value": ValueError}[prompt]("it broke")
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_skillopt_client(config, role):
+        if role == "target":
+            return Breaking()
+"""
+
+
+@pytest.mark.parametrize("args", [("-p", "no:xdist"), ("-n1", "--drive-lanes=2")], ids=" ".join)
+def test_what_breaks_inside_our_fixtures_is_no_failure(drive: Drive, args: tuple[str, ...]) -> None:
+    driven = drive(
+        """
+        import asyncio, pytest
+
+        @pytest.mark.parametrize("prompt", ["no key", "index", "type", "value"])
+        def test_in_a_call(skill_agent, prompt):
+            skill_agent(prompt)
+
+        async def _ask(agent):
+            await agent.aio("no key")
+
+        def test_in_an_asynchronous_call(skill_agent):
+            asyncio.run(_ask(skill_agent))
+
+        def test_swallowed(skill_agent):
+            try:
+                skill_agent("no key")
+            except Exception:
+                pytest.fail("no answer")
+
+        def test_judge_that_is_not_configured(request):
+            request.getfixturevalue("skill_judge")
+
+        @pytest.fixture
+        def ground_truth():
+            assert False, "the test's own"
+
+        def test_own_assertion_in_setup(ground_truth): pass
+
+        def test_own_exception(skill_agent):
+            {}["PYTEST_CURRENT_TEST"]
+
+        def test_wrong_score(rollout):
+            rollout.score("high")
+
+        def test_two_openings(skill_agent):
+            skill_agent("a", tools=[3])
+        """,
+        *args,
+        conftest=BREAKING,
+    )
+    failed = {r.request.task.partition("::")[2] for r in driven.rollouts if r.outcome == "failed"}
+    assert failed == {
+        "test_own_assertion_in_setup",
+        "test_own_exception",
+        "test_wrong_score",
+        "test_two_openings",
+    }
+    errors = {r.error.kind: r.error.message for r in driven.rollouts if r.error is not None}
+    assert set(errors) == {"internal"}
+    assert len(driven.rollouts) - len(failed) == 7
+    (lost,) = (r.error for r in driven.of("test_in_a_call[no key]"))
+    assert lost is not None
+    assert lost.message == "KeyError: 'PYTEST_CURRENT_TEST'"
