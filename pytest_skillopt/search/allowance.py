@@ -7,6 +7,7 @@ then takes the decisions of the first.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import time
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 
 _OWN = "the search's own bound"
+_LOSS = 1.25
+"""Time that a round takes over the durations of its rollouts, since its last ones run alone."""
 _LEAST = 1e-9
 """A bound of dollars or seconds that is used up."""
 
@@ -101,16 +104,25 @@ class Allowance:
     """Counts what was spent and says what the search may still take."""
 
     def __init__(
-        self, caps: Caps, *, search_samples: int = 0, clock: Callable[[], float] = time.monotonic
+        self,
+        caps: Caps,
+        *,
+        search_samples: int = 0,
+        at_once: Callable[[], int] = lambda: 1,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         search_samples: samples that the search may take in all; 0 leaves it to the caps.
+        at_once: how many rollouts run at the same time.
         """
         self._caps = caps
         self._search_samples = search_samples
+        self._at_once = at_once
         self._clock = clock
         self._start = clock()
         self._keys: set[str] = set()
+        self._durations: list[float] = []
+        """Wall seconds of the samples, in ascending order."""
         self._target = Usage()
         self._optimizer = Usage()
         self.reserve = 0
@@ -145,6 +157,7 @@ class Allowance:
             if rollout.request.key not in self._keys:
                 self._keys.add(rollout.request.key)
                 self._target += rollout.usage + rollout.judge_usage
+                bisect.insort(self._durations, rollout.duration)
 
     def called(self, usage: Usage) -> None:
         self._optimizer += usage
@@ -204,8 +217,24 @@ class Allowance:
                 "skillopt_max_cost",
                 self._share(caps.cost, used.cost or 0.0, self._target.cost or 0.0),
             ),
-            ("skillopt_max_time", self._share(caps.seconds, seconds, seconds)),
+            ("skillopt_max_time", self._samples_in(caps.seconds - seconds)),
         ]
+
+    def _samples_in(self, seconds: float) -> int | None:
+        """Samples that can be taken in so many seconds; None without that cap.
+
+        At the pace of the rollouts themselves, all workers busy: what the optimizer thinks is spent
+        when it has been, and the first rollout of each worker, which starts the worker up, is not
+        what the next ones take.
+        """
+        if not self._caps.seconds:
+            return None
+        at_once = max(1, self._at_once())
+        usual = self._durations[:-at_once] or self._durations
+        each = _LOSS * sum(usual) / max(1, len(usual)) / at_once
+        if each == 0.0:
+            return None if seconds > 0 else 0
+        return int(seconds / each) - self.reserve
 
     def _share(self, cap: float, spent: float, by_target: float) -> int | None:
         """Samples that fit under a cap at the price that a sample had so far."""

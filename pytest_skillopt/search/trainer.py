@@ -100,7 +100,11 @@ class Trainer:
         self._parameters = parameters or TrialParameters()
         self._deterministic = deterministic
         _check(tasks)
-        allowance = Allowance(Caps.of(settings), search_samples=self._search_samples(tasks))
+        allowance = Allowance(
+            Caps.of(settings),
+            search_samples=self._search_samples(tasks),
+            at_once=lambda: getattr(sampling, "at_once", 1),
+        )
         self._calls = Calls(
             model,
             Prompts(settings.prompts, prompt, root=root),

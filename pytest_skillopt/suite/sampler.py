@@ -129,6 +129,11 @@ class Sampler:
         cap = self._limits.max_rollouts
         return max(0, cap - self.taken) if cap else None
 
+    @property
+    def at_once(self) -> int:
+        """How many rollouts run at the same time, at least 1."""
+        return self._executor.capacity
+
     def add_version(self, skill: str, content: bytes) -> str:
         """Make a version of a skill known to the workers and return its SHA-256."""
         version = hashlib.sha256(content).hexdigest()

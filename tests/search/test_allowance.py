@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -41,7 +42,6 @@ def test_without_a_cap_everything_is_covered() -> None:
         (Caps(calls=100), 50 - 10 - 20),
         (Caps(tokens=5000), 50 - 10 - 20),
         (Caps(cost=0.5), 50 - 10 - 20),
-        (Caps(seconds=500), 50 - 10 - 20),
         (Caps(calls=100, rollouts=35), 35 - 10 - 20),
         (Caps(rollouts=25), 0),
     ],
@@ -102,3 +102,18 @@ def test_tasks_without_a_measurement_do_not_count() -> None:
     rate = suite_rate([(0, 0), (3, 3)])
     assert rate is not None
     assert (rate.rate, rate.tasks, rate.samples) == (1.0, 1, 3)
+
+
+def test_time_is_planned_with_what_rollouts_take_over_the_workers() -> None:
+    now = 0.0
+    allowance = Allowance(Caps(seconds=300), at_once=lambda: 8, clock=lambda: now)
+    allowance.reserve = 100
+    assert allowance.left() is None, "nothing is known yet"
+    started = [replace(r, duration=20.0) for r in rollouts(8)]
+    allowance.took([*started, *(replace(r, duration=1.0) for r in rollouts(88)[8:])])
+    now = 100.0
+    assert allowance.left() == int(200 / (1.25 / 8)) - 100, "8 were slow once, for their workers"
+    now = 299.0
+    assert allowance.left() == 0
+    with pytest.raises(OutOfMeans, match="skillopt_max_time leaves no more"):
+        allowance.require(1)
