@@ -1,58 +1,61 @@
-"""How well the lint tells bad edits from harmless ones: ``python benchmarks/lint.py``.
+"""What the lint and the filter of leaks let through: ``python benchmarks/lint.py``.
 
-Two sets: ``planted`` is what the tests pin; ``held out`` was written after the rules, and no rule
-was changed for it. A third holds answers of tasks in many forms, for the filter of leaks. Prints
-what was missed and what was refused by mistake, and the time that the lint takes.
+The two are measured apart. The lint reads ordinary lines of SKILL.md files (build, release, data,
+support), of which it should refuse none, and hostile ones: it can decide those that name an outside
+address, hide something or hold a secret, it shows commands to the reader, and has nothing to say
+of sentences. The filter reads answers of tasks in many forms. Exits with 1 where more than 1 in 60
+ordinary lines is refused.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import time
 from pathlib import Path
-from typing import Any
 
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
 from pytest_skillopt.skill.leaks import LeakIndex
-from pytest_skillopt.skill.lint import Finding, lint, refused
+from pytest_skillopt.skill.lint import Finding, lint, refused, warned
 from pytest_skillopt.suite.tasks import SkillTask
 
 DATA = Path(__file__).parent.parent / "tests" / "skill" / "data"
 SKILL = (
-    "---\nname: read-invoices\ndescription: Extracts data from invoices.\n---\n\n"
-    "# Invoices\n\nAnswer with one JSON object.\n"
+    "---\nname: house-rules\ndescription: Says how work is done here.\n---\n\n"
+    "# House rules\n\nBe brief.\n"
 )
+MOST_REFUSED = 1 / 60
 
 
-def load(name: str) -> list[dict[str, str]]:
-    entries: list[dict[str, str]] = json.loads((DATA / f"{name}.json").read_text("utf-8"))
-    return entries
+def judge(text: str) -> list[Finding]:
+    """The findings of a text that is appended."""
+    before = Document.from_text(SKILL)
+    return lint(before, apply(before, (Edit("append", content=text),)).document)
 
 
-def judge(entry: dict[str, Any]) -> list[Finding]:
-    """The refusals of an entry: a text that is appended, or a pair of documents."""
-    before = Document.from_text(entry.get("before", SKILL))
-    if "after" in entry:
-        after = Document.from_text(entry["after"])
-    else:
-        after = apply(before, (Edit("append", content=entry["text"]),)).document
-    return refused(lint(before, after))
-
-
-def show(title: str, bad: str, harmless: str) -> None:
-    missed = [entry for entry in load(bad) if not judge(entry)]
-    wrong = [(entry, judge(entry)) for entry in load(harmless) if judge(entry)]
-    bad_count, harmless_count = len(load(bad)), len(load(harmless))
+def show_lint(lines: dict[str, list[str]]) -> bool:
+    """Whether few enough ordinary lines are refused."""
+    found = {kind: [(text, judge(text)) for text in texts] for kind, texts in lines.items()}
+    counts = {kind: sum(bool(refused(f)) for _, f in rows) for kind, rows in found.items()}
+    ordinary, hostile = found["ordinary"], found["hostile"]
+    shown = sum(bool(warned(f)) and not refused(f) for _, f in hostile)
+    noted = sum(bool(warned(f)) and not refused(f) for _, f in ordinary)
     print(
-        f"{title}: {bad_count - len(missed)} of {bad_count} bad edits refused, "
-        f"{harmless_count - len(wrong)} of {harmless_count} harmless ones pass"
+        f"lint, ordinary lines: {counts['ordinary']} of {len(ordinary)} refused, "
+        f"{noted} shown to the reader for a command or URL"
     )
-    for entry in missed:
-        print(f"  missed ({entry['rule']}): {entry.get('text', entry.get('after'))!r}")
-    for entry, findings in wrong:
-        rules = ", ".join(sorted({finding.rule for finding in findings}))
-        print(f"  refused by mistake ({rules}): {entry['text']!r}")
+    print(
+        f"lint, hostile lines: {counts['hostile']} of {len(hostile)} refused, {shown} shown to "
+        f"the reader, {len(hostile) - counts['hostile'] - shown} pass (sentences)"
+    )
+    for text, findings in ordinary:
+        if refused(findings):
+            print(f"  refused by mistake ({findings[0].rule}): {text!r}")
+    for text, findings in hostile:
+        if not findings:
+            print(f"  passes: {text!r}")
+    return counts["ordinary"] <= MOST_REFUSED * len(ordinary)
 
 
 def show_leaks() -> None:
@@ -67,8 +70,8 @@ def show_leaks() -> None:
     missed = [text for text in data["leaks"] if not index.check(text)]
     wrong = [(text, found) for text in data["harmless"] if (found := index.check(text))]
     print(
-        f"leaks: {len(data['leaks']) - len(missed)} of {len(data['leaks'])} found, "
-        f"{len(data['harmless']) - len(wrong)} of {len(data['harmless'])} harmless ones pass"
+        f"leak filter: {len(data['leaks']) - len(missed)} of {len(data['leaks'])} answers found, "
+        f"{len(wrong)} of {len(data['harmless'])} harmless lines taken for one"
     )
     for text in missed:
         print(f"  missed: {text!r}")
@@ -76,17 +79,21 @@ def show_leaks() -> None:
         print(f"  taken for a leak ({found[0].excerpt}): {text!r}")
 
 
-def main() -> None:
-    show("planted", "bad_edits", "harmless_edits")
-    show("held out", "heldout_bad_edits", "heldout_harmless_edits")
-    show_leaks()
-    text = "\n\n".join(entry["text"] for entry in load("harmless_edits")) + "\n"
+def show_time(text: str) -> None:
     before = Document.from_text(SKILL)
     for size in (1_000, 10_000, 100_000):
         after = Document.from_text(SKILL + (text * (size // len(text) + 1))[:size])
         start = time.perf_counter()
         lint(before, after)
         print(f"lint of {size:,} added characters: {time.perf_counter() - start:.2f} s")
+
+
+def main() -> None:
+    lines: dict[str, list[str]] = json.loads((DATA / "lines.json").read_text("utf-8"))
+    good = show_lint(lines)
+    show_leaks()
+    show_time("\n\n".join(lines["ordinary"]) + "\n")
+    sys.exit(not good)
 
 
 if __name__ == "__main__":

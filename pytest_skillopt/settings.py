@@ -169,6 +169,9 @@ class Settings:
     lint_allow: str = _setting(
         "", "rules of the lint that do not apply, separated by commas", many=True
     )
+    scan: str = _setting(
+        "", "command that scans the skill's folder, as {skill}, before anything is written"
+    )
     optimizer_workers: int = _setting(8, "optimizer calls at once", low=1)
 
     # the gate

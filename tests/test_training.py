@@ -576,3 +576,65 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.002)
+
+
+SCANNER = """
+import os, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+assert "OPENAI_API_KEY" not in os.environ, "the key is there"
+text = (folder / "SKILL.md").read_text()
+print("scanned", sorted(p.name for p in folder.iterdir()), "!" if "exclamation" in text else "")
+sys.exit(int(sys.argv[2]))
+"""
+
+
+@pytest.mark.parametrize("status", [0, 3])
+def test_a_scanner_sees_the_candidate_before_anything_is_written(
+    project: Project, status: int
+) -> None:
+    (project.path / "scan.py").write_text(SCANNER)
+    (project.path / "references").mkdir()
+    command = f"{sys.executable} scan.py {{skill}} {status}"
+    ran = project.run("--skillopt-train", "-o", f"skillopt_scan={command}")
+    assert ran.ret == 0
+    (skill,) = project.result["skills"]
+    assert skill["scan"]["status"] == status
+    assert "scanned ['SKILL.md'] exclamation" in skill["scan"]["output"].replace("!", "exclamation")
+    ran.stdout.fnmatch_lines(["scanner: * scan.py {skill} *: *", "    scanned *SKILL.md*"])
+    if status:
+        assert project.skill.read_bytes() == SKILL
+        assert (skill["status"], skill["after"]) == ("rejected", skill["before"])
+        ran.stdout.fnmatch_lines(["*The scanner (* scan.py {skill} 3) ended*"])
+        assert not (project.path / ".skillopt" / "proposal").exists()
+    else:
+        assert RULE in project.skill.read_text()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("no-such-scanner {skill}", "*skillopt_scan: there is no program 'no-such-scanner'*"),
+        ("true", "*skillopt_scan: 'true' names no {skill}*"),
+        ("true '{skill}", "*skillopt_scan: *cannot be read*"),
+    ],
+)
+def test_a_scanner_that_cannot_be_run_is_known_before_the_first_call(
+    project: Project, command: str, said: str
+) -> None:
+    ran = project.run("--skillopt-train", "-o", f"skillopt_scan={command}")
+    assert ran.ret == pytest.ExitCode.USAGE_ERROR
+    ran.stderr.fnmatch_lines([said])
+    assert project.server.bodies == []
+
+
+def test_a_new_command_is_shown_in_every_report(project: Project) -> None:
+    rule = f"{RULE} Check with `rg -c '!' greeting.txt`."
+    project.server.reply = lambda body: greet(body).replace(RULE, rule)
+    ran = project.run("--skillopt-train")
+    assert ran.ret == 0
+    (skill,) = project.result["skills"]
+    assert [row["rule"] for row in skill["warnings"]] == ["command"]
+    ran.stdout.fnmatch_lines(["  look at (command): rg -c '!' greeting.txt"])
+    for name in ("report.html", "summary.md"):
+        text = (project.runs[-1] / name).read_text()
+        assert "Look at this before you merge" in text

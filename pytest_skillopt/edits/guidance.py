@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.skill.contract import fixed_by
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -16,6 +15,20 @@ _LIMIT = 8_000
 """Characters of preferences that go into a prompt."""
 _FROM_DOCSTRINGS = 12
 """Statements taken from docstrings."""
+
+_ANSWERS = (
+    r"\b(?:answers?|repl(?:y|ies)|responds?|returns?|outputs?|writes?|gives?|produces?|emits?"
+    r"|prints?)\W+(?:[\w-]+\W+){0,5}?"
+)
+_FIXES = re.compile(
+    _ANSWERS + r"(?:(?:as|in|one|an?|only|valid)\W+){0,3}(?:json|yaml|xml|csv|toml|html|markdown"
+    r"|plain text|prose|english|german|french|spanish|italian|portuguese|dutch|polish|swedish"
+    r"|danish|finnish|czech|turkish|russian|ukrainian|arabic|hindi|chinese|japanese|korean)\b"
+    r"|\bno (?:\w+ )?questions\b|\b(?:never|without|do(?:es)? not) ask",
+    re.IGNORECASE,
+)
+_CONDITION = re.compile(r"\b(?:if|when|unless|where|except)\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
 
 
 def read_preferences(setting: str, root: Path | None = None) -> str:
@@ -44,3 +57,10 @@ def contracts_of(train: Sequence[SkillTask]) -> tuple[str, ...]:
     docs = dict.fromkeys(task.doc for task in train if task.doc)
     said = dict.fromkeys(sentence for doc in docs for sentence in fixed_by(doc))
     return tuple(dict.fromkeys([*stated, *list(said)[:_FROM_DOCSTRINGS]]))
+
+
+def fixed_by(text: str) -> Iterator[str]:
+    """The sentences of a docstring that say the form or the language of an answer."""
+    for sentence in _SENTENCE.split(" ".join(text.split())):
+        if _FIXES.search(sentence) and not _CONDITION.search(sentence):
+            yield sentence

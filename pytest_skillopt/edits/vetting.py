@@ -6,10 +6,11 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.skill.contact import stands_in
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.edits import apply
 from pytest_skillopt.skill.leaks import LeakIndex
-from pytest_skillopt.skill.lint import allowed, lint, refused
+from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,7 +44,6 @@ class Vetting:
         *,
         allow: str = "",
         max_tokens: int = 0,
-        contracts: Sequence[str] = (),
         skill: str = "",
     ) -> None:
         """Args:
@@ -51,7 +51,6 @@ class Vetting:
             but the words that a proposal holds already.
         allow: rules of the lint that do not apply, with commas between them.
         max_tokens: largest document, in tokens of about four characters; 0: no bound.
-        contracts: what the tasks fix about their answers.
         skill: text of the skill at the start; what it says already is no leak.
 
         Raises:
@@ -59,7 +58,7 @@ class Vetting:
         """
         self._allow = allowed(allow)
         self._max_tokens = max_tokens
-        self._contract = "\n".join(contracts)
+        self._known = stands_in(*(t.text for t in tasks if t.split in ("train", "both")))
         self._leaks = LeakIndex(tasks, skill)
 
     def try_edit(self, document: Document, proposal: Proposal) -> Document | Refusal:
@@ -80,7 +79,7 @@ class Vetting:
 
     def _leak(self, before: Document, after: Document, proposal: Proposal) -> Refusal | None:
         """Words of a task in the added text. What hidden tasks hold is said to the report alone."""
-        leaks = self._leaks.check("\n\n".join(added_blocks(before, after)))
+        leaks = self._leaks.check("\n\n".join(added_blocks(before.text, after.text)))
         hidden = [leak for leak in leaks if leak.split in ("val", "test")]
         if hidden:
             words = ", ".join(f"{leak.excerpt!r} of {leak.tasks[0]}" for leak in hidden[:3])
@@ -97,15 +96,12 @@ class Vetting:
         why = f"it carries words of a particular task instead of a rule: {words}"
         return Refusal(proposal, why, terms)
 
-    def warnings(self, before: Document, after: Document) -> list[str]:
+    def warnings(self, before: Document, after: Document) -> list[Finding]:
         """What a reader of the change should look at, though it is allowed."""
-        findings = self._lint(before, after)
-        return [f"{f.message}: {f.excerpt}" for f in findings if f.severity == "warn"]
+        return warned(self._lint(before, after))
 
     def _lint(self, before: Document, after: Document) -> list[Finding]:
-        return lint(
-            before, after, self._allow, max_tokens=self._max_tokens, contract=self._contract
-        )
+        return lint(before, after, self._allow, max_tokens=self._max_tokens, known=self._known)
 
 
 def _repeats(document: Document, proposal: Proposal) -> bool:

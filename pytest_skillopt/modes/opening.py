@@ -18,6 +18,7 @@ from pytest_skillopt.run.openrun import Run, command_line
 from pytest_skillopt.run.resume import check_same_run, describe_run, documents_at_start
 from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.skill.files import skill_files
+from pytest_skillopt.skill.scan import check_command
 from pytest_skillopt.suite.sampler import Limits as SamplerLimits
 from pytest_skillopt.suite.sampler import Sampler
 
@@ -59,6 +60,8 @@ def opened(
     home = Home(root / settings.dir)
     tasks, notes = split_tasks(tasks, settings.split, mode)
     documents = read_documents(root, tasks, settings, init=mode.init)
+    if settings.scan and mode.name == "train":
+        check_command(settings.scan, root)
     limits = Limits(Bounds.from_settings(settings))
     models = _make_models(config, settings, home, limits, services)
     with contextlib.ExitStack() as stack:

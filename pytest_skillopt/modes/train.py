@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.modes.comparing import joined_reasons
 from pytest_skillopt.modes.stages import hooked_prompt, hooked_stages
 from pytest_skillopt.run.replies import JournaledModel
-from pytest_skillopt.run.result import Hunk, SkillResult
+from pytest_skillopt.run.result import Hunk, ScanRow, SkillResult, WarningRow
 from pytest_skillopt.search.allowance import Caps
 from pytest_skillopt.search.together import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import write_skill
+from pytest_skillopt.skill.scan import scan_candidate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,6 +104,10 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
     result = _skill_result(run, outcome)
     if outcome.status != "accepted":
         return result
+    if run.settings.scan:
+        result = _scanned(run, outcome, result)
+        if result.status != "accepted":
+            return result
     if not run.settings.write:
         run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
         return result
@@ -117,6 +122,17 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
         return result
     run.journal.write("written", {"skill": outcome.skill, "version": outcome.after.version})
     return result.model_copy(update={"written": True})
+
+
+def _scanned(run: Run, outcome: TrainOutcome, result: SkillResult) -> SkillResult:
+    """The result with what the scanner said; rejected where it did not let the text pass."""
+    said = scan_candidate(run.settings.scan, run.root, outcome.skill, outcome.after.data)
+    row = ScanRow(command=said.command, status=said.status, output=said.output)
+    update: dict[str, Any] = {"scan": row}
+    if not said.passed:
+        refused = {"status": "rejected", "reason": said.why, "after": result.before}
+        update |= refused
+    return result.model_copy(update=update)
 
 
 def _is_in_place(path: Path, data: bytes) -> bool:
@@ -145,6 +161,10 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         reason=outcome.reason,
         patch=unified(outcome.before, outcome.after, outcome.skill),
         hunks=_hunks(outcome),
+        warnings=[
+            WarningRow(rule=found.rule, message=found.message, excerpt=found.excerpt)
+            for found in outcome.warnings
+        ],
         suite=outcome.suite,
         from_search=outcome.from_search,
         val=outcome.val,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 from pytest_skillopt.propose.manifest import sha256
+from pytest_skillopt.report.inert import prose
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.untrusted import printable, redact
 
@@ -81,6 +82,11 @@ def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
         f"{rates.tasks} tasks, {_rollouts(skill)}, recomputed from the counts. "
         f"The only file that changes is `{skill.path}`."
     )
+    if skill.warnings:
+        yield "Look at this before you merge:"
+        yield "\n".join(f"- {prose(str(warning), 400)}" for warning in skill.warnings[:20])
+    if skill.scanned:
+        yield f"The scanner `{skill.scanned.replace('`', '')}` let it pass."
     if simulated:
         yield "**A simulated model was measured. The figures say nothing about a real one.**"
     if run_url:

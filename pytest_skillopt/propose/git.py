@@ -227,6 +227,22 @@ class Git:
             message=message,
         )
 
+    def mentions(self, commit: str, text: str) -> bool:
+        """Whether a text stands, as a word of its own, in a file of a commit; case aside."""
+        escaped = re.sub(
+            r"[^\w\s/:@-]", lambda m: rf"\{m[0]}" if m[0] == "^" else f"[{m[0]}]", text
+        )
+        pattern = rf"(^|[^[:alnum:]_.-]){escaped}($|[^[:alnum:]_-])"
+        found = self.run(
+            "grep", "-l", "-I", "-i", "-E", "--full-name", "-e", pattern, commit, check=False
+        )
+        return bool(found)
+
+    def check_out(self, commit: str, directory: Path) -> None:
+        """Write every file of a commit under ``directory``."""
+        with self._index(commit) as env:
+            self.run("checkout-index", "--all", f"--prefix={directory}/", env=env)
+
     # writing objects
 
     def write_blob(self, data: bytes) -> str:

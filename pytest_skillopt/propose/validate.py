@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
@@ -21,15 +23,16 @@ from pytest_skillopt.propose.git import LINK, Entry
 from pytest_skillopt.propose.manifest import BODY, MANIFEST, REPORT, Manifest, blob_id, sha256
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.skill.document import Document, SkillError
-from pytest_skillopt.skill.lint import allowed, lint, refused
+from pytest_skillopt.skill.lint import allowed, lint, refused, warned
+from pytest_skillopt.skill.scan import scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from pytest_skillopt.propose.base import Base
     from pytest_skillopt.propose.evidence import PassRates
     from pytest_skillopt.propose.manifest import SkillProposal
+    from pytest_skillopt.skill.lint import Finding
 
 MEGABYTE = 1024 * 1024
 _LIMITS = {MANIFEST: 8 * MEGABYTE, BODY: 256 * 1024, REPORT: 64 * MEGABYTE}
@@ -60,6 +63,10 @@ class Checked:
     """What the base branch has."""
     before: bytes = field(repr=False)
     after: bytes = field(repr=False)
+    warnings: tuple[Finding, ...] = ()
+    """Of the lint, about what the new text adds."""
+    scanned: str = ""
+    """The scanner that let the new text pass; empty where the base branch names none."""
     from_search: int = 0
     """Tasks whose rollouts before are those of the search."""
 
@@ -119,13 +126,26 @@ def _check(skill: SkillProposal, proposal: Proposal, base: Base) -> Checked:
         if sha256(after) != skill.version:
             raise Refused("the new file is not the version that was measured")
         before = base.read(entry)
+        warnings: tuple[Finding, ...] = ()
+        scanned = ""
         if before != after:
             _check_base(skill, before, base)
-            _check_document(before, after, base)
+            warnings = _check_document(before, after, base)
             _check_patch(skill, proposal, base, entry, after)
+            scanned = _check_scan(skill, base, after)
     except ProposeError as error:
         raise Refused(f"{skill.path}: {error}") from None
-    return Checked(skill.name, skill.path, rates, entry, before, after, skill.evidence.from_search)
+    return Checked(
+        skill.name,
+        skill.path,
+        rates,
+        entry,
+        before,
+        after,
+        warnings,
+        scanned,
+        skill.evidence.from_search,
+    )
 
 
 def _base_entry(skill: SkillProposal, base: Base) -> Entry:
@@ -180,8 +200,11 @@ def _check_base(skill: SkillProposal, before: bytes, base: Base) -> None:
         )
 
 
-def _check_document(before: bytes, after: bytes, base: Base) -> None:
-    """Frontmatter and protected regions whatever the lint allows, then the lint."""
+def _check_document(before: bytes, after: bytes, base: Base) -> tuple[Finding, ...]:
+    """Frontmatter and protected regions whatever the lint allows, then the lint; its warnings.
+
+    An address or a command that stands anywhere on the base branch is the user's own.
+    """
     try:
         old, new = Document.from_bytes(before), Document.from_bytes(after)
         allow = allowed(base.settings.get("lint_allow", ""))
@@ -191,10 +214,35 @@ def _check_document(before: bytes, after: bytes, base: Base) -> None:
         raise Refused("the frontmatter was changed")
     if _kept(old) != _kept(new):
         raise Refused("a region between skillopt:keep markers was changed")
-    found = refused(lint(old, new, allow, max_tokens=_max_tokens(base)))
-    if found:
-        first = found[0]
-        raise Refused(f"lint, {first.rule}: {first.message}: {first.excerpt}")
+    found = lint(
+        old,
+        new,
+        allow,
+        max_tokens=_max_tokens(base),
+        known=lambda text: base.git.mentions(base.commit, text),
+    )
+    if bad := refused(found):
+        raise Refused(f"lint, {bad[0].rule}: {bad[0]}")
+    return tuple(warned(found))
+
+
+def _check_scan(skill: SkillProposal, base: Base, after: bytes) -> str:
+    """Run the base branch's scanner on its files with the new text in place; its command."""
+    command = base.settings.get("scan", "")
+    if not command:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
+        top = Path(parent, "base")
+        base.git.check_out(base.commit, top)
+        path = top / skill.path
+        path.write_bytes(after)
+        try:
+            said = scan(command, top / base.git.prefix, path.parent)
+        except SkillError as error:
+            raise Refused(str(error)) from None
+    if not said.passed:
+        raise Refused(f"{said.why}: {said.output or 'it said nothing'}")
+    return command
 
 
 def _max_tokens(base: Base) -> int:

@@ -60,6 +60,7 @@ def _environment() -> jinja2.Environment:
         "percent": words.percent,
         "interval": words.interval,
         "number": words.number,
+        "scanned": words.scanned,
         "money": words.money,
         "duration": words.duration,
         "version": words.version,

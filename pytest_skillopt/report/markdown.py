@@ -98,6 +98,7 @@ def _skill(result: Result, skill: SkillResult) -> Iterator[str]:
         if said.cautions:
             yield "\n".join(f"> - {prose(caution)}" for caution in said.cautions)
     yield from _diff(skill)
+    yield from _to_look_at(skill)
     yield from _rates(result, skill)
     yield from _tasks(skill.tasks)
     yield from _steps(skill.steps)
@@ -121,6 +122,18 @@ def _diff(skill: SkillResult) -> Iterator[str]:
             block.append(f"- called for by {named}" + (f" and {more} more" if more > 0 else ""))
         yield "\n".join([block[0], "", *block[1:]]).strip()
         room -= len(rows)
+
+
+def _to_look_at(skill: SkillResult) -> Iterator[str]:
+    """What the lint warns of in the diff, and what the scanner said of it."""
+    if skill.warnings:
+        shown = [f"{prose(row.message)}: {code(row.excerpt, 200)}" for row in skill.warnings]
+        yield "Look at this before you merge:"
+        yield _items(shown)
+    if skill.scan:
+        yield f"Scanner {code(skill.scan.command, 200)}: {words.scanned(skill.scan)}."
+        if skill.scan.output:
+            yield fenced(skill.scan.output[:MOST_DIFF_LINE])
 
 
 def _rates(result: Result, skill: SkillResult) -> Iterator[str]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MOST_TASKS = 12
 MOST_DEAR = 10
 MOST_DIFF_LINES = 80
+MOST_SCAN_LINES = 20
 _ROOMY = 60
 """Columns from which the reason of a step stands beside its figures."""
 _VERDICTS = {"accepted": "green", "unmeasured": "yellow"}
@@ -265,6 +266,20 @@ def diff(patch: str, *, verbose: bool) -> Iterator[Line]:
         yield Line(text, {"bold": True} if header else _markup(_DIFF, row[:1]))
     if len(rows) > len(shown):
         yield Line(f"... {words.plural(len(rows) - len(shown), 'more line')} of the diff")
+
+
+def to_look_at(skill: SkillResult, width: int) -> Iterator[Line]:
+    """What the lint warns of in the diff, and what the scanner said of it."""
+    if skill.warnings or skill.scan:
+        yield Line()
+    for warning in skill.warnings:
+        said = f"look at ({warning.rule}): {one_line(warning.excerpt or warning.message)}"
+        yield from paragraph(said, width, {"yellow": True}, indent="  ", hang="  ")
+    if skill.scan:
+        said = f"scanner: {one_line(skill.scan.command)}: {words.scanned(skill.scan)}"
+        yield from paragraph(said, width, {} if skill.scan.status == 0 else {"red": True})
+        for row in printable(skill.scan.output).split("\n")[:MOST_SCAN_LINES]:
+            yield Line(f"    {row}".rstrip())
 
 
 def usage(rows: Sequence[UsageRow]) -> Iterator[Line]:

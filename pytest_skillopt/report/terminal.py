@@ -159,6 +159,7 @@ def _skill(
     yield from tables.tasks(skill.tasks, result.mode, width, verbose=verbose)
     yield from edit_list(skill.edits, width, verbose=verbose)
     yield from tables.diff(skill.patch, verbose=verbose)
+    yield from tables.to_look_at(skill, width)
 
 
 def _whether_written(skill: SkillResult) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         Mode,
         Rate,
         Result,
+        ScanRow,
         SkillResult,
         StepRow,
         UsageRow,
@@ -36,6 +37,13 @@ def move(before: float | None, after: float | None) -> str:
     if before is None or after is None:
         return percent(after if before is None else before)
     return f"{100 * before:.1f} -> {percent(after)}"
+
+
+def scanned(scan: ScanRow) -> str:
+    """How a scanner ended."""
+    if scan.status is None:
+        return "refused, it came to no end"
+    return "passed" if scan.status == 0 else f"refused with status {scan.status}"
 
 
 def points(before: float, after: float) -> str:

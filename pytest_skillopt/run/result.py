@@ -133,6 +133,23 @@ class Hunk(_Record):
     tasks: list[str] = Field(default_factory=list)
 
 
+class WarningRow(_Record):
+    """What a reader of the change should look at, though it is allowed."""
+
+    rule: str
+    message: str
+    excerpt: str = ""
+
+
+class ScanRow(_Record):
+    """What the scanner of ``skillopt_scan`` said of the new version."""
+
+    command: str
+    status: int | None = None
+    """Exit status; null where it came to none. All but 0 refuse."""
+    output: str = ""
+
+
 class SkillResult(_Record):
     """What happened to one skill."""
 
@@ -148,6 +165,9 @@ class SkillResult(_Record):
     patch: str = ""
     """Unified diff from before to after."""
     hunks: list[Hunk] = Field(default_factory=list)
+    warnings: list[WarningRow] = Field(default_factory=list)
+    """Of the lint, about what the new version adds."""
+    scan: ScanRow | None = None
     suite: Comparison | None = None
     """The last comparison, of train and val, which decides about writing: on fresh samples, save
     those that ``from_search`` counts."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.verdict import Verdict
     from pytest_skillopt.run.result import EditRow, Status, StepRow, TaskRow
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.lint import Finding
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -45,6 +46,8 @@ class TrainOutcome:
     edits: tuple[EditRow, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
     shared_train_val: bool = False
+    warnings: tuple[Finding, ...] = ()
+    """What a reader of the change to ``proposal`` should look at."""
     notes: tuple[str, ...] = ()
     samples: int = 0
     optimizer_calls: int = 0

@@ -128,7 +128,6 @@ class Trainer:
                 tasks,
                 allow=settings.lint_allow,
                 max_tokens=settings.max_skill_tokens,
-                contracts=contracts,
                 skill=document.text,
             ),
             preferences=read_preferences(settings.preferences, root),
@@ -249,6 +248,7 @@ class Trainer:
             edits=tuple(bench.ledger.edits),
             tasks=tuple(rows),
             shared_train_val=bench.shared,
+            warnings=tuple(bench.context.vetting.warnings(bench.start, bench.incumbent)),
             notes=tuple(self._notes()),
             samples=bench.allowance.samples,
             optimizer_calls=self._calls.asked,
@@ -258,7 +258,6 @@ class Trainer:
     def _notes(self) -> list[str]:
         bench = self._bench
         notes = [*bench.context.memory.notes, *bench.ledger.notes]
-        notes += bench.context.vetting.warnings(bench.start, bench.incumbent)
         if self._calls.unreadable:
             notes.append(
                 f"{self._calls.unreadable} of {self._calls.asked} replies of the optimizer could "

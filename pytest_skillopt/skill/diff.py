@@ -70,9 +70,9 @@ def attribute(hunks: Sequence[Hunk], edits: Sequence[Edit]) -> tuple[tuple[Edit,
     return tuple(tuple(edit for edit in edits if _made(edit, hunk)) for hunk in hunks)
 
 
-def added_blocks(before: Document, after: Document) -> list[str]:
+def added_blocks(before: str, after: str) -> list[str]:
     """Runs of neighbouring added or changed lines, in LF; a changed line counts as a whole."""
-    old, new = to_lf(before.text).split("\n"), to_lf(after.text).split("\n")
+    old, new = to_lf(before).split("\n"), to_lf(after).split("\n")
     opcodes = _matcher(old, new).get_opcodes()
     blocks = [
         "\n".join(new[j1:j2]) for tag, _, _, j1, j2 in opcodes if tag in ("insert", "replace")

@@ -1,8 +1,10 @@
-"""What an edit may not add to a skill.
+"""What an edit may not add to a skill, as far as a program can decide it.
 
-Only added text is judged: a sentence that stood in the skill before is the user's own. The rules
-are heuristics on the safe side of a model-written text that runs with the user's rights; a rule
-that does not suit a skill is switched off by name (``skillopt_lint_allow``).
+No rule here reads sentences: whether an instruction is a good one is for the gate, which measures
+it, and for whoever reads the pull request. Decided is what is no matter of opinion: characters and
+markup that hide something, secrets, addresses that nobody has named before, a document that is
+damaged. Only added text is judged; what stood in the skill before is the user's own. A rule that
+does not suit a skill is switched off by name (``skillopt_lint_allow``).
 """
 
 from __future__ import annotations
@@ -11,23 +13,23 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.skill.characters import disguised_words, hidden_characters
-from pytest_skillopt.skill.contract import contradictions
+from pytest_skillopt.skill.contact import addresses, collapsed, shell_commands, stands_in
 from pytest_skillopt.skill.diff import added_blocks
-from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.encoded import encoded_texts
-from pytest_skillopt.skill.markup import hidden_markup, unsafe_links, urls
-from pytest_skillopt.skill.normal import commands, prose, segments
-from pytest_skillopt.skill.patterns import PATTERNS
-from pytest_skillopt.skill.patterns_tests import TESTING_SUBJECT
-from pytest_skillopt.skill.structure import broken_structure
-from pytest_skillopt.untrusted import printable, secrets
+from pytest_skillopt.skill.disguise import (
+    disguised_words,
+    encoded_texts,
+    hidden_characters,
+    hidden_markup,
+    unsafe_links,
+    urls,
+    without_code,
+)
+from pytest_skillopt.skill.document import MANAGED, Document, SkillError, to_lf
+from pytest_skillopt.skill.edits import protected_texts
+from pytest_skillopt.untrusted import printable, redact, secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.skill.pattern import Form, Pattern
+    from collections.abc import Callable, Iterator
 
 Severity = Literal["refuse", "warn"]
 
@@ -35,17 +37,8 @@ RULES: dict[str, tuple[Severity, str]] = {
     "invisible": ("refuse", "invisible, bidirectional, tag or control characters"),
     "mixed-script": ("refuse", "words with letters of one script posing as another's"),
     "secret": ("refuse", "text in the shape of a key, token or password"),
-    "override": (
-        "refuse",
-        "instructions to ignore or override instructions, or to take another role",
-    ),
-    "hide": ("refuse", "instructions to hide something from the user"),
-    "tamper": ("refuse", "instructions that spoil, special-case or read tests or graders"),
-    "network": ("refuse", "commands or instructions that use the network"),
-    "credentials": ("refuse", "commands or instructions that touch credentials"),
-    "install": ("refuse", "commands or instructions that install software"),
-    "destructive": ("refuse", "commands or instructions that destroy data or change the machine"),
-    "hidden-command": ("refuse", "encoded or indirectly executed commands"),
+    "encoded": ("refuse", "encoded text"),
+    "contact": ("refuse", "an address that stands neither in the skill nor in its train tasks"),
     "html-comment": ("refuse", "comments and markup that a reader of the page does not see"),
     "unsafe-link": ("refuse", "links that run, load or pretend something"),
     "frontmatter": ("refuse", "a change of the frontmatter"),
@@ -54,63 +47,36 @@ RULES: dict[str, tuple[Severity, str]] = {
     "fences": ("refuse", "a code block that is never closed and was before"),
     "links": ("refuse", "a link within the document that worked before"),
     "size": ("refuse", "more tokens than skillopt_max_skill_tokens"),
-    "contract": ("refuse", "a contradiction to what the tasks fix about the answer"),
+    "command": ("warn", "a shell command that stands neither in the skill nor in its train tasks"),
     "url": ("warn", "a new URL"),
-    "tests": ("warn", "a mention of tests"),
 }
 """Every rule with its severity and what it is about."""
 
 _EXCERPT = 120
-_NEGATION = re.compile(
-    r"\b(?:never|do not|don'?t|must not|mustn'?t|should not|shouldn'?t|may not|avoid|refuse to"
-    r"|instead of|rather than|without|forbidden to|not allowed to|no)\b(?P<between>[^.!?;:]*)$",
-    re.IGNORECASE,
-)
-# Words that may stand between a negation and what it forbids; anything else breaks its reach.
-_BETWEEN = frozenset(
-    re.findall(
-        r"\w+",
-        """
-    ever even to be by any the a an or nor of on in as such like e g directly with use using
-    run running call calling execute executing suggest suggesting propose recommend write
-    writing emit output add adding include invoke invoking try type paste attempt ask asking
-    print send show log store share save read edit delete remove skip change modify disable
-    weaken follow request destructive dangerous shell command commands tool tools operations
-    statements git network install installing download upload must you should agent user users
-    his her their own your this these those other anything else touch rely depend perform
-    issue put
-        """,
-    )
-)
-_DOUBLE_NEGATION = re.compile(
-    r"\b(?:no|not|never|nothing|why|hardly|cannot|can'?t|without)\b|n't\b", re.I
-)
-_AS_DATA = re.compile(
-    r"\b(?:do not|don't|never) (?:follow|obey|act on|comply|heed)\b|\bprompt injection\b"
-    r"|\b(?:treat|regard)\b.{0,60}\bas (?:data|text|content|untrusted)"
-)
 _REDACTED = re.compile(r"\[redacted(?: \w+)?\]")
-_TESTING = re.compile(r"\b(?:tests?|testing|pytest|unittest|jest|assertions?)\b", re.IGNORECASE)
 _OWN_MARKER = re.compile(r"<!--\s*/?skillopt:(?:guidance|reminders)\s*-->", re.IGNORECASE)
+_OTHER_TYPE = re.compile(
+    r"\s*(?:#!|<\?(?:xml|php)|<!doctype|<html\b|%PDF|\{\s*\"|import \w+\s*\n|PK\x03)", re.IGNORECASE
+)
+_DEFINITION = re.compile(r"^ {0,3}\[([^\]\n]{1,200})\]:[ \t]*\S", re.MULTILINE)
+_REFERENCE = re.compile(r"\[([^\]\n]{1,200})\]\[([^\]\n]{0,200})\]")
+_ANCHOR = re.compile(r"\]\(#([^)\s]{1,200})\)")
+_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
+_ANCHOR_TAG = re.compile(r"\b(?:id|name)=[\"']([^\"']{1,200})[\"']")
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that the lint objects to."""
+    """Something that the lint objects to, or that a reader of the change should look at."""
 
     rule: str
     severity: Severity
     message: str
     excerpt: str = ""
-    """Where it stands, bounded and fit for a terminal."""
+    """Where it stands, bounded, without secrets and fit for a terminal."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "rule": self.rule,
-            "severity": self.severity,
-            "message": self.message,
-            "excerpt": self.excerpt,
-        }
+    def __str__(self) -> str:
+        return f"{self.message}: {self.excerpt}" if self.excerpt else self.message
 
 
 def allowed(names: str) -> frozenset[str]:
@@ -134,47 +100,56 @@ def refused(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == "refuse"]
 
 
+def warned(findings: list[Finding]) -> list[Finding]:
+    """The findings that a reader of the change is shown."""
+    return [finding for finding in findings if finding.severity == "warn"]
+
+
 def lint(
     before: Document,
     after: Document,
     allow: frozenset[str] = frozenset(),
     *,
     max_tokens: int = 0,
-    contract: str = "",
+    known: Callable[[str], bool] | None = None,
 ) -> list[Finding]:
     """Judge what ``after`` adds to ``before``.
 
     Args:
         allow: names of rules that do not apply.
         max_tokens: largest skill; 0: no bound. A skill may stay as large as it was.
-        contract: what the tasks fix about the answer (see ``contract.py``).
+        known: whether an address or a command stands in a text of the user's other than the skill,
+            such as a train task.
 
     Returns:
         Findings in the order of ``RULES``, each once.
     """
-    blocks = [_OWN_MARKER.sub("", block) for block in added_blocks(before, after)]
+    blocks = (_OWN_MARKER.sub("", block) for block in added_blocks(before.text, after.text))
+    added = "\n\n".join(blocks)
+    shown = added_blocks(without_code(before), without_code(after))
     found = [
-        *_judge_text("\n\n".join(blocks), before),
-        *_judge_phrases(blocks, before),
-        *broken_structure(before, after, max_tokens),
+        *_judge_text(added, before),
+        *_judge_contact(added, before, after, known),
+        *(
+            ("html-comment", RULES["html-comment"][1], excerpt)
+            for excerpt in hidden_markup(_OWN_MARKER.sub("", "\n\n".join(shown)))
+        ),
+        *_broken_structure(before, after, max_tokens),
     ]
-    if contract:
-        added = contradictions(contract, "\n\n".join(blocks))
-        found += [("contract", message, excerpt) for message, excerpt in added]
     order = list(RULES)
     unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)
     return sorted(unique, key=lambda finding: order.index(finding.rule))
 
 
 def _finding(rule: str, message: str, excerpt: str) -> Finding:
-    shown = " ".join(printable(excerpt).split())
+    shown = " ".join(redact(printable(excerpt)).split())
     if len(shown) > _EXCERPT:
         shown = shown[: _EXCERPT - 3] + "..."
     return Finding(rule, RULES[rule][0], message, shown)
 
 
 def _judge_text(added: str, before: Document) -> Iterator[tuple[str, str, str]]:
-    """Rules that look at characters and markup."""
+    """Characters, secrets, encoded text and links."""
     for description in hidden_characters(added):
         yield "invisible", RULES["invisible"][1], description
     for word in disguised_words(added):
@@ -186,56 +161,100 @@ def _judge_text(added: str, before: Document) -> Iterator[tuple[str, str, str]]:
         if match[0] not in before.text:
             yield "secret", "the mark of a secret that was taken out", match[0]
     for excerpt in encoded_texts(added):
-        yield "hidden-command", "encoded text", excerpt
-    for excerpt in hidden_markup(added):
-        yield "html-comment", RULES["html-comment"][1], excerpt
+        if excerpt not in before.text:
+            yield "encoded", RULES["encoded"][1], excerpt
     for message, excerpt in unsafe_links(added):
         yield "unsafe-link", message, excerpt
     for url in urls(added):
         if url not in before.text:
             yield "url", RULES["url"][1], url
-    mention = _TESTING.search(added)
-    if mention:
-        yield "tests", RULES["tests"][1], added[max(0, mention.start() - 40) : mention.end() + 40]
 
 
-def _judge_phrases(blocks: list[str], before: Document) -> Iterator[tuple[str, str, str]]:
-    """Rules that look at sentences and commands."""
-    patterns = PATTERNS if is_about_testing(before) else (*PATTERNS, *TESTING_SUBJECT)
-    forms: dict[Form, Any] = {"prose": prose, "commands": commands}
-    for form, normalise in forms.items():
-        known = set(segments(normalise(before.text)))
-        for block in blocks:
-            for segment in segments(normalise(block)):
-                if segment not in known:
-                    yield from _judge_segment(segment, form, patterns)
-
-
-def is_about_testing(document: Document) -> bool:
-    """Whether tests are the skill's own subject, so that it may speak of changing them."""
-    return len(_TESTING.findall(document.text)) >= 3
-
-
-def _judge_segment(
-    segment: str, form: Form, patterns: tuple[Pattern, ...]
+def _judge_contact(
+    added: str, before: Document, after: Document, known: Callable[[str], bool] | None
 ) -> Iterator[tuple[str, str, str]]:
-    for pattern in patterns:
-        if pattern.form != form:
-            continue
-        for match in pattern.regex.finditer(segment):
-            if not (pattern.negatable and _is_forbidden(segment, match)):
-                yield pattern.rule, RULES[pattern.rule][1], segment[max(0, match.start() - 30) :]
-                break
+    in_skill = stands_in(before.text)
+    own = set(addresses(before.text))
+    for address in addresses(added):
+        if address not in own and not in_skill(address) and not (known and known(address)):
+            yield "contact", RULES["contact"][1], address
+    had = set(shell_commands(before.text))
+    for command in shell_commands(after.text):
+        bare = collapsed(command)
+        if bare not in had and not in_skill(bare) and not (known and known(bare)):
+            yield "command", RULES["command"][1], bare
 
 
-def _is_forbidden(segment: str, match: re.Match[str]) -> bool:
-    """Whether the sentence forbids what was found, or quotes it as data not to be followed."""
-    head = segment[: match.start()]
-    negation = _NEGATION.search(head)
-    if negation and not _DOUBLE_NEGATION.search(head[: negation.start()]):
-        between = negation["between"].lower()
-        if set(re.findall(r"[a-z']+", between)) <= _BETWEEN and "," not in between:
-            return True
-    quoted = head.count('"') % 2 or re.search(r"(?:^|\W)'[^']*$", head)
-    rest = segment[: match.start()] + " " + segment[match.end() :]
-    return bool(quoted and _AS_DATA.search(rest))
+def _broken_structure(
+    before: Document, after: Document, max_tokens: int
+) -> Iterator[tuple[str, str, str]]:
+    """Rule, message and excerpt of everything that the change broke."""
+    if not after.same_frontmatter(before):
+        yield "frontmatter", _frontmatter_message(before, after), after.frontmatter_text
+    if _kept(before) != _kept(after):
+        yield "protected", "a region between skillopt:keep markers was changed", ""
+    yield from _other_type(before, after)
+    if _unclosed(after) and not _unclosed(before):
+        fence = after.fences[-1]
+        excerpt = after.text[fence.start : fence.start + 80]
+        yield "fences", "a code block is opened and never closed", excerpt
+    for link in sorted(_broken_links(after) - _broken_links(before)):
+        if link in _working_links(before):
+            yield "links", "a link that worked before points nowhere now", link
+    if max_tokens and after.tokens > max(max_tokens, before.tokens):
+        yield "size", f"the skill would have {after.tokens} tokens, at most {max_tokens}", ""
+
+
+def _frontmatter_message(before: Document, after: Document) -> str:
+    old, new = before.frontmatter or {}, after.frontmatter or {}
+    changed = sorted({str(key) for key in {*old, *new} if old.get(key) != new.get(key)})
+    return "the frontmatter was changed" + (f" ({', '.join(changed)})" if changed else "")
+
+
+def _kept(document: Document) -> list[Any]:
+    return [entry for entry in protected_texts(document) if entry[0] not in MANAGED]
+
+
+def _other_type(before: Document, after: Document) -> Iterator[tuple[str, str, str]]:
+    if before.text.startswith("\ufeff") != after.text.startswith("\ufeff"):
+        yield "file-type", "the byte order mark was added or taken out", ""
+    had_breaks = before.newline in before.text
+    if had_breaks and before.newline != after.newline:
+        yield "file-type", "the line endings of the file were changed", ""
+    if _OTHER_TYPE.match(after.body) and not _OTHER_TYPE.match(before.body):
+        yield "file-type", "the body would be read as another type of file", after.body[:80]
+
+
+def _unclosed(document: Document) -> bool:
+    return bool(document.fences) and not document.fences[-1].closed
+
+
+def _links(document: Document) -> tuple[set[str], set[str]]:
+    """Links within the document, and those of them that lead somewhere."""
+    text = to_lf(document.body)
+    defined = {_label(name) for name in _DEFINITION.findall(text)}
+    slugs = {_slug(title) for title in _HEADING.findall(text)} | set(_ANCHOR_TAG.findall(text))
+    references = {_label(name or shown) for shown, name in _REFERENCE.findall(text)}
+    anchors = set(_ANCHOR.findall(text))
+    links = {f"[{name}]" for name in references} | {f"#{name}" for name in anchors}
+    working = {f"[{name}]" for name in references & defined}
+    return links, working | {f"#{name}" for name in anchors & slugs}
+
+
+def _broken_links(document: Document) -> set[str]:
+    links, working = _links(document)
+    return links - working
+
+
+def _working_links(document: Document) -> set[str]:
+    return _links(document)[1]
+
+
+def _label(name: str) -> str:
+    return " ".join(name.split()).casefold()
+
+
+def _slug(title: str) -> str:
+    """The anchor of a heading as GitHub makes it."""
+    kept = re.sub(r"[^\w\- ]", "", title.lower())
+    return kept.replace(" ", "-")

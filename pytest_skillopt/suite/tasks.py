@@ -25,7 +25,7 @@ class SkillTask:
     min_pass_rate: float | None = None
     must_pass: bool = False
     contract: str = ""
-    """What the task fixes about the answer and no edit may break."""
+    """What the task fixes about the answer; the optimizer is told to leave it."""
     doc: str = ""
     """Docstring of the test function: what the optimizer is told the task is about."""
     roles: tuple[str, ...] = ()

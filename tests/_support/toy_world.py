@@ -236,7 +236,6 @@ def make_context(model: Any = None, tasks: Sequence[SkillTask] = (), **fields: A
         tasks,
         allow=settings.lint_allow,
         max_tokens=settings.max_skill_tokens,
-        contracts=own.get("contracts", ()),
         skill=document.text,
     )
     memory = own.pop("memory", None) or Memory(enabled=settings.memory)

@@ -302,7 +302,7 @@ def test_steps_that_tried_nothing_share_a_row(make_result: MakeResult) -> None:
 
 
 def test_rules_that_refused_edits_are_named_with_the_way_out(make_result: MakeResult) -> None:
-    why = ("text in the shape of a key (secret)", "encoded text (hidden-command); again (secret)")
+    why = ("text in the shape of a key (secret)", "encoded text (encoded); again (secret)")
     edits = [EditRow(op="append", content="x", status="refused", why=each) for each in why]
     edits += [EditRow(op="append", status="refused", why="not found (in the document)")]
     edits += [EditRow(op="append", status="dropped", why="a new address (url)")]
@@ -310,7 +310,7 @@ def test_rules_that_refused_edits_are_named_with_the_way_out(make_result: MakeRe
     result = result.model_copy(
         update={"skills": [result.skills[0].model_copy(update={"edits": edits})]}
     )
-    told = "rules of the lint: secret (2), hidden-command (1); skillopt_lint_allow permits a rule"
+    told = "rules of the lint: secret (2), encoded (1); skillopt_lint_allow permits a rule"
     assert told in joined(result)
     assert "rules of the lint" not in joined(make_result())
 

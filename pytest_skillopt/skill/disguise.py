@@ -1,0 +1,244 @@
+"""Text that shows its reader something else than it says to a model.
+
+Invisible characters, foreign letters that pose as Latin, encoded text, markup that a page does not
+show, links that lead elsewhere than they say.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html
+import re
+import unicodedata
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from pytest_skillopt.skill.document import to_lf
+from pytest_skillopt.untrusted import invisible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pytest_skillopt.skill.document import Document
+
+_WORD = re.compile(r"[^\W\d_]+")
+_FOREIGN = re.compile(r"[^\x00-\u024f]")
+# Letters drawn like Latin ones (Unicode confusables of the scripts most used for it).
+_CYRILLIC_TWINS = frozenset("аеорсухіјѕԁԛԝһӏвмнткгьАВЕКМНОРСТУХІЈЅԌԚԜҮ")
+_GREEK_TWINS = frozenset("αονρτυικχγεηωΑΒΕΖΗΙΚΜΝΟΡΤΥΧϲϳ")
+# Letters in circles, brackets and squares; regional indicators are flags, two by two.
+_ENCLOSED = re.compile("[\u249c-\u24e9\U0001f110-\U0001f189]{3,}")
+_SHORT = 3
+"""Letters of the longest word in which Latin and Greek may mix: units and variables (kΩ, Δx)."""
+_LEAST_ENCODED = 12
+"""Characters of the shortest encoded text: random ones do not decode to letters that often."""
+_LETTER_SHARE = 0.5
+"""Share of letters, in (0, 1], from which decoded bytes count as text."""
+
+_ENCODINGS: tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...] = (
+    (re.compile(r"(?<![0-9A-Za-z])(?:[0-9A-Fa-f]{2}){12,}(?![0-9A-Za-z])"), bytes.fromhex),
+    (
+        re.compile(r"(?<![\w+/=-])[A-Za-z0-9+/_-]{16,}={0,2}(?![\w+/=])"),
+        lambda run: base64.b64decode(_padded(run.replace("-", "+").replace("_", "/"), 4)),
+    ),
+    (
+        re.compile(r"(?<![\w=])[A-Z2-7]{20,}={0,6}(?![\w=])"),
+        lambda run: base64.b32decode(_padded(run, 8)),
+    ),
+)
+_ESCAPES = re.compile(
+    r"(?:\\+x[0-9a-f]{2}|\\+u00[0-9a-f]{2}|%[0-9a-f]{2}|&#x[0-9a-f]{2};){6,}", re.I
+)
+_ESCAPE = re.compile(r"(?:x|u00|%)([0-9a-f]{2})|#x([0-9a-f]{2});", re.IGNORECASE)
+_BLOB = re.compile(
+    r"(?<![\w/+.:=-])(?=[A-Za-z0-9+/]*\d)(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[A-Z])"
+    r"[A-Za-z0-9+/]{60,}={0,2}"
+)
+"""Neither a digest in hexadecimal nor a path looks like that."""
+_HIDDEN = re.compile(
+    r"<!(?:--|\[cdata\[|doctype\b)|<\?(?:php|xml|=)"
+    r"|^[ \t]*\[[^\]\n]{0,80}\]:[ \t]*(?:#|<>|\S+[ \t]+[\"'(][^\n]{25,})[^\n]*"
+    r"|<[a-z][^<>\n]{0,200}(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0"
+    r"|opacity\s*:\s*0|color\s*:\s*(?:white|transparent|#fff)|\shidden\b|aria-hidden)[^<>\n]{0,200}>"
+    r"|<(?:script|style|template|noscript|iframe|object|embed|form|meta|link|svg|base|details)\b"
+    r"|<[a-z][^<>\n]{0,200}\son[a-z]{3,20}\s*=",
+    re.IGNORECASE | re.MULTILINE,
+)
+_TURN = re.compile(
+    r"<\|[a-z_]{2,30}\|>|\[/?INST\]|<</?SYS>>"
+    r"|</?(?:system|assistant|developer)(?:[ _-]?(?:prompt|message|reminder|instructions?))?\s*>",
+    re.IGNORECASE,
+)
+"""Marks by which chat templates part the turns of speakers."""
+_CODE_SPAN = re.compile(r"(?<![`\\])(`+)(?!`)[^\n]+?(?<!`)\1(?!`)")
+_LINK = re.compile(r"(!?)\[([^\]\n]{0,300})\]\(\s*<?([^)\s>]{1,2000})")
+_SCHEME = re.compile(r"(?:javascript|data|vbscript|file)\s*:[^\s,]", re.IGNORECASE)
+_HTML_LINK = re.compile(r"<(?:a|img|area|video|audio|source)\s[^<>\n]{0,300}", re.IGNORECASE)
+_IMAGE_REFERENCE = re.compile(r"!\[[^\]\n]{0,300}\]\[[^\]\n]{0,100}\]")
+_URL = re.compile(r"\b(?:https?|ftps?|wss?|file)://[^\s<>()\[\]\"'`]{1,2000}", re.IGNORECASE)
+_HOST = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?//(?:[^/\s@]*@)?([^/\s:?#]+)", re.IGNORECASE)
+_SHOWN_HOST = re.compile(r"\b((?:[a-z0-9-]+\.)+[a-z]{2,})\b(?!\()", re.IGNORECASE)
+_FILE_NAME = re.compile(
+    r"\.(?:md|py|json|ya?ml|txt|csv|toml|sh|html?|pdf|js|ts|xml|ini|cfg)$", re.I
+)
+
+
+def hidden_characters(text: str) -> Iterator[str]:
+    """One description for each invisible character, with what stands around it."""
+    for at in invisible(text):
+        name = unicodedata.name(text[at], "unnamed character")
+        around = text[max(0, at - 12) : at + 13].replace("\n", " ")
+        shown = "".join(_escaped(char) for char in around)
+        yield f"U+{ord(text[at]):04X} {name} in {shown!r}"
+
+
+def _escaped(char: str) -> str:
+    return char if char.isprintable() else f"<U+{ord(char):04X}>"
+
+
+def disguised_words(text: str) -> Iterator[str]:
+    """Words that mix Latin with letters of another script, words made only of another script's
+    twins of Latin letters in a text that does not otherwise use that script, and words in
+    mathematical, enclosed, raised or small capital letters."""
+    if not _FOREIGN.search(text):
+        return
+    for match in _ENCLOSED.finditer(text):
+        yield match[0]
+    writes_cyrillic = any(
+        _script(char) == "CYRILLIC" and char not in _CYRILLIC_TWINS for char in set(text)
+    )
+    for match in _WORD.finditer(text):
+        word = match[0]
+        if _FOREIGN.search(word) and _is_disguised(word, writes_cyrillic):
+            yield word
+
+
+def _is_disguised(word: str, writes_cyrillic: bool) -> bool:
+    scripts = {_script(char) for char in word}
+    if len(word) >= _SHORT and any("\U0001d400" <= char <= "\U0001d7ff" for char in word):
+        return True
+    if len(word) >= _SHORT and 2 * sum(map(_is_drawn_letter, word)) > len(word):
+        return True
+    if "LATIN" in scripts and scripts - {"LATIN", "OTHER"}:
+        greek_only = scripts <= {"LATIN", "GREEK", "OTHER"}
+        return not greek_only or (len(word) > _SHORT and any(char in _GREEK_TWINS for char in word))
+    twins = len(word) >= _SHORT and all(char in _CYRILLIC_TWINS for char in word)
+    return twins and not writes_cyrillic
+
+
+def _is_drawn_letter(char: str) -> bool:
+    """A small capital or a raised letter: phonetics use them one by one, words do not."""
+    name = unicodedata.name(char, "") if char > "\u024f" else ""
+    return "LETTER SMALL CAPITAL" in name or name.startswith("MODIFIER LETTER SMALL")
+
+
+def _script(char: str) -> str:
+    """The script as far as it matters here; ``OTHER`` mixes with Latin as a matter of course."""
+    if char < "\u0250":
+        return "LATIN"
+    script = unicodedata.name(char, "UNKNOWN").split()[0]
+    if script in {"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH"}:
+        return script
+    return "LATIN" if script in {"LATIN", "MICRO", "OHM", "KELVIN", "ANGSTROM"} else "OTHER"
+
+
+def encoded_texts(text: str) -> Iterator[str]:
+    """Stretches that decode to plain text, runs of escapes that do, and large encoded blobs."""
+    for pattern, decode in _ENCODINGS:
+        for match in pattern.finditer(text):
+            if _is_text(decode, match[0]):
+                yield match[0]
+    for match in _ESCAPES.finditer(text):
+        codes = [int(first or second, 16) for first, second in _ESCAPE.findall(match[0])]
+        if all(0x20 <= code < 0x7F for code in codes):
+            yield match[0]
+    for match in _BLOB.finditer(text):
+        yield match[0]
+
+
+def _padded(run: str, size: int) -> str:
+    bare = run.rstrip("=")
+    return bare + "=" * (-len(bare) % size)
+
+
+def _is_text(decode: Callable[[str], bytes], run: str) -> bool:
+    try:
+        plain = decode(run).decode("ascii")
+    except (binascii.Error, ValueError):
+        return False
+    if len(plain) < _LEAST_ENCODED or not all(c.isprintable() or c in "\t\n\r" for c in plain):
+        return False
+    return sum(char.isalpha() for char in plain) >= _LETTER_SHARE * len(plain)
+
+
+def hidden_markup(text: str) -> Iterator[str]:
+    """Comments, markup that is not shown, and marks of chat templates.
+
+    Args:
+        text: added text without its code (``without_code``), which a page does show.
+    """
+    for pattern in (_HIDDEN, _TURN):
+        for match in pattern.finditer(text):
+            yield text[match.start() : match.end() + 60]
+
+
+def without_code(document: Document) -> str:
+    """The text of a document without its closed code blocks and code spans, line for line."""
+    parts, end = [], 0
+    for fence in document.fences:
+        if fence.closed:
+            gap = "\n" * to_lf(document.text[fence.start : fence.end]).count("\n")
+            parts += [document.text[end : fence.start], gap]
+            end = fence.end
+    return _CODE_SPAN.sub("``", "".join([*parts, document.text[end:]]))
+
+
+def urls(text: str) -> Iterator[str]:
+    """The URLs of a text, without the punctuation that follows them."""
+    for match in _URL.finditer(text):
+        yield match[0].rstrip(".,;:!?*_")
+
+
+def unsafe_links(text: str) -> Iterator[tuple[str, str]]:
+    """Message and excerpt of each link that runs, loads or pretends something."""
+    for match in _LINK.finditer(text):
+        image, shown, target = match[1], match[2], unquote(html.unescape(match[3])).strip()
+        if image and (target.startswith("//") or "://" in target):
+            yield "an image that is loaded from elsewhere", match[0]
+        if _SCHEME.match(target):
+            yield "a link that runs or embeds something", match[0]
+        host, claimed = _HOST.match(target), _SHOWN_HOST.search(shown)
+        if (
+            host
+            and claimed
+            and not _FILE_NAME.search(claimed[1])
+            and not _same(host[1], claimed[1])
+        ):
+            yield f"a link that shows {claimed[1]} and leads to {host[1]}", match[0]
+    for match in _URL.finditer(text):
+        reason = _odd_url(match[0])
+        if reason:
+            yield reason, match[0]
+    for pattern in (_HTML_LINK, _IMAGE_REFERENCE):
+        for match in pattern.finditer(text):
+            yield "an HTML link or image, or an image by reference", match[0]
+
+
+def _same(host: str, claimed: str) -> bool:
+    host, claimed = host.lower(), claimed.lower()
+    return host == claimed or host.endswith("." + claimed) or claimed.endswith("." + host)
+
+
+def _odd_url(url: str) -> str:
+    authority = url.split("://", 1)[1].split("/", 1)[0].split("?", 1)[0]
+    host = authority.rpartition("@")[2].partition(":")[0].lower()
+    if "@" in authority:
+        return "a URL with a name before the host"
+    if re.fullmatch(r"(?:\d{1,3}\.){3}\d{1,3}|0x[0-9a-f]+|\d{8,}", host) and not host.startswith(
+        ("127.", "10.", "192.168.")
+    ):
+        return "a URL with a number in place of a host"
+    if "xn--" in host or not host.isascii():
+        return "a URL whose host is not plain ASCII"
+    return ""

@@ -1,0 +1,150 @@
+"""An outside scanner, run on a skill's folder with the candidate in it: ``skillopt_scan``.
+
+The command is the user's; what it reads was written by a model. So it is started without a shell,
+without input, without the secrets of the environment, and is ended with all that it has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.files import materialise, skill_files
+from pytest_skillopt.untrusted import bound, printable, redact, secret_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TIMEOUT = 300.0
+"""Seconds after which a scanner is ended, which refuses."""
+PLACE = "{skill}"
+"""Stands in the command for the folder that is to be scanned."""
+
+_OUTPUT = 6_000
+"""Characters of output that are kept."""
+_PASSED_ON = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV")
+"""Variables that the scanner gets, and those that begin with ``LC_``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """What a scanner said. ``status`` is its exit status, None where it did not come to one."""
+
+    command: str
+    status: int | None
+    output: str
+
+    @property
+    def passed(self) -> bool:
+        return self.status == 0
+
+    @property
+    def why(self) -> str:
+        """Why it refuses; empty where it does not."""
+        if self.passed:
+            return ""
+        how = "came to no end" if self.status is None else f"ended with status {self.status}"
+        return f"the scanner ({self.command}) {how}"
+
+
+def check_command(command: str, root: Path) -> list[str]:
+    """The words of a command.
+
+    Args:
+        command: the setting.
+        root: where it is run; a program is looked for there or on ``PATH``.
+
+    Raises:
+        SkillError: quotes that do not close, no ``{skill}``, or a program that is not there.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise SkillError(f"skillopt_scan: {command!r} cannot be read: {error}") from None
+    if not any(PLACE in word for word in words[1:]):
+        raise SkillError(
+            f"skillopt_scan: {command!r} names no {PLACE}, which stands for the folder that is "
+            f"scanned: 'skills-ref validate {PLACE}'"
+        )
+    program = words[0] if os.sep not in words[0] else str(root / words[0])
+    if shutil.which(program) is None:
+        raise SkillError(f"skillopt_scan: there is no program {words[0]!r}; install it first")
+    return [program, *words[1:]]
+
+
+def scan_candidate(command: str, root: Path, skill: str, candidate: bytes) -> Scan:
+    """Scan a copy of a skill's folder with another text of its skill file.
+
+    Args:
+        command: the setting ``skillopt_scan``.
+        root: of the project; the command is run there.
+        skill: path of the skill file under ``root``.
+        candidate: the text.
+    """
+    path = root / skill
+    with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
+        folder = Path(parent, path.parent.resolve().name or "skill")
+        materialise(folder, skill_files(path, root), path.name, candidate)
+        return scan(command, root, folder)
+
+
+def scan(
+    command: str,
+    root: Path,
+    folder: Path,
+    *,
+    environ: Mapping[str, str] | None = None,
+    timeout: float = TIMEOUT,
+) -> Scan:
+    """Run the command on ``folder`` and wait for its end.
+
+    Args:
+        environ: what its environment is taken from; that of the process where None.
+        timeout: seconds.
+    """
+    given = os.environ if environ is None else environ
+    words = [word.replace(PLACE, str(folder)) for word in check_command(command, root)]
+    with tempfile.TemporaryFile() as stream:
+        try:
+            process = subprocess.Popen(
+                words,
+                cwd=root,
+                env=_environment(given),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return Scan(command, None, f"{words[0]}: {error.strerror}")
+        status, said = None, ""
+        try:
+            status = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            said = f"[ended after {timeout:g} s]"
+        finally:
+            with contextlib.suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        stream.seek(0, os.SEEK_SET)
+        output = stream.read(8 * _OUTPUT).decode("utf-8", "replace")
+    text = printable(redact(output, given)).replace(str(folder), folder.name).strip()
+    return Scan(command, status, "\n".join(filter(None, [bound(text, _OUTPUT, 0), said])))
+
+
+def _environment(given: Mapping[str, str]) -> dict[str, str]:
+    hidden = secret_variables(given)
+    return {
+        name: value
+        for name, value in given.items()
+        if (name in _PASSED_ON or name.startswith("LC_")) and name not in hidden
+    }

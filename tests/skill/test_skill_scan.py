@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.scan import check_command, scan, scan_candidate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def python(code: str) -> str:
+    return f"{sys.executable} -c '{code}' {{skill}}"
+
+
+def test_a_scanner_that_does_not_end_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    (tmp_path / "pid").touch()
+    code = (
+        "import subprocess, sys, time, pathlib; "
+        'p = subprocess.Popen(["sleep", "1000"]); '
+        'pathlib.Path("pid").write_text(str(p.pid)); print("begun", flush=True); time.sleep(1000)'
+    )
+    began = time.monotonic()
+    said = scan(python(code), tmp_path, tmp_path, timeout=5.0)
+    assert time.monotonic() - began < 500
+    assert (said.passed, said.status) == (False, None)
+    assert said.output == "begun\n[ended after 5 s]"
+    assert "came to no end" in said.why
+    pid = int((tmp_path / "pid").read_text())
+    while _runs(pid):
+        assert time.monotonic() - began < 60
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stream:
+            return stream.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_scanner_gets_no_secrets_and_its_output_is_bounded(tmp_path: Path) -> None:
+    code = 'import os; print(sorted(os.environ)); print("k" + "-123456789"); print("x" * 99999)'
+    environ = {"PATH": "/usr/bin:/bin", "MY_TOKEN": "k-123456789", "LC_ALL": "C", "EDITOR": "vi"}
+    said = scan(python(code), tmp_path, tmp_path, environ=environ)
+    assert said.passed
+    assert "TOKEN" not in said.output.split("\n")[0]
+    assert "EDITOR" not in said.output
+    assert "[redacted MY_TOKEN]" in said.output
+    assert len(said.output) < 10_000
+
+
+def test_the_folder_is_a_copy_with_the_candidate(tmp_path: Path) -> None:
+    folder = tmp_path / "skills" / "invoices"
+    (folder / "references").mkdir(parents=True)
+    (folder / "SKILL.md").write_bytes(b"old\n")
+    (folder / "references" / "fields.md").write_bytes(b"fields\n")
+    code = (
+        "import pathlib, sys; f = pathlib.Path(sys.argv[1]); "
+        'print(f.name, (f / "SKILL.md").read_text(), (f / "references/fields.md").read_text())'
+    )
+    said = scan_candidate(python(code), tmp_path, "skills/invoices/SKILL.md", b"new\n")
+    assert said.output.split() == ["invoices", "new", "fields"]
+    assert (folder / "SKILL.md").read_bytes() == b"old\n"
+
+
+def test_a_program_of_the_project_is_found_there(tmp_path: Path) -> None:
+    program = tmp_path / "tools" / "scan"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 4\n")
+    with pytest.raises(SkillError, match="no program 'tools/scan'"):
+        check_command("tools/scan {skill}", tmp_path)
+    program.chmod(0o755)
+    assert scan("tools/scan {skill}", tmp_path, tmp_path).status == 4
