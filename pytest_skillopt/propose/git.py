@@ -233,14 +233,13 @@ class Git:
             r"[^\w\s/:@-]", lambda m: rf"\{m[0]}" if m[0] == "^" else f"[{m[0]}]", text
         )
         pattern = rf"(^|[^[:alnum:]_.-]){escaped}($|[^[:alnum:]_-])"
-        found = self.run(
-            "grep", "-l", "-I", "-i", "-E", "--full-name", "-e", pattern, commit, check=False
-        )
-        return bool(found)
+        return bool(self.run("grep", "-l", "-I", "-i", "-E", "-e", pattern, commit, ok=True))
 
     def check_out(self, commit: str, directory: Path) -> None:
         """Write every file of a commit under ``directory``."""
+        directory.mkdir()
         with self._index(commit) as env:
+            env["GIT_WORK_TREE"] = str(directory)
             self.run("checkout-index", "--all", f"--prefix={directory}/", env=env)
 
     # writing objects
