@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from fault_project import NAMES, QUICK, SKILL, FaultProject, outcome, play, wait_for
+from fault_project import NAMES, QUICK, SKILL, FaultProject, is_optimizer, outcome, play, wait_for
 from socket_servers import SocketServers
 
 if TYPE_CHECKING:
@@ -146,6 +146,37 @@ def test_sigterm_ends_with_2_and_the_run_can_be_continued(
     project.run(*arguments, f"--skillopt-resume={project.run_directory.name}")
     assert outcome(project.result) == undisturbed
     _check_paid_once(project, lost=len(arguments))
+
+
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), WORKERS], ids=["serial", "workers"])
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
+def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(
+    project: FaultProject, arguments: tuple[str, ...], signum: int
+) -> None:
+    thinking, go_on = threading.Event(), threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        if is_optimizer(body):
+            thinking.set()
+            go_on.wait()
+        return play(body)
+
+    project.server.reply = answer
+    process = project.start(*arguments)
+    try:
+        assert wait_for(thinking.is_set, process)
+        process.send_signal(signum)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        go_on.set()
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
+    assert "INTERNALERROR" not in output
+    assert project.result["status"] == "interrupted"
+    assert f"--skillopt-resume={project.run_directory.name}" in output
+    assert (project.run_directory / "report.html").exists()
+    project.server.reply = play
+    project.run(*arguments, f"--skillopt-resume={project.run_directory.name}")
+    assert project.result["status"] == "accepted"
 
 
 # Workers

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 FormT = TypeVar("FormT", bound=BaseModel)
 
+_Arrived: TypeAlias = "SimpleQueue[tuple[int, _Reply[FormT] | BaseException]]"
+_LOOK_UP = 0.2
+"""Seconds after which whoever waits for answers looks whether the session has been interrupted."""
 UNREADABLE = "unreadable"
 """Kind of the end of a search whose optimizer cannot be understood."""
 _MOST_UNREADABLE = 5
@@ -70,11 +74,13 @@ class Calls:
         workers: int = 8,
         breaker: int = 20,
         on_usage: Callable[[Usage], None] | None = None,
+        interrupted: Callable[[], str] = str,
     ) -> None:
         """Args:
         workers: calls at once.
         breaker: lost calls in a row that stop the run.
         on_usage: told what each call consumed.
+        interrupted: why the session ends, once it does; empty until then.
         """
         self._model = model
         self._breaker = breaker
@@ -82,6 +88,7 @@ class Calls:
         self._unreadable_in_a_row = 0
         self._workers = workers
         self._on_usage = on_usage
+        self._interrupted = interrupted
         self.prompts = prompts
         self.asked = 0
         self.unreadable = 0
@@ -105,18 +112,56 @@ class Calls:
             return []
         answers: list[FormT | None] = []
         waiting = list(range(len(questions)))
-        running: dict[Future[_Reply[FormT]], int] = {}
+        running: set[int] = set()
         replies: dict[int, _Reply[FormT]] = {}
-        with ThreadPoolExecutor(min(self._workers, len(questions))) as pool:
+        arrived: _Arrived[FormT] = SimpleQueue()
+        try:
             while len(answers) < len(questions):
-                for number in self._next(questions, waiting, set(running.values()), len(answers)):
+                for number in self._next(questions, waiting, running, len(answers)):
                     waiting.remove(number)
-                    running[pool.submit(self._ask, questions[number])] = number
-                for reply in wait(running, return_when=FIRST_COMPLETED).done:
-                    replies[running.pop(reply)] = reply.result()
+                    running.add(number)
+                    self._begin(number, questions[number], arrived)
+                number, reply = self._receive(arrived)
+                running.remove(number)
+                replies[number] = reply
                 while len(answers) in replies:
                     answers.append(self._account(replies.pop(len(answers))))
+        except StopRun as stop:
+            if stop.kind != "interrupted":
+                for _ in running:  # they are paid for
+                    self._receive(arrived)
+            raise
         return answers
+
+    def _begin(self, number: int, question: Question[FormT], arrived: _Arrived[FormT]) -> None:
+        """Ask in a thread of its own, which does not keep an interrupted process from ending."""
+
+        def ask() -> None:
+            try:
+                arrived.put((number, self._ask(question)))
+            except BaseException as error:
+                arrived.put((number, error))
+
+        threading.Thread(target=ask, name="skillopt-optimizer", daemon=True).start()
+
+    def _receive(self, arrived: _Arrived[FormT]) -> tuple[int, _Reply[FormT]]:
+        """Wait for an answer; calls on their way when the session is interrupted are left alone.
+
+        Raises:
+            StopRun: the session was interrupted.
+        """
+        while True:
+            try:
+                number, reply = arrived.get(timeout=_LOOK_UP)
+            except Empty:
+                if reason := self._interrupted():
+                    raise StopRun(reason, kind="interrupted") from None
+            except KeyboardInterrupt as interrupt:
+                raise StopRun("the session was interrupted", kind="interrupted") from interrupt
+            else:
+                if isinstance(reply, BaseException):
+                    raise reply
+                return number, reply
 
     def _next(
         self,

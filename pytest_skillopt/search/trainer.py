@@ -111,6 +111,7 @@ class Trainer:
             workers=settings.optimizer_workers,
             breaker=settings.breaker,
             on_usage=allowance.called,
+            interrupted=lambda: getattr(sampling, "ended", ""),
         )
         contracts = contracts_of([task for task in tasks if task.split in ("train", "both")])
         context = Context(

@@ -25,6 +25,10 @@ class Executor(Protocol):
     def capacity(self) -> int:
         """How many rollouts can run at once, at least 1."""
 
+    @property
+    def ended(self) -> str:
+        """Why no rollout will be run any more; empty while they are."""
+
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         """Make a version of a skill known before the first request that names it."""
 

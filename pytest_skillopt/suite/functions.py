@@ -14,6 +14,7 @@ class FunctionExecutor:
     """An executor for a world of one's own, such as a simulation."""
 
     capacity = 1
+    ended = ""
 
     def __init__(self, run: Callable[[RolloutRequest, str], Rollout]) -> None:
         """Args:

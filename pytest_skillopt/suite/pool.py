@@ -112,6 +112,10 @@ class WorkersExecutor:
         with self._changed:
             return max(1, sum(worker.slots for worker in self._workers))
 
+    @property
+    def ended(self) -> str:
+        return self._closed
+
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
         """Make the files beside a skill's document known, by relative path."""
         self._library.add_skill(skill, files)

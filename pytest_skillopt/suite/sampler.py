@@ -134,6 +134,11 @@ class Sampler:
         """How many rollouts run at the same time, at least 1."""
         return self._executor.capacity
 
+    @property
+    def ended(self) -> str:
+        """Why no rollout will be run any more; empty while they are."""
+        return self._executor.ended
+
     def add_version(self, skill: str, content: bytes) -> str:
         """Make a version of a skill known to the workers and return its SHA-256."""
         version = hashlib.sha256(content).hexdigest()

@@ -34,6 +34,9 @@ class SerialExecutor:
     C extension is not reached. Workers (``-n 1``) end in any case.
     """
 
+    capacity = 1
+    ended = ""
+
     def __init__(self, session: pytest.Session, *, timeout: float = 0.0) -> None:
         """Args:
         timeout: seconds after which a rollout is interrupted; 0: never.
@@ -46,10 +49,6 @@ class SerialExecutor:
         self._open = contextlib.ExitStack()
         self._open.enter_context(rollouts_only(session.config))
         self._open.enter_context(sigterm_interrupts())
-
-    @property
-    def capacity(self) -> int:
-        return 1
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
         """Make the files beside a skill's document known, by relative path."""

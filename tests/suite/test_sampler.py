@@ -46,6 +46,7 @@ class ScriptedExecutor:
         self.queue: list[tuple[RolloutRequest, bool]] = []
         self.runs: dict[str, int] = {}
         self.closed = False
+        self.ended = ""
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         pass
