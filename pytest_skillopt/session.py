@@ -142,7 +142,7 @@ class Controller:
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         width = shutil.get_terminal_size().columns
         verbose = self._config.option.verbose > 0
-        for line in lines(self._result, width, encoding=encoding, verbose=verbose):
+        for line in lines(self._result, width, encoding=encoding, verbose=verbose, live=True):
             terminalreporter.write_line(line.text, **line.markup)
 
 

@@ -266,14 +266,27 @@ def test_an_evaluation_in_which_all_is_skipped_says_so(project: Project) -> None
     assert project.result["reason"] == "SKILL.md: every task was skipped"
 
 
-def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project) -> None:
-    result = project.run("--skillopt", "--skillopt-rollouts=2", "--skillopt-max-calls=14")
-    assert result.ret == 1
+@pytest.mark.parametrize("cap", ["--skillopt-max-calls=14", "--skillopt-max-rollouts=14"])
+def test_an_evaluation_that_met_a_cap_says_what_it_has_measured(project: Project, cap: str) -> None:
+    project.server.reply = lambda body: "Hello!"
+    result = project.run("--skillopt", "--skillopt-rollouts=2", cap)
+    assert result.ret == 0
     assert project.server.calls == 14
     (skill,) = project.result["skills"]
-    assert project.result["status"] == skill["status"] == "unmeasured"
+    assert project.result["status"] == skill["status"] == "measured"
     assert sorted(task["before"]["n"] for task in skill["tasks"]) == [1] * 10 + [2] * 2
-    assert "max_calls" in project.result["reason"]
+    (note,) = [n for n in project.result["notes"] if "after 14 of 24 rollouts" in n]
+    assert cap.partition("=")[0].removeprefix("--skillopt-").replace("-", "_") in note.replace(
+        "-", "_"
+    )
+
+
+def test_tasks_that_a_cap_left_out_are_skipped_and_named(project: Project) -> None:
+    project.server.reply = lambda body: "Hello!"
+    result = project.run("--skillopt", "--skillopt-max-rollouts=5")
+    result.assert_outcomes(passed=5, skipped=7)
+    assert project.server.calls == 5
+    result.stdout.fnmatch_lines(["caution: 7 of 12 tasks were not measured: a cap ended the run."])
 
 
 def test_a_task_that_could_not_be_measured_says_what_it_met(project: Project) -> None:

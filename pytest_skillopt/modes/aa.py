@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.forecast import noise_floor, smallest_gain
 from pytest_skillopt.modes.comparing import gate_options, joined_reasons
+from pytest_skillopt.report import words
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.outcome import comparison
 from pytest_skillopt.search.taskrows import task_row
@@ -60,11 +61,15 @@ def _measure(run: Run, skill: str) -> SkillResult:
     floor = noise_floor(counts, rollouts)
     least = smallest_gain(counts, run.settings.gate, gate_options(run))
     flaky = sum(row.flaky for row in rows)
-    seen = f"{100 * least:.1f} points" if least is not None else "none that it could make"
+    seen = (
+        "the suite leaves no room for a gain that the gate could see"
+        if least is None
+        else f"the smallest gain that the gate sees four times in five is {100 * least:.1f} points"
+    )
     reason = (
-        f"two evaluations of {rollouts} rollouts a task differ by {100 * floor:.1f} points (one "
-        f"standard deviation) from chance alone; {flaky} of {len(rows)} tasks are flaky; the "
-        f"smallest gain that the gate sees four times in five: {seen}"
+        f"two evaluations of {words.plural(rollouts, 'rollout')} a task differ by "
+        f"{100 * floor:.1f} points (one standard deviation) from chance alone; {flaky} of "
+        f"{words.plural(len(rows), 'task')} {'is' if flaky == 1 else 'are'} flaky; {seen}"
     )
     measured = any(n for _, n in counts)
     return SkillResult(

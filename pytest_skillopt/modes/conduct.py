@@ -50,7 +50,10 @@ def conduct(
         opened(config, mode, settings, executor, tasks, services, display.rollout) as run,
     ):
         display.header(run)
-        found = _carry_out(run, display)
+        try:
+            found = _carry_out(run, display)
+        finally:
+            display.end()
         result = _noted(found, "the report", lambda: write_reports(run.directory.path, found))
     if mode.name == "train":
         result = _noted(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.rates import suite_rate
 from pytest_skillopt.modes.baseline import write_baseline
+from pytest_skillopt.modes.comparing import joined_reasons
 from pytest_skillopt.run.result import Comparison, SkillResult
 from pytest_skillopt.search.taskrows import task_row
 from pytest_skillopt.suite.sampler import StopRun
@@ -23,46 +24,67 @@ STREAM = "eval"
 
 def evaluate(run: Run, display: Display) -> Result:
     """Measure every skill of the suite; what was measured before a cap or a fault is kept."""
+    requests = _requests(run)
     display.begin("evaluation")
-    rollouts: dict[str, list[Rollout]] = {task.id: [] for task in run.tasks}
-    skills: list[SkillResult] = []
+    stop = None
     try:
-        for skill in run.documents:
-            requests = _requests(run, skill)
-            try:
-                _keep(run.sampler.take(requests), rollouts)
-            except StopRun as stop:
-                _keep(run.sampler.take([r for r in requests if run.sampler.known(r)]), rollouts)
-                partial = {"status": "unmeasured", "reason": stop.reason}
-                skills.append(_skill_result(run, skill, rollouts).model_copy(update=partial))
-                raise
-            skills.append(_skill_result(run, skill, rollouts))
-    except StopRun as stop:
-        ended: Status = "interrupted" if stop.kind == "interrupted" else "unmeasured"
-        return run.result(ended, stop.reason, skills)
-    measured = [skill for skill in skills if skill.status == "measured"]
-    status: Status = "measured" if len(measured) == len(skills) else "unmeasured"
-    reason = "; ".join(skill.reason for skill in skills)
-    if run.mode.save_baseline and status == "measured":
+        taken = _take_what_fits(run, requests)
+    except StopRun as end:
+        stop = end
+        taken = run.sampler.take([r for r in requests if run.sampler.known(r)])
+    rollouts: dict[str, list[Rollout]] = {task.id: [] for task in run.tasks}
+    for rollout in taken:
+        rollouts[rollout.request.task].append(rollout)
+    skills = [_skill_result(run, skill, rollouts) for skill in run.documents]
+    if stop is None and run.mode.save_baseline and all(s.status == "measured" for s in skills):
         run.notes.append(f"the counts are kept in {write_baseline(run, rollouts).name}")
-    return run.result(status, reason, skills)
+    if stop is not None:
+        skills = [_ended_early(skill, stop) for skill in skills]
+        run.notes.append(f"{stop.reason} after {len(taken)} of {len(requests)} rollouts")
+    status: Status = "measured" if all(s.status == "measured" for s in skills) else "unmeasured"
+    if stop is not None and stop.kind == "interrupted":
+        status = "interrupted"
+    return run.result(status, joined_reasons(skills), skills)
 
 
-def _requests(run: Run, skill: str) -> list[RolloutRequest]:
-    """Every task once, then every task that wants more a second time, and so on."""
-    version = run.sampler.add_version(skill, run.documents[skill].data)
-    tasks = run.tasks_of(skill)
+def _requests(run: Run) -> list[RolloutRequest]:
+    """Every task of every skill once, then all that want more a second time, and so on."""
+    versions = {
+        skill: run.sampler.add_version(skill, document.data)
+        for skill, document in run.documents.items()
+    }
+    wanted = {task.id: task.rollouts or run.settings.rollouts for task in run.tasks}
     return [
-        run.sampler.request(task.id, version, STREAM, index)
-        for index in range(max(task.rollouts or run.settings.rollouts for task in tasks))
-        for task in tasks
-        if index < (task.rollouts or run.settings.rollouts)
+        run.sampler.request(task.id, versions[task.skill], STREAM, index)
+        for index in range(max(wanted.values()))
+        for task in run.tasks
+        if index < wanted[task.id]
     ]
 
 
-def _keep(taken: Sequence[Rollout], rollouts: dict[str, list[Rollout]]) -> None:
-    for rollout in taken:
-        rollouts[rollout.request.task].append(rollout)
+def _take_what_fits(run: Run, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+    """All of them or, under a cap on rollouts, as many as it allows.
+
+    Raises:
+        StopRun: a cap, a fatal fault, or an interrupt; what was taken until then is known.
+    """
+    left = run.sampler.rollouts_left
+    new = [request for request in requests if not run.sampler.known(request)]
+    if left is not None and left < len(new):
+        run.sampler.take(new[:left])
+        raise StopRun(f"--skillopt-max-rollouts={run.settings.max_rollouts} is reached")
+    return run.sampler.take(requests)
+
+
+def _ended_early(skill: SkillResult, stop: StopRun) -> SkillResult:
+    """A cap leaves a smaller measurement; after a fault or an interrupt there is none."""
+    if stop.kind != "cap":
+        return skill.model_copy(update={"status": "unmeasured", "reason": stop.reason})
+    measured = [row for row in skill.tasks if row.before.n]
+    if not measured:
+        return skill
+    reason = f"{skill.path}: {len(measured)} of {len(skill.tasks)} tasks were measured"
+    return skill.model_copy(update={"status": "measured", "reason": reason})
 
 
 def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> SkillResult:

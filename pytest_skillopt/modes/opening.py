@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.config import check_prices, model_config
 from pytest_skillopt.model.limits import Bounds, Limits
@@ -12,10 +12,15 @@ from pytest_skillopt.model.replies import Replies
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.forecast import FEW_TASKS, gated, sight
 from pytest_skillopt.modes.skills import read_documents, split_tasks
-from pytest_skillopt.run.directory import Home, RunDirectory
+from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger
 from pytest_skillopt.run.openrun import Run, command_line
-from pytest_skillopt.run.resume import check_same_run, describe_run, documents_at_start
+from pytest_skillopt.run.resume import (
+    can_continue,
+    check_same_run,
+    describe_run,
+    documents_at_start,
+)
 from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.skill.files import skill_files
 from pytest_skillopt.skill.scan import check_command
@@ -72,7 +77,8 @@ def opened(
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
         documents = documents_at_start(journal, directory, documents)
-        check_same_run(journal, describe_run(mode, settings, tasks, documents, fingerprints))
+        about = describe_run(mode, settings, tasks, documents, fingerprints)
+        check_same_run(journal, about)
         for skill in documents:
             executor.add_skill(skill, skill_files(root / skill, root))
         fingerprint = fingerprints.get("target", "")
@@ -104,12 +110,12 @@ def opened(
                 *(f"{name}: {said}" for name, doc in documents.items() for said in doc.warnings),
                 *_notes_on_size(tasks, mode, settings),
                 *(notes_on_search(settings) if mode.name == "train" else ()),
-                *_notes_on_runs(home, mode, directory),
                 *_notes_on_resuming(mode, journal),
                 *(f"journal line {n} was corrupt and is measured again" for n in journal.corrupt),
             ],
             roles={role: models.get(role).name for role in roles},
             simulated=any(models.get(role).simulated for role in roles),
+            unfinished=_unfinished(home, mode, directory, about),
         )
 
 
@@ -159,7 +165,9 @@ def _notes_on_resuming(mode: Mode, journal: Journal) -> Iterator[str]:
         )
 
 
-def _notes_on_runs(home: Home, mode: Mode, directory: RunDirectory) -> Iterator[str]:
+def _unfinished(home: Home, mode: Mode, directory: RunDirectory, about: dict[str, Any]) -> str:
+    """An earlier training that ended early and that ``--skillopt-resume`` would continue."""
+    if mode.name != "train" or mode.resume is not None:
+        return ""
     earlier = home.unfinished(directory.name)
-    if mode.name == "train" and mode.resume is None and earlier:
-        yield f"run {earlier} ended early; --skillopt-resume={earlier} continues it"
+    return earlier if earlier and can_continue(home.runs / earlier / JOURNAL, about) else ""

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.modes.skills import skills_of, split_tasks
+from pytest_skillopt.report import words
+from pytest_skillopt.run.directory import Home
 from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
@@ -38,7 +40,8 @@ class Plan:
             tasks, notes = split_tasks(tasks, self._settings.split, self._mode)
         except SplitError as error:
             raise pytest.UsageError(str(error)) from None
-        self._lines = list(plan_lines(tasks, self._mode, self._settings, notes, others))
+        home = Home(self._config.rootpath / self._settings.dir)
+        self._lines = list(plan_lines(tasks, self._mode, self._settings, home, notes, others))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")
@@ -50,6 +53,7 @@ def plan_lines(
     tasks: Sequence[SkillTask],
     mode: Mode,
     settings: Settings,
+    home: Home,
     notes: Sequence[str],
     others: int,
 ) -> Iterator[str]:
@@ -61,7 +65,7 @@ def plan_lines(
         group = [task for task in tasks if task.skill == skill]
         splits = Counter(task.split for task in group)
         named = ", ".join(f"{splits[name]} {name}" for name in (*SPLITS, BOTH) if splits[name])
-        yield f"{skill}: {len(group)} tasks" + (f" ({named})" if named else "")
+        yield f"{skill}: {words.plural(len(group), 'task')}" + (f" ({named})" if named else "")
         twins = sum(n for n in Counter(task.source for task in group).values() if n > 1)
         if twins:
             yield f"{twins} of them have the content of another: each draws replies of its own"
@@ -70,6 +74,6 @@ def plan_lines(
     yield from notes
     if mode.name == "train":
         yield from notes_on_search(settings)
-    from pytest_skillopt.modes.forecast import forecast
+    from pytest_skillopt.modes.forecast import forecast, known_costs
 
-    yield from forecast(tasks, mode, settings)
+    yield from forecast(tasks, mode, settings, known_costs(tasks, mode, settings, home))

@@ -30,6 +30,8 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
         if judged:
             own = least.get(row.id)
             judgement = _judge(row, run.settings.min_pass_rate if own is None else own)
+            if result.status == "measured" and not row.before.n and not row.before.errors:
+                judgement = ("skipped", "not measured: a cap ended the run before that")
         outcome, words = judgement
         yield _report(row, "call", outcome, words, measured=not judged)
         yield _report(row, "teardown", "passed", words, measured=not judged)

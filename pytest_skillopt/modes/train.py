@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.edits.editrows import edit_row
 from pytest_skillopt.modes.comparing import joined_reasons
 from pytest_skillopt.modes.stages import hooked_prompt, hooked_stages
 from pytest_skillopt.run.replies import JournaledModel
@@ -67,7 +67,7 @@ def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> 
         run.documents[skill],
         run.tasks_of(skill),
         run.sampler,
-        JournaledModel(run.models.get("optimizer"), run.journal),
+        JournaledModel(run.models.get("optimizer"), run.journal, display.thinking),
         settings,
         skill=skill,
         memory=run.home.memory(skill),
@@ -180,18 +180,24 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
 
 def _hunks(outcome: TrainOutcome) -> list[Hunk]:
     found = hunks(outcome.before, outcome.after)
-    edits = [
-        replace(proposal.edit, reason=proposal.reason, tasks=proposal.tasks)
-        for proposal in outcome.accepted
-    ]
-    made_by = attribute(found, edits) if found else ()
+    if not found:
+        return []
+    made_by = attribute(found, [proposal.edit for proposal in outcome.accepted])
     return [
         Hunk(
             diff=hunk.diff,
-            reasons=list(dict.fromkeys(edit.reason for edit in made if edit.reason)),
-            tasks=list(dict.fromkeys(task for edit in made for task in edit.tasks)),
+            reasons=list(dict.fromkeys(row.reason for row in rows if row.reason)),
+            tasks=list(dict.fromkeys(task for row in rows for task in row.tasks)),
+            edits=rows,
         )
         for hunk, made in zip(found, made_by, strict=True)
+        for rows in [
+            [
+                edit_row(proposal, "accepted", "")
+                for proposal in outcome.accepted
+                if proposal.edit in made
+            ]
+        ]
     ]
 
 

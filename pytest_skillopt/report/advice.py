@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -141,10 +140,7 @@ def _change(measured: Comparison, where: str) -> str:
 
 
 def _fixed_and_broken(skill: SkillResult) -> str:
-    changes = Counter(task.change for task in skill.tasks if task.split != "test")
-    said = [f"{changes['fixed'] or 'None'} of them fixed"]
-    said += [f"{changes['undecided']} undecided"] if changes["undecided"] else []
-    return f"{', '.join(said)}, {changes['broken'] or 'none'} broken."
+    return full_stop(words.counted(row for row in skill.tasks if row.split != "test"))
 
 
 def _cautions(result: Result, skill: SkillResult) -> list[str]:
@@ -167,7 +163,14 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
                 f"On the test split, which no edit has seen, the pass rate {moved} "
                 f"{words.percent(after)}."
             )
-    broken = [task.id for task in skill.tasks if task.change == "broken"]
+    if result.mode == "evaluate" and skill.status == "measured":
+        unknown = sum(not row.before.n and not row.skipped for row in skill.tasks)
+        if unknown:
+            found.append(
+                f"{unknown} of {words.plural(len(skill.tasks), 'task')} were not measured: a cap "
+                "ended the run."
+            )
+    broken = sorted({t.id for t in skill.tasks if t.change == "broken"}, key=words.in_order)
     # A check that failed has named them in its reason.
     if broken and not (result.mode == "check" and skill.status == "rejected"):
         found.append(f"{words.plural(len(broken), 'task').capitalize()} broken: {_some(broken)}.")

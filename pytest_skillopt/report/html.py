@@ -33,6 +33,7 @@ def render_html(result: Result) -> str:
             used=words.total(result.usage),
             calls=words.calls(result.usage),
             cost=words.cost(result.usage),
+            unpriced=words.unpriced(result.usage),
             command=words.command(result.command),
             settings=words.settings(result),
             dear=tables.dearest(result),

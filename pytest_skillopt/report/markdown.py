@@ -29,6 +29,8 @@ SUMMARY_LIMIT = 900_000
 
 MOST_DIFF_LINES = 300
 MOST_DIFF_LINE = 2_000
+MOST_CALLING = 6
+"""Tasks named with an edit."""
 MOST_ITEMS = 12_000
 """Bytes of one list, so that no list crowds out what comes after it."""
 
@@ -102,7 +104,7 @@ def _skill(result: Result, skill: SkillResult) -> Iterator[str]:
     yield from _rates(result, skill)
     yield from _tasks(skill.tasks)
     yield from _steps(skill.steps)
-    yield from _edits(skill.edits)
+    yield from _edits(words.not_kept(skill))
 
 
 def _diff(skill: SkillResult) -> Iterator[str]:
@@ -115,11 +117,7 @@ def _diff(skill: SkillResult) -> Iterator[str]:
         # Each line keeps its sign, so that none begins with what GitLab takes for a command.
         shown = "\n".join(row[:MOST_DIFF_LINE] for row in rows[:room])
         block = [fenced(shown, "diff")]
-        block += [f"- {prose(reason)}" for reason in hunk.reasons]
-        if hunk.tasks:
-            named = ", ".join(code(task) for task in hunk.tasks[:6])
-            more = len(hunk.tasks) - 6
-            block.append(f"- called for by {named}" + (f" and {more} more" if more > 0 else ""))
+        block += [_why(edit) for edit in words.edits_of(hunk)]
         yield "\n".join([block[0], "", *block[1:]]).strip()
         room -= len(rows)
 
@@ -134,6 +132,17 @@ def _to_look_at(skill: SkillResult) -> Iterator[str]:
         yield f"Scanner {code(skill.scan.command, 200)}: {words.scanned(skill.scan)}."
         if skill.scan.output:
             yield fenced(skill.scan.output[:MOST_DIFF_LINE])
+
+
+def _why(edit: EditRow) -> str:
+    """Which line, why, and which tasks wanted it."""
+    said = [code(edit.content or edit.target, 200)] if edit.content or edit.target else []
+    said += [prose(edit.reason)] if edit.reason else []
+    if edit.tasks:
+        named = ", ".join(code(task) for task in edit.tasks[:MOST_CALLING])
+        more = len(edit.tasks) - MOST_CALLING
+        said.append(f"called for by {named}" + (f" and {more} more" if more > 0 else ""))
+    return "- " + ": ".join(said[:2]) + (f" ({said[2]})" if len(said) > 2 else "")
 
 
 def _rates(result: Result, skill: SkillResult) -> Iterator[str]:
@@ -160,7 +169,10 @@ def _rate_row(name: str, value: Comparison) -> str:
 def _tasks(rows: Sequence[TaskRow]) -> Iterator[str]:
     if any(row.after is not None for row in rows):
         for change, meaning in _CHANGES.items():
-            chosen = [row for row in rows if row.change == change]
+            chosen = sorted(
+                (row for row in rows if row.change == change and row.split != "test"),
+                key=lambda row: words.in_order(row.id),
+            )
             yield from _folded(
                 f"{words.plural(len(chosen), 'task')} {meaning}",
                 [
@@ -168,6 +180,14 @@ def _tasks(rows: Sequence[TaskRow]) -> Iterator[str]:
                     for row in chosen
                 ],
             )
+        test = [row for row in rows if row.split == "test"]
+        yield from _folded(
+            f"{words.plural(len(test), 'task')} of the test split, which no edit has seen",
+            [
+                f"{code(row.id)}: {_counts(row.before)} to {_counts(row.after)}, {row.change}"
+                for row in test
+            ],
+        )
         return
     missed = [row for row in rows if row.before.passed < row.before.n or not row.before.n]
     yield from _folded(
@@ -200,14 +220,13 @@ def _step(row: StepRow) -> str:
 
 
 def _edits(rows: Sequence[EditRow]) -> Iterator[str]:
-    lost = [row for row in rows if row.status != "accepted"]
     shown = [
         f"{row.status} in step {row.step}: {code(row.op, 40)} "
         + code(row.content or row.target, 200)
         + (f": {prose(row.why)}" if one_line(row.why) else "")
-        for row in lost
+        for row in rows
     ]
-    yield from _folded(f"{words.plural(len(lost), 'edit')} not kept", shown)
+    yield from _folded(f"{words.plural(len(rows), 'edit')} not kept", shown)
 
 
 def _spent(result: Result) -> Iterator[str]:

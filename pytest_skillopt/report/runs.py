@@ -120,8 +120,16 @@ def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
         words.percent(after),
         words.number(used.calls),
         words.number(used.input_tokens + used.output_tokens),
-        words.money(used.cost) if used.cost is not None else words.UNKNOWN,
+        _cost(result),
     )
+
+
+def _cost(result: Result) -> str:
+    """With what it leaves out: a role whose model has no known price."""
+    known, missing = words.total(result.usage).cost, words.unpriced(result.usage)
+    if known is None:
+        return words.UNKNOWN
+    return words.money(known) + (f" without {', '.join(missing)}" if missing else "")
 
 
 def _ends(skill: SkillResult | None) -> tuple[float | None, float | None]:

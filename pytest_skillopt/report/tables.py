@@ -168,6 +168,8 @@ def tasks(rows: Sequence[TaskRow], mode: Mode, width: int, *, verbose: bool) -> 
     if not rows:
         return
     compared = any(row.after is not None for row in rows)
+    test = [row for row in rows if row.split == "test"] if compared and not verbose else []
+    rows = [row for row in rows if row not in test]
     ranked = sorted(rows, key=_rank)
     telling = [row for row in ranked if _telling(row, compared)]
     shown = ranked if verbose else telling[:MOST_TASKS]
@@ -178,8 +180,9 @@ def tasks(rows: Sequence[TaskRow], mode: Mode, width: int, *, verbose: bool) -> 
         for text, row in zip(laid[1:], shown, strict=True):
             yield Line(text, _markup(_CHANGES, row.change))
     rest = _rest(rows, telling, shown, compared)
+    rest += f" Of the test split {words.counted(test)}." if test else ""
     if rest:
-        yield from paragraph(rest, width, indent="  ")
+        yield from paragraph(rest.strip(), width, indent="  ")
 
 
 def _compared_tasks(rows: Sequence[TaskRow], names: tuple[str, str]) -> list[str]:
@@ -221,9 +224,9 @@ def marks(row: TaskRow) -> list[str]:
     return said + ([words.plural(errors, "error")] if errors else [])
 
 
-def _rank(row: TaskRow) -> tuple[int, float, str]:
+def _rank(row: TaskRow) -> tuple[int, float, list[tuple[int, str]]]:
     rate = words.pass_rate(row.before)
-    return (_ORDER.index(row.change), -1.0 if rate is None else rate, row.id)
+    return (_ORDER.index(row.change), -1.0 if rate is None else rate, words.in_order(row.id))
 
 
 def _telling(row: TaskRow, compared: bool) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.report import tables, words
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.report.advice import Advice
     from pytest_skillopt.run.result import Mode, Result, SkillResult, StepRow
 
-MOST_LIVE = 100
-"""Columns of a reason in the lines while it runs."""
+MOST_LIVE = 160
+"""Columns of what a step came to in the lines while it runs."""
+MOST_FAULT = 300
 
 _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
 _DOING = {
@@ -29,7 +31,12 @@ _DOING = {
 
 
 def lines(
-    result: Result, width: int = 80, *, encoding: str = "utf-8", verbose: bool = False
+    result: Result,
+    width: int = 80,
+    *,
+    encoding: str = "utf-8",
+    verbose: bool = False,
+    live: bool = False,
 ) -> Iterator[Line]:
     """The report of a run for a terminal.
 
@@ -38,8 +45,9 @@ def lines(
         width: columns of the terminal.
         encoding: what the terminal can show; other characters are written as escapes.
         verbose: every task, every edit, and the usage by stage and by task.
+        live: the run has just ended, so that it can be continued if it ended early.
     """
-    for line in _report(result, width, verbose):
+    for line in _report(result, width, verbose, live):
         yield Line(encodable(line.text, encoding), line.markup)
 
 
@@ -78,43 +86,90 @@ def header_line(
 
 
 def step_line(row: StepRow) -> str:
-    """One line for one step, as it ends; the report has the whole reason."""
-    said = [f"train {words.percent(row.train)}"] if row.train is not None else []
-    if row.before is not None and row.after is not None:
-        said.append(f"val {words.percent(row.before)} -> {words.percent(row.after)}")
-    if row.edits:
-        said.append(words.plural(row.edits, "edit"))
-    verdict = words.verdict(row)
-    # An accepted step is explained by its rates.
-    explained = row.verdict == "accepted" and row.after is not None
-    reason = "" if explained else clip(one_line(row.reason), MOST_LIVE)
-    said.append(verdict + (f": {reason}" if reason else ""))
-    return f"skillopt step {row.step}: " + ", ".join(said)
+    """One sentence for one step, as it ends; the report has the whole reason."""
+    said = []
+    if row.tasks:
+        said.append(f"{row.passing} of {words.plural(row.tasks, 'train task')} pass")
+    if row.verdict == "none":
+        said += [row.reason] if row.reason else []
+    else:
+        said.append(
+            f"{words.plural(row.edits, 'edit')} {row.verdict}, val pass rate "
+            f"{words.percent(row.before)} -> {words.percent(row.after)}"
+            if row.before is not None and row.after is not None
+            else f"{words.plural(row.edits, 'edit')} {row.verdict}"
+        )
+        # An accepted step is explained by its rates.
+        said += [row.reason] if row.reason and row.verdict != "accepted" else []
+    told = clip(one_line("; ".join(said)), MOST_LIVE) or "nothing to do"
+    return f"skillopt step {row.step}: {told}"
 
 
-def progress_line(
-    what: str, done: int, total: int | None, seconds: float, *, errors: int = 0
-) -> str:
-    """How far a long batch of rollouts has come.
-
-    Args:
-        what: what the batch is for, e.g. ``step 3, gate``.
-        done: rollouts finished.
-        total: rollouts asked for, None where the gate decides as it goes.
-        seconds: since the batch began.
-        errors: infrastructure errors among them.
-    """
-    of = f" of {words.number(total)}" if total is not None else ""
-    text = f"skillopt {one_line(what)}: {words.number(done)}{of} rollouts"
-    if errors:
-        text += f", {words.plural(errors, 'error')}"
-    text += f", {words.duration(seconds)}"
-    if total is not None and done and total > done:
-        text += f", about {words.duration(seconds / done * (total - done))} left"
-    return text
+def fault_line(task: str, message: str) -> str:
+    """An infrastructure error as it happens."""
+    return clip(one_line(f"skillopt: infrastructure error in {task}: {message}"), MOST_FAULT)
 
 
-def _report(result: Result, width: int, verbose: bool) -> Iterator[Line]:
+@dataclass(slots=True)
+class Progress:
+    """How far a run has come: what is done now, and how much of the whole."""
+
+    what: str = ""
+    done: int = 0
+    """Rollouts of the whole run that measured something."""
+    here: int = 0
+    """Those of what is done now."""
+    passed: int = 0
+    """Those of them that passed."""
+    errors: int = 0
+    typical: int = 0
+    """Rollouts that a run of this kind takes; 0: not known."""
+    most: int = 0
+    """Rollouts that it takes at most."""
+    thinking: int = 0
+    """Optimizer calls that wait for their reply."""
+    asked: int = 0
+    """Optimizer calls of what is done now."""
+
+    def begin(self, what: str) -> None:
+        self.what, self.here, self.passed, self.asked = what, 0, 0, 0
+
+    def count(self, *, passed: bool, error: bool) -> None:
+        self.done += not error
+        self.here += not error
+        self.passed += passed
+        self.errors += error
+
+    def think(self, calls: int) -> bool:
+        """Count optimizer calls in or out; whether they are the first of what is done now."""
+        first = calls > 0 and not self.asked
+        self.thinking += calls
+        self.asked += max(calls, 0)
+        return first
+
+    def line(self, seconds: float) -> str:
+        """One line; ``seconds`` since the run began."""
+        said = [self._of_the_whole(seconds)] if self.most else []
+        if self.here:
+            rate = round(100 * self.passed / self.here)
+            said.append(f"{rate} % of {words.number(self.here)} passed")
+        if self.thinking:
+            said.append(f"{words.plural(self.thinking, 'optimizer call')} under way")
+        if self.errors:
+            said.append(words.plural(self.errors, "error"))
+        return f"skillopt {one_line(self.what)}: " + ("; ".join(said) or "begun")
+
+    def _of_the_whole(self, seconds: float) -> str:
+        total = min(self.typical or self.most, self.most)
+        about = "about " if total < self.most else ""
+        said = f"{words.number(self.done)} of {about}{words.plural(total, 'rollout')}"
+        said += f", {words.duration(seconds)}"
+        if self.done and total > self.done:
+            said += f", about {words.duration(seconds / self.done * (total - self.done))} left"
+        return said
+
+
+def _report(result: Result, width: int, verbose: bool, live: bool) -> Iterator[Line]:
     top = headline(result)
     yield from _headline(top, width)
     for skill in result.skills:
@@ -125,7 +180,7 @@ def _report(result: Result, width: int, verbose: bool) -> Iterator[Line]:
     for note in result.notes:
         yield from paragraph(f"note: {note}", width, hang="  ")
     yield Line()
-    yield from _way_on(result, width)
+    yield from _way_on(result, width, live)
 
 
 def _headline(said: Advice, width: int) -> Iterator[Line]:
@@ -195,9 +250,9 @@ def _models(result: Result) -> str:
     return said + (" (simulated)" if result.simulated else "")
 
 
-def _way_on(result: Result, width: int) -> Iterator[Line]:
+def _way_on(result: Result, width: int, live: bool) -> Iterator[Line]:
     """What to run next; the last line is that command and nothing else."""
-    if result.resume:
+    if live and result.resume:
         yield Line("To continue where it stopped:")
         yield Line(one_line(result.resume))
         return

@@ -45,6 +45,7 @@ _GROUPS = (
     ("undecided", "Undecided", "moved, but it may be chance"),
     ("fixed", "Fixed", "pass more often than before"),
     ("same", "No change", "about alike under both"),
+    ("test", "Test split", "tasks that no edit has seen"),
 )
 _RATED = (
     ("failing", "Never passed", "no measured rollout passed"),
@@ -108,8 +109,8 @@ class Group:
 class ShownHunk:
     lines: tuple[tuple[str, str], ...]
     """Kind (``add``, ``remove``, ``place`` or ``keep``) and text."""
-    reasons: tuple[str, ...] = ()
-    tasks: tuple[str, ...] = ()
+    edits: tuple[EditRow, ...] = ()
+    """Those that made it, each with its own reason and tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class _Budget:
 def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> ShownSkill:
     hunks, left_out = _hunks(skill)
     compared = any(row.after is not None for row in skill.tasks)
-    edits = [edit for edit in skill.edits if edit.status != "accepted"]
+    edits = words.not_kept(skill)
     curves: tuple[Markup, ...] = ()
     if any(step.after is not None for step in skill.steps):
         curves = (
@@ -187,7 +188,7 @@ def _hunks(skill: SkillResult) -> tuple[tuple[ShownHunk, ...], int]:
         rows = list(_diff_rows(hunk.diff))
         total += len(rows)
         if room > 0:
-            shown.append(ShownHunk(tuple(rows[:room]), tuple(hunk.reasons), tuple(hunk.tasks)))
+            shown.append(ShownHunk(tuple(rows[:room]), tuple(words.edits_of(hunk))))
         room -= len(rows)
     return tuple(shown), max(total - MOST_DIFF_LINES, 0)
 
@@ -218,11 +219,15 @@ def _groups(result: Result, skill: SkillResult, compared: bool, budget: _Budget)
     sides = words.sides(result.mode)
     for key, title, meaning in _GROUPS if compared else _RATED:
         chosen = sorted(
-            (row for row in skill.tasks if (row.change if compared else _level(row)) == key),
-            key=lambda row: (words.pass_rate(row.before) or 0.0, row.id),
+            (row for row in skill.tasks if (_change(row) if compared else _level(row)) == key),
+            key=lambda row: (words.pass_rate(row.before) or 0.0, words.in_order(row.id)),
         )
         if chosen:
             yield Group(key, title, meaning, tuple(_task(row, sides, budget) for row in chosen))
+
+
+def _change(row: TaskRow) -> str:
+    return "test" if row.split == "test" else row.change
 
 
 def _level(row: TaskRow) -> str:
@@ -239,7 +244,10 @@ def _task(row: TaskRow, sides: tuple[str, str], budget: _Budget) -> ShownTask:
     kept = budget.take(size)
     return ShownTask(
         row=row,
-        marks=tuple(tables.marks(row)),
+        marks=tuple(
+            ([row.change] if row.split == "test" and row.change != "same" else [])
+            + tables.marks(row)
+        ),
         transcripts=transcripts if kept else (),
         left_out=bool(transcripts) and not kept,
     )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.run.result import EditRow
 from pytest_skillopt.suite.books import OWN_AGENT
 
 if TYPE_CHECKING:
@@ -15,12 +18,14 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import (
         Arm,
         Comparison,
+        Hunk,
         Mode,
         Rate,
         Result,
         ScanRow,
         SkillResult,
         StepRow,
+        TaskRow,
         UsageRow,
     )
 
@@ -63,8 +68,8 @@ def pass_rate(arm: Arm) -> float | None:
 
 
 def verdict(row: StepRow) -> str:
-    """What became of a step."""
-    return "no candidate" if row.verdict == "none" else row.verdict
+    """What the gate said in a step; nothing where it was not asked."""
+    return UNKNOWN if row.verdict == "none" else row.verdict
 
 
 def sides(mode: Mode) -> tuple[str, str]:
@@ -165,6 +170,39 @@ def cost(rows: Sequence[UsageRow]) -> str:
         return "not known (no price for the model; see skillopt_prices)" if missing else money(0)
     left_out = f", without the {' and the '.join(missing)} (no price)" if missing else ""
     return money(known) + left_out
+
+
+def edits_of(hunk: Hunk) -> list[EditRow]:
+    """The edits that made a hunk; of one without them, its reasons and tasks as one edit."""
+    if hunk.edits or not (hunk.reasons or hunk.tasks):
+        return hunk.edits
+    return [EditRow(op="", reason=" ".join(hunk.reasons), tasks=hunk.tasks, status="accepted")]
+
+
+def not_kept(skill: SkillResult) -> list[EditRow]:
+    """Edits that are not in the skill: one that was turned down once and accepted later is."""
+    kept = {_text(edit) for edit in skill.edits if edit.status == "accepted"}
+    return [e for e in skill.edits if e.status != "accepted" and _text(e) not in kept]
+
+
+def _text(edit: EditRow) -> tuple[str, str]:
+    return " ".join(edit.content.split()), "" if edit.content else edit.target
+
+
+def counted(rows: Iterable[TaskRow]) -> str:
+    """How many of the tasks were fixed or broken: ``6 fixed, 1 undecided, none broken``."""
+    counts = Counter(row.change for row in rows)
+    said = [f"{counts['fixed'] or 'none'} fixed"]
+    said += [f"{counts['undecided']} undecided"] if counts["undecided"] else []
+    return ", ".join([*said, f"{counts['broken'] or 'none'} broken"])
+
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def in_order(name: str) -> list[tuple[int, str]]:
+    """Key that sorts names as people count: ``[9]`` before ``[10]`` before ``[109]``."""
+    return [(int(p), "") if p.isdecimal() else (-1, p) for p in _DIGITS.split(name)]
 
 
 def settings(result: Result) -> list[tuple[str, str]]:

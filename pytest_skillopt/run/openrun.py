@@ -57,6 +57,8 @@ class Run:
     roles: Mapping[str, str] = field(default_factory=dict)
     """Role to ``provider:model`` of the models that take part."""
     simulated: bool = False
+    unfinished: str = ""
+    """An earlier run that could be continued in the place of this one."""
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     clock: float = field(default_factory=time.monotonic)
 

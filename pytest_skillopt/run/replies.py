@@ -11,7 +11,7 @@ from pytest_skillopt.model.types import Completion, ToolCall, Usage
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_skillopt.model.types import Model
     from pytest_skillopt.run.journal import Journal
@@ -23,9 +23,15 @@ class JournaledModel:
     Secrets are taken out before both, so that a resumed run sees what the first one saw.
     """
 
-    def __init__(self, model: Model, journal: Journal) -> None:
+    def __init__(
+        self, model: Model, journal: Journal, on_call: Callable[[int], None] | None = None
+    ) -> None:
+        """Args:
+        on_call: told 1 when a call is made, from any thread, and -1 when it has ended.
+        """
         self._model = model
         self._journal = journal
+        self._on_call = on_call or (lambda calls: None)
 
     @property
     def name(self) -> str:
@@ -55,14 +61,18 @@ class JournaledModel:
         kept = self._journal.read("reply", key)
         if kept is not None:
             return _from_json(kept)
-        raw = self._model.complete(
-            messages,
-            sample=sample,
-            stage=stage,
-            task=task,
-            tools=tools,
-            response_format=response_format,
-        )
+        self._on_call(1)
+        try:
+            raw = self._model.complete(
+                messages,
+                sample=sample,
+                stage=stage,
+                task=task,
+                tools=tools,
+                response_format=response_format,
+            )
+        finally:
+            self._on_call(-1)
         completion = dataclasses.replace(raw, text=redact(raw.text))
         data = {"stage": stage, "sample": sample, **dataclasses.asdict(completion)}
         self._journal.write("reply", data, key=key)

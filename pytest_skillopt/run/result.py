@@ -117,6 +117,10 @@ class StepRow(_Record):
     edits: int = 0
     train: float | None = None
     """Pass rate on the step's train tasks under the working skill."""
+    tasks: int = 0
+    """Those tasks, as far as they were measured."""
+    passing: int = 0
+    """Those of them that passed in every sample."""
     before: float | None = None
     """Val pass rate of the current skill, in the gate."""
     after: float | None = None
@@ -126,11 +130,13 @@ class StepRow(_Record):
 
 
 class Hunk(_Record):
-    """One hunk of the accepted diff with the reasons of the edits that made it."""
+    """One hunk of the accepted diff and the edits that made it; ``reasons`` and ``tasks`` are those
+    of all of them together."""
 
     diff: str
     reasons: list[str] = Field(default_factory=list)
     tasks: list[str] = Field(default_factory=list)
+    edits: list[EditRow] = Field(default_factory=list)
 
 
 class WarningRow(_Record):

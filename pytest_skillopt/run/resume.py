@@ -11,6 +11,7 @@ from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
@@ -88,6 +89,22 @@ def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
             f"run {journal.path.parent.name} cannot be continued: the line of its journal that "
             "says what it was about is damaged"
         )
+    if difference := _difference(earlier, description):
+        raise RunError(f"run {journal.path.parent.name} cannot be continued{difference}")
+
+
+def can_continue(journal: Path, description: dict[str, Any]) -> bool:
+    """Whether ``check_same_run`` would take the run of this journal; reads its first line alone."""
+    try:
+        with journal.open("rb") as lines:
+            first = json.loads(lines.readline())
+        return first["kind"] == "run" and not _difference(first["data"], description)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
+    """What keeps a run from being continued, as the end of a sentence; empty if nothing does."""
     for part, words in (
         ("mode", "it was not a training"),
         ("skills", "the skill has changed since"),
@@ -95,14 +112,11 @@ def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
         ("models", "it used other models"),
     ):
         if earlier.get(part) != description[part]:
-            raise RunError(f"run {journal.path.parent.name} cannot be continued: {words}")
+            return f": {words}"
     now, then = description["settings"], earlier.get("settings", {})
     changed = sorted(k for k in now.keys() | then.keys() if now.get(k) != then.get(k))
-    if changed:
-        listed = ", ".join(f"{name} (was {then.get(name)!r})" for name in changed)
-        raise RunError(
-            f"run {journal.path.parent.name} cannot be continued with other settings: {listed}"
-        )
+    listed = ", ".join(f"{name} (was {then.get(name)!r})" for name in changed)
+    return f" with other settings: {listed}" if changed else ""
 
 
 def documents_at_start(

@@ -110,6 +110,8 @@ class Ledger:
             candidate=candidate,
             edits=edits,
             train=pass_rate(records),
+            tasks=sum(record.n > 0 for record in records),
+            passing=sum(record.passed == record.n > 0 for record in records),
             before=verdict.before if verdict else None,
             after=verdict.after if verdict else None,
             verdict=verdict.decision if verdict else "none",

@@ -43,18 +43,17 @@ class SearchRound:
         else:
             self.adopted = outcome.edits
 
-    def describe(self, waiting: int) -> str:
-        """In words; ``waiting`` edits have gathered."""
+    def describe(self) -> str:
+        """In words."""
         if self.verdict is not None:
             return self.verdict.reason
         if self.adopted:
-            count = "1 edit goes" if self.adopted == 1 else f"{self.adopted} edits go"
-            return f"{count} on to the last comparison"
+            count = "1 edit is" if self.adopted == 1 else f"{self.adopted} edits are"
+            return f"{count} left to the final comparison"
         if self.tried:
-            gathered = f"; {waiting} gathered so far" if waiting else ""
-            return (
-                f"{self.won} of {self.tried} edits helped the tasks that asked for them{gathered}"
-            )
+            tried = "1 edit" if self.tried == 1 else f"{self.tried} edits"
+            helped = f"{self.won or 'none'} {'helps' if self.won == 1 else 'help'}"
+            return f"{tried} tried, {helped}" + (", kept for the gate" if self.won else "")
         if self.lost_before:
             count = "1 edit" if self.proposed == 1 else f"{self.proposed} edits"
             return f"{count} proposed, {self.lost_before} of them had lost a trial before"
@@ -62,4 +61,4 @@ class SearchRound:
             return f"no edit was proposed; a reply could not be read: {self.came}"
         if self.asked:
             return "nothing new was proposed"
-        return "no edit left to try; the next round looks further"
+        return "no edit left to try; the next step looks at more tasks or samples"

@@ -266,5 +266,5 @@ class TrialSearch:
             candidate=row.candidate,
             edits=row.edits if row.verdict else row.won,
             verdict=row.verdict,
-            reason=row.describe(waiting=len(self._bundle.lines)),
+            reason=row.describe(),
         )

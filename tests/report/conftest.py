@@ -55,7 +55,8 @@ def patch(path: str = PATH) -> list[Hunk]:
             f"-Be careful with every field.\n+{rule}\n+Check it once before you answer.\n \n"
         )
         task = f"tests/test_invoices.py::test_field[{i}-supplier-nordwind]"
-        hunks.append(Hunk(diff=diff, reasons=[reason], tasks=[task]))
+        edit = EditRow(op="replace", content=rule, reason=reason, tasks=[task], status="accepted")
+        hunks.append(Hunk(diff=diff, reasons=[reason], tasks=[task], edits=[edit]))
     return hunks
 
 

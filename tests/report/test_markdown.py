@@ -154,7 +154,8 @@ def test_body_holds_verdict_diff_reasons_rates_cost_and_command(make_result: Mak
     for part in (
         "> - A simulated model took part",
         "```diff\n@@ -12,3 +12,4 @@\n",
-        "- Amounts came back as '1.204,50'.\n- called for by `tests/test_invoices.py::test_",
+        "- `Write amounts with a point and two decimals.`: Amounts came back as '1.204,50'. "
+        "(called for by `tests/test_invoices.py::test_",
         "| suite | 52.7 % (44.7 to 60.7) | **70.0 %** (62.7 to 77.3) | +17.3 | 30 |",
         "<details><summary>1 task broken",
         "- `tests/test_invoices.py::test_field[002-supplier-85]`: 5 of 5 to 0 of 5",

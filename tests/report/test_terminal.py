@@ -30,7 +30,7 @@ def joined(result: Result, width: int = 80, **options: Any) -> str:
 
 def test_training_shows_verdict_steps_rates_diff_cost_and_command(make_result: MakeResult) -> None:
     report = joined(make_result())
-    assert "on fresh samples of 30 tasks. 6 of them fixed, 1 broken." in report
+    assert "on fresh samples of 30 tasks. 6 fixed, 1 broken." in report
     assert "1 55.0 % 52.0 -> 63.0 % 2 accepted 3 tasks fixed, none broken" in report
     assert re.search(r"suite 52\.7 % \([\d. to]+\) 70\.0 % \([\d. to]+\) \+17\.3 30 tasks", report)
     assert re.search(r" test 36\.0 % .* 10 tasks", report)
@@ -258,21 +258,31 @@ def test_header_names_tasks_splits_models_and_simulation() -> None:
     )
 
 
-def test_step_line_is_one_line() -> None:
-    row = StepRow(
-        step=2, edits=1, train=0.5, before=0.4, after=0.6, verdict="accepted", reason="a\nb"
-    )
-    told = "skillopt step 2: train 50.0 %, val 40.0 % -> 60.0 %, 1 edit, "
-    assert terminal.step_line(row) == told + "accepted"
+def test_a_step_is_told_in_plain_sentences() -> None:
+    row = StepRow(step=1, tasks=10, passing=4, reason="4 edits tried, 4 help, kept\nfor the gate")
+    said = "4 of 10 train tasks pass; 4 edits tried, 4 help, kept for the gate"
+    assert terminal.step_line(row) == f"skillopt step 1: {said}"
+    row = StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted", reason="a\nb")
+    told = "skillopt step 2: 1 edit {}, val pass rate 40.0 % -> 60.0 %"
+    assert terminal.step_line(row) == told.format("accepted")
     refused = row.model_copy(update={"verdict": "rejected"})
-    assert terminal.step_line(refused) == told + "rejected: a b"
-    assert terminal.step_line(StepRow(step=3)) == "skillopt step 3: no candidate"
+    assert terminal.step_line(refused) == told.format("rejected") + "; a b"
+    assert terminal.step_line(StepRow(step=3)) == "skillopt step 3: nothing to do"
 
 
-def test_progress_line_estimates_what_is_left() -> None:
-    line = terminal.progress_line("step 3, gate", 120, 240, 14.2, errors=2)
-    assert line == "skillopt step 3, gate: 120 of 240 rollouts, 2 errors, 14 s, about 14 s left"
-    assert terminal.progress_line("gate", 7, None, 2.0) == "skillopt gate: 7 rollouts, 2.0 s"
+def test_progress_tells_the_total_and_the_time_left() -> None:
+    progress = terminal.Progress(typical=240, most=500)
+    progress.begin("step 3")
+    for passed in (True, False, True, True):
+        progress.count(passed=passed, error=False)
+    assert progress.think(1), "the first optimizer call of what is done now"
+    assert not progress.think(1)
+    progress.count(passed=False, error=True)
+    assert progress.line(4.0) == (
+        "skillopt step 3: 4 of about 240 rollouts, 4.0 s, about 3 min 56 s left; "
+        "75 % of 4 passed; 2 optimizer calls under way; 1 error"
+    )
+    assert terminal.Progress("evaluation").line(0) == "skillopt evaluation: begun"
 
 
 @settings(deadline=None)
@@ -297,8 +307,8 @@ def test_steps_that_tried_nothing_share_a_row(make_result: MakeResult) -> None:
         update={"skills": [result.skills[0].model_copy(update={"steps": steps})]}
     )
     quiet = joined(result)
-    assert f" 1-2 50.0 % - 0 no candidate {idle} 3 75.0 % - 2 no candidate 1 of 2 edits" in quiet
-    assert f" 1 25.0 % - 0 no candidate {idle} 2 50.0 % " in joined(result, verbose=True)
+    assert f" 1-2 50.0 % - 0 - {idle} 3 75.0 % - 2 - 1 of 2 edits" in quiet
+    assert f" 1 25.0 % - 0 - {idle} 2 50.0 % " in joined(result, verbose=True)
 
 
 def test_rules_that_refused_edits_are_named_with_the_way_out(make_result: MakeResult) -> None:
@@ -332,8 +342,8 @@ def test_the_sentence_counts_the_tasks_of_the_suite(make_result: MakeResult) -> 
         skill = make_result().skills[0].model_copy(update={"tasks": rows})
         return joined(make_result().model_copy(update={"skills": [skill]}))
 
-    assert "30 tasks. 2 of them fixed, none broken." in said("fixed", "fixed")
-    assert "30 tasks. None of them fixed, 1 undecided, 1 broken." in said("undecided", "broken")
+    assert "30 tasks. 2 fixed, none broken." in said("fixed", "fixed")
+    assert "30 tasks. None fixed, 1 undecided, 1 broken." in said("undecided", "broken")
 
 
 @pytest.mark.parametrize("mode", ["train", "evaluate", "check", "aa"])

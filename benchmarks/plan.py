@@ -1,0 +1,63 @@
+"""What a training without a cap takes, as share of the upper bound that the plan prints.
+
+    python benchmarks/plan.py          suites of 12 to 120 tasks, four worlds, three seeds; a minute
+
+``modes/forecast.py`` calls the middle of these shares typical.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from concurrent.futures import ProcessPoolExecutor
+
+from worlds.proposer import Proposer
+from worlds.target import WorldExecutor
+from worlds.world import SKILL, START, make_world
+
+from pytest_skillopt.mode import Mode
+from pytest_skillopt.modes.forecast import most_rollouts
+from pytest_skillopt.search.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.suite.sampler import Sampler
+
+WORLDS = ("noisy", "adversarial", "placebo", "easy")
+SIZES = (12, 24, 45, 80, 120)
+SEEDS = 3
+
+
+def train(case: tuple[str, int, int]) -> tuple[int, int, int, int]:
+    """Train once: tasks, rollouts taken, the upper bound, optimizer calls."""
+    name, size, seed = case
+    quarter = size // 4
+    world = make_world(name, seed, train=size - 2 * quarter, val=quarter, unseen=0)
+    settings = Settings(seed=seed, optimizer_workers=1)
+    tasks = [dataclasses.replace(task) for task in world.tasks]
+    sampler = Sampler(WorldExecutor(world), tasks)
+    proposer = Proposer(world.kind, seed)
+    Trainer(Document(START.encode()), tasks, sampler, proposer, settings, skill=SKILL).run()
+    return size, sampler.taken, most_rollouts(tasks, Mode("train"), settings), proposer.calls
+
+
+def main() -> None:
+    cases = [(name, size, seed) for name in WORLDS for size in SIZES for seed in range(SEEDS)]
+    with ProcessPoolExecutor() as pool:
+        found = list(pool.map(train, cases))
+    print("tasks  rollouts (middle, least, most)  bound  share  optimizer calls (middle)")
+    for size in SIZES:
+        rows = [row for row in found if row[0] == size]
+        taken = sorted(row[1] for row in rows)
+        bound = rows[0][2]
+        share = statistics.median(taken) / bound
+        calls = statistics.median(row[3] for row in rows)
+        print(
+            f"{size:5}  {statistics.median(taken):8.0f} {taken[0]:6} {taken[-1]:6}  {bound:6}  "
+            f"{share:5.2f}  {calls:5.0f}"
+        )
+    shares = [row[1] / row[2] for row in found]
+    print(f"share of the bound over all: middle {statistics.median(shares):.2f}")
+
+
+if __name__ == "__main__":
+    main()
