@@ -82,9 +82,13 @@ def test_every_command_of_getting_started_is_understood(started: pytest.Pytester
         arguments = shlex.split(command, comments=True)[1:]
         result = started.runpytest_inprocess(*arguments, "--collect-only", "-n", "0")
         assert result.ret == 0, command
-    told = re.findall(r"(\d+) rollouts at most", (DOCS / "getting-started.md").read_text())
+    told = re.findall(
+        r"about (\d+) rollouts, at\s+most (\d+)", (DOCS / "getting-started.md").read_text()
+    )
     planned = started.runpytest_inprocess("--skillopt-train", "--collect-only")
-    planned.stdout.fnmatch_lines([f"at most {number} rollouts*" for number in told])
+    planned.stdout.fnmatch_lines(
+        [f"rollouts: about {typical}, at most {most};*" for typical, most in told]
+    )
 
 
 def test_the_first_training_of_getting_started(started: pytest.Pytester) -> None:

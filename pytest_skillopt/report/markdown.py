@@ -136,13 +136,14 @@ def _to_look_at(skill: SkillResult) -> Iterator[str]:
 
 def _why(edit: EditRow) -> str:
     """Which line, why, and which tasks wanted it."""
-    said = [code(edit.content or edit.target, 200)] if edit.content or edit.target else []
-    said += [prose(edit.reason)] if edit.reason else []
+    line = code(edit.content or edit.target, 200)
+    said = f"{line}: " if line and edit.reason else line
+    said += prose(edit.reason) if edit.reason else ""
     if edit.tasks:
         named = ", ".join(code(task) for task in edit.tasks[:MOST_CALLING])
         more = len(edit.tasks) - MOST_CALLING
-        said.append(f"called for by {named}" + (f" and {more} more" if more > 0 else ""))
-    return "- " + ": ".join(said[:2]) + (f" ({said[2]})" if len(said) > 2 else "")
+        said += f" (called for by {named}" + (f" and {more} more)" if more > 0 else ")")
+    return f"- {said}"
 
 
 def _rates(result: Result, skill: SkillResult) -> Iterator[str]:

@@ -130,7 +130,9 @@ def test_verbose_lists_every_task_edit_and_stage(make_result: MakeResult) -> Non
 
 def test_a_run_that_can_go_on_ends_with_that_command(make_result: MakeResult) -> None:
     result = make_result(status="interrupted", resume="pytest --skillopt-resume=20260102")
-    assert rendered(result)[-1] == "pytest --skillopt-resume=20260102"
+    assert rendered(result, live=True)[-1] == "pytest --skillopt-resume=20260102"
+    later = "\n".join(rendered(result))
+    assert "--skillopt-resume" not in later, "by then it may be refused"
 
 
 def test_cost_says_what_it_leaves_out(make_result: MakeResult) -> None:
