@@ -329,7 +329,7 @@ def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
         cli.main(["--help"])
     assert stop.value.code == 0
     out = capsys.readouterr().out
-    for command in ("show", "diff", "runs", "cache", "propose", "schedule", "unschedule"):
+    for command in ("show", "diff", "runs", "cache", "propose", "job", "schedule"):
         assert f"\n    {command}" in out
 
 

@@ -11,7 +11,7 @@ from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.display import Display
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.taskreports import task_reports
-from pytest_skillopt.propose.leave import leave_proposal
+from pytest_skillopt.propose.manifest import leave_proposal
 from pytest_skillopt.report.files import write_reports
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.propose.errors import ProposeError
+from pytest_skillopt.propose import ProposeError
 from pytest_skillopt.propose.git import Clone
 from pytest_skillopt.skill.document import Document, SkillError
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.propose.errors import ProposeError
+from pytest_skillopt.propose import ProposeError
 from pytest_skillopt.skill.files import AGENT_FOLDERS, SKILL_FILE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from pytest_skillopt.propose.git import Entry, Git
 
@@ -24,6 +24,16 @@ MAX_SKILL = 512 * 1024
 """Bytes of the largest skill file that is proposed."""
 _MAX_CONFIG = 1024 * 1024
 _PREFIX = "skillopt_"
+_CONFIG_FILES = (
+    "pytest.toml",
+    ".pytest.toml",
+    "pytest.ini",
+    ".pytest.ini",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
+)
+"""In pytest's order of precedence (``_pytest.config.findpaths.locate_config``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +87,14 @@ def _allowed(settings: Mapping[str, str], prefix: str, files: frozenset[str]) ->
 
 def _settings(git: Git, commit: str, files: frozenset[str]) -> dict[str, str]:
     """The ini keys, from the file that pytest itself would take."""
-    for name, parse in _CONFIG_FILES:
+    for name in _CONFIG_FILES:
         path = git.prefix + name
         entry = git.entry(commit, path) if path in files else None
         if entry is None or not entry.is_file:
             continue
         text = git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
         try:
-            found = parse(text)
+            found = _from_toml(name, text) if name.endswith(".toml") else _from_ini(name, text)
         except (tomllib.TOMLDecodeError, configparser.Error) as error:
             raise ProposeError(f"{path} of the base branch cannot be read: {error}") from None
         if found is not None:
@@ -104,38 +114,20 @@ def _text(value: Any) -> str:
     return str(value).strip()
 
 
-def _from_toml(text: str) -> dict[str, Any] | None:
-    table = tomllib.loads(text).get("pytest")
-    return table if isinstance(table, dict) else {}
-
-
-def _from_pyproject(text: str) -> dict[str, Any] | None:
-    tool = tomllib.loads(text).get("tool", {})
-    table = tool.get("pytest") if isinstance(tool, dict) else None
+def _from_toml(name: str, text: str) -> dict[str, Any] | None:
+    whole = tomllib.loads(text)
+    above = whole.get("tool", {}) if name == "pyproject.toml" else whole
+    table = above.get("pytest") if isinstance(above, dict) else None
     if not isinstance(table, dict):
-        return None
+        return None if name == "pyproject.toml" else {}
     old = table.get("ini_options")
-    return old if isinstance(old, dict) else table
+    return old if name == "pyproject.toml" and isinstance(old, dict) else table
 
 
-def _from_ini(section: str, *, always: bool = False) -> Callable[[str], dict[str, Any] | None]:
-    def parse(text: str) -> dict[str, Any] | None:
-        parser = configparser.ConfigParser(interpolation=None)
-        parser.read_string(text)
-        if parser.has_section(section):
-            return dict(parser[section])
-        return {} if always else None
-
-    return parse
-
-
-_CONFIG_FILES: tuple[tuple[str, Callable[[str], dict[str, Any] | None]], ...] = (
-    ("pytest.toml", _from_toml),
-    (".pytest.toml", _from_toml),
-    ("pytest.ini", _from_ini("pytest", always=True)),
-    (".pytest.ini", _from_ini("pytest", always=True)),
-    ("pyproject.toml", _from_pyproject),
-    ("tox.ini", _from_ini("pytest")),
-    ("setup.cfg", _from_ini("tool:pytest")),
-)
-"""In pytest's order of precedence (``_pytest.config.findpaths.locate_config``)."""
+def _from_ini(name: str, text: str) -> dict[str, Any] | None:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(text)
+    section = "tool:pytest" if name == "setup.cfg" else "pytest"
+    if parser.has_section(section):
+        return dict(parser[section])
+    return {} if name.endswith("pytest.ini") else None

@@ -65,7 +65,7 @@ def compose(skill: Checked, text: str, *, simulated: bool, run_url: str = "") ->
 
 def title(skill: Checked) -> str:
     """One line: the skill and what it gains."""
-    return f"Train the skill {skill.name}: pass rate {_before(skill)} to {_after(skill)}"
+    return f"Train the skill {skill.name}: pass rate {_gain(skill)}"
 
 
 def marker(skill: Checked) -> str:
@@ -78,7 +78,7 @@ def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
     rates = skill.rates
     yield marker(skill)
     yield (
-        f"The pass rate of the suite rises from {_before(skill)} to {_after(skill)}: "
+        f"The pass rate of the suite rises from {_gain(skill)}: "
         f"{rates.tasks} tasks, {_rollouts(skill)}, recomputed from the counts. "
         f"The only file that changes is `{skill.path}`."
     )
@@ -94,6 +94,10 @@ def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
     yield "Rebuilt by every training until somebody pushes to the branch."
 
 
+def _gain(skill: Checked) -> str:
+    return f"{percent(float(skill.rates.before))} to {percent(float(skill.rates.after))}"
+
+
 def _rollouts(skill: Checked) -> str:
     if not skill.from_search:
         return f"{skill.rates.samples} fresh rollouts"
@@ -101,14 +105,6 @@ def _rollouts(skill: Checked) -> str:
         f"{skill.rates.samples} rollouts (fresh, but for those before of {skill.from_search} "
         "tasks, which are of the search)"
     )
-
-
-def _before(skill: Checked) -> str:
-    return percent(float(skill.rates.before))
-
-
-def _after(skill: Checked) -> str:
-    return percent(float(skill.rates.after))
 
 
 def inert(text: str, limit: int = MAX_BODY) -> str:
@@ -156,12 +152,11 @@ def _code_lines(text: str) -> set[int]:
 
 
 def _cut(text: str, limit: int) -> str:
+    """The start, without a fence that the cut leaves open."""
     if len(text.encode()) <= limit:
         return text
-    note = "\n\n(Cut here. The report holds the rest.)"
     short = text.encode()[: max(limit - 200, 0)].decode("utf-8", "ignore").rpartition("\n")[0]
-    blocks = [t for t in MarkdownIt("commonmark").parse(short) if t.type == "fence" and t.map]
-    last = blocks[-1] if blocks else None
-    if last and last.map and last.map[1] > short.count("\n") and len(last.markup) < 100:
-        note = f"\n{last.markup}{note}"
-    return short + note
+    tokens = [token for token in MarkdownIt("commonmark").parse(short) if token.map]
+    if tokens and tokens[-1].type == "fence" and tokens[-1].map:
+        short = "\n".join(short.split("\n")[: tokens[-1].map[0]])
+    return f"{short}\n\n(Cut here. The report holds the rest.)"

@@ -1,11 +1,11 @@
 """One branch for each skill, ``skillopt/<name>``, always a single commit on the base branch.
 
 The branch is ours as long as its tip is a commit that this module made and nobody has touched.
-Each carries a trailer ``Skillopt-Proposal`` with a hash over its parent, tree, author, committer,
-both dates and message. A commit on top has no such trailer; a merge ("Update branch") has two
-parents; an amended, rebased or cherry-picked commit keeps the trailer, and the hash no longer fits.
-In all of these cases a human has worked there and the branch is left alone. The hash is a checksum,
-not a signature: who can push to the branch could forge it, and would gain nothing.
+Each carries a trailer ``Skillopt-Proposal`` with a hash over the rest of the commit object. A
+commit or a merge ("Update branch") on top has no such trailer; an amended, rebased or cherry-picked
+one keeps it, and the hash no longer fits. In all of these cases a human has worked there and the
+branch is left alone. The hash is a checksum, not a signature: who can push to the branch could
+forge it, and would gain nothing.
 """
 
 from __future__ import annotations
@@ -16,17 +16,14 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_skillopt.propose.git import BRANCHES, Commit, Entry
+from pytest_skillopt.propose.git import BRANCHES, Entry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from pytest_skillopt.propose.git import Git, Repository
+    from pytest_skillopt.propose.git import Git
     from pytest_skillopt.propose.validate import Checked
 
 AUTHOR, MAIL = "pytest-skillopt", "pytest-skillopt@users.noreply.invalid"
-TRAILER = "Skillopt-Proposal"
-_TRAILER = re.compile(rf"^{TRAILER}: ([0-9a-f]{{64}})\n\Z", re.MULTILINE)
+_TRAILER = re.compile(rb"^Skillopt-Proposal: ([0-9a-f]{64})\n\Z", re.MULTILINE)
 
 Action = Literal["create", "update", "keep", "delete", "nothing", "human"]
 
@@ -49,10 +46,6 @@ class Plan:
         return self.action in ("create", "update", "delete")
 
 
-def branch_name(skill: str) -> str:
-    return f"skillopt/{skill}"
-
-
 def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
     """Decide about a skill's branch, and make its commit if it needs one.
 
@@ -62,50 +55,32 @@ def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
         skill: what is proposed.
         message: of the commit, without trailers.
     """
-    name = branch_name(skill.name)
+    name = f"skillopt/{skill.name}"
     seen = git.resolve(f"{BRANCHES}{skill.name}") or ""
-    tip = git.commit(seen) if seen else None
+    tip = git.run("cat-file", "commit", seen) if seen else b""
     if tip and not is_ours(tip):
         return Plan("human", name, seen, seen)
     if not skill.changes:
         return Plan("delete" if tip else "nothing", name, seen)
-    blob = git.write_blob(skill.after)
-    tree = git.tree_with(base, {skill.path: Entry(skill.entry.mode, blob)})
-    if tip and tip.parents == (base,) and tip.tree == tree:
+    blob = Entry(skill.entry.mode, git.write(skill.after))
+    head = f"tree {git.tree_with(base, skill.path, blob)}\nparent {base}\n".encode()
+    if tip.startswith(head):
         return Plan("keep", name, seen, seen)
-    return Plan("update" if tip else "create", name, seen, _commit(git, tree, base, message))
+    return Plan("update" if tip else "create", name, seen, _commit(git, head, message))
 
 
-def execute(git: Repository, plan: Plan, *, options: Iterable[str] = ()) -> str:
-    """Push what was planned; what the server said to it.
-
-    Raises:
-        BranchMoved: the branch is no longer what the plan was made for; nothing was changed.
-        ProposeError: the push failed.
-    """
-    if not plan.pushes:
-        return ""
-    return git.push(plan.commit, plan.branch, seen=plan.seen, options=options)
+def is_ours(commit: bytes) -> bool:
+    """Whether a commit object is one of this module's, untouched."""
+    found = _TRAILER.search(commit)
+    return found is not None and _trailer(commit[: found.start()]) == found[0]
 
 
-def is_ours(commit: Commit) -> bool:
-    """Whether a commit is one of this module's, untouched."""
-    found = _TRAILER.search(commit.message)
-    if found is None or len(commit.parents) != 1:
-        return False
-    text = commit.message[: found.start()]
-    digest = _digest(commit.tree, commit.parents[0], commit.author, commit.committer, text)
-    return digest == found[1]
+def _commit(git: Git, head: bytes, message: str) -> str:
+    person = f"{AUTHOR} <{MAIL}> {int(time.time())} +0000"
+    text = message.rstrip("\n")
+    body = head + f"author {person}\ncommitter {person}\n\n{text}\n\n".encode()
+    return git.write(body + _trailer(body), "commit")
 
 
-def _commit(git: Git, tree: str, parent: str, message: str) -> str:
-    date = f"{int(time.time())} +0000"
-    person = f"{AUTHOR} <{MAIL}> {date}"
-    text = message.rstrip("\n") + "\n\n"
-    trailer = f"{TRAILER}: {_digest(tree, parent, person, person, text)}\n"
-    return git.write_commit(tree, parent, text + trailer, author=AUTHOR, mail=MAIL, date=date)
-
-
-def _digest(tree: str, parent: str, author: str, committer: str, message: str) -> str:
-    parts = (tree, parent, author, committer, message)
-    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()
+def _trailer(commit: bytes) -> bytes:
+    return b"Skillopt-Proposal: %s\n" % hashlib.sha256(commit).hexdigest().encode()

@@ -1,4 +1,4 @@
-"""The commands ``propose``, ``job``, ``outputs``, ``schedule`` and ``unschedule``."""
+"""The commands ``propose``, ``job`` and ``schedule``."""
 
 from __future__ import annotations
 
@@ -9,15 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.propose import schedule
-from pytest_skillopt.propose.errors import ProposeError
-from pytest_skillopt.propose.outputs import (
-    NOTHING_TRAINED,
-    training_command,
-    training_outputs,
-    write_outputs,
-    write_summary,
-)
+from pytest_skillopt.propose import ProposeError, jobs
 from pytest_skillopt.propose.publish import Options, Outcome, Publisher
 from pytest_skillopt.report.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
@@ -44,13 +36,30 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands; each sets ``handle``, a function of the arguments to an exit code."""
     _add_propose(commands)
     _add_job(commands)
-    _add_outputs(commands)
     _add_schedule(commands)
 
 
 def _add_propose(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser("propose", help="open a pull request for what a training found")
-    _add_proposal_options(parser)
+    add = parser.add_argument
+    add("--dir", type=Path, metavar="DIR", help="the proposal (default: that of the latest run)")
+    add("--base", metavar="BRANCH", default="", help="where requests go (default: checked out)")
+    add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
+    add(
+        "--forge",
+        choices=("auto", "github", "gitlab", "none"),
+        default="auto",
+        help="what the remote is (default: as CI or the remote's host says)",
+    )
+    add(
+        "--no-forge",
+        dest="forge",
+        action="store_const",
+        const="none",
+        help="push the branch and print the text of the request",
+    )
+    add("--ready", action="store_true", help="no draft")
+    add("--label", metavar="LABEL", action="append", help="may be repeated (default: skillopt)")
     parser.set_defaults(handle=_guarded(_propose))
 
 
@@ -71,64 +80,18 @@ def _add_training_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_outputs(commands: argparse._SubParsersAction[Any]) -> None:
-    parser = commands.add_parser("outputs", help="tell GitHub Actions how a run ended")
-    parser.add_argument(
-        "run", metavar="RUN", nargs="?", help="id of a run or its start (default: the latest)"
-    )
-    parser.set_defaults(handle=_guarded(_outputs))
-
-
 def _add_schedule(commands: argparse._SubParsersAction[Any]) -> None:
-    parser = commands.add_parser("schedule", help="train and propose every night, with cron")
+    parser = commands.add_parser(
+        "schedule", help="print a crontab's line that trains and proposes every night"
+    )
     parser.add_argument(
         "--at", metavar="HH:MM", default="03:17", help="local time of day (default: 03:17)"
     )
     _add_training_options(parser)
-    _add_proposal_options(parser)
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--propose", metavar="ARGUMENTS", default="", help="arguments of propose, one string"
+    )
     parser.set_defaults(handle=_guarded(_schedule))
-    parser = commands.add_parser("unschedule", help="take this project out of the crontab")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
-    parser.set_defaults(handle=_guarded(_unschedule))
-
-
-def _add_proposal_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        metavar="DIR",
-        help="the proposal (default: proposal in the nearest .skillopt)",
-    )
-    parser.add_argument(
-        "--base",
-        metavar="BRANCH",
-        default="",
-        help="where requests go (default: the one checked out)",
-    )
-    parser.add_argument(
-        "--remote", metavar="NAME", default="origin", help="the git remote (default: origin)"
-    )
-    parser.add_argument(
-        "--forge",
-        choices=("auto", "github", "gitlab", "none"),
-        default="auto",
-        help="what the remote is (default: as CI or the remote's host says)",
-    )
-    parser.add_argument(
-        "--no-forge",
-        dest="forge",
-        action="store_const",
-        const="none",
-        help="push the branch and print the text of the request",
-    )
-    parser.add_argument("--ready", action="store_true", help="no draft")
-    parser.add_argument(
-        "--label",
-        metavar="LABEL",
-        action="append",
-        help="label of the request; may be repeated (default: skillopt)",
-    )
 
 
 def _propose(args: argparse.Namespace) -> int:
@@ -146,19 +109,14 @@ def _propose(args: argparse.Namespace) -> int:
             f"nothing to propose: there is no {options.proposal}, which the latest training "
             "leaves if it accepted an edit, in a git repository"
         )
-        write_outputs({"pull-request-url": ""})
+        jobs.write_outputs({"pull-request-url": ""})
         return 0
     root = Path.cwd() if args.dir else home.path.parent
-    with Publisher(root, options, dict(os.environ)) as publisher:
-        outcomes = publisher.publish()
-        changed = publisher.left_out()
+    outcomes = Publisher(root, options, dict(os.environ)).publish()
     for outcome in outcomes:
         _report(outcome, with_text=args.forge == "none")
-    proposed = {outcome.skill.path for outcome in outcomes}
-    if left_out := [name for name in changed if name not in proposed]:
-        _say(f"not part of it: uncommitted changes of {', '.join(sorted(left_out)[:5])}")
     open_ = [o.url for o in outcomes if o.url and o.action in ("create", "update", "keep", "human")]
-    write_outputs({"pull-request-url": open_[0] if open_ else ""})
+    jobs.write_outputs({"pull-request-url": open_[0] if open_ else ""})
     return 0
 
 
@@ -173,18 +131,22 @@ def _report(outcome: Outcome, *, with_text: bool) -> None:
 
 
 def _job(args: argparse.Namespace) -> int:
-    command = training_command(_caps(args), args.args)
+    command = jobs.training_command(_caps(args), args.args)
     home = find_home(Path.cwd())
     there = set(home.run_names())
     code = subprocess.run(command).returncode
     new = [name for name in home.run_names() if name not in there]
+    values = jobs.NOTHING_TRAINED
     try:
         if new:
-            _tell(new[-1])
-            return code
+            from pytest_skillopt.report.markdown import step_summary
+
+            _, result = pick_run(home, new[-1])
+            values = jobs.training_outputs(result)
+            jobs.write_summary(step_summary(result))
     except RunError as error:
         sys.stderr.write(f"pytest-skillopt: {shown(str(error))}\n")
-    write_outputs(NOTHING_TRAINED)
+    jobs.write_outputs(values)
     return code
 
 
@@ -192,84 +154,11 @@ def _caps(args: argparse.Namespace) -> dict[str, str]:
     return {"max-calls": args.max_calls, "max-cost": args.max_cost, "max-time": args.max_time}
 
 
-def _outputs(args: argparse.Namespace) -> int:
-    _tell(args.run)
-    return 0
-
-
-def _tell(run: str | None) -> None:
-    from pytest_skillopt.report.markdown import step_summary
-
-    _, result = pick_run(find_home(Path.cwd()), run)
-    values = training_outputs(result)
-    if not write_outputs(values):
-        for name, value in values.items():
-            _say(f"{name}={value}")
-    write_summary(step_summary(result))
-
-
 def _schedule(args: argparse.Namespace) -> int:
-    home = find_home(Path.cwd())
-    project = home.path.parent.resolve()
-    block = schedule.entry(
-        project,
-        home.path.resolve(),
-        args.at,
-        train=training_command(_caps(args), args.args, "--skillopt-write=no"),
-        propose=_proposal_arguments(args),
-    )
-    old = schedule.read_crontab()
-    new = schedule.with_entry(old, project, block)
-    if new == old:
-        _say("this very entry is installed already")
-        return 0
-    _say(block.rstrip("\n"))
-    _say(
-        "cron has an environment of its own: set the API key and the forge's token at the top of "
-        "the crontab (`crontab -e`)."
-    )
-    return _install(new, "install this entry", args.yes)
-
-
-def _unschedule(args: argparse.Namespace) -> int:
-    project = find_home(Path.cwd()).path.parent.resolve()
-    old = schedule.read_crontab()
-    new = schedule.with_entry(old, project, "")
-    if new == old:
-        _say(f"the crontab has no entry for {project}")
-        return 0
-    return _install(new, f"take {project} out of the crontab", args.yes)
-
-
-def _install(crontab: str, what: str, yes: bool) -> int:
-    if not yes and not _confirmed(what):
-        _say("nothing was changed")
-        return 1
-    schedule.install(crontab)
-    _say("done")
+    home = find_home(Path.cwd()).path.resolve()
+    train = jobs.training_command(_caps(args), args.args, "--skillopt-write=no")
+    sys.stdout.write(jobs.crontab_entry(home.parent, home, args.at, train, args.propose) + "\n")
     return 0
-
-
-def _confirmed(what: str) -> bool:
-    if not sys.stdin.isatty():
-        raise ProposeError(f"to {what} without being asked, give --yes")
-    return input(f"{what}? [y/N] ").strip().lower() in ("y", "yes")
-
-
-def _proposal_arguments(args: argparse.Namespace) -> list[str]:
-    """The options of ``propose`` that differ from their defaults, as a cron job repeats them."""
-    found = ["--dir", str(args.dir.resolve())] if args.dir else []
-    if args.base:
-        found += ["--base", args.base]
-    if args.remote != "origin":
-        found += ["--remote", args.remote]
-    if args.forge != "auto":
-        found += ["--forge", args.forge]
-    if args.ready:
-        found.append("--ready")
-    for label in args.label or ():
-        found += ["--label", label]
-    return found
 
 
 def _labels(given: list[str] | None) -> tuple[str, ...]:

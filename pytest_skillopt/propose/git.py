@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from pytest_skillopt.propose.errors import BranchMoved, ProposeError
+from pytest_skillopt.propose import BranchMoved, ProposeError
 from pytest_skillopt.untrusted import printable, redact, secret_variables
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ TIMEOUT = 180.0
 """Seconds after which one git command is given up."""
 
 BASE = "refs/skillopt/base"
-"""Where the tip of the base branch is kept after :meth:`Repository.fetch`."""
 BRANCHES = "refs/skillopt/branches/"
 """Where the tips of the remote's ``skillopt/*`` branches are kept."""
 LINK = "120000"
@@ -46,18 +45,8 @@ _MOVED = (
 )
 """How a push says that the branch moved: before it began, or while it ran."""
 
-_REACH = frozenset(
-    {
-        "GIT_ASKPASS",
-        "GIT_CONFIG_GLOBAL",
-        "GIT_CONFIG_NOSYSTEM",
-        "GIT_CONFIG_SYSTEM",
-        "GIT_SSH",
-        "GIT_SSH_COMMAND",
-        "GIT_SSH_VARIANT",
-        "GIT_SSL_CAINFO",
-        "GIT_SSL_CAPATH",
-    }
+_REACH = re.compile(
+    r"GIT_(ASKPASS|CONFIG_(GLOBAL|NOSYSTEM|SYSTEM)|SSH(_COMMAND|_VARIANT)?|SSL_CA(INFO|PATH))"
 )
 """Variables of git that say how to reach a remote. All others could redirect what is read or
 written, or (the traces) print a token."""
@@ -90,29 +79,6 @@ class Entry:
         return self.mode in ("100644", "100755")
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """A commit object as it is stored. ``author`` and ``committer`` hold name, mail and date."""
-
-    id: str
-    tree: str
-    parents: tuple[str, ...]
-    author: str
-    committer: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Where a training stood."""
-
-    commit: str
-    prefix: str
-    """The project below the top of the repository, ``""`` or ``dir/``."""
-    branch: str = ""
-    """Empty with a detached head."""
-
-
 class GitFailed(ProposeError):
     """git ended with an error. ``detail`` is all that it said."""
 
@@ -136,13 +102,7 @@ class Git:
     def run(
         self, *args: str, input: bytes = b"", env: Mapping[str, str] | None = None, ok: bool = False
     ) -> bytes:
-        """Standard output of git.
-
-        Args:
-            args: of git.
-            input: its standard input.
-            env: variables to add.
-            ok: any exit status will do.
+        """Standard output of git. With ``ok`` any exit status will do.
 
         Raises:
             GitFailed: exit status other than 0.
@@ -177,8 +137,6 @@ class Git:
         text = _USERINFO.sub("", output.decode("utf-8", "replace"))
         return printable(redact(text, self._environ)).strip()
 
-    # reading
-
     def resolve(self, name: str) -> str | None:
         """Id of the commit that ``name`` points to, or None."""
         found = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", ok=True)
@@ -210,22 +168,10 @@ class Git:
             raise ProposeError(f"git object {blob[:12]} has {size} bytes, more than {limit}")
         return self.run("cat-file", "blob", blob)
 
-    def commit(self, identity: str) -> Commit:
-        """Read a commit object."""
-        text = self.run("cat-file", "commit", identity).decode("utf-8", "replace")
-        head, _, message = text.partition("\n\n")
-        fields: dict[str, list[str]] = {}
-        for line in head.split("\n"):
-            key, _, value = line.partition(" ")
-            fields.setdefault(key, []).append(value)
-        return Commit(
-            id=identity,
-            tree=fields["tree"][0],
-            parents=tuple(fields.get("parent", ())),
-            author=fields["author"][0],
-            committer=fields["committer"][0],
-            message=message,
-        )
+    def write(self, data: bytes, kind: str = "blob") -> str:
+        """Store a blob or a commit, byte for byte; its id."""
+        args = ("hash-object", "-w", "--stdin", "--no-filters", "-t", kind)
+        return self.run(*args, input=data).decode().strip()
 
     def mentions(self, commit: str, text: str) -> bool:
         """Whether a text stands, as a word of its own, in a file of a commit; case aside."""
@@ -242,44 +188,12 @@ class Git:
             env["GIT_WORK_TREE"] = str(directory)
             self.run("checkout-index", "--all", f"--prefix={directory}/", env=env)
 
-    # writing objects
-
-    def write_blob(self, data: bytes) -> str:
-        """Store bytes as they are, without filters or line-end conversion."""
-        return self.run("hash-object", "-w", "--stdin", "--no-filters", input=data).decode().strip()
-
-    def tree_with(self, commit: str, files: Mapping[str, Entry]) -> str:
-        """Id of the tree of ``commit`` with some files put in place of what was there."""
+    def tree_with(self, commit: str, path: str, entry: Entry) -> str:
+        """Id of the tree of ``commit`` with a file put in place of what was there."""
         with self._index(commit) as env:
-            lines = [f"{e.mode} {e.id}\t".encode() + os.fsencode(p) for p, e in files.items()]
-            self.run("update-index", "-z", "--index-info", input=b"\0".join([*lines, b""]), env=env)
+            line = f"{entry.mode} {entry.id}\t".encode() + os.fsencode(path)
+            self.run("update-index", "-z", "--index-info", input=line + b"\0", env=env)
             return self.run("write-tree", env=env).decode().strip()
-
-    def tree_patched(self, commit: str, patch: bytes) -> str:
-        """Id of the tree that a patch makes of the tree of ``commit``.
-
-        Raises:
-            ProposeError: it does not apply.
-        """
-        with self._index(commit) as env:
-            self.run("apply", "--cached", "--whitespace=nowarn", "-", input=patch, env=env)
-            return self.run("write-tree", env=env).decode().strip()
-
-    def write_commit(
-        self, tree: str, parent: str, message: str, *, author: str, mail: str, date: str
-    ) -> str:
-        """Store a commit with one parent. ``date`` is ``<seconds since 1970> +0000``."""
-        env: dict[str, str] = {}
-        for role in ("AUTHOR", "COMMITTER"):
-            env |= {
-                f"GIT_{role}_NAME": author,
-                f"GIT_{role}_EMAIL": mail,
-                f"GIT_{role}_DATE": date,
-            }
-        written = self.run(
-            "commit-tree", tree, "-p", parent, "-F", "-", input=message.encode(), env=env
-        )
-        return written.decode().strip()
 
     @contextlib.contextmanager
     def _index(self, commit: str) -> Iterator[dict[str, str]]:
@@ -320,16 +234,6 @@ class Clone(Git):
     def branch(self) -> str:
         """The branch that is checked out, ``""`` with a detached head."""
         return self.run("symbolic-ref", "-q", "--short", "HEAD", ok=True).decode().strip()
-
-    def object_format(self) -> str:
-        """``sha1`` or ``sha256``."""
-        return self.run("rev-parse", "--show-object-format").decode().strip()
-
-    def changed(self) -> list[str]:
-        """Tracked files that differ from the last commit, as far as the clone's filters tell."""
-        args = ("status", "--porcelain", "-z", "--untracked-files=no", "--no-renames")
-        status = self.run(*args, ok=True)
-        return [os.fsdecode(line[3:]) for line in status.split(b"\0") if line]
 
     def remote_url(self, remote: str, *, push: bool = False) -> str:
         """Where a remote lies, a folder of this machine as an absolute path.
@@ -376,9 +280,8 @@ class Repository(Git):
         self._remote_env = self._reach(headers)
         self.directory.mkdir()
         self._env |= _ALONE
-        self.run(
-            "init", "--quiet", "--bare", "--template=", f"--object-format={clone.object_format()}"
-        )
+        hashes = clone.run("rev-parse", "--show-object-format").decode().strip()
+        self.run("init", "--quiet", "--bare", "--template=", f"--object-format={hashes}")
         for env in (self._env, self._remote_env):
             env["GIT_DIR"] = str(self.directory)
 
@@ -401,8 +304,8 @@ class Repository(Git):
             return env | allowed
         pairs = [(f"http.{prefix}.extraheader", header) for prefix, header in headers.items()]
         pairs += [("http.followRedirects", "false"), *self._network()]
-        env = {k: v for k, v in self._env.items() if k not in _REACH | {"SSH_ASKPASS"}}
-        env |= {k: v for k, v in self._env.items() if k.startswith("GIT_SSL_")}
+        helpers = ("GIT_ASKPASS", "GIT_SSH", "SSH_ASKPASS", "GIT_CONFIG")
+        env = {k: v for k, v in self._env.items() if not k.startswith(helpers)}
         return env | allowed | _ALONE | _config(pairs)
 
     def _network(self) -> Iterator[tuple[str, str]]:
@@ -410,14 +313,13 @@ class Repository(Git):
         for scope in ("--system", "--global"):
             args = ("config", scope, "--includes", "-z", "--get-regexp", _NETWORK)
             done = subprocess.run(["git", *args], env=env, cwd="/", capture_output=True)
-            for line in filter(None, done.stdout.decode("utf-8", "replace").split("\0")):
+            for line in filter(None, os.fsdecode(done.stdout).split("\0")):
                 name, _, value = line.partition("\n")
                 yield name, value
 
-    # the remote
-
-    def fetch(self, base: str) -> None:
-        """Bring the base branch to :data:`BASE`, the remote's ``skillopt/*`` to :data:`BRANCHES`.
+    def fetch(self, base: str) -> str:
+        """Bring over the tip of the base branch, whose id is returned, and the remote's
+        ``skillopt/*`` to :data:`BRANCHES`.
 
         Their latest commits only: a branch of ours is one commit on the base.
 
@@ -437,6 +339,7 @@ class Repository(Git):
                     "branch that proposals go to with --base"
                 ) from None
             raise
+        return self.run("rev-parse", "--verify", f"{BASE}^{{commit}}").decode().strip()
 
     def push(self, source: str, branch: str, *, seen: str, options: Iterable[str] = ()) -> str:
         """Set a branch of the remote, provided it is still where it was seen.
@@ -445,10 +348,7 @@ class Repository(Git):
             source: id of the commit; ``""`` deletes the branch.
             branch: its name without ``refs/heads/``.
             seen: id of its tip when it was looked at; ``""`` when it was not there.
-            options: push options for the server.
-
-        Returns:
-            What the server said.
+            options: push options for the server, whose answer is returned.
 
         Raises:
             BranchMoved: it is no longer there.
@@ -469,14 +369,13 @@ class Repository(Git):
         return self._clean(done.stderr)
 
 
-def describe(root: Path) -> Facts | None:
-    """Where the project stands in git; None without git, repository or commit."""
+def project_prefix(root: Path) -> str | None:
+    """The project below the top of its repository; None without git, repository or commit."""
     try:
         clone = Clone(root)
     except ProposeError:
         return None
-    commit = clone.resolve("HEAD")
-    return Facts(commit, clone.prefix, clone.branch()) if commit else None
+    return clone.prefix if clone.resolve("HEAD") else None
 
 
 def is_local(url: str) -> bool:
@@ -487,7 +386,7 @@ def is_local(url: str) -> bool:
 
 
 def _scrub(environ: Mapping[str, str]) -> dict[str, str]:
-    kept = {k: v for k, v in environ.items() if not k.startswith("GIT_") or k in _REACH}
+    kept = {k: v for k, v in environ.items() if not k.startswith("GIT_") or _REACH.fullmatch(k)}
     return kept | {
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_OPTIONAL_LOCKS": "0",

@@ -1,69 +1,193 @@
-"""Pull requests on GitHub and GitHub Enterprise."""
+"""Pull requests on GitHub and GitHub Enterprise, over its REST interface."""
 
 from __future__ import annotations
 
+import http.client
+import json
 import re
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
-from pytest_skillopt.propose.errors import ProposeError
-from pytest_skillopt.propose.forge import basic_auth, first, is_server, may_carry_token
-from pytest_skillopt.propose.rest import Client, GhTransport, TokenTransport
+from pytest_skillopt.propose import ProposeError
+from pytest_skillopt.propose.forge import Forge, basic_auth, encrypted, first
+from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_skillopt.propose.forge import Place, Request
-    from pytest_skillopt.propose.rest import Reply
 
-_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
-_PAGES = 5
+TIMEOUT = 30.0
+"""Seconds one call may take."""
+ATTEMPTS = 5
+MAX_WAIT = 90.0
+"""Seconds that a call waits for a rate limit, all its attempts together."""
+_MAX_REPLY = 16 * 1024 * 1024
 _TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 
 
-class GitHub:
-    """A repository, ``owner/name``, and a client that may write to its pull requests."""
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to one call. ``status`` 0: none came, ``data`` says why."""
 
-    def __init__(self, repository: str, client: Client) -> None:
+    status: int
+    data: Any = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Names in lower case."""
+
+    @property
+    def message(self) -> str:
+        """What the server says is wrong, in one line."""
+        parts: list[Any] = [self.data or "no message"]
+        if isinstance(self.data, dict):
+            errors = self.data.get("errors")
+            rows = errors if isinstance(errors, list) else []
+            parts = [self.data.get("message")]
+            parts += [row.get("message") if isinstance(row, dict) else row for row in rows]
+        text = "; ".join(str(part) for part in parts if part) or "no message"
+        return " ".join(printable(redact(text)).split())[:500]
+
+    @property
+    def is_limit(self) -> bool:
+        """A rate limit is used up."""
+        spent = self.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in self.headers
+        refused = self.status == 403 and (spent or "rate limit" in self.message.lower())
+        return self.status == 429 or refused
+
+    def wait(self, attempt: int) -> float | None:
+        """Seconds until the next attempt; None when the answer stands."""
+        if self.is_limit:
+            after = self.headers.get("retry-after", "")
+            if after.isdigit():
+                return float(after)
+            reset = self.headers.get("x-ratelimit-reset", "")
+            if self.headers.get("x-ratelimit-remaining") == "0" and reset.isdigit():
+                return max(float(reset) - time.time(), 0.0) + 1.0
+            return 60.0
+        return float(2**attempt) if self.status == 0 or self.status >= 500 else None
+
+
+class _NotFollowed(urllib.request.HTTPRedirectHandler):
+    """urllib would repeat the token to wherever a redirect points."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+class Rest:
+    """Calls with a token, which stands in a header and nowhere else.
+
+    A call is repeated after a fault of the network or the server and when a rate limit says so.
+    """
+
+    def __init__(self, base_url: str, token: str) -> None:
+        self._base_url = base_url.rstrip("/")
+        self._token = token
+        self._opener = urllib.request.build_opener(_NotFollowed)
+
+    def call(self, method: str, path: str, payload: Any = None) -> Reply:
+        """One call, repeated as needed. Answers of 2xx, 4xx other than limits are handed back.
+
+        Raises:
+            ProposeError: no answer that counts after all attempts, or a limit that lasts too long.
+        """
+        waited = 0.0
+        for attempt in range(ATTEMPTS):
+            reply = self.send(method, path, payload)
+            wait = reply.wait(attempt)
+            if wait is None:
+                return reply
+            waited += wait
+            if attempt == ATTEMPTS - 1 or waited > MAX_WAIT:
+                break
+            time.sleep(wait)
+        what = f"the forge answered {reply.status}" if reply.status else "the forge did not answer"
+        if reply.is_limit:
+            what = f"the forge's rate limit is used up for another {wait:.0f} s"
+        raise ProposeError(
+            f"{what} ({reply.message}): run this again later, it goes on where it stopped"
+        )
+
+    def send(self, method: str, path: str, payload: Any = None) -> Reply:
+        """A single attempt. It never raises for what the server answers."""
+        request = urllib.request.Request(
+            self._base_url + path,
+            method=method,
+            data=None if payload is None else json.dumps(payload).encode(),
+            headers={
+                "Accept": "application/vnd.github+json",
+                "Authorization": f"Bearer {self._token}",
+                "Content-Type": "application/json",
+                "User-Agent": "pytest-skillopt",
+                "X-GitHub-Api-Version": "2022-11-28",
+            },
+        )
+        try:
+            with self._opener.open(request, timeout=TIMEOUT) as response:
+                return _reply(response.status, dict(response.headers), response.read(_MAX_REPLY))
+        except urllib.error.HTTPError as error:
+            with error:
+                return _reply(error.code, dict(error.headers), error.read(_MAX_REPLY))
+        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+            return Reply(0, str(getattr(error, "reason", error)) or type(error).__name__)
+
+
+class GitHub(Forge):
+    """A repository ``owner/name`` whose pull requests may be written to.
+
+    Args:
+        where: of the remote.
+        environ: names the repository, the server and the token; what is missing is taken from a
+            remote that lies on that server, and from the login of ``gh``.
+
+    Raises:
+        ProposeError: the remote lies elsewhere and no repository is named, or there is no token.
+    """
+
+    def __init__(self, where: Place | None, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+        server = self.server(environ)
+        repository = first(environ, "GITHUB_REPOSITORY")
+        if not repository:
+            if where is None or not where.is_on(server):
+                raise ProposeError(
+                    f"the remote {f'lies at {where.host}' if where else 'is a folder'}, and the "
+                    f"token and login for {server} go nowhere else: set GITHUB_SERVER_URL where "
+                    "this is a GitHub of your own, GITHUB_REPOSITORY=owner/name where it is a "
+                    "copy, or push only with --no-forge"
+                )
+            repository = where.path
         if not _REPOSITORY.fullmatch(repository):
             raise ProposeError(f"{repository!r} is no GitHub repository: owner/name is expected")
         self._repository = repository
-        self._owner = repository.partition("/")[0]
-        self._client = client
-
-    @classmethod
-    def from_environment(cls, where: Place | None, environ: Mapping[str, str]) -> GitHub:
-        """Take repository, address and token from the environment, what is missing from the remote.
-
-        Raises:
-            ProposeError: the remote lies elsewhere and no repository is named, or there is neither
-                a token nor ``gh``.
-        """
-        server = server_url(environ)
-        named = first(environ, "GITHUB_REPOSITORY")
-        if not named and not is_server(where, server):
+        token = first(environ, *_TOKENS) or _login(urlsplit(server).netloc)
+        if not token:
             raise ProposeError(
-                f"the remote {'lies at ' + where.host if where else 'is a folder'}, and the token "
-                f"and login for {server} go nowhere else: set GITHUB_SERVER_URL where this is a "
-                "GitHub of your own, GITHUB_REPOSITORY=owner/name where it is a copy, or push only "
-                "with --no-forge"
+                "no token for GitHub: set GITHUB_TOKEN (contents and pull-requests: write), log in "
+                "with `gh auth login`, or push only with --no-forge"
             )
-        repository = named or (where.path if where else "")
-        token = first(environ, *_TOKENS)
-        if token:
-            api = first(environ, "GITHUB_API_URL") or _api(server)
-            if not may_carry_token(api):
-                raise ProposeError(f"{api} is not encrypted: no token is sent there")
-            return cls(repository, Client(TokenTransport(api, token)))
-        if GhTransport.found():
-            return cls(repository, Client(GhTransport(urlsplit(server).netloc)))
-        raise ProposeError(
-            "no token for GitHub: set GITHUB_TOKEN (contents and pull-requests: write), log in "
-            "with `gh auth login`, or push only with --no-forge"
+        api = first(environ, "GITHUB_API_URL") or (
+            "https://api.github.com" if server == "https://github.com" else f"{server}/api/v3"
         )
+        if not encrypted(api):
+            raise ProposeError(f"{api} is not encrypted: no token is sent there")
+        self._rest = Rest(api, token)
 
-    def push_options(self, request: Request) -> tuple[str, ...]:
-        return ()
+    @staticmethod
+    def server(environ: Mapping[str, str]) -> str:
+        """Address of the web server that the token is for, ``https://github.com`` unless named."""
+        return first(environ, "GITHUB_SERVER_URL").rstrip("/") or "https://github.com"
+
+    def headers(self, where: Place | None) -> dict[str, str]:
+        token = first(self._environ, *_TOKENS)
+        server = self.server(self._environ)
+        return basic_auth(where, server, "x-access-token", token) if token else {}
 
     def declined(self, request: Request) -> str:
         for pull in self._pulls(request.branch, "closed"):
@@ -83,20 +207,6 @@ class GitHub:
             self._call("POST", f"/issues/{number}/labels", {"labels": missing})
         return _url(pull)
 
-    def comment(self, branch: str, text: str, marker: str) -> str:
-        pull = self._open(branch)
-        if pull is None:
-            return ""
-        path = f"/issues/{pull['number']}/comments"
-        for page in range(1, _PAGES + 1):
-            comments = self._call("GET", f"{path}?per_page=100&page={page}").data or []
-            if any(marker in (comment.get("body") or "") for comment in comments):
-                return _url(pull)
-            if len(comments) < 100:
-                break
-        self._call("POST", path, {"body": f"{text}\n\n{marker}"})
-        return _url(pull)
-
     def close(self, branch: str) -> str:
         pull = self._open(branch)
         if pull is None:
@@ -112,10 +222,10 @@ class GitHub:
             "base": request.base,
             "draft": request.draft,
         }
-        reply = self._client.call("POST", self._path("/pulls"), payload)
+        reply = self._rest.call("POST", self._path("/pulls"), payload)
         if reply.status == 422 and request.draft and "draft" in reply.message.lower():
             # Private repositories of some plans have no drafts.
-            reply = self._client.call("POST", self._path("/pulls"), {**payload, "draft": False})
+            reply = self._rest.call("POST", self._path("/pulls"), {**payload, "draft": False})
         if reply.status == 422 and "already exists" in reply.message:
             # An earlier call arrived although its answer did not.
             pull = self._open(request.branch)
@@ -128,13 +238,14 @@ class GitHub:
         return next(iter(self._pulls(branch, "open")), None)
 
     def _pulls(self, branch: str, state: str) -> list[dict[str, Any]]:
-        query = urlencode({"state": state, "head": f"{self._owner}:{branch}", "per_page": 50})
+        owner = self._repository.partition("/")[0]
+        query = urlencode({"state": state, "head": f"{owner}:{branch}", "per_page": 50})
         found = self._call("GET", f"/pulls?{query}").data
         # An unknown head is ignored by the server, which then lists all requests.
         return [p for p in found or [] if (p.get("head") or {}).get("ref") == branch]
 
     def _call(self, method: str, path: str, payload: Any = None) -> Reply:
-        reply = self._client.call(method, self._path(path), payload)
+        reply = self._rest.call(method, self._path(path), payload)
         return self._checked(reply, f"{method} {path.partition('?')[0]}")
 
     def _path(self, path: str) -> str:
@@ -149,21 +260,22 @@ class GitHub:
         )
 
 
-def server_url(environ: Mapping[str, str]) -> str:
-    """Address of the web server that the token is for, ``https://github.com`` unless named."""
-    return first(environ, "GITHUB_SERVER_URL").rstrip("/") or "https://github.com"
+def _login(host: str) -> str:
+    """The token with which the program ``gh`` is logged in to a host, ``""`` without one."""
+    try:
+        command = ["gh", "auth", "token", "--hostname", host]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout.strip()
 
 
-def git_headers(where: Place | None, environ: Mapping[str, str]) -> dict[str, str]:
-    """Headers for git over HTTPS, where the remote lies on the very server of the token."""
-    token, server = first(environ, *_TOKENS), server_url(environ)
-    if not token or not is_server(where, server) or not may_carry_token(server):
-        return {}
-    return basic_auth(where, "x-access-token", token)
-
-
-def _api(server: str) -> str:
-    return "https://api.github.com" if server == "https://github.com" else f"{server}/api/v3"
+def _reply(status: int, headers: Mapping[str, str], body: bytes) -> Reply:
+    try:
+        data = json.loads(body) if body.strip() else None
+    except ValueError:
+        data = body[:500].decode("utf-8", "replace")
+    return Reply(status, data, {name.lower(): value for name, value in headers.items()})
 
 
 def _url(pull: dict[str, Any]) -> str:
@@ -181,7 +293,5 @@ def _advice(reply: Reply) -> str:
     if reply.status in (403, 404):
         return ": the token needs contents: write and pull-requests: write on this repository"
     if 300 <= reply.status < 400:
-        return (
-            ": the repository has moved; set GITHUB_REPOSITORY or the remote's URL to its new name"
-        )
+        return ": the repository has moved; set GITHUB_REPOSITORY or the remote to its new name"
     return ""

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
-from pytest_skillopt.propose import github, gitlab
+from pytest_skillopt.propose import BranchMoved, ProposeError
 from pytest_skillopt.propose.base import read_base
 from pytest_skillopt.propose.body import compose, marker, title
-from pytest_skillopt.propose.branch import branch_name, execute, plan
-from pytest_skillopt.propose.errors import BranchMoved, ProposeError
-from pytest_skillopt.propose.forge import NoForge, Request, first, is_server, place
-from pytest_skillopt.propose.git import BASE, Clone, Repository
+from pytest_skillopt.propose.branch import plan
+from pytest_skillopt.propose.forge import Forge, GitLab, Request, first, place
+from pytest_skillopt.propose.git import Clone, Repository
+from pytest_skillopt.propose.github import GitHub
 from pytest_skillopt.propose.validate import load, validate
 
 if TYPE_CHECKING:
@@ -19,16 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.propose.branch import Action, Plan
-    from pytest_skillopt.propose.forge import Forge, Place
+    from pytest_skillopt.propose.forge import Place
     from pytest_skillopt.propose.validate import Checked, Proposal
 
 ForgeName = Literal["auto", "github", "gitlab", "none"]
-
-_LEFT_ALONE = (
-    "A newer training proposes another version of this skill. Somebody has worked on this branch "
-    "since it was made, so it was left alone. To have it made anew, close this request and delete "
-    "the branch."
-)
+_MESSAGE = """Proposed by pytest-skillopt. Measured on samples of the suite, and checked again
+against the base branch before it was pushed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,21 +72,13 @@ class Publisher:
         where = place(self._clone.remote_url(options.remote))
         pushed = place(self._clone.remote_url(options.remote, push=True))
         kind = forge_name(options.forge, where, environ)
-        self._forge: Forge = NoForge()
-        headers: dict[str, str] = {}
+        self._forge = Forge()
         if kind == "github":
-            self._forge = github.GitHub.from_environment(where, environ)
-            headers = github.git_headers(where, environ) | github.git_headers(pushed, environ)
+            self._forge = GitHub(where, environ)
         elif kind == "gitlab":
-            self._forge = gitlab.GitLab()
-            headers = gitlab.git_headers(where, environ) | gitlab.git_headers(pushed, environ)
+            self._forge = GitLab(environ)
+        headers = self._forge.headers(where) | self._forge.headers(pushed)
         self._git = Repository(self._clone, options.remote, headers)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._git.__exit__()
 
     def publish(self) -> list[Outcome]:
         """Check the proposal and bring it to the remote.
@@ -98,22 +87,13 @@ class Publisher:
             Refused: the proposal is not to be trusted; nothing was pushed.
             ProposeError: git or the forge failed; to run again is safe.
         """
-        proposal = load(self._options.proposal)
-        return [self._publish(skill, proposal) for skill in self._check(proposal)]
-
-    def left_out(self) -> list[str]:
-        """Changed files of the work tree that no proposal takes along."""
-        return self._clone.changed()
+        with self._git:
+            proposal = load(self._options.proposal)
+            return [self._publish(skill, proposal) for skill in self._check(proposal)]
 
     def _check(self, proposal: Proposal) -> list[Checked]:
-        self._git.fetch(self._base)
-        return validate(proposal, read_base(self._git, self._tip()))
-
-    def _tip(self) -> str:
-        tip = self._git.resolve(BASE)
-        if tip is None:
-            raise ProposeError(f"the branch {self._base} of {self._options.remote} has no commit")
-        return tip
+        self._tip = self._git.fetch(self._base)
+        return validate(proposal, read_base(self._git, self._tip))
 
     def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
         request = self._request(skill, proposal)
@@ -125,32 +105,27 @@ class Publisher:
             return self._act(again[skill.name], request)
 
     def _act(self, skill: Checked, request: Request) -> Outcome:
-        made = plan(self._git, self._tip(), skill, _message(request))
+        made = plan(self._git, self._tip, skill, f"{request.title}\n\n{_MESSAGE}")
         if made.action == "human":
-            return Outcome(skill, request, "human", self._leave_alone(skill, request))
+            return Outcome(skill, request, "human")
         if made.action in ("delete", "nothing"):
-            execute(self._git, made)
+            self._push(made)
             return Outcome(skill, request, made.action, self._forge.close(made.branch))
         if url := self._forge.declined(request):
             return Outcome(skill, request, "declined", url)
-        said = self._push(made, request)
+        said = self._push(made, self._forge.push_options(request))
         return Outcome(skill, request, made.action, self._forge.publish(request, said))
 
-    def _leave_alone(self, skill: Checked, request: Request) -> str:
-        if not skill.changes:
+    def _push(self, made: Plan, options: tuple[str, ...] = ()) -> str:
+        if not made.pushes:
             return ""
-        note = request.marker.replace("skillopt-proposal", "skillopt-left-alone")
-        return self._forge.comment(request.branch, _LEFT_ALONE, note)
-
-    def _push(self, made: Plan, request: Request) -> str:
-        options = self._forge.push_options(request)
-        return execute(self._git, made, options=options)
+        return self._git.push(made.commit, made.branch, seen=made.seen, options=options)
 
     def _request(self, skill: Checked, proposal: Proposal) -> Request:
         simulated = proposal.manifest.simulated
         body = compose(skill, proposal.body, simulated=simulated, run_url=run_url(self._environ))
         return Request(
-            branch=branch_name(skill.name),
+            branch=f"skillopt/{skill.name}",
             base=self._base,
             title=title(skill),
             body=body,
@@ -161,17 +136,12 @@ class Publisher:
 
     def _checked_out(self) -> str:
         branch = self._clone.branch()
-        if not branch:
-            raise ProposeError(
-                "HEAD is detached, so the branch that proposals go to is not known: name it with "
-                "--base, e.g. --base main"
-            )
-        if branch.startswith("skillopt/"):
-            raise ProposeError(
-                f"{branch} is checked out, which is itself a proposal: name the branch that "
-                "proposals go to with --base, e.g. --base main"
-            )
-        return branch
+        if branch and not branch.startswith("skillopt/"):
+            return branch
+        problem = "HEAD is detached, so the branch that proposals go to is not known"
+        if branch:
+            problem = f"{branch} is checked out, which is itself a proposal"
+        raise ProposeError(f"{problem}: name where proposals go with --base, e.g. --base main")
 
 
 def forge_name(wanted: ForgeName, where: Place | None, environ: Mapping[str, str]) -> ForgeName:
@@ -186,9 +156,9 @@ def forge_name(wanted: ForgeName, where: Place | None, environ: Mapping[str, str
         return "github"
     if environ.get("GITLAB_CI") == "true":
         return "gitlab"
-    if is_server(where, github.server_url(environ)):
+    if where and where.is_on(GitHub.server(environ)):
         return "github"
-    if is_server(where, gitlab.server_url(environ)):
+    if where and where.is_on(GitLab.server(environ)):
         return "gitlab"
     raise ProposeError(
         f"cannot tell which forge {where.host if where else 'a local remote'} is: name it with "
@@ -205,11 +175,3 @@ def run_url(environ: Mapping[str, str]) -> str:
     else:
         url = first(environ, "CI_PIPELINE_URL")
     return url if url.startswith("https://") and not set(url) & set(" ()<>\n") else ""
-
-
-def _message(request: Request) -> str:
-    return (
-        f"{request.title}\n\n"
-        "Proposed by pytest-skillopt. Measured on samples of the suite, and checked again against\n"
-        "the base branch before it was pushed.\n"
-    )

@@ -11,32 +11,29 @@ import os
 import stat
 import tempfile
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from pytest_skillopt.propose import ProposeError, Refused
 from pytest_skillopt.propose.base import MAX_SKILL
-from pytest_skillopt.propose.errors import ProposeError, Refused
-from pytest_skillopt.propose.evidence import pass_rates
 from pytest_skillopt.propose.git import LINK, Entry
-from pytest_skillopt.propose.manifest import BODY, MANIFEST, REPORT, Manifest, blob_id, sha256
+from pytest_skillopt.propose.manifest import BODY, MANIFEST, Manifest, sha256
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 from pytest_skillopt.skill.scan import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt.propose.base import Base
-    from pytest_skillopt.propose.evidence import PassRates
-    from pytest_skillopt.propose.manifest import SkillProposal
+    from pytest_skillopt.propose.manifest import SkillProposal, TaskCounts
     from pytest_skillopt.skill.lint import Finding
 
 MEGABYTE = 1024 * 1024
-_LIMITS = {MANIFEST: 8 * MEGABYTE, BODY: 256 * 1024, REPORT: 64 * MEGABYTE}
-_SKILL_LIMITS = {"SKILL.md": MAX_SKILL, "skill.patch": 2 * MAX_SKILL}
 _MAX_ENTRIES = 200
 
 
@@ -50,6 +47,22 @@ class Proposal:
     @property
     def body(self) -> str:
         return self.files.get(BODY, b"").decode("utf-8", "replace")
+
+
+@dataclass(frozen=True, slots=True)
+class PassRates:
+    """Suite pass rates in [0, 1], exact: means over the tasks of passed / measured."""
+
+    before: Fraction
+    after: Fraction
+    tasks: int
+    samples: int
+    """Measured rollouts of both arms together."""
+
+    @property
+    def improved(self) -> bool:
+        """Strictly: a tie is no improvement."""
+        return self.after > self.before
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +96,11 @@ def load(directory: Path) -> Proposal:
         Refused: a file too many, missing, too large, not a regular file, or not matching its hash;
             a manifest that is none.
     """
-    files = dict(_read_all(directory))
-    if MANIFEST not in files:
+    found = set(_listed(directory))
+    if MANIFEST not in found:
         raise Refused(f"{directory} holds no {MANIFEST}")
     try:
-        manifest = Manifest.model_validate_json(files.pop(MANIFEST))
+        manifest = Manifest.model_validate_json(_read(directory, MANIFEST, 8 * MEGABYTE))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
@@ -95,14 +108,10 @@ def load(directory: Path) -> Proposal:
     names = [skill.name for skill in manifest.skills]
     if len(set(names)) != len(names) or len({s.path for s in manifest.skills}) != len(names):
         raise Refused(f"{MANIFEST} names a skill twice")
-    expected = {BODY} | {f"{name}/{file}" for name in names for file in _SKILL_LIMITS}
-    if REPORT in files:
-        expected.add(REPORT)
-    if set(manifest.files) != expected or set(files) != expected:
-        odd = sorted((set(manifest.files) | set(files)) ^ expected) or sorted(
-            set(manifest.files) ^ set(files)
-        )
+    limits = {BODY: 256 * 1024, **{f"{name}/SKILL.md": MAX_SKILL for name in names}}
+    if odd := sorted((set(manifest.files) ^ set(limits)) | (found ^ {MANIFEST, *limits})):
         raise Refused(f"the proposal's files are not those it must have: {', '.join(odd[:5])}")
+    files = {name: _read(directory, name, limit) for name, limit in limits.items()}
     for name, digest in manifest.files.items():
         if sha256(files[name]) != digest:
             raise Refused(f"{name} is not the file that {MANIFEST} was written for")
@@ -129,9 +138,8 @@ def _check(skill: SkillProposal, proposal: Proposal, base: Base) -> Checked:
         warnings: tuple[Finding, ...] = ()
         scanned = ""
         if before != after:
-            _check_base(skill, before, base)
+            _check_base(skill, before)
             warnings = _check_document(before, after, base)
-            _check_patch(skill, proposal, base, entry, after)
             scanned = _check_scan(skill, base, after)
     except ProposeError as error:
         raise Refused(f"{skill.path}: {error}") from None
@@ -178,21 +186,37 @@ def _check_evidence(skill: SkillProposal) -> PassRates:
             "the counts do not give the verdict: pass rate "
             f"{percent(float(rates.before))} before, {percent(float(rates.after))} after"
         )
-    if skill.evidence.gate and skill.metric == "hard" and not _gate_rates(skill).improved:
-        raise Refused("the counts of the gate on val do not give the verdict")
     return rates
 
 
-def _gate_rates(skill: SkillProposal) -> PassRates:
-    try:
-        return pass_rates(skill.evidence.gate)
-    except Refused as error:
-        raise Refused(f"the gate on val: {error}") from None
+def pass_rates(counts: Sequence[TaskCounts]) -> PassRates:
+    """Pass rates of both arms over one and the same set of tasks.
+
+    Raises:
+        Refused: no task, a task twice, an arm without a sample, more passes than samples.
+    """
+    if not counts:
+        raise Refused("the evidence names no task")
+    seen: set[str] = set()
+    for row in counts:
+        if row.task in seen:
+            raise Refused(f"the evidence names {row.task} twice")
+        seen.add(row.task)
+        if not (row.before_n and row.after_n):
+            raise Refused(f"the evidence has no sample of {row.task} under one of the two versions")
+        if row.before_passed > row.before_n or row.after_passed > row.after_n:
+            raise Refused(f"the evidence of {row.task} counts more passes than samples")
+    total = len(counts)
+    return PassRates(
+        before=sum((Fraction(r.before_passed, r.before_n) for r in counts), Fraction(0)) / total,
+        after=sum((Fraction(r.after_passed, r.after_n) for r in counts), Fraction(0)) / total,
+        tasks=total,
+        samples=sum(r.before_n + r.after_n for r in counts),
+    )
 
 
-def _check_base(skill: SkillProposal, before: bytes, base: Base) -> None:
-    same = blob_id(before, like=base.commit) == skill.base_blob
-    if not same or sha256(before) != skill.base_version:
+def _check_base(skill: SkillProposal, before: bytes) -> None:
+    if sha256(before) != skill.base_version:
         raise Refused(
             "the base branch holds another version than the one the training started from "
             f"({skill.base_version[:12]}): commit and push the skill first if it had local "
@@ -256,18 +280,8 @@ def _kept(document: Document) -> list[str]:
     return [document.text[r.start : r.end] for r in document.regions if r.name == "keep"]
 
 
-def _check_patch(
-    skill: SkillProposal, proposal: Proposal, base: Base, entry: Entry, after: bytes
-) -> None:
-    """The patch applies to the base's tree and gives exactly it with the one file replaced."""
-    new = Entry(entry.mode, base.git.write_blob(after))
-    wanted = base.git.tree_with(base.commit, {skill.path: new})
-    patch = proposal.files[f"{skill.name}/skill.patch"]
-    if base.git.tree_patched(base.commit, patch) != wanted:
-        raise Refused("the patch does not give the new file, or changes another one")
-
-
-def _read_all(directory: Path) -> Iterator[tuple[str, bytes]]:
+def _listed(directory: Path) -> Iterator[str]:
+    """Every file of a proposal, seen from its directory; nothing is opened."""
     if directory.is_symlink() or not directory.is_dir():
         raise Refused(f"{directory} is not a directory")
     entries = 0
@@ -276,18 +290,13 @@ def _read_all(directory: Path) -> Iterator[tuple[str, bytes]]:
         entries += len(names) + len(files)
         if entries > _MAX_ENTRIES or relative.count(os.sep):
             raise Refused(f"{directory} holds more than a proposal's files")
-        for name in files:
-            key = name if relative == "." else f"{relative}/{name}"
-            limits = _LIMITS if relative == "." else _SKILL_LIMITS
-            if name not in limits:
-                raise Refused(f"{key!r} is no part of a proposal")
-            yield key, _read(os.path.join(folder, name), key, limits[name])
+        yield from (name if relative == "." else f"{relative}/{name}" for name in files)
 
 
-def _read(path: str, name: str, limit: int) -> bytes:
+def _read(directory: Path, name: str, limit: int) -> bytes:
     try:
         # NONBLOCK: opening a FIFO must not wait for a writer.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise Refused(f"{name}: {error.strerror}") from None
     with os.fdopen(handle, "rb") as stream:

@@ -142,23 +142,6 @@ class Journal:
         self.entries.append(Entry(self._count, entry["kind"], data, offset))
 
 
-def read_entries(path: Path) -> list[Entry]:
-    """The whole lines of a journal, with all their data; the file is only read.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    found: list[Entry] = []
-    offset = 0
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            entry = _unseal(line)
-            if entry is not None:
-                found.append(Entry(number, entry["kind"], entry["data"], offset))
-            offset += len(line)
-    return found
-
-
 class JournalLedger:
     """The rollouts of a run, by request key: the ``Ledger`` of the sampler."""
 

@@ -7,12 +7,12 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.propose.git import describe
-from pytest_skillopt.propose.manifest import sha256, write_proposal
+from pytest_skillopt.propose.manifest import leave_proposal, sha256
+from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 BEFORE = b"""---
@@ -35,6 +35,15 @@ AFTER = BEFORE.replace(b"Read the invoice.\n", b"Read the invoice twice.\nWrite 
 def run_git(directory: Path, *args: str) -> str:
     done = subprocess.run(["git", *args], cwd=directory, check=True, capture_output=True, text=True)
     return done.stdout.strip()
+
+
+def leave(root: Path, result: Result, versions: Mapping[str, bytes]) -> bool:
+    """Leave a proposal as a training would whose run holds these texts."""
+    run = root / ".skillopt" / "runs" / result.run
+    (run / "skills").mkdir(parents=True, exist_ok=True)
+    for name, text in versions.items():
+        (run / "skills" / f"{name}.md").write_bytes(text)
+    return leave_proposal(root, Home(root / ".skillopt"), run, result)
 
 
 @dataclass
@@ -116,11 +125,9 @@ class Project:
             command=["pytest", "--skillopt-train"],
             skills=[skill],
         )
-        report = self.root / ".skillopt" / "report.html"
-        report.parent.mkdir(exist_ok=True)
-        report.write_text("<!doctype html><title>report</title>")
-        facts = describe(self.root)
-        assert write_proposal(self.proposal, result, [(path, before, after)], facts, body, report)
+        assert leave(self.root, result, {sha256(before): before, sha256(after): after})
+        (self.proposal / "body.md").write_text(body)
+        self.tamper()
         return self.proposal
 
     def tamper(self, **changes: Any) -> None:

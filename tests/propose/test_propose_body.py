@@ -13,9 +13,8 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.footnote import footnote_plugin
 
 from pytest_skillopt.propose.body import MAX_BODY, compose, inert, title
-from pytest_skillopt.propose.evidence import PassRates
 from pytest_skillopt.propose.git import Entry
-from pytest_skillopt.propose.validate import Checked
+from pytest_skillopt.propose.validate import Checked, PassRates
 
 if TYPE_CHECKING:
     from markdown_it.token import Token

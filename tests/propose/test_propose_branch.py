@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.propose import BranchMoved
 from pytest_skillopt.propose.base import read_base
-from pytest_skillopt.propose.branch import Plan, execute, plan
-from pytest_skillopt.propose.errors import BranchMoved
-from pytest_skillopt.propose.git import BASE, Clone, Repository
+from pytest_skillopt.propose.branch import Plan, plan
+from pytest_skillopt.propose.git import Clone, Repository
 from pytest_skillopt.propose.validate import load, validate
 
 if TYPE_CHECKING:
@@ -25,16 +25,19 @@ BRANCH = "skillopt/invoices"
 def look(project: Project) -> Iterator[tuple[Repository, Plan]]:
     """Fetch, check the proposal, plan."""
     with Repository(Clone(project.root), "origin", {}) as git:
-        git.fetch("main")
-        base = git.resolve(BASE)
-        assert base is not None
+        base = git.fetch("main")
         (skill,) = validate(load(project.proposal), read_base(git, base))
         yield git, plan(git, base, skill, "Train invoices\n\nMore tasks pass.")
 
 
+def push(git: Repository, made: Plan) -> None:
+    if made.pushes:
+        git.push(made.commit, made.branch, seen=made.seen)
+
+
 def go(project: Project) -> Plan:
     with look(project) as (git, made):
-        execute(git, made)
+        push(git, made)
         return made
 
 
@@ -159,7 +162,7 @@ def test_concurrent_push_is_never_lost(project: Project, case: str) -> None:
         ada.git("push", "--quiet", "--force", "origin", f"HEAD:refs/heads/{BRANCH}")
 
         with pytest.raises(BranchMoved, match="their push was kept"):
-            execute(git, made)
+            push(git, made)
 
     assert project.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
     assert go(project).action == "human"
@@ -173,7 +176,7 @@ def test_branch_deleted_at_the_same_moment_is_not_brought_back(project: Project)
         project.remote_git("update-ref", "-d", f"refs/heads/{BRANCH}")
 
         with pytest.raises(BranchMoved):
-            execute(git, made)
+            push(git, made)
 
     assert BRANCH not in project.branches()
 

@@ -124,7 +124,7 @@ def test_nightly_job_ends_in_a_branch_whose_only_change_is_the_skill(
     assert outputs["accepted"] == "true"
     assert float(outputs["pass-rate-before"]) < float(outputs["pass-rate-after"])
     manifest = json.loads((artifact / "proposal" / "manifest.json").read_bytes())
-    assert manifest["skills"][0]["evidence"]["gate"]
+    assert manifest["skills"][0]["evidence"]["final"]
 
     for name, said in (("first", "pushed to the new branch"), ("again", "nothing was pushed")):
         propose = Action(clone(remote, name), artifact, mode="propose", base="main", token=TOKEN)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
+from skill_project import leave
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.propose.git import describe
-from pytest_skillopt.propose.manifest import SkillName, blob_id, slug, unnamed, write_proposal
+from pytest_skillopt.propose.manifest import SkillName, sha256, slug, unnamed
 from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
 
 if TYPE_CHECKING:
@@ -44,19 +44,11 @@ def nothing_accepted() -> Result:
 def test_proposal_names_what_it_rests_on(project: Project) -> None:
     project.propose()
     manifest = json.loads((project.proposal / "manifest.json").read_bytes())
-    assert manifest["schema"] == "skillopt-proposal/1"
-    assert manifest["base_commit"] == project.git("rev-parse", "HEAD")
-    assert manifest["branch"] == "main"
+    assert manifest["schema"] == "skillopt-proposal/2"
     (skill,) = manifest["skills"]
-    assert skill["base_blob"] == project.git("rev-parse", "HEAD:skills/SKILL.md")
+    assert skill["base_version"] == sha256(project.skill.read_bytes())
     assert [row["after_passed"] for row in skill["evidence"]["final"]] == [3, 3, 3]
-    assert set(manifest["files"]) == {
-        "body.md",
-        "report.html",
-        "invoices/SKILL.md",
-        "invoices/skill.patch",
-    }
-    project.git("apply", "--check", ".skillopt/proposal/invoices/skill.patch")
+    assert set(manifest["files"]) == {"body.md", "invoices/SKILL.md"}
 
 
 def test_new_proposal_replaces_the_old_one_whole(project: Project) -> None:
@@ -70,9 +62,7 @@ def test_new_proposal_replaces_the_old_one_whole(project: Project) -> None:
 
 def test_old_proposal_goes_when_nothing_was_accepted(project: Project) -> None:
     project.propose()
-    before = project.skill.read_bytes()
-    skills = [("skills/SKILL.md", before, before + b"x")]
-    assert not write_proposal(project.proposal, nothing_accepted(), skills, None, "", None)
+    assert not leave(project.root, nothing_accepted(), {})
     assert not project.proposal.exists()
 
 
@@ -102,9 +92,10 @@ def test_two_skills_of_one_name_get_a_branch_each(
         for path in paths
     ]
     result = nothing_accepted().model_copy(update={"skills": skills})
-    texts = [(path, b"# One\n\nFirst.\n", b"# One\n\nFirst.\nSecond.\n") for path in paths]
-    assert write_proposal(
-        project.proposal, result, texts, describe(project.root), "Better.\n", None
+    assert leave(
+        project.root,
+        result,
+        {"0" * 64: b"# One\n\nFirst.\n", "1" * 64: b"# One\n\nFirst.\nSecond.\n"},
     )
     monkeypatch.chdir(project.root)
 
@@ -125,9 +116,10 @@ def test_symlink_in_place_of_the_proposal_is_not_followed(project: Project, tmp_
     assert (elsewhere / "precious").exists()
 
 
-def test_blob_id_is_that_of_git(project: Project) -> None:
-    data = project.skill.read_bytes()
-    assert blob_id(data, like="0" * 40) == project.git("hash-object", "skills/SKILL.md")
+def test_there_is_none_outside_of_git(tmp_path: Path) -> None:
+    skill = nothing_accepted().skills[0].model_copy(update={"status": "accepted"})
+    result = nothing_accepted().model_copy(update={"skills": [skill]})
+    assert not leave(tmp_path, result, {"0" * 64: b"# One\n"})
 
 
 @given(st.text(max_size=100))

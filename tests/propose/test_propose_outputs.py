@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.propose.outputs import (
+from pytest_skillopt.propose.jobs import (
     MAX_SUMMARY,
     training_command,
     write_outputs,
@@ -60,17 +60,23 @@ def parse(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("accepted", [True, False])
-def test_outputs_of_a_training(
+def test_job_tells_the_ci_how_it_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accepted: bool
 ) -> None:
+    """With a stand-in for pytest that leaves a run."""
+    (tmp_path / "result.json").write_text(result(accepted=accepted).dump())
     run = tmp_path / ".skillopt" / "runs" / "20260101-000000-aaaa"
-    run.mkdir(parents=True)
-    (run / "result.json").write_text(result(accepted=accepted).dump())
+    (tmp_path / "pytest.py").write_text(
+        f"import pathlib, shutil\nrun = pathlib.Path({str(run)!r})\nrun.mkdir(parents=True)\n"
+        f"shutil.copy({str(tmp_path / 'result.json')!r}, run)\n"
+        "(run / 'journal.jsonl').touch()\n"
+    )
+    (tmp_path / ".skillopt").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary"))
 
-    assert main(["outputs"]) == 0
+    assert main(["job", "--max-calls=1"]) == 0
 
     assert parse((tmp_path / "output").read_text()) == {
         "accepted": "true" if accepted else "false",
@@ -78,17 +84,6 @@ def test_outputs_of_a_training(
         "pass-rate-after": "0.8000",
     }
     assert "invoices" in (tmp_path / "summary").read_text()
-
-
-def test_outputs_are_printed_outside_of_actions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = tmp_path / ".skillopt" / "runs" / "a"
-    run.mkdir(parents=True)
-    (run / "result.json").write_text(result().dump())
-    monkeypatch.chdir(tmp_path)
-    assert main(["outputs"]) == 0
-    assert "pass-rate-after=0.8000" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

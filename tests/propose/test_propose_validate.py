@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_skillopt.propose import ProposeError, Refused
 from pytest_skillopt.propose.base import read_base
 from pytest_skillopt.propose.body import compose
-from pytest_skillopt.propose.errors import ProposeError, Refused
-from pytest_skillopt.propose.evidence import pass_rates
-from pytest_skillopt.propose.git import BASE, Clone, Repository
+from pytest_skillopt.propose.git import Clone, Repository
 from pytest_skillopt.propose.manifest import TaskCounts, sha256
-from pytest_skillopt.propose.validate import Checked, load, validate
+from pytest_skillopt.propose.validate import Checked, load, pass_rates, validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,10 +28,7 @@ if TYPE_CHECKING:
 
 def check(project: Project) -> list[Checked]:
     with Repository(Clone(project.root), "origin", {}) as git:
-        git.fetch("main")
-        tip = git.resolve(BASE)
-        assert tip is not None
-        return validate(load(project.proposal), read_base(git, tip))
+        return validate(load(project.proposal), read_base(git, git.fetch("main")))
 
 
 def counts(before: int, after: int, *, task: str = "t::a", n: int = 3) -> dict[str, Any]:
@@ -264,15 +260,8 @@ def test_counts_that_do_not_give_the_verdict(
     project: Project, final: list[dict[str, Any]], message: str
 ) -> None:
     project.propose()
-    project.tamper(evidence={"final": final, "gate": []})
+    project.tamper(evidence={"final": final})
     with pytest.raises(Refused, match=message):
-        check(project)
-
-
-def test_counts_of_the_gate_are_recomputed_too(project: Project) -> None:
-    project.propose()
-    project.tamper(evidence={"final": [counts(0, 3)], "gate": [counts(1, 1)]})
-    with pytest.raises(Refused, match="gate on val"):
         check(project)
 
 
@@ -318,9 +307,7 @@ def test_same_skill_twice(project: Project) -> None:
         check(project)
 
 
-@pytest.mark.parametrize(
-    "name", ["invoices/SKILL.md", "invoices/skill.patch", "body.md", "report.html"]
-)
+@pytest.mark.parametrize("name", ["invoices/SKILL.md", "body.md"])
 def test_file_that_does_not_match_its_hash(project: Project, name: str) -> None:
     project.propose()
     with (project.proposal / name).open("ab") as file:
@@ -339,14 +326,14 @@ def test_new_file_that_is_not_the_measured_version(project: Project) -> None:
 def test_file_too_many(project: Project) -> None:
     project.propose()
     (project.proposal / "run.sh").write_text("echo\n")
-    with pytest.raises(Refused, match=r"'run.sh' is no part of a proposal"):
+    with pytest.raises(Refused, match=r"not those it must have: run\.sh"):
         check(project)
 
 
 def test_file_missing(project: Project) -> None:
     project.propose()
-    (project.proposal / "invoices" / "skill.patch").unlink()
-    with pytest.raises(Refused, match=r"invoices/skill.patch"):
+    (project.proposal / "invoices" / "SKILL.md").unlink()
+    with pytest.raises(Refused, match=r"invoices/SKILL.md"):
         check(project)
 
 
@@ -417,55 +404,9 @@ def test_training_of_a_file_with_local_changes(project: Project) -> None:
         check(project)
 
 
-def test_base_blob_that_is_a_lie(project: Project) -> None:
-    project.propose()
-    project.tamper(base_blob="0" * 40)
-    with pytest.raises(Refused, match="another version"):
-        check(project)
-
-
-OTHER_FILE = b"""--- a/other.txt
-+++ b/other.txt
-@@ -1 +1 @@
--untouched
-+touched
-"""
-NEW_FILE = b"""--- /dev/null
-+++ b/.github/workflows/evil.yml
-@@ -0,0 +1 @@
-+on: push
-"""
-MODE = b"""diff --git a/skills/SKILL.md b/skills/SKILL.md
-old mode 100644
-new mode 100755
-"""
-OUTSIDE = b"""--- a/../outside
-+++ b/../outside
-@@ -0,0 +1 @@
-+x
-"""
-
-
-@pytest.mark.parametrize("extra", [OTHER_FILE, NEW_FILE, MODE])
-def test_patch_that_does_more(project: Project, extra: bytes) -> None:
-    project.propose()
-    patch = (project.proposal / "invoices" / "skill.patch").read_bytes()
-    rewrite(project, "invoices/skill.patch", patch + extra)
-    with pytest.raises(Refused, match="patch"):
-        check(project)
-
-
-@pytest.mark.parametrize("patch", [b"", b"nonsense\n", OUTSIDE, OTHER_FILE])
-def test_patch_that_is_another(project: Project, patch: bytes) -> None:
-    project.propose()
-    rewrite(project, "invoices/skill.patch", patch)
-    with pytest.raises(Refused, match=r"skills/SKILL\.md: (the patch|git apply)"):
-        check(project)
-
-
 def test_refusal_leaves_no_trace(project: Project) -> None:
     project.propose()
-    rewrite(project, "invoices/skill.patch", OUTSIDE)
+    project.tamper(path="../outside/SKILL.md")
     with pytest.raises(Refused):
         check(project)
     assert not (project.root.parent / "outside").exists()

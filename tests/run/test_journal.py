@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.run.journal import Journal, JournalError, JournalLedger, read_entries
+from pytest_skillopt.run.journal import Journal, JournalError, JournalLedger
 from pytest_skillopt.suite.rollouts import InfraError, Message, Rollout, RolloutRequest
 
 if TYPE_CHECKING:
@@ -96,19 +96,3 @@ def test_the_ledger_keeps_measurements_and_not_errors(tmp_path: Path) -> None:
         again = JournalLedger(journal)
         assert REQUEST.key in again
         assert again.get(REQUEST.key) == rollout
-
-
-def test_read_only_look_leaves_a_torn_line_where_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "journal.jsonl"
-    with Journal(path) as journal:
-        journal.write("verdict", {"gate": "strict"})
-        journal.write("rollout", {"passed": True}, key="a")
-    torn = path.read_bytes() + b'{"n": 3, "at"'
-    path.write_bytes(torn)
-    path.chmod(0o400)
-    entries = read_entries(path)
-    assert [(entry.kind, entry.data) for entry in entries] == [
-        ("verdict", {"gate": "strict"}),
-        ("rollout", {"passed": True}),
-    ]
-    assert path.read_bytes() == torn

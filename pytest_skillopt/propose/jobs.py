@@ -1,16 +1,17 @@
-"""A training as a CI job: its command line, its outputs and its summary."""
+"""Trainings that nobody watches: their command line, what they tell a CI, a crontab's line."""
 
 from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
 import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.propose.errors import ProposeError
+from pytest_skillopt.propose import ProposeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,9 +20,11 @@ if TYPE_CHECKING:
 
 MAX_SUMMARY = 1000 * 1024
 """Bytes; GitHub drops the summary of a step that is larger than 1 MiB."""
-
 NOTHING_TRAINED = {"accepted": "false", "pass-rate-before": "", "pass-rate-after": ""}
 """The outputs of a job that ended before there was a run."""
+LOG = "runs/schedule.log"
+"""Where the crontab entry logs to, under the project's ``.skillopt``."""
+_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 
 def training_command(caps: Mapping[str, str], arguments: str, *own: str) -> list[str]:
@@ -44,26 +47,15 @@ def training_command(caps: Mapping[str, str], arguments: str, *own: str) -> list
         raise ProposeError(f"a job needs a spending cap, at least one of {names}")
     flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
     # Last, so that no argument lifts a cap.
-    return [sys.executable, "-m", "pytest", "--skillopt-train", *own, *split(arguments), *flags]
-
-
-def split(arguments: str) -> list[str]:
-    """The value of ``--args`` as arguments.
-
-    Raises:
-        ProposeError: open quotes.
-    """
-    try:
-        return shlex.split(arguments)
-    except ValueError as error:
-        raise ProposeError(f"--args: {error}: {arguments!r}") from None
-
-
-def _is_positive(value: str) -> bool:
-    try:
-        return 0 < float(value) < math.inf
-    except ValueError:
-        return False
+    return [
+        sys.executable,
+        "-m",
+        "pytest",
+        "--skillopt-train",
+        *own,
+        *_split("--args", arguments),
+        *flags,
+    ]
 
 
 def training_outputs(result: Result) -> dict[str, str]:
@@ -104,3 +96,48 @@ def write_summary(text: str, environ: Mapping[str, str] = os.environ) -> bool:
     with Path(path).open("ab") as file:
         file.write(text.encode()[:MAX_SUMMARY].decode("utf-8", "ignore").encode() + b"\n")
     return True
+
+
+def crontab_entry(project: Path, home: Path, at: str, train: list[str], propose: str) -> str:
+    """The line of a crontab that trains a project every night and proposes what was found.
+
+    It trains with ``--skillopt-write=no``: the skill file stays as it is, and the next night starts
+    from what was merged, not from what was proposed.
+
+    Args:
+        project: its root directory, absolute.
+        home: its ``.skillopt``, absolute.
+        at: local time of day, ``HH:MM``.
+        train: the command that trains, from :func:`training_command`.
+        propose: further arguments of ``pytest-skillopt propose``, as one string.
+
+    Raises:
+        ProposeError: no time of day, open quotes, or a path that a crontab cannot hold.
+    """
+    match = _TIME.fullmatch(at)
+    if match is None:
+        raise ProposeError(f"{at!r} is no time of day: write HH:MM, e.g. 03:17")
+    tool = [sys.executable, "-m", "pytest_skillopt", "propose", *_split("--propose", propose)]
+    log = home / LOG
+    command = (
+        f"cd {shlex.quote(str(project))} && mkdir -p {shlex.quote(str(log.parent))} && "
+        f"{{ {shlex.join(train)} && {shlex.join(tool)}; }} >>{shlex.quote(str(log))} 2>&1"
+    )
+    if "\n" in command or "\r" in command:
+        raise ProposeError(f"a line break cannot stand in a crontab: {command!r}")
+    # cron makes a line break of every % that has no backslash, whatever quotes it is in.
+    return f"{int(match[2])} {int(match[1])} * * * " + command.replace("%", "\\%")
+
+
+def _split(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ProposeError(f"{option}: {error}: {text!r}") from None
+
+
+def _is_positive(value: str) -> bool:
+    try:
+        return 0 < float(value) < math.inf
+    except ValueError:
+        return False
