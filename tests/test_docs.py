@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +103,15 @@ def test_every_link_leads_somewhere() -> None:
     for path in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8")):
             assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_no_link_of_the_readme_is_dead_on_the_page_of_a_package_index() -> None:
+    root = DOCS.parent
+    project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
+    (rule,) = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]
+    page = re.sub(rule["pattern"], rule["replacement"], (root / "README.md").read_text("utf-8"))
+    assert "`docs/getting-started.md`" in page
+    assert [link for link in re.findall(r"\]\(([^)]*)\)", page) if "://" not in link] == []
 
 
 def test_every_kind_of_journal_entry_is_documented() -> None:
