@@ -113,7 +113,7 @@ def _skill_on_disk(request: pytest.FixtureRequest) -> Skill:
     from pytest_skillopt.handles import Skill
     from pytest_skillopt.skill.document import SkillError
     from pytest_skillopt.skill.files import read_skill
-    from pytest_skillopt.suite.locate import selected_skill
+    from pytest_skillopt.suite.selection import selected_skill
 
     try:
         path = selected_skill(request)

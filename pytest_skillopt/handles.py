@@ -123,7 +123,7 @@ class GuardedModel:
             ModelError: nothing else but an ``AssertionError``.
         """
         from pytest_skillopt.model.types import ModelError
-        from pytest_skillopt.suite.errors import OwnFault
+        from pytest_skillopt.suite.outcome import OwnFault
 
         try:
             return self._model.complete(messages, **options)

@@ -74,7 +74,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A worker of xdist cannot end the session with one; there the test itself says it.
     """
     if not hasattr(config, "workerinput") and _has_tasks(items):
-        from pytest_skillopt.suite.collect import MarkerArguments
+        from pytest_skillopt.suite.tasks import MarkerArguments
 
         for item in items:
             MarkerArguments.of(item)
@@ -91,14 +91,14 @@ def _has_tasks(items: Sequence[pytest.Item]) -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if hasattr(item.config, "workerinput") and item.get_closest_marker("skill_task"):
-        from pytest_skillopt.suite.collect import MarkerArguments
+        from pytest_skillopt.suite.tasks import MarkerArguments
 
         try:
             MarkerArguments.of(item)
         except pytest.UsageError as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
     if "skill" in getattr(item, "fixturenames", ()):
-        from pytest_skillopt.suite.locate import select_skill
+        from pytest_skillopt.suite.selection import select_skill
 
         select_skill(item)
 
@@ -134,7 +134,7 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model:
 def pytest_skillopt_classify_error(
     config: pytest.Config, exception: BaseException
 ) -> InfraError | None:
-    from pytest_skillopt.suite.errors import classify_error
+    from pytest_skillopt.suite.outcome import classify_error
 
     return classify_error(exception)
 

@@ -25,7 +25,7 @@ from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 
 if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.link import Link
+    from pytest_skillopt.suite.remote import Link
 
 
 def join(config: pytest.Config, settings: Settings) -> None:

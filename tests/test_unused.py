@@ -44,4 +44,4 @@ def test_a_task_without_a_fixture_imports_its_marker(pytester: pytest.Pytester) 
             def test_it(self): pass
         """,
     )
-    assert found == DECLARATIONS | {"suite", "suite.collect", "suite.nodeids", "suite.tasks"}
+    assert found == DECLARATIONS | {"suite", "suite.tasks"}

@@ -19,6 +19,7 @@ class WorldExecutor:
     """Answers in the order of submission; one at a time, so nothing is taken on a guess."""
 
     capacity = 1
+    ended = ""
 
     def __init__(self, world: World) -> None:
         self.world = world

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.result import EditRow
-from pytest_skillopt.suite.books import OWN_AGENT
+from pytest_skillopt.suite.sampler import OWN_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

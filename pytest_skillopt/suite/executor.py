@@ -1,17 +1,29 @@
-"""The protocol between those who want samples and those who take them.
+"""Who carries out rollouts, and the executor that spreads them over workers.
 
-The optimizer and the gate never know which executor runs: in this process, on pytest-xdist
-workers, or in lanes.
+The search and the gate never know which executor runs: in this process, on pytest-xdist workers, or
+in lanes. ``WorkersExecutor`` knows workers by the channel on which it talks to them. What they say
+arrives in execnet's receiver threads, one a worker, which keep account under one lock and send the
+next request at once; whoever wants the rollouts waits in ``next`` in a thread of its own.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+import contextlib
+import functools
+import json
+import math
+import os
+import threading
+from collections import OrderedDict
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_skillopt.suite.rollouts import InfraError, Rollout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+    from pytest_skillopt.suite.rollouts import RolloutRequest
 
 
 class Executor(Protocol):
@@ -60,3 +72,288 @@ class SkillExecutor(Executor, Protocol):
 
 class ExecutorClosed(Exception):
     """No rollout will arrive any more: the session was interrupted or has lost its workers."""
+
+
+class FunctionExecutor:
+    """An executor for a world of one's own, such as a simulation."""
+
+    capacity = 1
+    ended = ""
+
+    def __init__(self, run: Callable[[RolloutRequest, str], Rollout]) -> None:
+        """Args:
+        run: carries out a request under the text of its skill. ``request.task`` names the task,
+            ``request.seed`` is a seed of this sample alone. What it raises ends the training.
+        """
+        self._run = run
+        self._texts: dict[str, str] = {}
+        self._queue: dict[str, RolloutRequest] = {}
+        self.ran = 0
+        """Rollouts carried out."""
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        self._texts[version] = content.decode()
+
+    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+        self._queue.update((request.key, request) for request in requests)
+
+    def next(self, timeout: float | None = None) -> Rollout:
+        if not self._queue:
+            raise RuntimeError("nothing is queued, so nothing could ever arrive")
+        request = self._queue.pop(next(iter(self._queue)))
+        self.ran += 1
+        return self._run(request, self._texts[request.version])
+
+    def cancel(self, keys: Iterable[str]) -> set[str]:
+        return {key for key in keys if self._queue.pop(key, None)}
+
+
+_WINDOW = 64
+"""How many waiting requests are looked at for one that suits a worker."""
+
+
+class PendingRequests:
+    """Two queues, urgent before the rest, without duplicates. Not thread-safe."""
+
+    def __init__(self) -> None:
+        # A plain dict that loses its first entries is slow to iterate over.
+        self._urgent: OrderedDict[str, RolloutRequest] = OrderedDict()
+        self._later: OrderedDict[str, RolloutRequest] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._urgent) + len(self._later)
+
+    def add(self, requests: Iterable[RolloutRequest], *, urgent: bool) -> None:
+        """Queue requests; one that waits already moves up when it is urgent now."""
+        for request in requests:
+            if urgent:
+                self._later.pop(request.key, None)
+                self._urgent.setdefault(request.key, request)
+            elif request.key not in self._urgent:
+                self._later.setdefault(request.key, request)
+
+    def take(self, cost: Callable[[RolloutRequest], int]) -> RolloutRequest:
+        """Remove and return the request that costs least to start among the first ones.
+
+        Args:
+            cost: what starting a request would set up anew, 0 at best.
+
+        Raises:
+            IndexError: nothing waits.
+        """
+        queue = self._urgent or self._later
+        if not queue:
+            raise IndexError("no request waits")
+        best, least = "", math.inf
+        for key, request in islice(queue.items(), _WINDOW):
+            price = cost(request)
+            if price < least:
+                best, least = key, price
+            if price == 0:
+                break
+        return queue.pop(best)
+
+    def drop(self, keys: Iterable[str]) -> set[str]:
+        """Remove requests by key and return the keys that were there."""
+        dropped = set()
+        for key in keys:
+            for queue in (self._urgent, self._later):
+                if queue.pop(key, None) is not None:
+                    dropped.add(key)
+        return dropped
+
+
+def start_cost(last: RolloutRequest | None, request: RolloutRequest) -> int:
+    """What a process has to set up anew for ``request`` after ``last``: 0 nothing, 3 all."""
+    if last is None:
+        return 0
+    other_version = (request.skill, request.version) != (last.skill, last.version)
+    other_module = request.task.partition("::")[0] != last.task.partition("::")[0]
+    return 2 * other_version + other_module
+
+
+class Worker:
+    """One worker process as the controller sees it."""
+
+    def __init__(self, name: str, channel: Any) -> None:
+        self.name = name
+        self.slots = 0
+        """How many rollouts it can run at once; 0 until it is welcome and once it is lost."""
+        self.lost = False
+        self.running: dict[str, RolloutRequest] = {}
+        self.last: RolloutRequest | None = None
+        self._channel = channel
+        self._known: set[tuple[str, ...]] = set()
+        # execnet's socket gateways tear the stream when two threads send at once.
+        self._sending = threading.Lock()
+
+    @property
+    def free(self) -> int:
+        """How many more rollouts it can run now."""
+        return self.slots - len(self.running)
+
+    def send(self, *message: Any) -> None:
+        """Say something; what a dead worker was told is settled when its end is noticed."""
+        with self._sending, contextlib.suppress(OSError):
+            self._channel.send(message)
+
+    def shut_down(self, shutdown: Callable[[], None]) -> None:
+        """End our loop in the worker, then xdist's."""
+        self.send("stop")
+        with self._sending:
+            shutdown()
+
+    def run(self, request: RolloutRequest, library: _Library) -> None:
+        """Send a request, after whatever of its skill the worker has not been sent yet."""
+        with self._sending, contextlib.suppress(OSError):
+            for message in library.messages(request):
+                address = tuple(message[:-1])
+                if address not in self._known:
+                    self._channel.send(message)
+                    self._known.add(address)
+            self._channel.send(("run", json.dumps(request.to_json())))
+
+
+class _Library:
+    """What a worker has to be told of a skill before it can run a request."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, dict[bytes, bytes]] = {}
+        self._contents: dict[tuple[str, str], bytes] = {}
+
+    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
+        self._files[skill] = {os.fsencode(name): data for name, data in files.items()}
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        self._contents[skill, version] = content
+
+    def check(self, requests: Iterable[RolloutRequest]) -> None:
+        """Raises:
+        KeyError: a request names a version that was never added.
+        """
+        for request in requests:
+            self._contents[request.skill, request.version]
+
+    def messages(self, request: RolloutRequest) -> list[tuple[Any, ...]]:
+        skill, version = request.skill, request.version
+        messages: list[tuple[Any, ...]] = []
+        if skill in self._files:
+            messages.append(("skill", skill, self._files[skill]))
+        return [*messages, ("version", skill, version, self._contents[skill, version])]
+
+
+class WorkersExecutor:
+    """Spreads requests over the workers. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._pending = PendingRequests()
+        self._workers: list[Worker] = []
+        self._done: OrderedDict[str, str | Rollout] = OrderedDict()
+        """By key, what nobody has asked for yet."""
+        self._library = _Library()
+        self._closed = ""
+
+    @property
+    def capacity(self) -> int:
+        with self._changed:
+            return max(1, sum(worker.slots for worker in self._workers))
+
+    @property
+    def ended(self) -> str:
+        return self._closed
+
+    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
+        """Make the files beside a skill's document known, by relative path."""
+        self._library.add_skill(skill, files)
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        self._library.add_version(skill, version, content)
+
+    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+        requests = list(requests)
+        self._library.check(requests)
+        with self._changed:
+            begun = {key for worker in self._workers for key in worker.running} | self._done.keys()
+            self._pending.add((r for r in requests if r.key not in begun), urgent=urgent)
+        self._dispatch()
+
+    def next(self, timeout: float | None = None) -> Rollout | None:
+        with self._changed:
+            self._changed.wait_for(self._anything_to_say, timeout)
+            if self._done:
+                _, done = self._done.popitem(last=False)
+            elif self._closed:
+                raise ExecutorClosed(self._closed)
+            elif self._is_idle():
+                raise RuntimeError("no rollout is queued or running")
+            else:
+                return None
+        return done if isinstance(done, Rollout) else Rollout.from_json(json.loads(done))
+
+    def cancel(self, keys: Iterable[str]) -> set[str]:
+        with self._changed:
+            return self._pending.drop(keys)
+
+    def stop(self, reason: str) -> None:
+        """No rollout will be run any more; whoever waits is told why."""
+        with self._changed:
+            self._closed = self._closed or reason
+            self._changed.notify_all()
+
+    def welcome(self, worker: Worker, slots: int) -> None:
+        """A worker is up and has collected what the others have; it runs ``slots`` at once."""
+        with self._changed:
+            if not worker.lost:
+                worker.slots = slots
+                self._workers.append(worker)
+        self._dispatch()
+
+    def finished(self, worker: Worker, key: str, text: str) -> None:
+        """A worker sent a rollout, as JSON text."""
+        with self._changed:
+            if worker.running.pop(key, None) is not None:
+                self._done[key] = text
+                self._changed.notify_all()
+        self._dispatch()
+
+    def leaving(self, worker: Worker) -> None:
+        """A worker is about to end itself; what it has said until now still counts."""
+        with self._changed:
+            worker.slots = 0
+
+    def lost(self, worker: Worker) -> None:
+        """A worker is gone; what it was running comes back as errors."""
+        with self._changed:
+            worker.lost, worker.slots = True, 0
+            if worker in self._workers:
+                self._workers.remove(worker)
+            for request in worker.running.values():
+                error = InfraError("worker", f"worker {worker.name} died while it ran this task")
+                self._done[request.key] = Rollout(request, "error", error=error, worker=worker.name)
+            worker.running = {}
+            self._changed.notify_all()
+
+    def _dispatch(self) -> None:
+        with self._changed:
+            assigned = [] if self._closed else self._assign()
+        # Outside of the lock: a worker behind a slow network must not stop the others.
+        for worker, request in assigned:
+            worker.run(request, self._library)
+
+    def _assign(self) -> list[tuple[Worker, RolloutRequest]]:
+        assigned = []
+        while self._pending and self._workers:
+            worker = max(self._workers, key=lambda w: w.free)
+            if worker.free < 1:
+                break
+            request = self._pending.take(functools.partial(start_cost, worker.last))
+            worker.running[request.key] = worker.last = request
+            assigned.append((worker, request))
+        return assigned
+
+    def _anything_to_say(self) -> bool:
+        return bool(self._done or self._closed or self._is_idle())
+
+    def _is_idle(self) -> bool:
+        return not self._pending and not any(worker.running for worker in self._workers)

@@ -1,14 +1,25 @@
-"""SIGTERM ends a run as Ctrl-C does: what is known is kept."""
+"""What ends rollouts from outside: signals, time-outs, and an end to what they have started."""
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
+import os
 import signal
+import subprocess
+import sys
 import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.suite.context import shorten
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from pytest_skillopt.suite.rollouts import RolloutRequest
 
 
 @contextlib.contextmanager
@@ -32,3 +43,155 @@ def sigterm_interrupts() -> Iterator[None]:
 
 def _interrupt(signum: int, frame: object) -> None:
     raise KeyboardInterrupt("SIGTERM")
+
+
+_PROC = Path("/proc")
+
+
+def kill_descendants(*, younger_than: float | None = None) -> None:
+    """Kill the descendants of this process.
+
+    A process that has been handed over to init (a daemon) is no descendant any more and lives on.
+
+    Args:
+        younger_than: spare those that were started longer ago, in seconds; where their age is not
+            known (there is no ``/proc``) all are spared.
+    """
+    for pid in _descendants(os.getpid()):
+        if younger_than is None or _age(pid) < younger_than:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _descendants(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for pid, parent in _parents().items():
+        children.setdefault(parent, []).append(pid)
+    found: list[int] = []
+    waiting = [root]
+    while waiting:
+        below = children.get(waiting.pop(), [])
+        found += below
+        waiting += below
+    return found
+
+
+def _parents() -> dict[int, int]:
+    """Parent process id by process id, of all processes that can be seen."""
+    if not (_PROC / "self" / "stat").exists():
+        return _parents_from_ps()
+    parents = {}
+    for entry in os.listdir(_PROC):
+        if entry.isdigit():
+            fields = _stat(int(entry))
+            if fields:
+                parents[int(entry)] = int(fields[1])
+    return parents
+
+
+def _parents_from_ps() -> dict[int, int]:
+    listing = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False
+    ).stdout
+    pairs = (line.split() for line in listing.splitlines())
+    return {int(pid): int(parent) for pid, parent in pairs}
+
+
+def _stat(pid: int) -> list[str]:
+    """The fields of ``/proc/<pid>/stat`` from the state on; empty once the process is gone."""
+    try:
+        text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return []
+    return text.rpartition(")")[2].split()
+
+
+def _age(pid: int) -> float:
+    """Seconds since a process was started; infinite where that is not known."""
+    fields = _stat(pid)
+    if not fields:
+        return float("inf")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+
+
+_GRACE = 3.0
+"""Seconds between the watchdog's turn and the end of a process that did not give it one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    request: RolloutRequest
+    since: float
+    thread: int
+
+
+class Watchdog:
+    """Calls ``give_up`` from a thread of its own when a rollout takes longer than ``timeout``."""
+
+    def __init__(self, timeout: float, give_up: Callable[[RolloutRequest, str], None]) -> None:
+        """Args:
+        timeout: seconds; 0: never.
+        give_up: called once a rollout, with a message that says where it hangs.
+        """
+        self._timeout = timeout
+        self._give_up = give_up
+        self._watched: dict[str, _Watched] = {}
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        if self._timeout:
+            threading.Thread(target=self._watch, name="skillopt-watchdog", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    @contextlib.contextmanager
+    def watching(self, request: RolloutRequest) -> Iterator[None]:
+        """The calling thread runs a rollout while this is open."""
+        key = request.key
+        self._watched[key] = _Watched(request, time.monotonic(), threading.get_ident())
+        try:
+            yield
+        finally:
+            self._watched.pop(key, None)
+
+    @contextlib.contextmanager
+    def backed(self) -> Iterator[None]:
+        """End the process a little later, should the watchdog's thread never get its turn.
+
+        Compiled code that keeps the interpreter's lock, such as a regular expression that
+        backtracks without end, keeps it from every thread of Python.
+        """
+        if not self._timeout:
+            yield
+            return
+        with open(os.devnull, "w") as nowhere:
+            faulthandler.dump_traceback_later(self._timeout + _GRACE, exit=True, file=nowhere)
+            try:
+                yield
+            finally:
+                faulthandler.cancel_dump_traceback_later()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(min(1.0, self._timeout / 10)):
+            late = time.monotonic() - self._timeout
+            for key, watched in list(self._watched.items()):
+                if watched.since < late and self._watched.pop(key, None) is not None:
+                    self._give_up(watched.request, self._message(watched))
+
+    def _message(self, watched: _Watched) -> str:
+        limit = (
+            f"{watched.request.task} took longer than skillopt_timeout={self._timeout:g} seconds"
+        )
+        return shorten(limit + _where(watched.thread), 1_000)
+
+
+def _where(thread: int) -> str:
+    """The innermost line of a thread that is neither Python's own nor an installed package's."""
+    frame = sys._current_frames().get(thread)
+    while frame is not None:
+        path = frame.f_code.co_filename
+        if "site-packages" not in path and not path.startswith((sys.base_prefix, "<")):
+            return f", at {path}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""

@@ -1,34 +1,146 @@
 """What runs in an xdist worker: it waits for requests and answers each with a rollout.
 
 Nothing here is imported by the controller, and nothing assumes that the two share a file system.
+
+A message is a tuple whose first element is its kind; the rest are texts, bytes, numbers and
+dictionaries of them. One execnet channel a worker carries all of it, beside xdist's own.
+To the worker: ``skill`` (path, files by name in bytes, which need not be UTF-8), ``version`` (path,
+version, content), ``run`` (request), ``answer`` (number, value, error), ``stop``.
+To the controller: ``hello`` (facts), ``result`` (key, rollout), ``leaving``, ``ask`` (number,
+method, arguments), ``stray`` (text).
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import queue
 import threading
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.suite import processes
+from pytest_skillopt.model import types
 from pytest_skillopt.suite.context import shorten
 from pytest_skillopt.suite.internals.xdist import worker_channel, worker_input
-from pytest_skillopt.suite.link import Link
+from pytest_skillopt.suite.interrupts import Watchdog, kill_descendants
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
-from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
-from pytest_skillopt.suite.versions import SkillVersions
-from pytest_skillopt.suite.watchdog import Watchdog
+from pytest_skillopt.suite.runner import RolloutRunner, SkillVersions, rollouts_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_skillopt.suite.lanes import Lanes
     from pytest_skillopt.suite.tasks import SkillTask
+
+
+_SEND_PATIENCE = 5.0
+
+
+class LostController(ConnectionError):
+    """The controller is gone: nothing that this worker does will be heard."""
+
+
+class Link:
+    """A worker's end of its channel. Safe to use from any thread of the worker."""
+
+    def __init__(self, channel: Any, worker: str) -> None:
+        self._channel = channel
+        # execnet's socket gateways tear the stream when two threads send at once.
+        self._sending = threading.Lock()
+        self._numbers = itertools.count()
+        self._asked: dict[int, queue.SimpleQueue[tuple[str, str]]] = {}
+        self._lost = False
+        self._dismissed = False
+        self._on_lost: Callable[[], None] | None = None
+        self.inbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
+        """What the controller said, other than answers; ``("stop",)`` when it is gone."""
+        self.prefix = f"{worker}:"
+        """Begins the name of everything this worker asks for, so that it can be given up."""
+
+    def open(self, on_lost: Callable[[], None]) -> None:
+        """Begin to receive. ``on_lost`` is called when the controller goes without a word."""
+        self._on_lost = on_lost
+        self._channel.setcallback(self._receive, endmarker=None)
+
+    def send(self, *message: Any) -> None:
+        """Raises:
+        OSError: the controller is gone.
+        """
+        with self._sending:
+            self._channel.send(message)
+
+    def send_last(self, *message: Any) -> None:
+        """Send from a process that is about to end, whatever its other threads are doing."""
+        if self._sending.acquire(timeout=_SEND_PATIENCE):
+            try:
+                self._channel.send(message)
+            except OSError:
+                return
+            finally:
+                self._sending.release()
+
+    def ask(self, method: str, *arguments: Any) -> Any:
+        """Have the controller call one of its services.
+
+        Args:
+            arguments: JSON values.
+
+        Raises:
+            ModelError: what the service raised, as the same class.
+            ModelFault: any other exception of the service.
+            LostController: no answer will come.
+        """
+        number = next(self._numbers)
+        answer: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+        self._asked[number] = answer
+        try:
+            if self._lost:
+                raise LostController("the controller is gone")
+            self.send("ask", number, method, json.dumps(arguments))
+            value, error = answer.get()
+        except OSError as gone:
+            raise LostController(f"the controller is gone ({gone})") from gone
+        finally:
+            del self._asked[number]
+        if error:
+            raise _restored(json.loads(error))
+        return json.loads(value)
+
+    def _receive(self, message: tuple[Any, ...] | None) -> None:
+        """Runs in execnet's receiver thread."""
+        if message is None:
+            self._lost = True
+            gone = json.dumps({"type": "LostController", "message": "the controller is gone"})
+            for waiting in list(self._asked.values()):
+                waiting.put(("", gone))
+            self.inbox.put(("stop",))
+            if self._on_lost is not None and not self._dismissed:
+                self._on_lost()
+        elif message[0] == "answer":
+            _, number, value, error = message
+            if number in self._asked:
+                self._asked[number].put((value, error))
+        else:
+            self._dismissed = self._dismissed or message[0] == "stop"
+            self.inbox.put(message)
+
+
+def _restored(error: dict[str, Any]) -> Exception:
+    kind, message = error["type"], error["message"]
+    if kind == "ModelFault":
+        return types.ModelFault(message, fatal=error["fatal"])
+    if kind == "LostController":
+        return LostController(message)
+    cls = getattr(types, kind, None)
+    if isinstance(cls, type) and issubclass(cls, types.ModelError):
+        return cls(message)
+    return types.ModelFault(f"the controller could not answer ({kind}: {message})", fatal=True)
+
 
 _LINK = pytest.StashKey[Link]()
 _LINGER = 2.0
@@ -187,7 +299,7 @@ def _end_soon() -> None:
 
 
 def _end_now() -> None:
-    processes.kill_descendants()
+    kill_descendants()
     os._exit(1)
 
 

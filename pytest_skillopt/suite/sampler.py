@@ -11,23 +11,70 @@ import hashlib
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from pytest_skillopt.model.types import CapReached, Usage
-from pytest_skillopt.suite.books import OWN_AGENT, MemoryLedger
 from pytest_skillopt.suite.executor import ExecutorClosed
-from pytest_skillopt.suite.quarantine import Quarantine
+from pytest_skillopt.suite.retries import Quarantine, UnderWay
 from pytest_skillopt.suite.rollouts import RolloutRequest
-from pytest_skillopt.suite.underway import UnderWay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.books import Ledger, Meter
     from pytest_skillopt.suite.executor import Executor
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
     from pytest_skillopt.suite.tasks import SkillTask
+
+
+OWN_AGENT = "own agent"
+"""Role, in the accounts, of what tests report with ``rollout.usage``."""
+
+
+class Ledger(Protocol):
+    """Where finished rollouts are kept."""
+
+    def get(self, key: str) -> Rollout | None:
+        """The measured or skipped rollout with this request key, or None."""
+
+    def put(self, rollout: Rollout) -> None:
+        """Keep a rollout, for good, before anything depends on it."""
+
+    def __contains__(self, key: str) -> bool: ...
+
+
+class MemoryLedger:
+    """Keeps finished rollouts for as long as the process lives."""
+
+    def __init__(self) -> None:
+        self._rollouts: dict[str, Rollout] = {}
+
+    def get(self, key: str) -> Rollout | None:
+        return self._rollouts.get(key)
+
+    def put(self, rollout: Rollout) -> None:
+        if rollout.error is None:
+            self._rollouts[rollout.request.key] = rollout
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._rollouts
+
+
+class Meter(Protocol):
+    """The accounts of the run, for calls that tests make by themselves."""
+
+    @property
+    def bounded(self) -> bool:
+        """Whether there is a spending cap at all."""
+
+    def report(self, usage: Usage, account: tuple[str, str, str]) -> None:
+        """Enter what was paid, under a role, a stage and a task."""
+
+    def check(self) -> None:
+        """Raises:
+        CapReached: a spending cap leaves nothing.
+        """
+
 
 _BACK_OFF = 0.5
 """Seconds before the second try of a rollout; doubles with every further one."""

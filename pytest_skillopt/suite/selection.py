@@ -1,21 +1,112 @@
-"""What a session with a mode on is about: the skill tasks among the collected items."""
+"""What a session is about: which of the collected tests are tasks, and of which skill file."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.files import SKILL_FILE
-from pytest_skillopt.suite.collect import MARKER, collect_tasks
-from pytest_skillopt.suite.locate import SkillLocator
+from pytest_skillopt.skill.files import SKILL_FILE, NoSkill, find_skill
+from pytest_skillopt.suite.tasks import MARKER, collect_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
+
+
+_SELECTED = pytest.StashKey[pytest.Item]()
+_LIVE = pytest.StashKey[tuple[pytest.FixtureRequest, str]]()
+
+
+class SkillLocator:
+    """From an item to the path of its skill file, relative to the root, with ``/``.
+
+    In this order: the marker's ``skill=``, the setting, the nearest SKILL.md in a folder above the
+    test, the one SKILL.md of the project. The project is searched once, and only if need be.
+    """
+
+    def __init__(self, root: Path, setting: str, *, new: str = "") -> None:
+        """``new``: the path where the project has no SKILL.md yet."""
+        self._root = root
+        self._setting = setting
+        self._new = new
+        self._only = ""
+
+    def __call__(self, item: pytest.Item) -> str:
+        """Raises:
+        SkillError: there is no SKILL.md, or several and nothing says which.
+        """
+        return self.named(item) or self.only()
+
+    def named(self, item: pytest.Item) -> str:
+        """What the marker, the setting or the test's own folders say; empty if nothing does."""
+        for mark in item.iter_markers(MARKER):
+            if mark.kwargs.get("skill"):
+                return Path(mark.kwargs["skill"]).as_posix()
+        return Path(self._setting).as_posix() if self._setting else self._above(item.path.parent)
+
+    def _above(self, folder: Path) -> str:
+        for above in (folder, *folder.parents):
+            if not above.is_relative_to(self._root):
+                break
+            if (above / SKILL_FILE).is_file():
+                return (above / SKILL_FILE).relative_to(self._root).as_posix()
+        return ""
+
+    def only(self) -> str:
+        """The one SKILL.md of the project.
+
+        Raises:
+            SkillError: there is none, or there are several.
+        """
+        if not self._only:
+            try:
+                self._only = find_skill(self._root).relative_to(self._root).as_posix()
+            except NoSkill:
+                if not self._new:
+                    raise
+                self._only = self._new
+        return self._only
+
+
+def select_skill(item: pytest.Item) -> None:
+    """In an ordinary run: make the session-wide ``skill`` fixture that of this test.
+
+    Where the test before had another skill, the fixture and all that depend on it are torn down.
+    """
+    stash = item.config.stash
+    named = _locator(item.config).named(item)
+    stash[_SELECTED] = item
+    live = stash.get(_LIVE, None)
+    if live is not None and live[1] != named:
+        from pytest_skillopt.suite.internals.items import finish_fixture, fixture_of
+
+        del stash[_LIVE]
+        finish_fixture(fixture_of(live[0]), live[0])
+
+
+def selected_skill(request: pytest.FixtureRequest) -> Path:
+    """The skill file for a ``skill`` fixture that is being set up outside of a rollout.
+
+    Raises:
+        SkillError: there is no SKILL.md, or several and nothing says which.
+    """
+    config = request.config
+    locate = _locator(config)
+    item = config.stash.get(_SELECTED, None)
+    if item is None:  # asked for by name, in a test that does not declare it
+        return config.rootpath / locate.only()
+    config.stash[_LIVE] = (request, locate.named(item))
+    return config.rootpath / locate(item)
+
+
+def _locator(config: pytest.Config) -> SkillLocator:
+    given = config.getoption("skillopt_setting_skill") or config.getini("skillopt_skill")
+    return SkillLocator(config.rootpath, given or "")
 
 
 def keep_tasks(config: pytest.Config, items: list[pytest.Item]) -> int:

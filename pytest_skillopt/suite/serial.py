@@ -8,13 +8,11 @@ import signal
 import threading
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.suite import processes
-from pytest_skillopt.suite.errors import RolloutTimeout
-from pytest_skillopt.suite.interrupts import sigterm_interrupts
-from pytest_skillopt.suite.pending import PendingRequests, start_cost
+from pytest_skillopt.suite.executor import PendingRequests, start_cost
+from pytest_skillopt.suite.interrupts import kill_descendants, sigterm_interrupts
+from pytest_skillopt.suite.outcome import RolloutTimeout
 from pytest_skillopt.suite.rollouts import InfraError, Rollout
-from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
-from pytest_skillopt.suite.versions import SkillVersions
+from pytest_skillopt.suite.runner import RolloutRunner, SkillVersions, rollouts_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -90,7 +88,7 @@ def _interrupted_after(seconds: float, task: str) -> Iterator[None]:
         return
 
     def interrupt(signum: int, frame: object) -> None:
-        processes.kill_descendants(younger_than=seconds + _INSIST)
+        kill_descendants(younger_than=seconds + _INSIST)
         raise RolloutTimeout(f"{task} took longer than skillopt_timeout={seconds:g} seconds")
 
     previous = signal.signal(signal.SIGALRM, interrupt)

@@ -1,10 +1,22 @@
-"""A task: what the trainer knows of a test that carries the ``skill_task`` marker."""
+"""A task: a test with the marker ``skill_task``, its arguments, and what identifies it."""
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import enum
+import hashlib
+import inspect
+import json
+import textwrap
 from dataclasses import dataclass
-from typing import Any
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +57,169 @@ class SkillTask:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SkillTask:
         return cls(**{**data, "roles": tuple(data.get("roles", ()))})
+
+
+def node_id(item: pytest.Item) -> str:
+    """The node id as in a run without xdist, whose ``--dist=loadgroup`` appends ``@group``."""
+    if not item.config.getoption("loadgroup", False):
+        return item.nodeid
+    groups = {_group_name(mark) for mark in item.iter_markers("xdist_group")}
+    return item.nodeid.removesuffix("@" + "_".join(sorted(groups)))
+
+
+def _group_name(mark: pytest.Mark) -> str:
+    return str(mark.args[0] if mark.args else mark.kwargs.get("name", "default"))
+
+
+MARKER = "skill_task"
+_TEXT_LIMIT = 20_000
+_ROLES = {"skill_agent": "target", "skill_judge": "judge"}
+
+
+@dataclass(frozen=True, slots=True)
+class MarkerArguments:
+    """The keyword arguments of ``skill_task``, checked; the closest mark of an item wins."""
+
+    skill: str | None = None
+    split: str | None = None
+    rollouts: int | None = None
+    min_pass_rate: float | None = None
+    group: str | None = None
+    must_pass: bool | None = None
+    contract: str | None = None
+
+    @classmethod
+    def of(cls, item: pytest.Item) -> MarkerArguments | None:
+        """Merge the marks of an item, or None where it has none.
+
+        Raises:
+            pytest.UsageError: an argument that is positional, unknown or of the wrong type.
+        """
+        merged: dict[str, Any] = {}
+        marks = list(item.iter_markers(MARKER))
+        for mark in marks:
+            if mark.args:
+                raise pytest.UsageError(
+                    f"{item.nodeid}: skill_task takes keyword arguments only, got {mark.args[0]!r}"
+                    f" (valid: {', '.join(_TYPES)})"
+                )
+            for name, value in mark.kwargs.items():
+                _check_argument(item, name, value)
+                merged.setdefault(name, value)
+        return cls(**merged) if marks else None
+
+
+_TYPES: dict[str, tuple[type, str]] = {
+    "skill": (str, "a path relative to the root directory"),
+    "split": (str, "'train', 'val' or 'test'"),
+    "rollouts": (int, "a whole number of at least 1"),
+    "min_pass_rate": (float, "a number from 0 to 1"),
+    "group": (str, "a name"),
+    "must_pass": (bool, "True or False"),
+    "contract": (str, "a text"),
+}
+
+
+def _check_argument(item: pytest.Item, name: str, value: Any) -> None:
+    if name not in _TYPES:
+        raise pytest.UsageError(
+            f"{item.nodeid}: skill_task has no argument {name!r} (valid: {', '.join(_TYPES)})"
+        )
+    if value is None:
+        return
+    if isinstance(value, PurePath) and name == "skill":
+        return
+    kind, noun = _TYPES[name]
+    numeric = kind is float and isinstance(value, int)
+    well_typed = (isinstance(value, kind) or numeric) and (
+        kind is bool or not isinstance(value, bool)
+    )
+    in_range = well_typed and (
+        (name != "rollouts" or value >= 1)
+        and (name != "min_pass_rate" or 0 <= value <= 1)
+        and (name != "split" or value in ("train", "val", "test"))
+    )
+    if not in_range:
+        raise pytest.UsageError(
+            f"{item.nodeid}: skill_task({name}={value!r}): {name} must be {noun}"
+        )
+
+
+def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) -> SkillTask | None:
+    """Describe an item as a task; None where it is not marked.
+
+    Args:
+        skill_path: from an item to the path of its skill file, relative to the root.
+    """
+    arguments = MarkerArguments.of(item)
+    if arguments is None:
+        return None
+    function = getattr(item, "obj", None)
+    callspec = getattr(item, "callspec", None)
+    params = getattr(callspec, "params", {})
+    shown = {name: _stable(value) for name, value in sorted(params.items())}
+    if any(value is None for value in shown.values()):
+        shown["id"] = getattr(callspec, "id", "")
+    text = _source(function)
+    name = node_id(item)
+    return SkillTask(
+        id=name,
+        source=hashlib.sha256(json.dumps([_core(text), shown]).encode()).hexdigest(),
+        skill=skill_path(item),
+        group=arguments.group or name,
+        split=arguments.split or "",
+        rollouts=arguments.rollouts,
+        min_pass_rate=arguments.min_pass_rate,
+        must_pass=bool(arguments.must_pass),
+        contract=arguments.contract or "",
+        doc=inspect.getdoc(function) or "",
+        roles=tuple(
+            role for name, role in _ROLES.items() if name in getattr(item, "fixturenames", ())
+        ),
+        text=f"{text}\n{json.dumps(shown, ensure_ascii=False)}"[:_TEXT_LIMIT],
+    )
+
+
+def collect_tasks(
+    items: Iterable[pytest.Item], skill_path: Callable[[pytest.Item], str]
+) -> list[SkillTask]:
+    """The tasks among the items, sorted by id: who shuffles tests shall not change a training."""
+    found = (collect_task(item, skill_path) for item in items)
+    return sorted((task for task in found if task is not None), key=lambda task: task.id)
+
+
+def _source(function: Any) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
+    except (OSError, TypeError):
+        return getattr(function, "__qualname__", "")
+
+
+def _core(text: str) -> str:
+    """What a test does, without its name, decorators and layout."""
+    try:
+        node = ast.parse(text).body[0]
+    except (SyntaxError, IndexError):
+        return text
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return ast.dump(node.args) + "".join(ast.dump(statement) for statement in node.body)
+    return text
+
+
+def _stable(value: Any) -> Any:
+    """A parameter as JSON that is the same in every process, or None where there is none."""
+    if value is None or isinstance(value, str | int | float | bool):
+        return value if not isinstance(value, float) else repr(value)
+    if isinstance(value, enum.Enum):
+        return f"{type(value).__name__}.{value.name}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {f.name: _stable(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return [type(value).__name__, fields]
+    if isinstance(value, dict):
+        return [[_stable(k), _stable(v)] for k, v in value.items()]
+    if isinstance(value, list | tuple):
+        return [_stable(v) for v in value]
+    if isinstance(value, bytes | PurePath):
+        return repr(value)
+    shown = repr(value)
+    return None if " at 0x" in shown or isinstance(value, set | frozenset) else shown

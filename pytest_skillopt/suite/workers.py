@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.suite.agreement import check_agreement
-from pytest_skillopt.suite.executor import ExecutorClosed
+from pytest_skillopt.suite.executor import ExecutorClosed, Worker, WorkersExecutor
 from pytest_skillopt.suite.internals.xdist import (
     adopt_restarts,
     check_node,
@@ -25,14 +24,62 @@ from pytest_skillopt.suite.internals.xdist import (
     wrap_shutdown,
 )
 from pytest_skillopt.suite.interrupts import sigterm_interrupts
-from pytest_skillopt.suite.link import answer
-from pytest_skillopt.suite.pool import Worker, WorkersExecutor
 from pytest_skillopt.suite.tasks import SkillTask
 from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
     from pathlib import Path
+
+
+_SHOWN = 5
+
+
+def check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> str:
+    """Compare what the workers said about themselves; the tasks of all as JSON text.
+
+    Args:
+        facts: by the worker's name: ``tasks`` (JSON text), ``refusal`` (a usage error's text, or
+            empty) and ``collection_errors`` (how many).
+
+    Raises:
+        pytest.UsageError: a worker refuses, or two have collected different tasks.
+        pytest.Session.Interrupted: a worker met errors during collection.
+    """
+    for said in facts.values():
+        errors = said.get("collection_errors", 0)
+        if errors:
+            raise pytest.Session.Interrupted(
+                f"{errors} error{'s' if errors > 1 else ''} during collection"
+            )
+        if said.get("refusal"):
+            raise pytest.UsageError(said["refusal"])
+    (first, reference), *others = ((name, said["tasks"]) for name, said in facts.items())
+    for other, tasks in others:
+        if tasks != reference:
+            raise pytest.UsageError(_difference(first, reference, other, tasks))
+    return str(reference)
+
+
+def _difference(first: str, reference: str, other: str, tasks: str) -> str:
+    here = {task["id"]: task for task in json.loads(reference)}
+    there = {task["id"]: task for task in json.loads(tasks)}
+    changed = [name for name in here.keys() & there.keys() if here[name] != there[name]]
+    lines = [f"{first} and {other} have collected different tasks"]
+    lines += _listed(f"only {first}", sorted(here.keys() - there.keys()))
+    lines += _listed(f"only {other}", sorted(there.keys() - here.keys()))
+    lines += _listed("not the same on both", sorted(changed))
+    if len(lines) == 1:
+        lines.append("in another order; parameters made from a set have none of their own")
+    return "\n  ".join(lines)
+
+
+def _listed(title: str, names: list[str]) -> list[str]:
+    if not names:
+        return []
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return [f"{title}: {', '.join(names[:_SHOWN])}{more}"]
+
 
 _JOIN_PATIENCE = 30.0
 """Seconds that an interrupted job is given to save what it knows."""
@@ -321,3 +368,19 @@ class _Scheduling:
             self._nodes.remove(node)
         self._collected.discard(node)
         self._run.left(node)
+
+
+def answer(
+    services: Mapping[str, Callable[..., Any]], number: int, method: str, arguments: str
+) -> tuple[str, int, str, str]:
+    """Call a service for a worker; the message to send back."""
+    try:
+        value = json.dumps(services[method](*json.loads(arguments)))
+    except Exception as error:
+        return "answer", number, "", json.dumps(_described(error))
+    return "answer", number, value, ""
+
+
+def _described(error: Exception) -> dict[str, Any]:
+    kind = type(error).__name__
+    return {"type": kind, "message": str(error), "fatal": getattr(error, "fatal", False)}

@@ -10,7 +10,7 @@ import pytest
 
 from pytest_skillopt import Completion, Document, Rollout, Trainer
 from pytest_skillopt.settings import Settings
-from pytest_skillopt.suite.functions import FunctionExecutor
+from pytest_skillopt.suite.executor import FunctionExecutor
 from pytest_skillopt.suite.sampler import Limits, Sampler
 from pytest_skillopt.suite.splits import assign_splits
 from pytest_skillopt.suite.tasks import SkillTask

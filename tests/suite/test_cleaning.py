@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_skillopt.suite.cleaning import cleaned
 from pytest_skillopt.suite.rollouts import InfraError, Message, Rollout, RolloutRequest
+from pytest_skillopt.suite.runner import cleaned
 
 REQUEST = RolloutRequest("t", "s", "SKILL.md", "v", "m", "train", 0)
 

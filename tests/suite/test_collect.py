@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.suite.collect import collect_task, collect_tasks
-from pytest_skillopt.suite.locate import SkillLocator
+from pytest_skillopt.suite.selection import SkillLocator
+from pytest_skillopt.suite.tasks import collect_task, collect_tasks
 
 if TYPE_CHECKING:
     import pytest
@@ -86,7 +86,7 @@ def test_the_source_tells_tasks_apart_by_what_they_do(pytester: pytest.Pytester)
 def test_a_source_is_the_same_in_every_process(pytester: pytest.Pytester) -> None:
     pytester.makeconftest(
         """
-        from pytest_skillopt.suite.collect import collect_task
+        from pytest_skillopt.suite.tasks import collect_task
 
         def pytest_collection_modifyitems(items):
             with open("sources.txt", "a") as file:

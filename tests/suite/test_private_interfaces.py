@@ -14,14 +14,15 @@ import pytest
 
 import pytest_skillopt
 from pytest_skillopt.suite.internals import probe, xdist
-from pytest_skillopt.suite.versions import SkillVersions
+from pytest_skillopt.suite.runner import SkillVersions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 PACKAGE = Path(pytest_skillopt.__file__).parent
-INTERNALS = PACKAGE / "suite" / "internals"
+SUITE = PACKAGE / "suite"
+INTERNALS = [*(SUITE / "internals").glob("*.py"), SUITE / "lanes" / "internals.py"]
 OWN = ("self", "cls", "os", "sys", "argparse", "other", "mode", "super()")
 """What may be asked for a private name outside of ``internals``: Python, and our own objects."""
 
@@ -75,12 +76,12 @@ def _private(module: Path) -> Iterator[tuple[str, str]]:
 def test_every_private_name_that_is_used_is_looked_for() -> None:
     probed = {name for _, names in probe.NAMES for name in names}
     probed |= {name.rpartition(".")[2] for name in probe.XDIST}
-    used = {name for module in INTERNALS.glob("*.py") for _, name in _private(module)}
+    used = {name for module in INTERNALS for _, name in _private(module)}
     assert used <= probed
 
 
 def test_nothing_private_of_others_is_used_elsewhere() -> None:
-    elsewhere = [m for m in PACKAGE.rglob("*.py") if INTERNALS not in m.parents]
+    elsewhere = [m for m in PACKAGE.rglob("*.py") if m not in INTERNALS]
     used = {
         f"{module.relative_to(PACKAGE)}: {owner}.{name}"
         for module in elsewhere

@@ -8,7 +8,7 @@ import pytest
 from pytest_skillopt.model.types import CapReached, Usage
 from pytest_skillopt.suite import sampler as sampler_module
 from pytest_skillopt.suite.executor import ExecutorClosed
-from pytest_skillopt.suite.quarantine import MOST
+from pytest_skillopt.suite.retries import MOST
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
 from pytest_skillopt.suite.tasks import SkillTask

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_skillopt.suite.agreement import check_agreement
+from pytest_skillopt.suite.workers import check_agreement
 
 
 def said(*names: str, source: str = "s", refusal: str = "", errors: int = 0) -> dict[str, object]:

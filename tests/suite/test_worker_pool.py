@@ -9,9 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.suite.executor import ExecutorClosed
-from pytest_skillopt.suite.pending import PendingRequests, start_cost
-from pytest_skillopt.suite.pool import Worker, WorkersExecutor
+from pytest_skillopt.suite.executor import (
+    ExecutorClosed,
+    PendingRequests,
+    Worker,
+    WorkersExecutor,
+    start_cost,
+)
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 

@@ -1,17 +1,19 @@
-"""What rollouts need of pytest's items and of their fixtures."""
+"""What rollouts need of pytest's items, their fixtures and their session."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import functools
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from pytest_skillopt.suite.internals.probe import Stash, runtestprotocol
+from pytest_skillopt.suite.internals.probe import SetupState, Stash, runtestprotocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
+
 
 _PRUNE_ABOVE = 16
 
@@ -57,11 +59,6 @@ def run_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest
 def finish_fixture(fixturedef: Any, request: pytest.FixtureRequest) -> None:
     """Tear a live fixture down, after all fixtures that depend on it."""
     fixturedef.finish(request)
-
-
-def abandon_setup(fixturedef: Any) -> None:
-    """Let a fixture that is not going to be set up after all be asked for again."""
-    fixturedef._finalizers.clear()
 
 
 def fixture_of(request: pytest.FixtureRequest) -> Any:
@@ -110,3 +107,74 @@ def crash_location(report: pytest.TestReport) -> tuple[str, int] | None:
     """Path and line (1-based) at which a report says the test crashed."""
     crash = getattr(report.longrepr, "reprcrash", None)
     return (crash.path, crash.lineno) if crash is not None else None
+
+
+_LOGGING_HOOKS = ("pytest_runtest_logreport", "pytest_exception_interact")
+
+
+def setup_stack(session: pytest.Session) -> list[pytest.Item | pytest.Collector]:
+    """The nodes that are set up now, outermost first."""
+    return list(cast("Any", session)._setupstate.stack)
+
+
+def tear_down_to(session: pytest.Session, item: pytest.Item | None) -> None:
+    """Tear down every node that ``item`` does not descend from; everything for None."""
+    cast("Any", session)._setupstate.teardown_exact(item)
+
+
+def forget_setup(session: pytest.Session) -> None:
+    """Give the session a new setup state, after an old one was left in disorder."""
+    cast("Any", session)._setupstate = SetupState()
+
+
+def take_stop(session: pytest.Session) -> str:
+    """Why the session has been asked to stop, empty if it has not; and forget it."""
+    state = cast("Any", session)
+    reason = state._shouldstop or state._shouldfail
+    state._shouldstop = state._shouldfail = False
+    return str(reason or "")
+
+
+@contextlib.contextmanager
+def diverted_reports(
+    config: pytest.Config, receive: Callable[[pytest.TestReport], None]
+) -> Iterator[None]:
+    """Send every logged report to ``receive`` and to nobody else.
+
+    Subtests log their reports themselves, to the terminal, to junitxml, to ``-x`` and, in an xdist
+    worker, to the controller, where a rollout has no place.
+    """
+
+    class _Receiver:
+        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+            receive(report)
+
+    receiver = _Receiver()
+    with without(config, _LOGGING_HOOKS):
+        config.pluginmanager.register(receiver)
+        try:
+            yield
+        finally:
+            config.pluginmanager.unregister(receiver)
+
+
+@contextlib.contextmanager
+def without(
+    config: pytest.Config, hooks: Sequence[str], plugins: Sequence[str] | None = None
+) -> Iterator[None]:
+    """Take implementations of hooks away, those of the named plugins or all, and put them back."""
+    manager = config.pluginmanager
+    named = None if plugins is None else [p for p in map(manager.get_plugin, plugins) if p]
+    saved = []
+    for name in hooks:
+        caller: Any = getattr(config.hook, name)
+        saved.append((caller._hookimpls, list(caller._hookimpls)))
+        caller._hookimpls[:] = [
+            i for i in caller._hookimpls if named is not None and i.plugin not in named
+        ]
+    try:
+        yield
+    finally:
+        for implementations, before in saved:
+            added = [i for i in implementations if i not in before]
+            implementations[:] = [*before, *added]

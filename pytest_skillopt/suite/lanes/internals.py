@@ -1,4 +1,4 @@
-"""What rollouts need of pytest's sessions: their state, their hooks, and more than one of them."""
+"""What lanes alone need of pytest: more than one session in a process, and hooks set aside."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from pytest_skillopt.suite.internals.items import without
 from pytest_skillopt.suite.internals.probe import (
     FixtureManager,
     SetupState,
@@ -16,9 +17,8 @@ from pytest_skillopt.suite.internals.probe import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
 
-_LOGGING_HOOKS = ("pytest_runtest_logreport", "pytest_exception_interact")
 _COLLECTION_REPORTS = ("pytest_collectreport", "pytest_deselected", "pytest_collection_finish")
 _RUNTEST_HOOKS = (
     "pytest_runtest_protocol",
@@ -38,50 +38,9 @@ _SWITCHING_PLUGINS = (
 )
 
 
-def setup_stack(session: pytest.Session) -> list[pytest.Item | pytest.Collector]:
-    """The nodes that are set up now, outermost first."""
-    return list(cast("Any", session)._setupstate.stack)
-
-
-def tear_down_to(session: pytest.Session, item: pytest.Item | None) -> None:
-    """Tear down every node that ``item`` does not descend from; everything for None."""
-    cast("Any", session)._setupstate.teardown_exact(item)
-
-
-def forget_setup(session: pytest.Session) -> None:
-    """Give the session a new setup state, after an old one was left in disorder."""
-    cast("Any", session)._setupstate = SetupState()
-
-
-def take_stop(session: pytest.Session) -> str:
-    """Why the session has been asked to stop, empty if it has not; and forget it."""
-    state = cast("Any", session)
-    reason = state._shouldstop or state._shouldfail
-    state._shouldstop = state._shouldfail = False
-    return str(reason or "")
-
-
-@contextlib.contextmanager
-def diverted_reports(
-    config: pytest.Config, receive: Callable[[pytest.TestReport], None]
-) -> Iterator[None]:
-    """Send every logged report to ``receive`` and to nobody else.
-
-    Subtests log their reports themselves, to the terminal, to junitxml, to ``-x`` and, in an xdist
-    worker, to the controller, where a rollout has no place.
-    """
-
-    class _Receiver:
-        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-            receive(report)
-
-    receiver = _Receiver()
-    with _without(config, _LOGGING_HOOKS):
-        config.pluginmanager.register(receiver)
-        try:
-            yield
-        finally:
-            config.pluginmanager.unregister(receiver)
+def abandon_setup(fixturedef: Any) -> None:
+    """Let a fixture that is not going to be set up after all be asked for again."""
+    fixturedef._finalizers.clear()
 
 
 def more_sessions(base: pytest.Session, count: int) -> list[pytest.Session]:
@@ -99,7 +58,7 @@ def more_sessions(base: pytest.Session, count: int) -> list[pytest.Session]:
     manager.unregister(base)
     manager.unregister(fixtures)
     try:
-        with _without(config, _COLLECTION_REPORTS), warnings.catch_warnings(record=True):
+        with without(config, _COLLECTION_REPORTS), warnings.catch_warnings(record=True):
             return [_one_more_session(base) for _ in range(count)]
     finally:
         manager.register(base, "session")
@@ -136,7 +95,7 @@ def shared_process(session: pytest.Session) -> Iterator[None]:
     filters = catch_warnings_for_item(
         config=config, ihook=config.hook, when="runtest", item=None, record=False
     )
-    with _without(config, _RUNTEST_HOOKS, _SWITCHING_PLUGINS), filters:
+    with without(config, _RUNTEST_HOOKS, _SWITCHING_PLUGINS), filters:
         next(explain)
         try:
             yield
@@ -150,25 +109,3 @@ class _AnyItem:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.ihook = config.hook
-
-
-@contextlib.contextmanager
-def _without(
-    config: pytest.Config, hooks: Sequence[str], plugins: Sequence[str] | None = None
-) -> Iterator[None]:
-    """Take implementations of hooks away, those of the named plugins or all, and put them back."""
-    manager = config.pluginmanager
-    named = None if plugins is None else [p for p in map(manager.get_plugin, plugins) if p]
-    saved = []
-    for name in hooks:
-        caller: Any = getattr(config.hook, name)
-        saved.append((caller._hookimpls, list(caller._hookimpls)))
-        caller._hookimpls[:] = [
-            i for i in caller._hookimpls if named is not None and i.plugin not in named
-        ]
-    try:
-        yield
-    finally:
-        for implementations, before in saved:
-            added = [i for i in implementations if i not in before]
-            implementations[:] = [*before, *added]
