@@ -69,7 +69,7 @@ PUBLISHED = Variant(
 )
 MECHANISMS = (
     DEFAULT,
-    Variant("gates on the way", parameters={"sole_below": 0}),
+    Variant("gates on the way", parameters={"alone_below": 0}),
     Variant("no contrast", {"contrastive": False}),
     Variant("no splitting", {"splitting": False}),
     Variant("no pruning (edits not left out)", {"pruning": False}),

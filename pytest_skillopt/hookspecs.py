@@ -171,7 +171,9 @@ def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context
 def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate | None:
     """Stage 6: the gate of one decision: asks for draws, is told samples, ends in a verdict.
 
-    ``question`` has the tasks, the options and the length of the current skill's tape. The last
+    ``question`` has the tasks, the options and the length of the current skill's tape. None leaves
+    the decision to the built-in gate. Under a small cap the hook is asked once before the training
+    begins: where it answers None, there may be no gate on the way (docs/gate.md). The final
     comparison before the skill is written is not asked for here::
 
         # conftest.py

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.proposals import Patch
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.gate.gate import Gate
     from pytest_skillopt.model.types import Model, Role
-    from pytest_skillopt.search.stages import GateQuestion
     from pytest_skillopt.suite.rollouts import InfraError
 
 __all__ = ["rollout", "skill", "skill_agent", "skill_judge"]
@@ -165,10 +163,3 @@ def pytest_skillopt_update(patch: Patch, context: Context) -> Update:
     from pytest_skillopt.edits.update import update
 
     return update(patch, context)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_skillopt_gate(question: GateQuestion) -> Gate:
-    from pytest_skillopt.search.stages import open_gate
-
-    return open_gate(question)

@@ -6,6 +6,7 @@ import inspect
 import itertools
 import json
 import re
+import shutil
 import sys
 import textwrap
 from pathlib import Path
@@ -249,6 +250,31 @@ def test_gate(project: Project) -> None:
     gates = {step["gate"] for step in project.result["skills"][0]["steps"]}
     assert gates - {""} == {"confirm"}
     assert RULE in project.skill
+
+
+@pytest.mark.parametrize("cap", [100, 0])
+def test_a_gate_hook_that_only_looks_changes_nothing(project: Project, cap: int) -> None:
+    """Neither the gate nor whether there are gates on the way."""
+    arguments = ("--skillopt-train", "--skillopt-cache=off", f"--skillopt-max-rollouts={cap}")
+
+    def outcome() -> tuple[Any, ...]:
+        assert project.run(*arguments).ret == 0
+        result = project.result
+        (project.path / "SKILL.md").write_bytes(SKILL)
+        (skill,) = result["skills"]
+        alone = any("samples for one decision" in note for note in result["notes"])
+        assert alone == bool(cap)
+        return skill["status"], skill["after"], skill["steps"], skill["verdict"], result["rollouts"]
+
+    without = outcome()
+    (project.path / "conftest.py").write_text(
+        "def pytest_skillopt_gate(question):\n"
+        "    with open('asked.txt', 'a') as log:\n"
+        "        print(question.name, file=log)\n"
+    )
+    shutil.rmtree(project.path / ".skillopt")
+    assert outcome() == without
+    assert (project.path / "asked.txt").read_text().startswith("staged")
 
 
 def test_the_trainer_needs_no_pytest_session(pytester: pytest.Pytester) -> None:

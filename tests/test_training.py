@@ -136,7 +136,7 @@ def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
     result.stdout.no_fnmatch_line("*failed*")
     lines = (project.runs[0] / "journal.jsonl").read_text().splitlines()
     verdicts = [e["data"] for e in map(json.loads, lines) if e["kind"] == "verdict"]
-    assert verdicts[-1]["gate"].startswith("final")
+    assert verdicts[-1]["final"]
     assert all(verdict["tasks"] for verdict in verdicts)
     assert (project.runs[0] / "summary.md").exists()
     assert (project.runs[0] / "report.html").exists()
@@ -564,7 +564,7 @@ def test_a_killed_run_continues_without_paying_twice(
     undisturbed = project.run(*train)
     assert undisturbed.ret == 0
     reference, paid = project.result["skills"][0], project.server.calls
-    assert (reference["verdict"]["gate"] == "final, sole") == bool(cap)
+    assert any("samples for one decision" in note for note in project.result["notes"]) == bool(cap)
     project.skill.write_bytes(SKILL)
     project.server.requests.clear()
 
@@ -581,6 +581,51 @@ def test_a_killed_run_continues_without_paying_twice(
     resumed = project.result["skills"][0]
     for part in ("after", "status", "suite", "val", "test", "verdict"):
         assert resumed[part] == reference[part], part
+
+
+def test_a_second_training_compares_on_samples_of_its_own(project: Project) -> None:
+    """The search is answered from the cache; the final comparison asks, under both skills."""
+
+    def final_calls() -> dict[str, int]:
+        journal = (project.runs[-1] / "journal.jsonl").read_text().splitlines()
+        rollouts = [e["data"] for e in map(json.loads, journal) if e["kind"] == "rollout"]
+        paid = {True: 0, False: 0}
+        for data in rollouts:
+            used, stage = data["usage"], data["request"]["stream"].partition("/")[0]
+            paid[stage in ("final", "test")] += used["calls"]
+        return {"final": paid[True], "search": paid[False]}
+
+    assert project.run("--skillopt-train", "-p", "no:xdist").ret == 0
+    first = final_calls()
+    project.skill.write_bytes(SKILL)
+    assert project.run("--skillopt-train", "-p", "no:xdist").ret == 0
+    assert project.result["status"] == "accepted"
+    second = final_calls()
+    assert second["final"] == first["final"] > 0
+    assert second["search"] == 0 < first["search"]
+
+
+def test_a_train_task_that_the_edit_breaks_is_named_and_nothing_is_written(
+    project: Project,
+) -> None:
+    tests = project.path / "test_greeting.py"
+    tests.write_text(
+        TESTS.format(names=NAMES)
+        + """
+@pytest.mark.skill_task(split="train")
+def test_a_funeral(skill_agent):
+    assert "!" not in skill_agent("Greet the mourners.")
+"""
+    )
+    result = project.run("--skillopt-train", "-p", "no:xdist")
+    assert result.ret == 1
+    assert project.skill.read_bytes() == SKILL
+    (found,) = project.result["skills"]
+    assert found["status"] == "rejected"
+    assert found["reason"].startswith("broken: test_greeting.py::test_a_funeral (passed 5 of 5")
+    changes = {task["id"]: task["change"] for task in found["tasks"]}
+    assert changes["test_greeting.py::test_a_funeral"] == "broken"
+    assert not project.result["resume"]
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:

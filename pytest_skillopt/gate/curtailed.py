@@ -7,74 +7,15 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.decision import SequentialGate
 from pytest_skillopt.gate.draws import TAPE, Round
-from pytest_skillopt.gate.mean_gates import FinalGate
 from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.gate.decision import Plan
-    from pytest_skillopt.gate.verdict import Verdict
 
 _NOTHING = 1e-12
 """Sums of rates closer to zero than this are zero."""
-
-
-class ShortFinalGate(FinalGate):
-    """The last comparison where means are short: the verdict of one round, for less than a round.
-
-    The candidate is sampled once on every task, the incumbent on one task after the other until the
-    strict rule is settled whatever the rest would give. So the verdict is that of a complete round,
-    in whatever order the incumbent's tasks come: those that it fails most likely come first, which
-    settles it soonest. Tasks that must pass are always measured under both.
-    """
-
-    name = "final, short"
-
-    def decide(self) -> Plan:
-        self.streams = {INCUMBENT: self.stream, CANDIDATE: self.stream}
-        left = self._in_order()
-        yield Round(
-            self.wants(CANDIDATE, left) + self.wants(INCUMBENT, self._must_pass()),
-            self.wants(INCUMBENT, left),
-        )
-        # Asked anew: the first round drops the tasks that are skipped.
-        yield from self.watch_over(self._must_pass())
-        while left := [task for task in self._in_order() if not self.tallies[INCUMBENT, task].n]:
-            balance = self._balance()
-            if balance - len(left) > _NOTHING or balance <= _NOTHING:
-                break
-            # Rounding may put the balance a little above the number of tasks left.
-            failures = max(0.0, len(left) - balance)
-            size = min(len(left), math.floor(failures) + 1, math.ceil(balance))
-            yield Round(self.wants(INCUMBENT, left[:size]), self.wants(INCUMBENT, left[size:]))
-        return self._judge(len(left))
-
-    def _in_order(self) -> list[str]:
-        """The tasks, those that the options name first before the others."""
-        first = [task for task in self.options.first if task in self.tasks]
-        return [*first, *(task for task in self.tasks if task not in set(first))]
-
-    def _must_pass(self) -> list[str]:
-        return [task for task in self._in_order() if task in self.must_pass]
-
-    def _balance(self) -> float:
-        """Tasks won by the candidate, those counted for nothing that the incumbent still has."""
-        return math.fsum(self.tallies.gain(task) for task in self.tasks)
-
-    def _judge(self, left: int) -> Verdict:
-        least = self._balance() - left
-        if least > _NOTHING:
-            return self.verdict(
-                "accepted",
-                f"the suite's mean rises by {least:+.3g} tasks or more, whatever the skill before "
-                f"would do on {left} of {len(self.tasks)} tasks",
-            )
-        return self.verdict(
-            "rejected",
-            "the suite's mean cannot strictly rise any more: at best "
-            f"{self._balance():+.3g} tasks of {len(self.tasks)}",
-        )
 
 
 class CurtailedGate(SequentialGate):

@@ -56,6 +56,8 @@ class SequentialGate:
     """
 
     name: str
+    final = False
+    """Whether it is the final comparison."""
 
     def __init__(
         self,
@@ -195,6 +197,7 @@ class SequentialGate:
             decision=decision,
             reason=reason,
             gate=self.name,
+            final=self.final,
             metric=self.metric.name,
             before=before,
             after=after,

@@ -47,8 +47,11 @@ class GateOptions:
     """Tasks that come first where a gate takes them in an order; no verdict depends on it."""
     held_out: tuple[str, ...] = ()
     """Tasks that the search has not seen, where a gate is about others too."""
-    means: int = 0
-    """Samples that a gate may take in all, where it would go on as far as they reach."""
+    budget: int | None = None
+    """Samples that the final comparison may take in all, where it would go on as far as they reach;
+    None without a bound."""
+    alone: bool = False
+    """The final comparison is the only decision: nothing has passed a gate before."""
     prior: float = 1.0
     """E-value of earlier samples that no gate draws again (say of trials on train tasks), for the
     same null hypothesis and already divided by the number of candidates it was the best of."""

@@ -5,18 +5,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.curtailed import CurtailedGate, ShortFinalGate
+from pytest_skillopt.gate.curtailed import CurtailedGate
 from pytest_skillopt.gate.decision import SequentialGate
+from pytest_skillopt.gate.final import FinalGate
 from pytest_skillopt.gate.gate import StagedGate
 from pytest_skillopt.gate.gate_options import GateOptions
 from pytest_skillopt.gate.mean_gates import (
     ConfirmGate,
-    FinalGate,
     MarginGate,
     PairedGate,
     StrictGate,
 )
-from pytest_skillopt.gate.sole import SoleGate
 from pytest_skillopt.gate.staged_variants import BroadGate, BroadTradingGate, TradingGate
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ def make_gate(
     """A gate by its name: a value of the setting ``gate``, a preset or ``final``.
 
     Args:
-        name: the presets ``economy`` and ``thin`` are ``staged`` for smaller budgets, and
-            ``final, short`` and ``final, sole`` are ``final`` for those.
+        name: the presets ``economy`` and ``thin`` are ``staged`` for smaller budgets.
         tasks: the suite, in any order.
         options: of them, ``trades`` and ``broad`` are for the staged gates, and ``deterministic``
             turns the staged and the strict gate into their exact short form.
@@ -90,8 +88,6 @@ _PLAIN: dict[str, type[SequentialGate]] = {
         MarginGate,
         PairedGate,
         FinalGate,
-        ShortFinalGate,
-        SoleGate,
         OffGate,
     )
 }

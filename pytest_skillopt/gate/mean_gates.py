@@ -97,14 +97,3 @@ class PairedGate(StrictGate):
     def _p_value(self) -> float:
         pairs = [(self.tallies[CANDIDATE, t], self.tallies[INCUMBENT, t]) for t in self.tasks]
         return exact_test([(new.passed, new.n, old.passed, old.n) for new, old in pairs])
-
-
-class FinalGate(StrictGate):
-    """The last comparison before the skill is written: fresh samples of the whole suite.
-
-    Whatever was accepted had been the best of several tries on the samples that chose it; these
-    have chosen nothing. Give it all train and val tasks, and ``rollouts`` of at least 5.
-    """
-
-    name = "final"
-    stream = "final"

@@ -71,6 +71,8 @@ class Verdict:
     reason: str
     """One sentence for a reader."""
     gate: str
+    final: bool = False
+    """It is that of the final comparison."""
     metric: str = "hard"
     before: float | None = None
     """Suite mean of the metric under the incumbent, in [0, 1]."""

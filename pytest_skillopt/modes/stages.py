@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.search.stages import Stages, open_gate
+from pytest_skillopt.search.stages import Stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
 
-    from pytest_skillopt.gate.gate import Gate
-    from pytest_skillopt.search.stages import GateQuestion
-
 
 def hooked_stages(config: pytest.Config) -> Stages:
-    """Every stage asks its hook; the plugin's own implementation is the built-in one."""
+    """Every stage asks its hook. The plugin implements the built-in ones itself, all but the gate:
+    where nobody answers, the training knows that the gate is its own."""
     hook = config.hook
     return Stages(
         reflect=lambda records, context: hook.pytest_skillopt_reflect(
@@ -31,16 +29,8 @@ def hooked_stages(config: pytest.Config) -> Stages:
         update=lambda patch, context: hook.pytest_skillopt_update(
             config=config, patch=patch, context=context
         ),
-        gate=_gate(config),
+        gate=lambda question: hook.pytest_skillopt_gate(config=config, question=question),
     )
-
-
-def _gate(config: pytest.Config) -> Callable[[GateQuestion], Gate]:
-    """The built-in one itself where nobody else answers, so that a training knows its gate."""
-    hook = config.hook.pytest_skillopt_gate
-    if len(hook.get_hookimpls()) == 1:
-        return open_gate
-    return lambda question: hook(config=config, question=question)
 
 
 def hooked_prompt(config: pytest.Config) -> Callable[[str], str | None]:

@@ -10,6 +10,7 @@ from pytest_skillopt.modes.stages import hooked_prompt, hooked_stages
 from pytest_skillopt.run.replies import JournaledModel
 from pytest_skillopt.run.result import Hunk, ScanRow, SkillResult, WarningRow
 from pytest_skillopt.search.allowance import Caps
+from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.together import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_skillopt.modes.display import Display
+    from pytest_skillopt.run.journal import Entry
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status, StepRow
     from pytest_skillopt.search.outcome import TrainOutcome
@@ -39,7 +41,7 @@ def train(run: Run, display: Display) -> Result:
         run.notes.append(whole)
     results = [_written(run, outcome) for outcome in outcomes]
     status = next(s for s in _RANK if any(r.status == s for r in results))
-    resumable = any(_ended_early(outcome) for outcome in outcomes)
+    resumable = any(outcome.resumable for outcome in outcomes)
     resume = run.resume_command if resumable else ""
     return run.result(status, joined_reasons(results), results, resume=resume)
 
@@ -72,6 +74,7 @@ def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> 
         skill=skill,
         memory=run.home.memory(skill),
         run=run.directory.name,
+        begun=[e.data for e in run.journal.entries if _is_begun(e, skill)],
         root=run.root,
         stages=hooked_stages(display.config),
         prompt=hooked_prompt(display.config),
@@ -201,8 +204,6 @@ def _hunks(outcome: TrainOutcome) -> list[Hunk]:
     ]
 
 
-def _ended_early(outcome: TrainOutcome) -> bool:
-    """Whether there is something left to do that another session could do."""
-    return outcome.status in ("interrupted", "unmeasured") or any(
-        note.startswith("the search ended early") for note in outcome.notes
-    )
+def _is_begun(entry: Entry, skill: str) -> bool:
+    """Whether the line tells of a final comparison of the skill."""
+    return entry.kind == BEGUN and entry.data["skill"] == skill

@@ -52,8 +52,9 @@ _FREE = frozenset(
         "judge_base_url",
     }
 )
-"""Settings that may differ when a run is continued: they change no sample and no decision. Models
-are compared by their fingerprints."""
+"""Settings that may differ when a run is continued, for they change no sample. All but the caps
+change no decision either; a higher cap lets the search go on, and may let it go another way, but it
+never adds samples to a final comparison that was begun. Models are compared by fingerprints."""
 
 
 def describe_run(

@@ -122,6 +122,10 @@ class Ledger:
         self._observer.step(row)
         return row
 
+    def tell(self, kind: str, data: dict[str, Any]) -> None:
+        """Tell of something that a resumed run has to know."""
+        self._observer.record(kind, data)
+
     def record(self, kind: str, candidate: str, verdict: Verdict) -> None:
         """Tell of a decision about a version."""
         data = {"step": self.step, "candidate": candidate, **verdict.to_json()}

@@ -36,7 +36,10 @@ class TrainOutcome:
     accepted: tuple[Proposal, ...] = ()
     """The edits of ``proposal``, in order, with their reasons and tasks."""
     verdict: Verdict | None = None
-    """The last comparison."""
+    """That of the final comparison."""
+    resumable: bool = False
+    """Another session could take the run further. Never where the final comparison has reached a
+    verdict: that stands, however often the run is continued."""
     suite: Comparison | None = None
     from_search: int = 0
     """Tasks of ``suite`` whose rate before is that of samples which the search took."""

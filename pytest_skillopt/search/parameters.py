@@ -61,9 +61,9 @@ class TrialParameters:
     prior_samples: int = 2
     """Most fresh samples of each arm on a task that the bundle turned, as evidence for the gate."""
 
-    sole_below: int = 20
+    alone_below: int = 20
     """Samples for each train and val task, of a cap, below which there is no gate on the way: the
-    last comparison is the only decision."""
+    final comparison is the only decision."""
     samples_per_task: int = 34
     """Samples that the search may take for each train and val task, the gate's included."""
     least_samples: int = 250

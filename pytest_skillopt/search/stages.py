@@ -59,4 +59,5 @@ class Stages:
     aggregate: Callable[[Sequence[Patch], Context], Patch] = aggregate
     select: Callable[[Patch, Context], Patch] = select
     update: Callable[[Patch, Context], Update] = update
-    gate: Callable[[GateQuestion], Gate] = open_gate
+    gate: Callable[[GateQuestion], Gate | None] = lambda question: None
+    """None leaves the decision to the built-in gate."""

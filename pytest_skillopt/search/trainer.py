@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from pytest_skillopt.edits.calls import UNREADABLE, Calls
 from pytest_skillopt.edits.context import Context
@@ -20,7 +20,7 @@ from pytest_skillopt.edits.templates import Prompts
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.published.search_batch import BatchSearch
 from pytest_skillopt.search.allowance import Allowance, Caps, OutOfMeans
-from pytest_skillopt.search.last_comparison import LastComparison
+from pytest_skillopt.search.final_comparison import FinalComparison
 from pytest_skillopt.search.ledger import NullObserver
 from pytest_skillopt.search.outcome import TrainOutcome, comparison, task_rows
 from pytest_skillopt.search.parameters import TrialParameters
@@ -32,12 +32,12 @@ from pytest_skillopt.search.workbench import Workbench
 from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.types import Model
     from pytest_skillopt.run.result import Status
-    from pytest_skillopt.search.last_comparison import Measured
+    from pytest_skillopt.search.final_comparison import Measured
     from pytest_skillopt.search.ledger import Observer
     from pytest_skillopt.search.samples import Sampling
     from pytest_skillopt.settings import Settings
@@ -64,6 +64,7 @@ class Trainer:
         skill: str = "SKILL.md",
         memory: Path | None = None,
         run: str = "",
+        begun: Sequence[Mapping[str, Any]] = (),
         root: Path | None = None,
         stages: Stages | None = None,
         prompt: Callable[[str], str | None] | None = None,
@@ -81,6 +82,8 @@ class Trainer:
         skill: path of the skill as in the tasks.
         memory: file of what was tried, kept over runs; None keeps nothing.
         run: name of this run; a resumption has the same, every other run another.
+        begun: what ``observer.record("final", ...)`` was told of this skill when the run was
+            worked on before; nothing for a new run.
         root: what relative paths of the settings are relative to.
         stages: replacements of single stages.
         prompt: returns a template in the place of a built-in one, or None.
@@ -99,6 +102,8 @@ class Trainer:
         self._skill = skill
         self._parameters = parameters or TrialParameters()
         self._deterministic = deterministic
+        self._ended_early = False
+        """A cap, a fault or an interrupt came before the end."""
         _check(tasks)
         allowance = Allowance(
             Caps.of(settings),
@@ -144,7 +149,13 @@ class Trainer:
             observer=observer or NullObserver(),
             deterministic=deterministic,
         )
-        self._last = LastComparison(self._bench, sole_below=self._parameters.sole_below)
+        self._final = FinalComparison(
+            self._bench,
+            skill=skill,
+            run=run,
+            begun=begun,
+            alone_below=self._parameters.alone_below,
+        )
         self._bench.ledger.notes += notes_on_search(settings)
 
     def run(self) -> TrainOutcome:
@@ -152,7 +163,7 @@ class Trainer:
         bench = self._bench
         if self._exhausted:
             return self._outcome("unchanged", "the sampler has no rollout left to begin with")
-        if short := self._last.shortage():
+        if short := self._final.shortage():
             return self._outcome("unchanged", short)
         stopped, reason = self._search()
         if bench.incumbent == bench.start:
@@ -199,6 +210,7 @@ class Trainer:
             return "", search.run()
         except OutOfMeans as end:
             if end.capped:
+                self._ended_early = True
                 bench.ledger.notes.append(f"the search ended early: {end.reason}")
             return "", end.reason
         except StopRun as end:
@@ -206,22 +218,24 @@ class Trainer:
                 epoch = bench.ledger.steps[-1].epoch if bench.ledger.steps else 1
                 bench.ledger.end_step(epoch=epoch, records=(), reason=end.reason)
                 return "", end.reason
+            self._ended_early = True
             bench.ledger.notes.append(f"the search ended early: {end.reason}")
             return end.kind, end.reason
 
     def _compare(self, stopped: str, reason: str) -> TrainOutcome:
-        """The last comparison; without it nothing may be written."""
+        """The final comparison; without it nothing may be written."""
         if stopped in ("", "cap"):
             try:
-                measured = self._last.run()
+                measured = self._final.run()
             except StopRun as end:
+                self._ended_early = True
                 stopped, reason = end.kind, end.reason
             else:
                 self._bench.settle_adopted(measured.verdict)
                 why = f"{measured.verdict.reason}; the search ended: {reason}"
                 return self._outcome(measured.verdict.decision, why, measured)
         self._bench.settle_adopted(None)
-        why = f"a better skill was found, but the last comparison was not made: {reason}"
+        why = f"a better skill was found, but the final comparison was not made: {reason}"
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
 
     def _outcome(
@@ -229,6 +243,8 @@ class Trainer:
     ) -> TrainOutcome:
         bench = self._bench
         rows = []
+        verdict = measured.verdict if measured else None
+        decided = verdict is not None and verdict.decision != "unmeasured"
         if measured:
             tasks = [*bench.suite, *bench.test]
             rows = task_rows(tasks, measured.before, measured.after, measured.verdict)
@@ -240,7 +256,9 @@ class Trainer:
             reason=reason,
             proposal=bench.incumbent,
             accepted=tuple(bench.accepted),
-            verdict=measured.verdict if measured else None,
+            verdict=verdict,
+            resumable=not decided
+            and (self._ended_early or status in ("interrupted", "unmeasured")),
             suite=comparison([row for row in rows if row.split != "test"]),
             from_search=measured.from_search if measured else 0,
             val=comparison([row for row in rows if row.split in ("val", "both")]),

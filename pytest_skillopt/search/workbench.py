@@ -94,7 +94,6 @@ class Workbench:
 
     # The gate.
 
-    @property
     def has_built_in_gate(self) -> bool:
         """Whether the gate is the plain staged one, of a search that tries edits one by one."""
         return (
@@ -103,7 +102,7 @@ class Workbench:
             and not self.settings.gate_trades
             and not searches_in_batches(self.settings)
             and not self._deterministic
-            and self.stages.gate is open_gate
+            and self.stages.gate(self._question()) is None
         )
 
     def judged(self, candidate: Document) -> bool:
@@ -198,16 +197,24 @@ class Workbench:
         Args:
             tape: that of the document before, where it is not the incumbent.
         """
+        question = self._question(options, name, tape=tape)
+        return self.stages.gate(question) or open_gate(question)
+
+    def _question(
+        self,
+        options: GateOptions | None = None,
+        name: str = "",
+        *,
+        tape: Mapping[str, int] | None = None,
+    ) -> GateQuestion:
         number = len(self.verdicts)
-        return self.stages.gate(
-            GateQuestion(
-                name or self.settings.gate,
-                tuple(GateTask(task.id, task.must_pass) for task in self.val),
-                options or self.gate_options(),
-                dict(self._tape if tape is None else tape),
-                f"{number}",
-                number,
-            )
+        return GateQuestion(
+            name or self.settings.gate,
+            tuple(GateTask(task.id, task.must_pass) for task in self.val),
+            options or self.gate_options(),
+            dict(self._tape if tape is None else tape),
+            f"{number}",
+            number,
         )
 
     def adopt(self, candidate: Document, proposals: Sequence[Proposal]) -> Verdict | None:

@@ -19,9 +19,19 @@ from pytest_skillopt.gate.worse import WorseCheck
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
+    from pytest_skillopt.gate.gate import Gate
+
 GATES = ["staged", "economy", "thin", "strict", "confirm", "margin", "paired", "final"]
-SHORT = [*GATES, "final, short", "final, sole"]
+SHORT = [*GATES, "final, short", "final, alone"]
 DETERMINISTIC = ["staged", "strict"]
+
+
+def gate_of(name: str, tasks: Sequence[GateTask], options: GateOptions | None = None) -> Gate:
+    """As ``make_gate``, with the two forms of the final comparison under a cap."""
+    name, _, form = name.partition(", ")
+    if form:
+        options = replace(options or GateOptions(), rollouts=0, alone=form == "alone")
+    return make_gate(name, tasks, options)
 
 
 def suite(n: int, *must_pass: str) -> list[GateTask]:
@@ -56,7 +66,7 @@ def noisy(seed: int, lift: float) -> Callable[[Draw], bool]:
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_task_dead_under_both_is_left_out_and_named(name: str) -> None:
-    verdict = run_gate(make_gate(name, suite(20)), measure(better, {"t07"}))
+    verdict = run_gate(gate_of(name, suite(20)), measure(better, {"t07"}))
     assert verdict.accepted
     assert "left out: t07, with nothing but infrastructure errors under both" in verdict.reason
     assert [row.task for row in verdict.tasks if row.left_out] == ["t07"]
@@ -71,8 +81,8 @@ def test_the_decision_is_that_of_the_suite_without_it(name: str, seed: int, lift
     passes = noisy(seed, lift)
     whole = suite(24)
     rest = [task for task in whole if task.id != "t11"]
-    with_it = run_gate(make_gate(name, whole), measure(passes, {"t11"}))
-    without = run_gate(make_gate(name, rest), measure(passes))
+    with_it = run_gate(gate_of(name, whole), measure(passes, {"t11"}))
+    without = run_gate(gate_of(name, rest), measure(passes))
     assert with_it.decision == without.decision
     if without.decision != "rejected":
         assert (with_it.before, with_it.after) == (without.before, without.after)
@@ -84,7 +94,7 @@ def test_the_decision_is_that_of_the_suite_without_it(name: str, seed: int, lift
 def test_one_dead_under_one_arm_alone_is_never_a_yes(
     name: str, arm: Arm, outcome: Callable[[Draw], bool]
 ) -> None:
-    verdict = run_gate(make_gate(name, suite(40)), measure(outcome, {"t07"}, {arm}))
+    verdict = run_gate(gate_of(name, suite(40)), measure(outcome, {"t07"}, {arm}))
     assert not verdict.accepted
     if verdict.decision == "unmeasured":
         assert f"t07 could not be measured under the {arm}" in verdict.reason
@@ -100,31 +110,31 @@ def test_the_short_forms_take_the_worst_for_granted_of_what_is_missing(
     name: str, options: GateOptions | None, arm: Arm
 ) -> None:
     """They may end before they meet the dead task, but never because of what it might show."""
-    both = run_gate(make_gate(name, suite(20), options), measure(better, {"t07"}))
+    both = run_gate(gate_of(name, suite(20), options), measure(better, {"t07"}))
     assert both.accepted
 
     def only_there(draw: Draw) -> bool:
         return draw.task != "t07" or better(draw)
 
-    one = run_gate(make_gate(name, suite(40), options), measure(only_there, {"t07"}, {arm}))
+    one = run_gate(gate_of(name, suite(40), options), measure(only_there, {"t07"}, {arm}))
     assert not one.accepted
 
 
 @pytest.mark.parametrize("name", SHORT)
 def test_more_than_the_share_that_is_allowed_is_unmeasured(name: str) -> None:
     dead = {"t03", "t07"}
-    verdict = run_gate(make_gate(name, suite(39)), measure(better, dead))
+    verdict = run_gate(gate_of(name, suite(39)), measure(better, dead))
     assert verdict.decision == "unmeasured"
     assert all(task in verdict.reason for task in dead)
-    allowed = run_gate(make_gate(name, suite(40)), measure(better, dead))
+    allowed = run_gate(gate_of(name, suite(40)), measure(better, dead))
     assert allowed.accepted
-    strict = make_gate(name, suite(40), GateOptions(max_error_rate=0.0))
+    strict = gate_of(name, suite(40), GateOptions(max_error_rate=0.0))
     assert run_gate(strict, measure(better, {"t07"})).decision == "unmeasured"
 
 
 @pytest.mark.parametrize("name", SHORT)
 def test_a_task_that_must_pass_is_never_left_out(name: str) -> None:
-    verdict = run_gate(make_gate(name, suite(40, "t07")), measure(better, {"t07"}))
+    verdict = run_gate(gate_of(name, suite(40, "t07")), measure(better, {"t07"}))
     assert verdict.decision == "unmeasured"
     assert "t07 could not be measured" in verdict.reason
 
@@ -141,7 +151,7 @@ def test_a_task_that_was_measured_once_is_never_left_out(name: str) -> None:
             for d in draws
         ]
 
-    verdict = run_gate(make_gate(name, suite(40)), dies_later)
+    verdict = run_gate(gate_of(name, suite(40)), dies_later)
     assert verdict.decision == "unmeasured"
     assert "t07" in verdict.reason
 

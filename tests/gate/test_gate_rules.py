@@ -27,7 +27,6 @@ ALL = [
     "margin",
     "paired",
     "final",
-    "final, sole",
 ]
 
 
@@ -95,7 +94,7 @@ def test_one_more_pass_of_the_candidate_never_turns_an_acceptance(
 
 @pytest.mark.parametrize(
     ("name", "streams"),
-    [("strict", {"fresh/7"}), ("confirm", {"fresh/7"}), ("final", {"final"})],
+    [("strict", {"fresh/7"}), ("confirm", {"fresh/7"}), ("final", {"final/7"})],
 )
 def test_fixed_gates_take_fresh_samples_of_both_arms(name: str, streams: set[str]) -> None:
     seen: list[Draw] = []
@@ -143,7 +142,7 @@ def test_off_asks_for_nothing_and_is_marked() -> None:
     assert "not validated" in verdict.reason
 
 
-@pytest.mark.parametrize("name", ["strict", "final", "margin", "paired"])
+@pytest.mark.parametrize("name", ["strict", "margin", "paired"])
 def test_a_task_that_must_pass_blocks_the_plain_gates_too(name: str) -> None:
     def trade(draw: Draw) -> bool:
         return candidate_passes(draw) != (draw.task == "t0")

@@ -1,8 +1,11 @@
-"""The last comparison under a cap: fewer samples, the same rule."""
+"""The final comparison under a cap: fewer samples, the same rule."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import example, given
@@ -12,20 +15,26 @@ from pytest_skillopt.gate.gate import run_gate
 from pytest_skillopt.gate.gate_options import GateOptions, GateTask
 from pytest_skillopt.gate.gates import make_gate
 from pytest_skillopt.gate.verdict import Draw, Sample, Verdict
-from pytest_skillopt.search.final import plan_final
+from pytest_skillopt.search.final_comparison import plan_final
+from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import ModuleType
 
     from pytest_skillopt.gate.metric import MetricName
+    from pytest_skillopt.search.outcome import TrainOutcome
+    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12)
 tenths = st.integers(0, 10).map(lambda tenth: tenth / 10)
 
 
 def decide(
-    name: str,
+    rollouts: int,
     scores: Sequence[tuple[float, float]],
     first: tuple[str, ...] = (),
     must: bool = False,
@@ -42,17 +51,17 @@ def decide(
             for score in [by_task[draw.task][draw.arm == "candidate"]]
         ]
 
-    options = GateOptions(metric=metric, rollouts=1, first=first)
+    options = GateOptions(metric=metric, rollouts=rollouts, first=first, kmax=1)
     tasks = [GateTask(task, must_pass=must and task == "t0") for task in by_task]
-    return run_gate(make_gate(name, tasks, options), take)
+    return run_gate(make_gate("final", tasks, options), take)
 
 
 @given(outcomes, st.permutations([f"t{n}" for n in range(12)]), st.booleans())
 def test_the_short_comparison_decides_as_a_whole_round_does(
     passes: list[tuple[bool, bool]], first: list[str], must: bool
 ) -> None:
-    short = decide("final, short", passes, tuple(first), must)
-    whole = decide("final", passes, must=must)
+    short = decide(0, passes, tuple(first), must)
+    whole = decide(1, passes, must=must)
     assert short.decision == whole.decision
     if not must:
         assert short.incumbent_samples <= whole.incumbent_samples
@@ -64,13 +73,13 @@ def test_the_short_comparison_decides_as_a_whole_round_does(
 def test_the_short_comparison_of_scores_ends_as_a_whole_round_does(
     scores: list[tuple[float, float]],
 ) -> None:
-    short = decide("final, short", scores, metric="soft")
-    assert short.decision == decide("final", scores, metric="soft").decision
+    short = decide(0, scores, metric="soft")
+    assert short.decision == decide(1, scores, metric="soft").decision
 
 
 def test_a_skipped_task_that_must_pass_is_left_out_of_the_short_comparison() -> None:
     tasks = [GateTask("skipped", must_pass=True), GateTask("other")]
-    gate = make_gate("final, short", tasks, GateOptions(rollouts=1))
+    gate = make_gate("final", tasks, GateOptions(rollouts=0))
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
         assert all(draw.index == 0 for draw in draws)
@@ -88,14 +97,15 @@ def test_a_skipped_task_that_must_pass_is_left_out_of_the_short_comparison() -> 
 
 def test_it_is_settled_soonest_by_the_tasks_that_failed_before() -> None:
     passes = [(True, True)] * 10 + [(False, True)] * 10
-    told = decide("final, short", passes, tuple(f"t{n}" for n in range(10, 20)))
+    told = decide(0, passes, tuple(f"t{n}" for n in range(10, 20)))
     assert told.decision == "accepted"
-    assert (told.candidate_samples, told.incumbent_samples) == (20, 1)
+    assert told.candidate_samples == 20
+    assert told.incumbent_samples <= 2
 
 
 def test_without_a_cap_every_round_is_taken() -> None:
     final = plan_final(Settings(), 30)
-    assert (final.gate, final.rollouts, final.samples) == ("final", 5, 300)
+    assert (final.rollouts, final.samples) == (5, 300)
 
 
 @pytest.mark.parametrize(
@@ -108,12 +118,135 @@ def test_without_a_cap_every_round_is_taken() -> None:
 def test_a_cap_leaves_something_to_search_with(wide: Settings, tight: Settings) -> None:
     assert plan_final(wide, 70).samples == 140
     short = plan_final(tight, 70)
-    assert short.gate == "final, short"
+    assert short.rollouts == 0
     assert 70 < short.samples < 140
 
 
 def test_what_the_search_left_over_makes_it_more_thorough() -> None:
     final = plan_final(Settings(max_rollouts=350), 70)
-    assert final.within(139).gate == "final, short"
-    assert final.within(300).rollouts == 2
+    assert final.within(139).rollouts == 0
+    assert final.within(314).rollouts == 1
+    assert final.within(315).rollouts == 2
     assert final.within(10_000).rollouts == 5
+
+
+# Over resumes and over runs.
+
+
+class Journal:
+    """What an observer would have kept of a run."""
+
+    def __init__(self) -> None:
+        self.begun: list[dict[str, Any]] = []
+
+    def step(self, row: Any) -> None:
+        """A step has ended."""
+
+    def record(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "final":
+            self.begun.append(json.loads(json.dumps(data)))
+
+
+def train(
+    toy: ModuleType, sampler: Any, journal: Journal, *, run: str = "night", cap: int = 0
+) -> TrainOutcome:
+    return Trainer(
+        Document.from_bytes(toy.SKILL),
+        sampler.tasks,
+        sampler,
+        toy.ToyOptimizer(useful=1.0),
+        Settings(max_rollouts=cap),
+        run=run,
+        begun=list(journal.begun),
+        observer=journal,
+    ).run()
+
+
+def final_samples(sampler: Any) -> Counter[tuple[str, str]]:
+    """How many there are of each stream and version."""
+    requests = [rollout.request for rollout in sampler.taken.values()]
+    return Counter((r.stream, r.version) for r in requests if r.stage in ("final", "test"))
+
+
+@pytest.mark.parametrize("cap", [0, 400, 1000])
+def test_every_run_compares_on_samples_of_its_own_under_both_skills(
+    toy: ModuleType, cap: int
+) -> None:
+    world = toy.make_world()
+    sampler = toy.ToySampler(world, toy.make_tasks(world))
+    first = train(toy, sampler, Journal(), run="monday", cap=cap)
+    monday = final_samples(sampler)
+    second = train(toy, sampler, Journal(), run="tuesday", cap=cap)
+    assert first.status == second.status == "accepted"
+    assert {stream for stream, _ in monday} == {"final/monday/1", "test/monday/1"}
+    tuesday = final_samples(sampler) - monday
+    assert {stream for stream, _ in tuesday} == {"final/tuesday/1", "test/tuesday/1"}
+    assert {version for _, version in tuesday} == {first.before.version, second.after.version}
+
+
+@pytest.mark.parametrize("cap", [0, 400, 1000])
+def test_a_comparison_that_was_cut_short_is_continued(toy: ModuleType, cap: int) -> None:
+    """Even where a higher cap would have it done more thoroughly."""
+    world = toy.make_world()
+    undisturbed = toy.ToySampler(world, toy.make_tasks(world))
+    expected = train(toy, undisturbed, Journal(), cap=cap)
+
+    def cut(request: RolloutRequest) -> None:
+        if request.stage == "final" and len(final_samples(sampler)) == 2:
+            raise StopRun("killed", kind="interrupted")
+
+    sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
+    world.errors = cut
+    assert train(toy, sampler, journal, cap=cap).resumable
+    world.errors = lambda request: None
+    outcome = train(toy, sampler, journal, cap=cap + 50 if cap else 0)
+    assert len(journal.begun) == 1
+    assert (outcome.status, outcome.verdict) == (expected.status, expected.verdict)
+    if not cap:
+        assert sampler.taken.keys() == undisturbed.taken.keys()
+
+
+@pytest.mark.parametrize("cap", [0, 400, 1000])
+def test_a_verdict_stands_however_often_the_run_is_continued(toy: ModuleType, cap: int) -> None:
+    """Whatever cap allows more samples: looking again until chance says yes is no test."""
+    world = toy.make_world()
+    run = world.run
+
+    def lose(request: RolloutRequest, text: str) -> Rollout:
+        rollout = run(request, text)
+        if request.stage != "final":
+            return rollout
+        passed = text == toy.SKILL.decode()
+        return replace(rollout, outcome="passed" if passed else "failed", score=float(passed))
+
+    world.run = lose
+    sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
+    first = train(toy, sampler, journal, cap=cap)
+    assert first.status == "rejected"
+    samples = final_samples(sampler)
+    for more in (0, 100, 1000):
+        again = train(toy, sampler, journal, cap=cap + more if cap else 0)
+        seen = {one["candidate"]: one["number"] for one in journal.begun}
+        assert len(seen) == len(journal.begun)
+        for (stream, _), count in samples.items():
+            assert {s: n for (s, _), n in final_samples(sampler).items()}[stream] == count
+        if again.proposal.version == first.proposal.version:
+            assert again.verdict == first.verdict
+            assert final_samples(sampler) == samples
+
+
+def test_only_a_run_without_a_verdict_can_go_further(toy: ModuleType) -> None:
+    world = toy.make_world()
+    sampler = toy.ToySampler(world, toy.make_tasks(world))
+
+    def end(request: RolloutRequest) -> None:
+        if len(sampler.taken) == 100:
+            raise StopRun("the cap is reached")
+
+    world.errors = end
+    early = train(toy, sampler, Journal(), cap=400)
+    assert (early.verdict, early.resumable) == (None, True)
+    world.errors = lambda request: None
+    whole = train(toy, sampler, Journal(), cap=400)
+    assert any("the search ended early" in note for note in whole.notes)
+    assert (whole.status, whole.resumable) == ("accepted", False)

@@ -173,7 +173,7 @@ def test_a_last_comparison_that_is_lost_writes_nothing(toy: ModuleType) -> None:
 
     def spoil(request: Any, text: str) -> Any:
         rollout = run(request, text)
-        if request.stream != "final":
+        if request.stage != "final":
             return rollout
         return dataclasses.replace(rollout, outcome="failed", score=0.0)
 

@@ -1,4 +1,4 @@
-"""The last comparison as the only decision: what it accepts, what it costs, and what it settles."""
+"""The final comparison as the only decision: what it accepts and what it costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pytest_skillopt.gate.gates import make_gate
 from pytest_skillopt.gate.verdict import Draw, Sample, Verdict
 from pytest_skillopt.search.adopted import AdoptedBundle
 from pytest_skillopt.search.bundle import Gathered
-from pytest_skillopt.search.final import plan_final
+from pytest_skillopt.search.final_comparison import plan_final
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.stages import Stages, open_gate
 from pytest_skillopt.search.trainer import Trainer
@@ -46,8 +46,9 @@ def decide(
 ) -> Verdict:
     """The verdict on ``n`` tasks; an outcome of None is a skip."""
     names = [f"t{i}" for i in (order or range(n))]
-    told = GateOptions(held_out=tuple(held) or tuple(names[: (n + 2) // 3]), **options)
-    gate = make_gate("final, sole", [GateTask(name, name in must) for name in names], told)
+    held = tuple(held) or tuple(names[: (n + 2) // 3])
+    told = GateOptions(alone=True, held_out=held, **options)
+    gate = make_gate("final", [GateTask(name, name in must) for name in names], told)
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
         if seen is not None:
@@ -118,6 +119,7 @@ def test_it_decides_as_a_complete_round_does(
         first=tuple(f"t{i}" for i in order[::2]),
         prior=prior,
         rollouts=rollouts,
+        kmax=1,
     )
     wins, losses = pairs.count((False, True)), pairs.count((True, False))
     rises = wins > losses and sum(pairs[i][1] - pairs[i][0] for i in held) > 0
@@ -137,11 +139,11 @@ def test_it_decides_as_a_complete_round_does(
 )
 @settings(max_examples=120, deadline=None)
 def test_whatever_the_guard_samples_accepting_means_strictly_better(
-    seed: int, n: int, lift: float, rollouts: int, means: int, prior: float
+    seed: int, n: int, lift: float, rollouts: int, budget: int, prior: float
 ) -> None:
     passes = noisy(seed, lambda task, new: 0.45 + (lift if new else 0))
     seen: list[Draw] = []
-    told: dict[str, Any] = {"rollouts": rollouts, "means": means, "prior": prior}
+    told: dict[str, Any] = {"rollouts": rollouts, "budget": budget, "prior": prior}
     verdict = decide(passes, n, seen=seen, **told)
     held = {f"t{i}" for i in range((n + 2) // 3)}
     gains = {
@@ -160,8 +162,8 @@ def test_whatever_the_guard_samples_accepting_means_strictly_better(
             **told,
         )
         assert not mirrored.accepted
-    least = 2 * n * max(rollouts, 1) if rollouts or not means else n
-    assert len(seen) <= max(means, least)
+    least = 2 * n * rollouts if rollouts else n
+    assert len(seen) <= max(budget, least)
     assert verdict == decide(passes, n, held=held, order=range(n)[::-1], backwards=True, **told)
 
 
@@ -193,11 +195,13 @@ def test_a_real_gain_is_seen(prior: float) -> None:
         return 0.95 if new or task % 5 > 1 else 0.05
 
     runs = 60
-    won = [decide(noisy(seed, rate), 30, prior=prior, rollouts=0, means=57) for seed in range(runs)]
+    won = [
+        decide(noisy(seed, rate), 30, prior=prior, rollouts=0, budget=57) for seed in range(runs)
+    ]
     assert sum(verdict.accepted for verdict in won) >= 0.9 * runs
     words = "which is not chance, as leaving edits out" if prior > 20 else "than chance explains"
     assert all(words in verdict.reason for verdict in won if verdict.accepted)
-    assert all(verdict.gate == "final, sole" for verdict in won)
+    assert all(verdict.final for verdict in won)
 
 
 def test_it_ends_as_soon_as_the_rest_cannot_matter_and_says_what_is_certain() -> None:
@@ -206,14 +210,14 @@ def test_it_ends_as_soon_as_the_rest_cannot_matter_and_says_what_is_certain() ->
     assert every.incumbent_samples < 36
     none = decide(lambda draw: draw.arm == "incumbent", 48, rollouts=0)
     assert (none.decision, none.incumbent_samples) == ("rejected", 0)
-    assert none.reason.startswith("the suite's mean does not strictly rise: it moved by -48 to +0 ")
+    assert none.reason.startswith("the suite's mean did not strictly rise: it moved by -48 to +0 ")
     # Three wins are a rise, and may be chance.
     few = decide(lambda draw: draw.arm == "candidate" and int(draw.task[1:]) < 3, 48, rollouts=0)
     assert few.reason.startswith("the gain may be chance (p = 0.12 where 0.05 is needed)")
     told = decide(
         lambda draw: draw.task != "t0" or draw.arm == "incumbent", 6, held=["t0"], rollouts=1
     )
-    assert "the suite's mean does not strictly rise" in told.reason
+    assert "the suite's mean did not strictly rise" in told.reason
 
 
 def test_a_gain_that_the_search_has_seen_alone_is_none() -> None:
@@ -222,19 +226,19 @@ def test_a_gain_that_the_search_has_seen_alone_is_none() -> None:
 
     verdict = decide(trained, 20, held=["t0", "t1"], rollouts=1)
     assert verdict.decision == "rejected"
-    assert verdict.reason.startswith("the mean of the val tasks does not strictly rise")
+    assert verdict.reason.startswith("the mean of the val tasks did not strictly rise")
 
 
-def test_where_the_means_end_the_rest_counts_as_passing() -> None:
+def test_where_the_budget_ends_the_rest_counts_as_passing() -> None:
     """Six wins of six could still be a gain, and what is not certain is no yes."""
     seen: list[Draw] = []
     verdict = decide(
-        lambda draw: draw.arm == "candidate", 6, rollouts=0, means=9, held=["t0"], seen=seen
+        lambda draw: draw.arm == "candidate", 6, rollouts=0, budget=9, held=["t0"], seen=seen
     )
     assert len(seen) == 9
     assert verdict.decision == "rejected"
-    assert verdict.reason.startswith("the means ended before it was certain, and so far the gain")
-    assert decide(lambda d: d.arm == "candidate", 6, rollouts=0, means=12, held=["t0"]).accepted
+    assert verdict.reason.startswith("the budget ended before it was certain, and so far the gain")
+    assert decide(lambda d: d.arm == "candidate", 6, rollouts=0, budget=12, held=["t0"]).accepted
 
 
 # The guard.
@@ -249,7 +253,7 @@ def broken(*tasks: str) -> Callable[[Draw], bool]:
 def test_a_broken_task_is_named_and_rejects(rollouts: int) -> None:
     """Also where the skill before had no sample of it when the rule was settled."""
     first = tuple(f"t{i}" for i in range(23))
-    verdict = decide(broken("t23"), 24, rollouts=rollouts, means=10**6, first=first)
+    verdict = decide(broken("t23"), 24, rollouts=rollouts, budget=10**6, first=first)
     assert verdict.decision == "rejected"
     assert verdict.reason.startswith("broken: t23 (passed")
     assert verdict.names("broken") == ("t23",)
@@ -262,17 +266,17 @@ def test_a_task_that_fails_by_bad_luck_does_not_reject() -> None:
     def passing(draw: Draw) -> bool:
         return slips(draw) or (draw.task == "t9" and draw.arm == "incumbent")
 
-    assert decide(passing, 24, rollouts=0, means=10**6).accepted
+    assert decide(passing, 24, rollouts=0, budget=10**6).accepted
 
 
-@pytest.mark.parametrize("means", [24, 30, 47, 48, 55, 64])
+@pytest.mark.parametrize("budget", [24, 30, 47, 48, 55, 64])
 @pytest.mark.parametrize("rollouts", [0, 1])
-def test_the_guard_goes_no_further_than_the_means(means: int, rollouts: int) -> None:
+def test_the_guard_goes_no_further_than_the_budget(budget: int, rollouts: int) -> None:
     seen: list[Draw] = []
-    decide(broken("t20", "t21"), 24, rollouts=rollouts, means=means, must=["t21"], seen=seen)
-    assert len(seen) <= max(means, 48 * rollouts, 24 + 1)
+    decide(broken("t20", "t21"), 24, rollouts=rollouts, budget=budget, must=["t21"], seen=seen)
+    assert len(seen) <= max(budget, 48 * rollouts, 24 + 1)
     assert len(set(seen)) == len(seen)
-    assert {draw.stream for draw in seen} == {"final"}
+    assert {draw.stream for draw in seen} == {"final/1"}
 
 
 @pytest.mark.parametrize("rollouts", [0, 1])
@@ -280,8 +284,8 @@ def test_a_task_that_must_pass_blocks_for_fewer_samples(rollouts: int) -> None:
     taken = []
     for must in ((), ("t20",)):
         seen: list[Draw] = []
-        means = 2 * 24 + 20
-        verdict = decide(broken("t20"), 24, rollouts=rollouts, means=means, must=must, seen=seen)
+        budget = 2 * 24 + 20
+        verdict = decide(broken("t20"), 24, rollouts=rollouts, budget=budget, must=must, seen=seen)
         assert verdict.decision == "rejected"
         taken.append(sum(draw.task == "t20" for draw in seen))
     assert verdict.reason.startswith("must pass, but broken: t20")
@@ -292,17 +296,17 @@ def test_what_must_pass_is_sampled_before_what_else_looks_broken() -> None:
     """The means reach for one of them."""
     suspects = ("t20", "t21", "t22")
     for must in suspects:
-        verdict = decide(broken(*suspects), 24, rollouts=1, means=48 + 8, must=[must])
+        verdict = decide(broken(*suspects), 24, rollouts=1, budget=48 + 8, must=[must])
         assert verdict.reason.startswith(f"must pass, but broken: {must}")
 
 
-def test_what_must_pass_and_may_be_broken_is_no_yes_where_the_means_end() -> None:
+def test_what_must_pass_and_may_be_broken_is_no_yes_where_the_budget_ends() -> None:
     """Another task is let go there: one failure may be bad luck."""
     for must, decision in ((["t20"], "rejected"), ([], "accepted")):
-        verdict = decide(broken("t20"), 24, rollouts=1, means=48 + 2, must=must)
+        verdict = decide(broken("t20"), 24, rollouts=1, budget=48 + 2, must=must)
         assert verdict.decision == decision
-    verdict = decide(broken("t20"), 24, rollouts=1, means=48 + 2, must=["t20"])
-    assert verdict.reason.startswith("must pass, and the means ended while it looked broken: t20")
+    verdict = decide(broken("t20"), 24, rollouts=1, budget=48 + 2, must=["t20"])
+    assert verdict.reason.startswith("must pass, and the budget ended while it looked broken: t20")
 
 
 def test_a_mean_that_falls_back_under_the_guard_is_no_rise() -> None:
@@ -314,10 +318,10 @@ def test_a_mean_that_falls_back_under_the_guard_is_no_rise() -> None:
         return draw.task != "t1" or draw.arm == "incumbent" or draw.index < 3
 
     told: dict[str, Any] = {"rollouts": 6, "prior": 100.0, "held": ["t0"], "guard": 1e-30}
-    assert decide(passes, 4, means=48, **told).accepted
-    verdict = decide(passes, 4, means=90, **told)
+    assert decide(passes, 4, budget=48, **told).accepted
+    verdict = decide(passes, 4, budget=90, **told)
     assert verdict.decision == "rejected"
-    assert verdict.reason.startswith("the suite's mean does not strictly rise: it moved from")
+    assert verdict.reason.startswith("the suite's mean did not strictly rise: it moved from")
 
 
 # What cannot be measured; see test_gate_errors.py for what all gates share.
@@ -338,9 +342,9 @@ def test_no_val_task_that_runs_is_unmeasured() -> None:
 def test_the_short_form_leaves_out_what_gives_nothing_but_errors() -> None:
     def measure(dead: Collection[str]) -> Verdict:
         tasks = [GateTask(f"t{i:02}") for i in range(40)]
-        options = GateOptions(rollouts=0, held_out=("t07", "t08"), means=80)
+        options = GateOptions(rollouts=0, alone=True, held_out=("t07", "t08"), budget=80)
         return run_gate(
-            make_gate("final, sole", tasks, options),
+            make_gate("final", tasks, options),
             lambda draws: [
                 Sample(draw, None if f"{draw.task} {draw.arm}" in dead else draw.arm == "candidate")
                 for draw in draws
@@ -367,7 +371,7 @@ def test_a_task_skipped_under_one_skill_alone_is_unmeasured() -> None:
 
 # The training.
 
-NOTE = "the cap leaves means for one decision"
+NOTE = "the cap leaves samples for one decision"
 
 
 def train(
@@ -398,9 +402,9 @@ def test_a_training_under_a_small_cap_decides_once(toy: ModuleType, cap: int, se
     assert outcome.samples == len(sampler.taken) <= cap
     assert any(note.startswith(NOTE) for note in outcome.notes)
     assert all(row.gate == "" and row.verdict == "none" for row in outcome.steps)
-    assert streams(sampler) <= {"train", "trial", "final", "test"}
+    assert streams(sampler) <= {"train", "trial", "final/1", "test/1"}
     assert outcome.status == "accepted"
-    assert outcome.verdict.gate == "final, sole"
+    assert outcome.verdict.final
     assert outcome.val.after.rate > outcome.val.before.rate
     fates = {row.content: row.status for row in outcome.edits}
     written = {edit.edit.content for edit in outcome.accepted}
@@ -429,19 +433,19 @@ def test_edits_that_the_last_verdict_refuses_are_rejected(toy: ModuleType) -> No
     world.rate = rate
     outcome, _ = train(toy, world)
     assert (outcome.status, outcome.after) == ("rejected", outcome.before)
-    assert "the mean of the val tasks does not strictly rise" in outcome.reason
+    assert "the mean of the val tasks did not strictly rise" in outcome.reason
     went_on = [row for row in outcome.edits if row.content in outcome.proposal.text]
     assert {row.status for row in went_on} == {"rejected"}
 
 
 def end_in_the_last_comparison(request: RolloutRequest) -> InfraError | None:
-    if request.stream == "final":
+    if request.stage == "final":
         raise StopRun("the cap is reached")
     return None
 
 
 def fail_in_the_last_comparison(request: RolloutRequest) -> InfraError | None:
-    return InfraError("provider", "no answer") if request.stream == "final" else None
+    return InfraError("provider", "no answer") if request.stage == "final" else None
 
 
 @pytest.mark.parametrize(
@@ -478,7 +482,7 @@ def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
     assert not any(note.startswith(NOTE) for note in outcome.notes)
     assert any(row.gate for row in outcome.steps)
     assert {"tape", "screen", "fresh/0"} & streams(sampler)
-    assert outcome.verdict is None or outcome.verdict.gate in ("final", "final, short")
+    assert outcome.verdict is None or outcome.verdict.final
 
 
 # The edits that go on.
@@ -557,14 +561,14 @@ def test_edits_that_the_checks_refuse_together_are_given_up(
 
 
 def test_what_is_kept_for_the_only_decision_leaves_a_part_for_its_guard() -> None:
-    final = plan_final(Settings(max_rollouts=599), 30, sole_below=20)
-    assert (final.gate, final.rollouts, final.samples) == ("final, sole", 0, 60)
+    final = plan_final(Settings(max_rollouts=599), 30, alone_below=20)
+    assert (final.alone, final.rollouts, final.samples) == (True, 0, 60)
     assert final.within(74).rollouts == 0
     assert final.within(75).rollouts == 1
     assert final.within(10_000).rollouts == Settings().final_rollouts
-    assert not plan_final(Settings(max_rollouts=600), 30, sole_below=20).sole
-    assert not plan_final(Settings(max_rollouts=599), 30).sole
-    assert plan_final(Settings(max_calls=599, max_rollouts=10**6), 30, sole_below=20).sole
+    assert not plan_final(Settings(max_rollouts=600), 30, alone_below=20).alone
+    assert not plan_final(Settings(max_rollouts=599), 30).alone
+    assert plan_final(Settings(max_calls=599, max_rollouts=10**6), 30, alone_below=20).alone
 
 
 # The session.

@@ -1,11 +1,11 @@
-"""The last comparison where it is the only decision of a training."""
+"""The final comparison: what the search ended with against the skill on disk, on fresh samples."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.curtailed import ShortFinalGate
+from pytest_skillopt.gate.decision import SequentialGate
 from pytest_skillopt.gate.draws import Round
 from pytest_skillopt.gate.evidence import exact_test
 from pytest_skillopt.gate.gaps import Unmeasured
@@ -13,7 +13,7 @@ from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.wording import change_of
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
 
     from pytest_skillopt.gate.decision import Plan
     from pytest_skillopt.gate.verdict import Verdict
@@ -23,33 +23,38 @@ _PORTIONS = 16
 _SUSPECT = 1.5
 """E-value from which a task looks broken enough to be sampled again."""
 _NOTHING = 1e-12
+"""Sums of rates closer to zero than this are zero."""
 
 
-class SoleGate(ShortFinalGate):
-    """Evidence, literal rule and guard on fresh samples of the whole suite, in one decision.
+class FinalGate(SequentialGate):
+    """The last word before a skill is written, on all train and val tasks.
 
-    For means that do not reach for gates on the way. Both skills are sampled on all train and val
-    tasks, on samples that have chosen nothing, and the candidate is accepted where
+    Whatever the search ended with had been the best of several tries on the samples that chose it;
+    these have chosen nothing: their stream belongs to this comparison alone. It is accepted where
 
-    1. its gain is not chance: an exact test of passes, tasks being strata, at ``alpha`` times
-       ``prior``. The test is uniform or larger when nothing has changed, whatever came before, so
-       ``P(p <= alpha E) <= alpha E[E] <= alpha`` for an e-value ``E`` of earlier samples;
-    2. the suite's mean strictly rises, and so does that of the tasks held out from the search;
-    3. no task credibly broke.
+    1. the suite's mean strictly rises;
+    2. no task credibly broke;
+    3. with ``alone``, for budgets that do not reach for gates on the way: the gain is not chance,
+       by an exact test of passes, tasks being strata, at ``alpha`` times ``prior``, and the mean of
+       the tasks held out from the search strictly rises too. The test is uniform or larger when
+       nothing has changed, whatever came before, so ``P(p <= alpha E) <= alpha E[E] <= alpha`` for
+       an e-value ``E`` of earlier samples.
 
-    With ``rollouts`` at 0 the verdict on 1 and 2 is that of one complete round, for less than a
+    With ``rollouts`` at 0 the verdict on 1 and 3 is that of one complete round, for less than a
     round: the incumbent is sampled on one part of the suite after the other until the rest can no
-    longer change it. Where ``means`` end before, it counts as passing the rest. The guard looks at
-    what the candidate failed, and goes on sampling tasks that look broken, as far as they reach.
+    longer change it. Where ``budget`` ends before, it counts as passing the rest. The guard looks
+    at what the candidate failed, and goes on sampling tasks that look broken, as far as it reaches.
     """
 
-    name = "final, sole"
+    name = "final"
+    final = True
 
     def decide(self) -> Plan:
-        self.streams = {INCUMBENT: self.stream, CANDIDATE: self.stream}
+        stream = f"final/{self.decision}"
+        self.streams = {INCUMBENT: stream, CANDIDATE: stream}
         if self.options.rollouts:
             both = self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)
-            yield Round(both * self.options.rollouts)
+            yield Round(both * self.options.rollouts, both)
         else:
             yield from self._sample_until_certain()
         if self.options.held_out and not self._held_out:
@@ -61,7 +66,7 @@ class SoleGate(ShortFinalGate):
         if self._shortfall(missing=1):
             return self._reject_for_rule()
         # Said before the guard samples some tasks more often than others.
-        moved, p_value = self._moved(), self._p_value(missing=1)
+        moved, why = self._moved(), self._why_not_chance()
         broken = yield from self._guard()
         if broken:
             must = "must pass, but " if not self.must_pass.isdisjoint(broken) else ""
@@ -69,29 +74,30 @@ class SoleGate(ShortFinalGate):
         if doubtful := self.unfinished(t for t in self._must_pass() if self._looks_broken(t)):
             return self.verdict(
                 "rejected",
-                "must pass, and the means ended while it looked broken: "
+                "must pass, and the budget ended while it looked broken: "
                 f"{self.tallies.compared(doubtful)}",
             )
         if self._stagnant(missing=1):
             return self._reject_for_rule()
         return self.verdict(
-            "accepted",
-            f"the suite's mean rose {moved}, {self._why_not_chance(p_value)}, and no task credibly "
-            "broke",
+            "accepted", f"the suite's mean rose {moved}{why}, and no task credibly broke"
         )
 
     def _reject_for_rule(self) -> Verdict:
         shortfall = self._shortfall(missing=0)
         if not shortfall:
-            shortfall = f"the means ended before it was certain, and so far {self._shortfall(1)}"
+            shortfall = f"the budget ended before it was certain, and so far {self._shortfall(1)}"
         return self.verdict("rejected", f"{shortfall}: it moved {self._moved_within()}")
 
-    def _why_not_chance(self, p_value: float) -> str:
+    def _why_not_chance(self) -> str:
+        if not self.options.alone:
+            return ""
         if self._level < 1.0:
             return (
-                f"more than chance explains (p = {p_value:.2g} where {self._level:.2g} is needed)"
+                f", more than chance explains (p = {self._p_value(missing=1):.2g} where "
+                f"{self._level:.2g} is needed)"
             )
-        return "which is not chance, as leaving edits out has shown"
+        return ", which is not chance, as leaving edits out has shown"
 
     def _sample_until_certain(self) -> Generator[Round, None, None]:
         tasks = self._in_order()
@@ -102,16 +108,18 @@ class SoleGate(ShortFinalGate):
         while left := [task for task in self._in_order() if not self.tallies[INCUMBENT, task].n]:
             if self._shortfall(missing=0) or not self._shortfall(missing=1):
                 return
-            size = math.ceil(len(self.tasks) / _PORTIONS)
-            if self.options.means:
-                size = min(size, self._left)
+            size = self._affordable(math.ceil(len(self.tasks) / _PORTIONS))
             if not size:
                 return
             yield Round(self.wants(INCUMBENT, left[:size]), self.wants(INCUMBENT, left[size:]))
 
     def _in_order(self) -> list[str]:
-        """The held out tasks first, then those that the incumbent fails most likely."""
-        return list(dict.fromkeys([*self._held_out, *super()._in_order()]))
+        """Tasks held out first, then those that the options name, then the rest."""
+        first = [task for task in self.options.first if task in set(self.tasks)]
+        return list(dict.fromkeys([*self._held_out, *first, *self.tasks]))
+
+    def _must_pass(self) -> list[str]:
+        return [task for task in self._in_order() if task in self.must_pass]
 
     @property
     def _held_out(self) -> list[str]:
@@ -122,10 +130,11 @@ class SoleGate(ShortFinalGate):
         """Of the test."""
         return min(1.0, self.alpha * self.options.prior)
 
-    @property
-    def _left(self) -> int:
-        """Samples of the means that have not been drawn."""
-        return max(0, self.options.means - self._draws.total)
+    def _affordable(self, samples: int) -> int:
+        """So many samples, or what the budget leaves of them."""
+        if self.options.budget is None:
+            return samples
+        return max(0, min(samples, self.options.budget - self._draws.total))
 
     def _shortfall(self, missing: int) -> str:
         """Which rule the candidate misses, in words, if any.
@@ -136,20 +145,19 @@ class SoleGate(ShortFinalGate):
         """
         if stagnant := self._stagnant(missing):
             return stagnant
-        p_value = self._p_value(missing)
-        if p_value > self._level:
-            return f"the gain may be chance (p = {p_value:.2g} where {self._level:.2g} is needed)"
-        return ""
+        if not self.options.alone or (p_value := self._p_value(missing)) <= self._level:
+            return ""
+        return f"the gain may be chance (p = {p_value:.2g} where {self._level:.2g} is needed)"
 
     def _stagnant(self, missing: int) -> str:
         """Which mean does not rise, in words, if one does not."""
         if self._gain(self.tasks, missing) <= _NOTHING:
-            return "the suite's mean does not strictly rise"
+            return "the suite's mean did not strictly rise"
         if self.options.held_out and self._gain(self._held_out, missing) <= _NOTHING:
-            return "the mean of the val tasks does not strictly rise"
+            return "the mean of the val tasks did not strictly rise"
         return ""
 
-    def _gain(self, tasks: list[str], missing: int) -> float:
+    def _gain(self, tasks: Sequence[str], missing: int) -> float:
         """Tasks won on balance."""
         old = (self.tallies[INCUMBENT, task] for task in tasks)
         new = (self.tallies[CANDIDATE, task] for task in tasks)
@@ -193,10 +201,10 @@ class SoleGate(ShortFinalGate):
                 return broken
             suspects = self.unfinished(task for task in self.tasks if self._looks_broken(task))
             suspects.sort(key=lambda task: (task not in self.must_pass, -down[task]))
-            affordable = suspects[: self._left // 2]
-            if not affordable:
+            suspects = suspects[: self._affordable(2 * len(suspects)) // 2]
+            if not suspects:
                 return []
-            yield Round(self.again(affordable))
+            yield Round(self.again(suspects))
 
     def _meet_failures(self) -> Generator[Round, None, None]:
         """Sample the incumbent where the candidate failed and nothing is known of it."""
@@ -205,8 +213,8 @@ class SoleGate(ShortFinalGate):
             for task in self._in_order()
             if not self.tallies[INCUMBENT, task].n and not self.tallies[CANDIDATE, task].passed
         ]
-        if affordable := unmet[: self._left]:
-            yield Round(self.wants(INCUMBENT, affordable))
+        if unmet := unmet[: self._affordable(len(unmet))]:
+            yield Round(self.wants(INCUMBENT, unmet))
 
     def _looks_broken(self, task: str) -> bool:
         known = self.tallies[INCUMBENT, task].n > 0

@@ -1,0 +1,251 @@
+"""The final comparison: what the search ended with against the start, on fresh samples.
+
+Without a cap both skills get ``final_rollouts`` samples of every task. Under a cap that would leave
+nothing to search with, so a share of it is kept, for whole rounds where they fit and else for one
+round that stops as soon as its verdict is certain. Fewer samples are a wider interval in the
+report; the rule, a strict rise on fresh samples of the whole suite, is the same for all. Where the
+cap is too small for gates on the way as well, this is the only decision of the training.
+
+Its samples are drawn from a stream that no other comparison has: not one of another run, which
+would find the same replies in the cache, and not an earlier one of this run. How it is carried out
+is in the journal before its first sample, so that a run which was killed or met a cap goes on with
+that comparison, and repeats a verdict that was reached instead of looking again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.gate.gate_options import GateTask
+from pytest_skillopt.gate.gates import make_gate
+from pytest_skillopt.search.allowance import OutOfMeans
+from pytest_skillopt.suite.sampler import StopRun
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pytest_skillopt.gate.gate import Gate
+    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.rollouts import Rollout
+
+BEGUN = "final"
+"""Kind of the journal's line that says how a final comparison is carried out."""
+_SHARE = 0.2
+"""Part of the cap, in (0, 1), that whole rounds may take."""
+_SHORT = 1.65
+"""Samples of a short comparison for each task: the candidate on all, the start on most."""
+_ALONE = 2.0
+"""The same where it is the only decision."""
+_GUARD = 0.5
+"""Samples for each task that whole rounds leave to its guard."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalPlan:
+    """How thorough a final comparison over so many tasks is."""
+
+    tasks: int
+    rollouts: int
+    """Whole rounds of both skills; 0: one that stops when it is certain."""
+    most: int
+    """``final_rollouts`` of the settings."""
+    alone: bool = False
+    """It is the only decision: nothing has passed a gate before."""
+
+    @property
+    def samples(self) -> int:
+        """What is kept back for it."""
+        if self.rollouts:
+            return 2 * self.rollouts * self.tasks
+        return math.ceil((_ALONE if self.alone else _SHORT) * self.tasks)
+
+    def within(self, left: int | None) -> FinalPlan:
+        """What the search has left over goes into more rounds.
+
+        Args:
+            left: samples that may be taken; None without a cap.
+        """
+        if left is None:
+            return replace(self, rollouts=self.most)
+        kept = math.ceil(_GUARD * self.tasks)
+        fitting = max(0, left - kept) // (2 * self.tasks)
+        return replace(self, rollouts=min(self.most, max(fitting, self.rollouts)))
+
+
+def plan_final(settings: Settings, tasks: int, *, alone_below: int = 0) -> FinalPlan:
+    """The final comparison over so many train and val tasks under the caps of the settings.
+
+    Args:
+        alone_below: samples for each task, of the cap, below which it is the only decision.
+    """
+    most = settings.final_rollouts
+    caps = [cap for cap in (settings.max_rollouts, settings.max_calls) if cap]
+    if not caps:
+        return FinalPlan(tasks, most, most)
+    if min(caps) < alone_below * tasks:
+        return FinalPlan(tasks, 0, most, alone=True)
+    return FinalPlan(tasks, min(most, int(_SHARE * min(caps)) // (2 * tasks)), most)
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A final comparison as the journal has it."""
+
+    skill: str
+    candidate: str
+    """SHA-256 of the version that is compared with the start."""
+    number: int
+    """From 1, within the run and the skill; names the stream."""
+    rollouts: int
+    alone: bool
+    budget: int | None
+    """Samples that it may take in all; None without a cap."""
+    first: tuple[str, ...]
+    """Tasks that the start fails most likely, which are sampled first."""
+    prior: float
+    """E-value of the search's own samples, where it is the only decision."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What it has measured, the test split included; rollouts by task."""
+
+    verdict: Verdict
+    before: Mapping[str, list[Rollout]]
+    after: Mapping[str, list[Rollout]]
+    from_search: int
+    """Tasks whose rollouts before are those that the search took."""
+
+
+class FinalComparison:
+    """Sets its samples aside when it is made, which is before the search spends anything."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        *,
+        skill: str = "SKILL.md",
+        run: str = "",
+        begun: Sequence[Mapping[str, Any]] = (),
+        alone_below: int = 0,
+    ) -> None:
+        """Args:
+        skill: path of the skill as in the tasks.
+        run: name of this run, which its streams carry.
+        begun: what the journal has of final comparisons of this run, in its order.
+        alone_below: as ``plan_final`` has it, where the gate can be left to it.
+        """
+        self._bench = bench
+        self._skill = skill
+        self._run = run
+        self._begun = [Begun(**{**data, "first": tuple(data["first"])}) for data in begun]
+        plan = plan_final(bench.settings, len(bench.suite), alone_below=alone_below)
+        if plan.alone and not bench.has_built_in_gate():
+            plan = plan_final(bench.settings, len(bench.suite))
+        self._plan = plan
+        bench.sole = plan.alone
+        if bench.sole:
+            bench.ledger.notes.append(
+                "the cap leaves samples for one decision: edits gathered without a gate on the "
+                "way, and the final comparison decided on all of them together"
+            )
+        self._test = {task.id: task.rollouts or bench.settings.rollouts for task in bench.test}
+        bench.allowance.reserve = plan.samples + self._test_samples
+
+    def shortage(self) -> str:
+        """Why the caps cannot pay for the final comparison and a search before it, if so."""
+        bench, cap = self._bench, self._bench.settings.max_rollouts
+        least = bench.allowance.reserve + len(bench.train) + len(bench.val)
+        if not cap or cap >= least:
+            return ""
+        return (
+            f"--skillopt-max-rollouts leaves {cap} for this skill and nothing to search with: the "
+            f"final comparison and the test split need {bench.allowance.reserve} and the first "
+            f"look at the suite {least - bench.allowance.reserve}; allow at least {least} for each "
+            "skill, or lower --skillopt-final-rollouts"
+        )
+
+    def run(self) -> Measured:
+        """Compare, and where the verdict is good measure the test split.
+
+        Raises:
+            StopRun: a cap or a fault ended the run before there was a verdict.
+        """
+        bench = self._bench
+        begun = self._begin()
+        gate = self._open_gate(begun)
+        verdict, before, after = bench.samples.compare(gate, bench.start, bench.incumbent)
+        unsampled = [task.id for task in bench.suite if task.id not in before]
+        earlier = {t: found for t, found in bench.samples.at_start().items() if t in unsampled}
+        test_before, test_after = self._open_test(begun) if verdict.accepted else ({}, {})
+        return Measured(
+            verdict,
+            before=before | earlier | test_before,
+            after=after | test_after,
+            from_search=len(earlier),
+        )
+
+    def _begin(self) -> Begun:
+        """How this version is compared: as it was begun before, else as the budget allows now."""
+        bench = self._bench
+        bench.allowance.held, bench.allowance.reserve = 0, self._test_samples
+        candidate = bench.incumbent.version
+        begun = next((one for one in self._begun if one.candidate == candidate), None)
+        if begun is None:
+            left = bench.allowance.left()
+            plan = self._plan.within(left)
+            begun = Begun(
+                skill=self._skill,
+                candidate=candidate,
+                number=1 + len(self._begun),
+                rollouts=plan.rollouts,
+                alone=plan.alone,
+                budget=left,
+                first=tuple(bench.samples.failed_at_start(bench.suite)),
+                prior=bench.prior if plan.alone else 1.0,
+            )
+            bench.ledger.tell(BEGUN, asdict(begun))
+        if not begun.rollouts:
+            bench.ledger.notes.append(
+                "the cap left no complete round for the final comparison: it stopped when its "
+                "verdict was certain or its samples were used up, and where the skill on disk has "
+                "no fresh sample its rate is that of the samples of the search"
+            )
+        return begun
+
+    def _stream(self, begun: Begun) -> str:
+        return f"{self._run}/{begun.number}" if self._run else f"{begun.number}"
+
+    def _open_gate(self, begun: Begun) -> Gate:
+        bench = self._bench
+        options = replace(
+            bench.gate_options(),
+            rollouts=begun.rollouts,
+            first=begun.first,
+            held_out=tuple(task.id for task in bench.val) if begun.alone else (),
+            budget=begun.budget,
+            alone=begun.alone,
+            prior=begun.prior,
+        )
+        tasks = [GateTask(task.id, task.must_pass) for task in bench.suite]
+        return make_gate("final", tasks, options, decision=self._stream(begun))
+
+    def _open_test(self, begun: Begun) -> tuple[dict[str, list[Rollout]], dict[str, list[Rollout]]]:
+        """Measure the test tasks once under both documents, for the report alone."""
+        bench = self._bench
+        bench.allowance.release()
+        both = [(bench.start, self._test), (bench.incumbent, self._test)]
+        try:
+            before, after = bench.samples.take_all(both, f"test/{self._stream(begun)}")
+        except (StopRun, OutOfMeans) as end:
+            bench.ledger.notes.append(f"the test split was not measured: {end.reason}")
+            return {}, {}
+        return before, after
+
+    @property
+    def _test_samples(self) -> int:
+        return 2 * sum(self._test.values())
