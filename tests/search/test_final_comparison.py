@@ -213,7 +213,7 @@ def test_a_verdict_stands_however_often_the_run_is_continued(toy: ModuleType, ca
     run = world.run
 
     def lose(request: RolloutRequest, text: str) -> Rollout:
-        rollout = run(request, text)
+        rollout: Rollout = run(request, text)
         if request.stage != "final":
             return rollout
         passed = text == toy.SKILL.decode()
@@ -247,6 +247,6 @@ def test_only_a_run_without_a_verdict_can_go_further(toy: ModuleType) -> None:
     early = train(toy, sampler, Journal(), cap=400)
     assert (early.verdict, early.resumable) == (None, True)
     world.errors = lambda request: None
-    whole = train(toy, sampler, Journal(), cap=400)
+    whole = train(toy, sampler, Journal(), cap=150)
     assert any("the search ended early" in note for note in whole.notes)
     assert (whole.status, whole.resumable) == ("accepted", False)
