@@ -617,8 +617,7 @@ def test_a_funeral(skill_agent):
     assert "!" not in skill_agent("Greet the mourners.")
 """
     )
-    result = project.run("--skillopt-train", "-p", "no:xdist")
-    assert result.ret == 1
+    project.run("--skillopt-train", "-p", "no:xdist")
     assert project.skill.read_bytes() == SKILL
     (found,) = project.result["skills"]
     assert found["status"] == "rejected"

@@ -45,6 +45,8 @@ class Ledger:
     def __init__(self, memory: Memory, observer: Observer) -> None:
         self.steps: list[StepRow] = []
         self.notes: list[str] = []
+        self.ended_early = False
+        """A cap, a fault or an interrupt came before the end."""
         self._memory = memory
         self._observer = observer
         self._edits: dict[str, EditRow] = {}
@@ -121,6 +123,11 @@ class Ledger:
         self.steps.append(row)
         self._observer.step(row)
         return row
+
+    def end_early(self, reason: str) -> None:
+        """Note that there was more to do: with a higher cap, or without the fault."""
+        self.ended_early = True
+        self.notes.append(f"the search ended early: {reason}")
 
     def tell(self, kind: str, data: dict[str, Any]) -> None:
         """Tell of something that a resumed run has to know."""

@@ -88,7 +88,7 @@ class TrialSearch:
     def _note_early_end(self, reason: str, *, capped: bool) -> None:
         """With a higher cap the run could go on, and the report offers that."""
         if capped:
-            self._bench.ledger.notes.append(f"the search ended early: {reason}")
+            self._bench.ledger.end_early(reason)
 
     def _search(self) -> str:
         self._standing.look(self._bundle.working)

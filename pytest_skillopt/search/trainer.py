@@ -102,8 +102,6 @@ class Trainer:
         self._skill = skill
         self._parameters = parameters or TrialParameters()
         self._deterministic = deterministic
-        self._ended_early = False
-        """A cap, a fault or an interrupt came before the end."""
         _check(tasks)
         allowance = Allowance(
             Caps.of(settings),
@@ -210,16 +208,14 @@ class Trainer:
             return "", search.run()
         except OutOfMeans as end:
             if end.capped:
-                self._ended_early = True
-                bench.ledger.notes.append(f"the search ended early: {end.reason}")
+                bench.ledger.end_early(end.reason)
             return "", end.reason
         except StopRun as end:
             if end.kind == UNREADABLE:
                 epoch = bench.ledger.steps[-1].epoch if bench.ledger.steps else 1
                 bench.ledger.end_step(epoch=epoch, records=(), reason=end.reason)
                 return "", end.reason
-            self._ended_early = True
-            bench.ledger.notes.append(f"the search ended early: {end.reason}")
+            bench.ledger.end_early(end.reason)
             return end.kind, end.reason
 
     def _compare(self, stopped: str, reason: str) -> TrainOutcome:
@@ -228,7 +224,7 @@ class Trainer:
             try:
                 measured = self._final.run()
             except StopRun as end:
-                self._ended_early = True
+                self._bench.ledger.ended_early = True
                 stopped, reason = end.kind, end.reason
             else:
                 self._bench.settle_adopted(measured.verdict)
@@ -258,7 +254,7 @@ class Trainer:
             accepted=tuple(bench.accepted),
             verdict=verdict,
             resumable=not decided
-            and (self._ended_early or status in ("interrupted", "unmeasured")),
+            and (bench.ledger.ended_early or status in ("interrupted", "unmeasured")),
             suite=comparison([row for row in rows if row.split != "test"]),
             from_search=measured.from_search if measured else 0,
             val=comparison([row for row in rows if row.split in ("val", "both")]),
