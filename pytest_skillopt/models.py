@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.settings import Settings
+from pytest_skillopt.untrusted import protect
 
 if TYPE_CHECKING:
     from pytest_skillopt.model.limits import Throttle
@@ -35,6 +36,7 @@ class Models:
         self._throttle = throttle
         self._cache = cache
         self._made: dict[Role, Model] = {}
+        protect([settings.api_key_env])
 
     @classmethod
     def of(cls, config: pytest.Config) -> Models:

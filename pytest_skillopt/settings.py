@@ -94,6 +94,9 @@ class Settings:
     temperature: str = _setting("", "temperature of the target (default: the provider's)")
     max_output_tokens: int = _setting(0, "output tokens of one reply; 0: the provider's", low=0)
     request_timeout: float = _setting(120.0, "seconds a single model call may take", low=0.1)
+    max_reply_bytes: int = _setting(
+        4_000_000, "bytes of one reply above which it is refused", low=1_000
+    )
     max_turns: int = _setting(16, "model calls of one skill_agent call with tools", low=1)
     call_retries: int = _setting(6, "retries of a model call that met a passing fault", low=0)
     cache: Literal["rw", "ro", "off", "refresh"] = _setting(

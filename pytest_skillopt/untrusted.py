@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 SHORTEST_SECRET = 8
 """Characters below which the value of a secret variable is too common a string to redact."""
@@ -180,19 +180,47 @@ def secrets(text: str) -> Iterator[tuple[int, int]]:
         yield match.span(match.lastgroup or 0)
 
 
-def secret_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables whose name says that they hold a secret, to redact many texts with."""
-    return {name: value for name, value in environ.items() if _SECRET_NAME.search(name)}
+def environment() -> dict[str, str]:
+    """A copy of the process' environment, taken while other threads may change it.
+
+    ``dict(os.environ)`` and ``os.environ.items()`` look each name up again and raise ``KeyError``
+    where another thread has removed it meanwhile; pytest does so after every test.
+    """
+    found = ((name, os.environ.get(name)) for name in list(os.environ))
+    return {name: value for name, value in found if value is not None}
+
+
+def protect(variables: Iterable[str] = (), *, value: str = "") -> None:
+    """From now on take out what stands in these variables, whatever they are called.
+
+    Args:
+        variables: names of environment variables that hold a key.
+        value: a key that stands in no variable.
+    """
+    _PROTECTED_NAMES.update(filter(None, variables))
+    if value:
+        _PROTECTED_VALUES.add(value)
+
+
+_PROTECTED_NAMES: set[str] = set()
+_PROTECTED_VALUES: set[str] = set()
+
+
+def secret_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that hold a secret, to redact many texts with; the process' where None."""
+    given = environment() if environ is None else environ
+    return {name: value for name, value in given.items() if _is_secret(name)}
 
 
 def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """Take out secrets: values of environment variables whose name says so, and known shapes.
+    """Take out secrets: keys that are configured, values of environment variables whose name says
+    so, and known shapes.
 
     Args:
         environ: the variables to protect; those of the process where None. Values below
             ``SHORTEST_SECRET`` characters are left, they would hit ordinary words.
     """
-    for value, name in _secret_values(os.environ if environ is None else environ):
+    for value, name in _secret_values(environment() if environ is None else environ):
         if value in text:
             text = text.replace(value, f"[redacted {name}]")
     parts: list[str] = []
@@ -203,12 +231,17 @@ def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
     return "".join([*parts, text[end:]])
 
 
+def _is_secret(name: str) -> bool:
+    return name in _PROTECTED_NAMES or _SECRET_NAME.search(name) is not None
+
+
 def _secret_values(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Values with their forms in JSON and in URLs, the longest first."""
     found: dict[str, str] = {}
-    for name, raw in environ.items():
+    named = [(name, raw) for name, raw in environ.items() if _is_secret(name)]
+    for name, raw in [*named, *(("key", value) for value in tuple(_PROTECTED_VALUES))]:
         value = raw.strip()
-        if len(value) < SHORTEST_SECRET or not _SECRET_NAME.search(name):
+        if len(value) < SHORTEST_SECRET:
             continue
         printed = value.encode("utf-8", "replace").decode()
         for form in (value, json.dumps(value)[1:-1], quote(printed, safe="")):

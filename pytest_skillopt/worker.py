@@ -71,9 +71,8 @@ class RemoteThrottle:
     def __init__(self, wire: Link) -> None:
         self._wire = wire
 
-    def ask(self, call: str, provider: str, tokens: int, cost: float) -> float:
-        wait = self._wire.ask("throttle.ask", self._wire.prefix + call, provider, tokens, cost)
-        return float(wait)
+    def ask(self, call: str, wish: dict[str, Any]) -> float:
+        return float(self._wire.ask("throttle.ask", self._wire.prefix + call, wish))
 
     def done(
         self,

@@ -97,6 +97,44 @@ def test_no_file_and_no_line_holds_a_secret(
     assert not any(form in text for form in FORMS for text in asked)
 
 
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
+def test_the_key_is_a_secret_whatever_its_variable_is_called(
+    pytester: pytest.Pytester,
+    chat_server: ChatServer,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+) -> None:
+    key = "innocent.as.a.lamb"
+    monkeypatch.setenv("MY_ENDPOINT", key)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    chat_server.reply = lambda body: f"You call me with {key}."
+    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    pytester.makepyfile(
+        """
+        import os, pytest
+
+        @pytest.mark.skill_task
+        def test_greeting(skill_agent, rollout):
+            rollout.feedback("It is " + os.environ["MY_ENDPOINT"])
+            assert skill_agent("Hello.") == os.environ["MY_ENDPOINT"]
+        """
+    )
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        skillopt_model = "openai:worker"
+        skillopt_api_key_env = "MY_ENDPOINT"
+        skillopt_base_url = "{chat_server.url}"
+        """
+    )
+    done = pytester.runpytest_subprocess("--skillopt", "--junitxml=junit.xml", "-v", *arguments)
+    assert _result(pytester.path)["rollouts"] == 3
+    assert chat_server.requests[0].headers["authorization"] == f"Bearer {key}"
+    assert key not in done.stdout.str() + done.stderr.str()
+    left = [path for path in pytester.path.rglob("*") if path.is_file()]
+    assert [path.name for path in left if key.encode() in path.read_bytes()] == []
+
+
 def _result(root: Path) -> dict[str, Any]:
     (found,) = (root / ".skillopt" / "runs").glob("*/result.json")
     loaded: dict[str, Any] = json.loads(found.read_text())

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import re
+import threading
 import time
 
 import pytest
@@ -9,10 +11,13 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.untrusted import (
     bound,
+    environment,
     fence,
     invisible,
     printable,
+    protect,
     redact,
+    secret_variables,
     secrets,
     shown,
     strip_invisible,
@@ -117,6 +122,41 @@ def test_values_of_secret_variables_are_redacted() -> None:
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SOME_ACCESS_TOKEN", "correct horse battery")
     assert redact("it is correct horse battery.") == "it is [redacted SOME_ACCESS_TOKEN]."
+
+
+def test_a_configured_key_is_a_secret_whatever_its_variable_is_called(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pytest_skillopt.untrusted._PROTECTED_NAMES", set())
+    monkeypatch.setattr("pytest_skillopt.untrusted._PROTECTED_VALUES", set())
+    monkeypatch.setenv("MY_ENDPOINT", "correct horse battery")
+    text = "correct horse battery, another one"
+    assert redact(text) == text
+    protect(["MY_ENDPOINT"], value="another one")
+    assert redact(text) == "[redacted MY_ENDPOINT], [redacted key]"
+
+
+def test_the_environment_may_change_while_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As pytest sets and removes a variable around every test, in every lane."""
+    over = threading.Event()
+
+    def change(name: str) -> None:
+        while not over.is_set():
+            os.environ[name] = "x"
+            del os.environ[name]
+
+    threads = [threading.Thread(target=change, args=(f"LANE_{n}",)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(300):
+            assert redact("nothing here") == "nothing here"
+            assert "PATH" in environment()
+            secret_variables()
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,7 @@ def _open(directory: Path) -> Any:
             if path.is_symlink():
                 raise RefusedRow("a link in place of the database")
             if path.exists():
+                _check_owner(path)
                 inspect(path)
             return diskcache.Cache(str(directory), timeout=_BUSY_SECONDS, disk=TextDisk, **SETTINGS)
     except (RefusedRow, sqlite3.Error, OSError) as error:
@@ -240,6 +241,8 @@ def _open_for_reading(directory: Path) -> sqlite3.Connection | None:
     try:
         if path.is_symlink():
             raise RefusedRow("a link in place of the database")
+        _check_owner(directory)
+        _check_owner(path)
         writable = os.access(directory, os.W_OK)
         # In a directory where SQLite can make no side file it reads only what is declared to be
         # immutable; the log of a writer that was killed is then left out.
@@ -279,6 +282,7 @@ def _make_private(directory: Path) -> None:
             raise CacheError(f"{directory}: diskcache would take a part of this for a variable")
         directory.parent.mkdir(parents=True, exist_ok=True)
         directory.mkdir(mode=0o700, exist_ok=True)
+        _check_owner(directory)
         if directory.stat().st_mode & 0o077:
             directory.chmod(0o700)
         if not os.access(directory, os.W_OK):
@@ -288,6 +292,17 @@ def _make_private(directory: Path) -> None:
             f"{directory}: the cache cannot be written ({error}). Use --skillopt-cache=ro to "
             "replay it, or set skillopt_dir to another place"
         ) from error
+
+
+def _check_owner(path: Path) -> None:
+    """Refuse what another user can fill with replies of their own, whoever runs this."""
+    owner, me = path.stat().st_uid, os.geteuid()
+    if owner != me:
+        raise CacheError(
+            f"{path} belongs to user {owner}, and this process runs as user {me}: replies of "
+            "another user are not used. Make it yours with chown, or set skillopt_dir to another "
+            "place"
+        )
 
 
 def _unusable(directory: Path, error: Exception) -> str:

@@ -47,6 +47,20 @@ _COLUMNS = frozenset(
 )
 
 
+_OBJECTS: dict[str, re.Pattern[str]] = {
+    "table": re.compile(r"CREATE TABLE \w+ ?\([\w ,]*\)"),
+    "index": re.compile(r"CREATE (UNIQUE )?INDEX \w+ ON \w+ ?\([\w ,]*\)( WHERE [\w .>=]+)?"),
+    "trigger": re.compile(
+        r"CREATE TRIGGER Settings_\w+ AFTER (INSERT|UPDATE|DELETE) ON Cache FOR EACH ROW BEGIN "
+        r"UPDATE Settings SET value = value( [+-] (1|NEW\.size|OLD\.size)){1,2} "
+        r'WHERE key = "(count|size)"; END'
+    ),
+    "view": re.compile(r"(?!)"),
+}
+"""By kind of object, the SQL that diskcache writes: plain columns, and triggers that count. SQLite
+would run any other trigger, default, check or expression when a reply is kept."""
+
+
 class RefusedRow(Exception):
     """A row that this package did not write."""
 
@@ -102,10 +116,12 @@ def inspect(path: Path, query: str = "mode=ro") -> None:
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?{query}", uri=True)
     try:
         connection.execute("PRAGMA trusted_schema = 0")
-        objects = connection.execute("SELECT type, name FROM sqlite_master").fetchall()
-        tables = {name for kind, name in objects if kind in ("table", "view")}
-        views = {name for kind, name in objects if kind == "view"}
-        if views or not tables <= {"Settings", "Cache", "sqlite_sequence"}:
+        objects = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        for kind, _, sql in objects:
+            if sql is not None and not _OBJECTS[kind].fullmatch(" ".join(sql.split())):
+                raise RefusedRow(f"a {kind} that no cache has")
+        tables = {name for kind, name, _ in objects if kind == "table"}
+        if not tables <= {"Settings", "Cache", "sqlite_sequence"}:
             raise RefusedRow("tables that are not a cache's")
         if "Settings" in tables:
             _check_settings(connection)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.config import NO_KEY, is_local
 from pytest_skillopt.model.faults import Fault, classify, hide_keys
-from pytest_skillopt.model.limits import Bounds, Limits
+from pytest_skillopt.model.limits import Bounds, Limits, Wish
 from pytest_skillopt.model.reading import estimate_tokens, read_response
 from pytest_skillopt.model.replies import Replies, request_key
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault, Usage
@@ -40,8 +40,9 @@ LONGEST_PAUSE = 900.0
 """Seconds that a call waits at most at a stretch for leave to go."""
 _NAP = 5.0
 """Seconds after which a waiting call looks again whether a cap or a pause has changed."""
-_GUESSED_OUTPUT = 500
-"""Output tokens reserved for a call whose output is not bounded."""
+_MOST_ANSWERED = 2
+"""How often a request is sent that may have been paid for each time: a reply of no use, a reply
+that broke off or was too long in coming. See docs/decisions/replies.md."""
 
 
 class ChatModel:
@@ -162,19 +163,31 @@ class ChatModel:
         )
 
     def _pay(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
-        """Call until there is a reply, the fault is no passing one, or the retries are used up."""
-        attempt = 0
+        """Call until there is a reply, the fault is no passing one, or the retries are used up.
+
+        The reply's usage is that of all calls it took.
+        """
+        attempt = answered = 0
+        paid = Usage()
+        without_schema = False
         while True:
-            outcome = self._call(key, request, account)
+            outcome, used = self._call(
+                key,
+                request,
+                account,
+                last=answered + 1 >= _MOST_ANSWERED or attempt >= self._config.retries,
+            )
+            paid += used
             if isinstance(outcome, Completion):
-                return outcome
+                self._takes_schema &= not without_schema
+                return dataclasses.replace(outcome, usage=paid)
             if "response_format" in request and _may_refuse_schema(outcome):
                 request = {k: v for k, v in request.items() if k != "response_format"}
-                outcome = self._call(key, request, account)
-                if isinstance(outcome, Completion):
-                    self._takes_schema = False
-                    return outcome
-            if not outcome.retry or attempt >= self._config.retries:
+                without_schema = True
+                continue
+            answered += outcome.answered
+            hopeless = not outcome.retry or answered >= _MOST_ANSWERED
+            if hopeless or attempt >= self._config.retries:
                 raise ModelFault(self._fault_words(outcome, attempt), fatal=outcome.fatal)
             if not outcome.retry_after:
                 delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR**attempt)
@@ -182,20 +195,26 @@ class ChatModel:
             attempt += 1
 
     def _call(
-        self, key: str, request: dict[str, Any], account: tuple[str, str, str]
-    ) -> Completion | Fault:
-        """One call, let go by the throttle. A reply is kept before anything else can fail."""
+        self, key: str, request: dict[str, Any], account: tuple[str, str, str], *, last: bool
+    ) -> tuple[Completion | Fault, Usage]:
+        """One call, let go by the throttle. A reply is kept before anything else can fail.
+
+        Args:
+            last: what is of no use is not asked for again; it is taken for what it is.
+        """
         call = self._enter(request)
         used, after, why = Usage(), 0.0, "interrupted"
         try:
             outcome, used = self._send(request)
+            if isinstance(outcome, Fault) and outcome.stays is not None and last:
+                outcome = outcome.stays
             if isinstance(outcome, Completion):
                 outcome = self._without_secrets(outcome)
                 self._replies.keep(key, outcome)
                 why = ""
             else:
                 after, why = outcome.retry_after, outcome.message
-            return outcome
+            return outcome, used
         finally:
             self._throttle.done(call, used.to_json(), account, after, why)
 
@@ -214,9 +233,15 @@ class ChatModel:
         """
         call = f"{self._prefix}-{next(self._calls)}"
         asked = estimate_tokens(json.dumps(request["messages"]))
-        said = self._config.max_output_tokens or _GUESSED_OUTPUT
-        cost = self._config.price.cost(asked, said) if self._config.price else 0.0
-        while wait := self._throttle.ask(call, self._config.base_url, asked + said, cost):
+        price = self._config.price
+        wish = Wish(
+            provider=self._config.base_url,
+            role=self._config.role,
+            asked=asked,
+            most=self._config.max_output_tokens,
+            price=(price.input, price.output) if price else (0.0, 0.0),
+        ).to_json()
+        while wait := self._throttle.ask(call, wish):
             if wait > LONGEST_PAUSE:
                 raise ModelFault(f"{self.name}: the provider asks to wait {wait:.0f} s")
             self._sleep(min(wait, _NAP) * (1 + 0.1 * self._jitter()))
@@ -225,13 +250,16 @@ class ChatModel:
     def _send(self, request: dict[str, Any]) -> tuple[Completion | Fault, Usage]:
         """One HTTP request: the reply or the fault, and what it consumed either way."""
         try:
-            response = self._client().chat.completions.create(**request)
+            calls = self._client().chat.completions.with_raw_response
+            body = calls.create(**request).http_response.content
         except Exception as error:
             fault = classify(error)
             if fault is None:
                 raise
             return fault, Usage()
-        return read_response(response, request["messages"], self._config.price)
+        # A limit that the user set is one that an edit of the skill can mend.
+        cut_counts = self._config.role == "target" and bool(self._config.max_output_tokens)
+        return read_response(body, request["messages"], self._config.price, cut_counts=cut_counts)
 
     def _client(self) -> Any:
         """The SDK's client, made on the first call: importing the SDK takes half a second."""
@@ -248,15 +276,16 @@ class ChatModel:
             from pytest_skillopt.model.offline import serve
 
             base_url = serve()
-        from pytest_skillopt.model.transport import PunctualClient
+        from pytest_skillopt.model.transport import BoundedClient
 
         return openai.OpenAI(
             api_key=self._key,
             base_url=base_url,
             max_retries=0,
             timeout=self._config.request_timeout,
-            http_client=PunctualClient(
+            http_client=BoundedClient.make(
                 self._config.request_timeout,
+                self._config.max_reply_bytes,
                 # A proxy from the environment cannot reach a server of this machine.
                 trust_env=not is_local(base_url),
             ),

@@ -46,6 +46,8 @@ class ModelConfig:
     """0: the provider's default."""
     request_timeout: float = 120.0
     """Seconds."""
+    max_reply_bytes: int = 4_000_000
+    """Bytes of one reply."""
     retries: int = 6
     """Retries of a call that met a passing fault."""
     price: Price | None = None
@@ -130,6 +132,7 @@ def model_config(settings: Settings, role: Role, environ: Mapping[str, str]) -> 
         temperature=_temperature(settings) if role == "target" else None,
         max_output_tokens=settings.max_output_tokens,
         request_timeout=settings.request_timeout,
+        max_reply_bytes=settings.max_reply_bytes,
         retries=settings.call_retries,
         price=price_of(model, base_url, parse_prices(settings.prices)),
     )

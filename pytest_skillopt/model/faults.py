@@ -19,6 +19,8 @@ from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, Model
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_skillopt.model.types import Completion
+
 _MAX_WORDS = 400
 _FATAL_STATUS = frozenset({401, 402, 403, 404})
 _PASSING_STATUS = frozenset({408, 409, 425, 429})
@@ -52,6 +54,21 @@ class Fault:
     """Seconds that the provider asked everybody to wait; 0: it said nothing."""
     status: int = 0
     """HTTP status of a refusal, else 0."""
+    answered: bool = False
+    """The provider may have been paid: it had the request and did not refuse it."""
+    stays: Completion | None = None
+    """What the reply is taken for when a repetition brings the same."""
+
+
+class ReplyBroken(Exception):
+    """The connection went while a reply was coming."""
+
+
+class ReplyTooLarge(Exception):
+    """A reply has more bytes than it may have."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"the reply is longer than {most:,} bytes (skillopt_max_reply_bytes)")
 
 
 def classify(error: BaseException) -> Fault | None:
@@ -73,11 +90,16 @@ def classify(error: BaseException) -> Fault | None:
         return _of_status(error)
     # Version 2 of the SDK wraps even its own exceptions when the HTTP client raises them.
     if any(isinstance(e, sdk.APITimeoutError) for e in (error, error.__cause__)):
-        return Fault("the provider did not answer in time (skillopt_request_timeout)", retry=True)
+        words = "the provider did not answer in time (skillopt_request_timeout)"
+        return Fault(words, retry=True, answered=not _is_unsent(error))
+    for cause in (error, error.__cause__):
+        if isinstance(cause, ReplyBroken | ReplyTooLarge):
+            return Fault(brief(str(cause)), retry=isinstance(cause, ReplyBroken), answered=True)
     if isinstance(error, sdk.APIConnectionError):
         return Fault(f"cannot reach {_address(error)}: {_root_cause(error)}", retry=True)
     if isinstance(error, sdk.OpenAIError) or _raised_inside_sdk(error):
-        return Fault(f"unreadable reply ({type(error).__name__}: {brief(str(error))})", retry=True)
+        words = f"unreadable reply ({type(error).__name__}: {brief(str(error))})"
+        return Fault(words, retry=True, answered=True)
     return None
 
 
@@ -121,6 +143,10 @@ def _of_status(error: Any) -> Fault:
     fatal = status in _FATAL_STATUS or code in _FATAL_CODES
     passing = status in _PASSING_STATUS or status >= 500
     hint = " (is the base URL right, is the model known there?)" if status == 404 else ""
+    if 300 <= status < 400:
+        target = brief(error.response.headers.get("location") or "another place")
+        words, fatal = f"redirects to {target}, which is not followed", True
+        hint = "; set skillopt_base_url to where the model is"
     return Fault(
         f"HTTP {status}: {words}{hint}",
         fatal=fatal,
@@ -150,6 +176,16 @@ def brief(text: str) -> str:
 def _address(error: Any) -> str:
     url = error.request.url
     return f"{url.scheme}://{url.netloc.decode()}"
+
+
+def _is_unsent(error: BaseException) -> bool:
+    """Whether the provider cannot have got the request: no connection, no request."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if type(cause).__name__ in ("ConnectTimeout", "PoolTimeout"):
+            return True
+        cause = cause.__cause__
+    return False
 
 
 def _root_cause(error: BaseException) -> str:

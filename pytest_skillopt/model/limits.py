@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,6 +23,10 @@ _RESTART_SECONDS = 0.5
 _RESTART_SPACING = 0.01
 """After a pause, calls go this many seconds apart for a while, so that those who waited do not
 all arrive at once at a provider that has just refused them."""
+_REMEMBERED = 100
+"""Replies of a role by which the next ones are judged."""
+_GUESSED_OUTPUT = 500
+"""Output tokens of a reply when none was seen."""
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.005, 1.0
 """Seconds between which a caller asks again when the calls in flight use up what is left."""
 
@@ -28,14 +34,12 @@ _SHORTEST_WAIT, _LONGEST_WAIT = 0.005, 1.0
 class Throttle(Protocol):
     """Whom a model asks before each call. Arguments are JSON values: it may be another process."""
 
-    def ask(self, call: str, provider: str, tokens: int, cost: float) -> float:
+    def ask(self, call: str, wish: dict[str, Any]) -> float:
         """Ask for leave to make a call.
 
         Args:
             call: a name that no other call has; begins with the process' own prefix.
-            provider: whose limits apply, the base URL.
-            tokens: estimate of the tokens it will use, in and out.
-            cost: estimate in US dollars, 0.0 where no price is known.
+            wish: ``Wish.to_json`` of what it asks for.
 
         Returns:
             0.0: go, the call counts as in flight until ``done``; else seconds to wait, then ask
@@ -68,6 +72,28 @@ class Throttle(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Wish:
+    """What a call asks for before it goes."""
+
+    provider: str
+    """Whose limits apply, the base URL."""
+    role: str = "target"
+    asked: int = 1
+    """Estimate of the input tokens."""
+    most: int = 0
+    """Output tokens that the provider was told not to exceed; 0: none."""
+    price: tuple[float, float] = (0.0, 0.0)
+    """US dollars per million tokens, in and out; 0.0 where they are not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    def cost(self, asked: int, said: int) -> float:
+        """US dollars."""
+        return (asked * self.price[0] + said * self.price[1]) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
 class Bounds:
     """The settings that bound model calls; 0 means no bound."""
 
@@ -90,6 +116,16 @@ class Bounds:
 class Limits:
     """The ``Throttle`` of this process, and the accounts. Safe to use from many threads.
 
+    Under a cap of tokens or money a call reserves what it may come to: as much output as the
+    provider was told not to exceed, else as much as the longest of the last hundred replies of its
+    role. What a role's replies are like is not known at first, so a call reserves at least the part
+    ``1 / (n + 1)`` of what is left after ``n`` replies: the first goes alone, then two, then three.
+    A call that does not fit beside those in flight waits for them.
+
+    So a cap is passed only by replies that are longer than any of the last hundred of their role,
+    by what they are longer, and at most by as many as are in flight; with
+    ``skillopt_max_output_tokens`` not at all, save for the estimate of the first input.
+
     Args:
         bounds: rates and caps.
         spent: what an earlier part of the same run has consumed; counts towards the caps.
@@ -111,24 +147,28 @@ class Limits:
         self._pacers: dict[str, _Pacer] = {}
         self._accounts: dict[tuple[str, str, str], Usage] = {}
         self._waiting: set[str] = set()
+        self._habits: dict[tuple[str, str], _Habit] = {}
         self._duration = 0.1
         self._lock = threading.Lock()
 
-    def ask(self, call: str, provider: str, tokens: int, cost: float) -> float:
+    def ask(self, call: str, wish: dict[str, Any]) -> float:
+        wanted = Wish(**wish)
         with self._lock:
             now = self._clock()
             self._waiting.discard(call)
             self._check_time(now)
-            full = 0 < self._bounds.max_in_flight <= self._count(provider)
+            full = 0 < self._bounds.max_in_flight <= self._count(wanted.provider)
+            tokens, cost = self._reserve(wanted)
             if self._must_wait_for_others(tokens, cost) or full:
                 self._waiting.add(call)
                 return self._busy_wait()
-            pacer = self._pacer(provider)
+            pacer = self._pacer(wanted.provider)
             wait = pacer.wait(now)
             if wait:
                 return wait
-            pacer.take(now, tokens)
-            self._flying[call] = _Flight(provider, tokens, cost, now)
+            asked, said = self._habit(wanted).expected(wanted)
+            pacer.take(now, asked + said)
+            self._flying[call] = _Flight(wanted, asked, said, tokens, cost, now)
             return 0.0
 
     def done(
@@ -147,8 +187,11 @@ class Limits:
                 return
             now = self._clock()
             self._duration += 0.1 * (now - flight.start - self._duration)
-            pacer = self._pacer(flight.provider)
-            pacer.correct(used.input_tokens + used.output_tokens - flight.tokens)
+            if used.calls:
+                self._habit(flight.wish).learn(flight.wish, used)
+            pacer = self._pacer(flight.wish.provider)
+            expected = flight.asked + flight.said
+            pacer.correct(used.input_tokens + used.output_tokens - expected)
             if retry_after > 0:
                 pacer.pause(now + retry_after)
 
@@ -185,7 +228,8 @@ class Limits:
             self._waiting = {c for c in self._waiting if not c.startswith(prefix)}
             for call in [c for c in self._flying if c.startswith(prefix)]:
                 lost = self._flying.pop(call)
-                guess = Usage(1, 0, lost.tokens, 0, lost.cost or None, estimated=True)
+                cost = lost.wish.cost(lost.asked, lost.said) or None
+                guess = Usage(1, 0, lost.asked, lost.said, cost, estimated=True)
                 self._add(guess, ("lost", "", ""))
 
     @property
@@ -225,7 +269,25 @@ class Limits:
         if limit and now - self._start >= limit:
             raise CapReached(f"skillopt_max_time: {limit:g} s are over")
 
-    def _must_wait_for_others(self, tokens: int, cost: float) -> bool:
+    def _habit(self, wish: Wish) -> _Habit:
+        return self._habits.setdefault((wish.provider, wish.role), _Habit())
+
+    def _reserve(self, wish: Wish) -> tuple[float, float]:
+        """Tokens and US dollars that a call may come to."""
+        habit = self._habit(wish)
+        asked, said = habit.expected(wish)
+        said = wish.most or said
+        share = 0.0 if wish.most else 1 / (habit.count + 1)
+        _, *caps = self._caps()
+        found = [
+            max(mine, share * max(0.0, limit - used))
+            for mine, (_, limit, used) in zip(
+                (asked + said, wish.cost(asked, said)), caps, strict=True
+            )
+        ]
+        return found[0], found[1]
+
+    def _must_wait_for_others(self, tokens: float, cost: float) -> bool:
         """Whether the calls in flight must first tell what they used.
 
         A call that could exceed a cap together with those in flight waits for them; one that
@@ -270,17 +332,39 @@ class Limits:
         return self._pacers[provider]
 
     def _count(self, provider: str) -> int:
-        return sum(flight.provider == provider for flight in self._flying.values())
+        return sum(flight.wish.provider == provider for flight in self._flying.values())
 
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """What a call that is in flight has reserved."""
+    """A call that is in flight: what it is likely to use, and what it has reserved."""
 
-    provider: str
-    tokens: int
+    wish: Wish
+    asked: int
+    said: int
+    tokens: float
     cost: float
     start: float
+
+
+class _Habit:
+    """What the replies of one role at one provider have been like."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._said: deque[int] = deque(maxlen=_REMEMBERED)
+        self._ratios: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def learn(self, wish: Wish, used: Usage) -> None:
+        self.count += 1
+        self._said.append(used.output_tokens)
+        self._ratios.append(used.input_tokens / wish.asked)
+
+    def expected(self, wish: Wish) -> tuple[int, int]:
+        """Tokens in and out, as in the longest of the last replies."""
+        asked = math.ceil(wish.asked * max([1.0, *self._ratios]))
+        said = max(self._said, default=_GUESSED_OUTPUT)
+        return asked, min(said, wish.most) if wish.most else said
 
 
 class _Pacer:

@@ -1,24 +1,52 @@
-"""The SDK's own HTTP client, with an end to a reply that comes drop by drop.
+"""The SDK's own HTTP client, with an end to a reply that is long in coming or endless.
 
-Its time-outs bound each read from the network. Servers that keep a connection alive with blanks
-while they compute, or that hang in the middle of a reply, could hold a call for ever.
+The SDK's time-outs bound each read from the network. Servers that keep a connection alive with
+blanks while they compute, or that hang in the middle of a reply, could hold a call for ever; a few
+megabytes of gzip could fill the memory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any
+import zlib
+from typing import TYPE_CHECKING, Any
 
 import openai
 
+from pytest_skillopt.model.faults import ReplyBroken, ReplyTooLarge
 
-class PunctualClient(openai.DefaultHttpxClient):
-    """Gives a whole reply so many seconds after its request was sent."""
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
 
-    def __init__(self, seconds: float, **options: Any) -> None:
-        super().__init__(**options)
+_PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 47}
+"""``wbits`` of zlib by content encoding; no other one is asked for."""
+_TRIES = 10
+
+
+class BoundedClient(openai.DefaultHttpxClient):
+    """Gives a whole reply so many seconds after its request was sent, and so many bytes.
+
+    Redirects are not followed: the key and the prompt go where the user said, and nobody else's
+    answer is the model's.
+    """
+
+    def __init__(self, seconds: float, most: int, **options: Any) -> None:
+        super().__init__(follow_redirects=False, **options)
+        self.headers["Accept-Encoding"] = "identity"
         self._seconds = seconds
+        self._most = most
+
+    @classmethod
+    def make(cls, seconds: float, most: int, **options: Any) -> BoundedClient:
+        """As the constructor, while other threads change the environment.
+
+        httpx looks for proxies in it and raises ``KeyError`` where a variable goes meanwhile.
+        """
+        for _ in range(_TRIES):
+            with contextlib.suppress(KeyError):
+                return cls(seconds, most, **options)
+        return cls(seconds, most, **options)
 
     def __del__(self) -> None:
         """As the client that the SDK makes for itself: a test may leave it behind."""
@@ -31,24 +59,50 @@ class PunctualClient(openai.DefaultHttpxClient):
 
         Raises:
             openai.APITimeoutError: the reply is not complete in time.
+            ReplyBroken: it ends too soon or cannot be unpacked.
+            ReplyTooLarge: it is longer than it may be, on the wire or unpacked.
         """
         until = time.monotonic() + self._seconds
         response: Any = super().send(request, stream=True, **options)
         if stream:
             return response
-        parts = []
         try:
-            for part in response.iter_raw():
-                parts.append(part)
+            encoding = response.headers.get("content-encoding", "identity").strip().lower()
+            parts = self._unpacked(response.iter_raw(), _PACKED.get(encoding))
+            kept, size = [], 0
+            for part in parts:
+                kept.append(part)
+                size += len(part)
+                if size > self._most:
+                    raise ReplyTooLarge(self._most)
                 if time.monotonic() > until:
                     raise openai.APITimeoutError(request=request)
+        except (ReplyTooLarge, openai.APITimeoutError):
+            raise
+        except Exception as error:
+            if "Timeout" in type(error).__name__:
+                raise
+            raise ReplyBroken(f"the reply broke off: {error or type(error).__name__}") from error
         finally:
             response.close()
+        if encoding in _PACKED:
+            del response.headers["content-encoding"]
         return type(response)(
             response.status_code,
             headers=response.headers,
-            content=b"".join(parts),
+            content=b"".join(kept),
             request=response.request,
             extensions=response.extensions,
             history=response.history,
         )
+
+    def _unpacked(self, parts: Iterable[bytes], bits: int | None) -> Iterator[bytes]:
+        """What the parts hold, at most one byte more than may come at a time."""
+        if bits is None:
+            yield from parts
+            return
+        unpack = zlib.decompressobj(bits)
+        for part in parts:
+            yield unpack.decompress(part, self._most + 1)
+            if unpack.unconsumed_tail:
+                raise ReplyTooLarge(self._most)

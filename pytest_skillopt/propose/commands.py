@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from pytest_skillopt.propose import ProposeError, jobs
 from pytest_skillopt.propose.publish import Options, Outcome, Publisher
 from pytest_skillopt.report.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
-from pytest_skillopt.untrusted import no_command, shown
+from pytest_skillopt.untrusted import environment, no_command, shown
 
 if TYPE_CHECKING:
     import argparse
@@ -112,7 +111,7 @@ def _propose(args: argparse.Namespace) -> int:
         jobs.write_outputs({"pull-request-url": ""})
         return 0
     root = Path.cwd() if args.dir else home.path.parent
-    outcomes = Publisher(root, options, dict(os.environ)).publish()
+    outcomes = Publisher(root, options, environment()).publish()
     for outcome in outcomes:
         _report(outcome, with_text=args.forge == "none")
     open_ = [o.url for o in outcomes if o.url and o.action in ("create", "update", "keep", "human")]

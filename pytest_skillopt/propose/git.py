@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pytest_skillopt.propose import BranchMoved, ProposeError
-from pytest_skillopt.untrusted import printable, redact, secret_variables
+from pytest_skillopt.untrusted import environment, printable, redact, secret_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -215,7 +215,7 @@ class Clone(Git):
     """
 
     def __init__(self, directory: Path, environ: Mapping[str, str] | None = None) -> None:
-        super().__init__(directory, dict(os.environ) if environ is None else environ)
+        super().__init__(directory, environment() if environ is None else environ)
         try:
             found = self.run("rev-parse", "--show-toplevel", "--show-prefix").decode()
         except GitFailed as error:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import materialise, skill_files
-from pytest_skillopt.untrusted import bound, printable, redact, secret_variables
+from pytest_skillopt.untrusted import bound, environment, printable, redact, secret_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -111,7 +111,7 @@ def scan(
         environ: what its environment is taken from; that of the process where None.
         timeout: seconds.
     """
-    given = os.environ if environ is None else environ
+    given = environment() if environ is None else environ
     words = [word.replace(PLACE, str(folder)) for word in check_command(command, root)]
     with tempfile.TemporaryFile() as stream:
         try:

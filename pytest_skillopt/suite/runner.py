@@ -68,7 +68,7 @@ _FOLDER = re.compile(r"(?<=[/\\]pytest-of-)([^/\\\s]+)([/\\])pytest-\d+(?:[/\\]p
 
 def cleaned(rollout: Rollout) -> Rollout:
     """The rollout without secrets and without what is different in every process."""
-    environ = secret_variables(os.environ)
+    environ = secret_variables()
 
     def clean(text: str) -> str:
         return _same_in_every_process(redact(text, environ)) if text else ""

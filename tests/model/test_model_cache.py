@@ -273,12 +273,36 @@ def test_settings_in_the_database_are_not_obeyed(stored: Path, key: str, value: 
         "CREATE TABLE Extra (x)",
         "ALTER TABLE Cache ADD COLUMN extra",
         "ALTER TABLE Cache DROP COLUMN tag",
+        "CREATE TRIGGER Settings_size_spoil AFTER UPDATE ON Settings FOR EACH ROW BEGIN"
+        " UPDATE Cache SET value = 'poisoned'; END",
+        "CREATE TRIGGER Settings_count_spoil AFTER INSERT ON Cache FOR EACH ROW BEGIN"
+        ' UPDATE Settings SET value = value + 1 WHERE key = "count"; DELETE FROM Cache; END',
+        "CREATE INDEX spoil ON Cache (length(value))",
+        "CREATE INDEX spoil ON Cache (key) WHERE length(value) > 1",
     ],
 )
 def test_a_database_of_another_form_is_refused(stored: Path, statement: str) -> None:
     tamper(stored, statement)
     for opener in (DiskCache, ReadOnlyCache):
         with pytest.raises(CacheError, match="cannot be used"):
+            opener(stored)
+
+
+def test_a_cache_of_another_user_is_refused_by_root_as_well(
+    stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0 if stored.stat().st_uid else 4711)
+    for opener in (DiskCache, ReadOnlyCache):
+        with pytest.raises(CacheError, match=r"belongs to user \d+, .* runs as user \d+.*chown"):
+            opener(stored)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("what", [".", "cache.db"])
+def test_root_uses_no_cache_of_another_user(stored: Path, what: str) -> None:
+    os.chown(stored / what, 4711, -1)
+    for opener in (DiskCache, ReadOnlyCache):
+        with pytest.raises(CacheError, match="belongs to user 4711"):
             opener(stored)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
@@ -80,13 +81,8 @@ def test_the_sdk_is_told_the_key_and_never_retries_itself(
         lambda a: a.error(500),
         lambda a: a.error(408),
         lambda a: a.error(529, "overloaded"),
-        lambda a: a.html(200),
         lambda a: a.html(502),
-        lambda a: a.garbage(),
-        lambda a: a.null_choices(),
         lambda a: a.dropped(),
-        lambda a: a.empty(),
-        lambda a: a(text="   "),
     ],
 )
 def test_a_passing_fault_is_retried(
@@ -95,6 +91,143 @@ def test_a_passing_fault_is_retried(
     chat_server.script(fault(chat_server.answer), fault(chat_server.answer), "at last")
     assert make_model().complete(HI, sample="0").text == "at last"
     assert make_model.slept == DELAYS[:2]
+
+
+def body(**message: Any) -> str:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": "stop"}
+    return json.dumps({"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 2}})
+
+
+USELESS = [
+    lambda a: a.html(200),
+    lambda a: a.garbage(),
+    lambda a: a.null_choices(),
+    lambda a: a(raw="[" * 100_000),
+    lambda a: a(raw="{}"),
+    lambda a: a(raw="7"),
+    lambda a: a(raw='{"choices": {"0": 1}}'),
+    lambda a: a(raw='{"choices": [7]}'),
+    lambda a: a(raw='{"choices": [{"message": "ok"}]}'),
+    lambda a: a(raw=body(content=7)),
+    lambda a: a(raw=body(content={"text": "x"})),
+    lambda a: a(raw=body(content=[7])),
+    lambda a: a(raw=body(content=[{"type": "text", "text": 7}])),
+    lambda a: a(raw=body(content=True)),
+    lambda a: a(raw=body(content=None, tool_calls=[{"function": {"name": 7}}])),
+    lambda a: a(raw=body(content=None, tool_calls={"name": "f"})),
+    lambda a: a(text="half", finish_reason="error"),
+]
+
+
+@pytest.mark.parametrize("useless", USELESS)
+def test_what_is_no_reply_is_asked_for_once_more_and_no_oftener(
+    chat_server: ChatServer, make_model: ModelMaker, useless: Callable[[Any], Any]
+) -> None:
+    chat_server.script(useless(chat_server.answer), "at last")
+    assert make_model().complete(HI, sample="0").text == "at last"
+    chat_server.script(*[useless(chat_server.answer)] * 2)
+    with pytest.raises(ModelFault, match=r"\(after 2 tries\)") as caught:
+        make_model().complete(HI, sample="1")
+    assert not caught.value.fatal
+    assert chat_server.calls == 4
+
+
+def test_a_reply_in_parts_is_read_without_the_thoughts(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    parts = [{"type": "thinking", "thinking": [7]}, {"type": "text", "text": "a"}, {"text": "b"}]
+    chat_server.script(chat_server.answer(raw=body(content=parts)))
+    assert make_model().complete(HI, sample="0").text == "ab"
+
+
+@pytest.mark.parametrize("retries", [0, 6])
+@pytest.mark.parametrize("text", ["", " \n "])
+def test_an_empty_reply_is_asked_for_once_more_and_is_then_the_answer(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path, text: str, retries: int
+) -> None:
+    limits = Limits(Bounds())
+    chat_server.reply = lambda body: chat_server.answer(text=text)
+    cache = Replies.open(tmp_path / "cache", "rw")
+    model = make_model(throttle=limits, cache=cache, retries=retries)
+    done = model.complete(HI, sample="0")
+    tries = 2 if retries else 1
+    assert (done.text, done.usage.calls, chat_server.calls) == (text, tries, tries)
+    assert limits.spent.calls == tries
+    assert model.complete(HI, sample="0").usage == Usage(cached=1)
+
+
+def test_a_reply_that_runs_into_the_users_own_limit_is_the_targets_answer(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    chat_server.reply = lambda body: chat_server.answer.truncated("and on and on")
+    done = make_model(max_output_tokens=4).complete(HI, sample="0")
+    assert (done.text, done.finish_reason) == ("and on and on", "length")
+    with pytest.raises(ModelFault, match="skillopt_max_output_tokens"):
+        make_model(max_output_tokens=4, role="judge").complete(HI, sample="0")
+    assert chat_server.calls == 2
+
+
+def another_server() -> ChatServer:
+    from chat_server import ChatServer
+
+    server = ChatServer()
+    server.start()
+    return server
+
+
+def test_a_redirect_is_not_followed(chat_server: ChatServer, make_model: ModelMaker) -> None:
+    other = another_server()
+    try:
+        for status in (301, 302, 303, 307, 308):
+            where = {"Location": f"{other.url}/chat/completions"}
+            chat_server.script(chat_server.answer(status=status, raw="", headers=where))
+            with pytest.raises(ModelFault, match=f"redirects to {other.url}.*not followed") as e:
+                make_model().complete(HI, sample=str(status))
+            assert e.value.fatal
+        assert other.calls == 0
+    finally:
+        other.stop()
+
+
+def test_many_long_replies_at_once_stay_within_a_cap_of_tokens(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    chat_server.latency = 0.02
+    chat_server.reply = lambda body: "word " * 6000
+    assert _spend(make_model, cap=100_000) <= 100_000
+
+
+def test_a_cap_is_passed_at_most_by_what_the_replies_in_flight_are_longer_than_those_before(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    chat_server.latency = 0.02
+
+    def reply(body: dict[str, Any]) -> str:
+        return "word " * (6000 if chat_server.calls > 40 else 100)
+
+    chat_server.reply = reply
+    cap = 12_000
+    spent = _spend(make_model, cap=cap)
+    assert cap < spent <= cap + 16 * (6000 - 100)
+
+
+def _spend(make_model: ModelMaker, *, cap: int) -> int:
+    """Tokens spent by 16 threads that call until the cap stops them."""
+    limits = Limits(Bounds(max_tokens=cap))
+    model = make_model(throttle=limits)
+    model._sleep = time.sleep
+
+    def work(name: int) -> None:
+        for index in range(1000):
+            try:
+                model.complete(HI, sample=f"{name}/{index}")
+            except CapReached:
+                return
+
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(work, range(16)))
+    assert limits.spent.calls > 4
+    return limits.spent.input_tokens + limits.spent.output_tokens
 
 
 def test_retries_are_bounded_and_their_number_is_said(
@@ -423,13 +556,20 @@ def test_a_faulty_server_costs_no_reply_and_no_reply_is_paid_for_twice(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
     answer = chat_server.answer
-    faults = [answer.error(429)] * 5 + [answer.error(500)] * 2
-    faults += [answer.dropped(), answer.empty(), answer.html()]
+    faults = [answer.error(429)] * 5 + [answer.error(500)] * 2 + [answer.dropped()]
+    useless = [answer.empty(), answer.html()]
     drawn = random.Random(7)
+    spoilt: set[str] = set()
 
     def reply(body: dict[str, Any]) -> Any:
+        said = str(body["messages"][0]["content"])
         chosen = drawn.randrange(100)
-        return faults[chosen] if chosen < len(faults) else str(body["messages"][0]["content"])
+        if chosen < len(faults):
+            return faults[chosen]
+        if chosen < len(faults) + len(useless) and said not in spoilt:
+            spoilt.add(said)
+            return useless[chosen - len(faults)]
+        return said
 
     chat_server.reply = reply
     model = make_model(cache=Replies.open(tmp_path / "cache", "rw"))

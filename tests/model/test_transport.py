@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gzip
 import json
+import resource
 import socket
 import threading
 import time
+import zlib
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -103,6 +105,46 @@ def ask(url: str, **values: object) -> tuple[str, bool]:
     finally:
         model.close()
     return found.text, found.usage.estimated
+
+
+def bomb(connection: socket.socket) -> None:
+    packer = zlib.compressobj(1, wbits=31)
+    data = b"".join(packer.compress(bytes(2**20)) for _ in range(60)) + packer.flush()
+    connection.sendall(CHUNKED + b"Content-Encoding: gzip\r\n\r\n" + chunk(data) + chunk(b""))
+
+
+def endless(connection: socket.socket) -> None:
+    connection.sendall(CHUNKED + b"\r\n")
+    while True:
+        connection.sendall(chunk(b" " * 65536))
+
+
+def broken_off(connection: socket.socket) -> None:
+    connection.sendall(CHUNKED + b"\r\n" + chunk(BODY[:40]))
+
+
+@pytest.mark.parametrize("how", [bomb, endless])
+def test_a_reply_is_not_longer_than_it_may_be(how: Callable[[socket.socket], None]) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    words = r"longer than 4,000,000 bytes \(skillopt_max_reply_bytes\)"
+    with serving([how]) as url, pytest.raises(ModelFault, match=words) as caught:
+        ask(url)
+    assert not caught.value.fatal
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40 * 2**10
+
+
+def test_the_bound_can_be_set() -> None:
+    with serving([whole]) as url:
+        assert ask(url, max_reply_bytes=1000)[0]
+    with serving([lambda c: endless(c)]) as url, pytest.raises(ModelFault, match="2,000 bytes"):
+        ask(url, max_reply_bytes=2000)
+
+
+def test_a_reply_that_breaks_off_is_asked_for_once_more() -> None:
+    with serving([broken_off, whole]) as url:
+        assert ask(url)[0].startswith("Grüße!")
+    with serving([broken_off] * 2) as url, pytest.raises(ModelFault, match=r"broke off.*2 tries"):
+        ask(url)
 
 
 @pytest.mark.parametrize("how", [whole, in_pieces, packed])
