@@ -267,6 +267,35 @@ def minibatch(size: int = 3) -> Rule:
     return rule
 
 
+def median(rounds: int) -> Rule:
+    """The median of so many fresh suite means of either arm, strictly greater."""
+
+    def rule(world: World, memory: dict[str, Any]) -> bool:
+        new, old = (
+            statistics.median(sum(world.passes(arm, 1)) for _ in range(rounds))
+            for arm in (CANDIDATE, INCUMBENT)
+        )
+        return new > old
+
+    return rule
+
+
+def pace(alpha: float = 0.05, stake: float = 0.5, pairs: int = 250) -> Rule:
+    """PACE (arXiv 2606.08106): bet on the discordant of paired outcomes, at most so many pairs."""
+
+    def rule(world: World, memory: dict[str, Any]) -> bool:
+        wealth, tasks = 1.0, range(len(world.p))
+        order = [task for _ in range(-(-pairs // len(tasks))) for task in tasks][:pairs]
+        for task in order:
+            new, old = world.roll(CANDIDATE, task), world.roll(INCUMBENT, task)
+            wealth *= 1 + stake * (new - old)
+            if wealth >= 1 / alpha:
+                return True
+        return False
+
+    return rule
+
+
 RULES: dict[str, Rule] = {
     "staged (default)": ours("staged"),
     "economy": ours("economy"),
@@ -283,6 +312,8 @@ RULES: dict[str, Rule] = {
     "gbrain: median 3 + .05": cached(3, 0.05, majority=True),
     "SkillOpt-Sleep: twice": fresh(1, confirmations=2),
     "GEPA: minibatch 3 + val": minibatch(),
+    "median of 5": median(5),
+    "PACE: paired e-process": pace(),
 }
 
 
