@@ -83,7 +83,7 @@ def _parents() -> dict[str, str | None]:
 
 @functools.cache
 def edits() -> tuple[Edit, ...]:
-    """All pairs of versions, the real edits marked, and one that keeps the better of all by task."""
+    """All pairs of versions, the real edits marked, and one that keeps the best of each task."""
     rates, parents = versions(), _parents()
     found = [
         Edit(f"{old} -> {new}", rates[old], rates[new], direct=parents[new] == old)
@@ -168,7 +168,7 @@ def rollouts(decisions: Sequence[Decided]) -> float:
 def print_rules(pool: Pool, rules: Sequence[str]) -> None:
     numbered = list(enumerate(edits()))
     real = [(i, edit) for i, edit in numbered if edit.direct]
-    print("Share accepted. 50 tasks; real edits by their net effect in points; rollouts of both arms.")
+    print("Share accepted. 50 tasks; real edits by their net effect in points.")
     heads = [f"{edit.net:+.1f}" for _, edit in real]
     groups = {
         name: [i for i, e in numbered if low <= round(e.net, 2) < high]
