@@ -2,7 +2,7 @@
 
     python benchmarks/plan.py          suites of 12 to 120 tasks, four worlds, three seeds; a minute
 
-``modes/forecast.py`` calls the middle of these shares typical.
+``modes/plan.py`` calls the middle of these shares typical.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from worlds.target import WorldExecutor
 from worlds.world import SKILL, START, make_world
 
 from pytest_skillopt.mode import Mode
-from pytest_skillopt.modes.forecast import most_rollouts
+from pytest_skillopt.modes.plan import most_rollouts
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document

@@ -182,8 +182,8 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _diff(args: argparse.Namespace) -> int:
-    from pytest_skillopt.report import tables
     from pytest_skillopt.report.runs import pick_run
+    from pytest_skillopt.report.terminal import diff
 
     run, result = pick_run(_home(args), args.run)
     patch = "".join(skill.patch for skill in result.skills)
@@ -192,7 +192,7 @@ def _diff(args: argparse.Namespace) -> int:
     elif args.output:
         args.output.write_bytes(patch.encode("utf-8", "surrogateescape"))
     elif sys.stdout.isatty():
-        _print(tables.diff(patch, verbose=True))
+        _print(diff(patch, verbose=True))
     elif any(os.environ.get(name) for name in _CI) and no_command(patch) != patch:
         return _fail("this CI would carry out a line of the patch: write it with --output FILE")
     else:

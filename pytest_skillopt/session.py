@@ -122,7 +122,7 @@ class Controller:
     def pytest_html_results_summary(self, prefix: list[str]) -> None:
         """A link to our report in the page of pytest-html, where that is installed."""
         if self._result is not None:
-            from pytest_skillopt.report.pytesthtml import summary_link
+            from pytest_skillopt.report.junit import summary_link
 
             home = Home(self._config.rootpath / self._settings.dir)
             report = home.runs / self._result.run / "report.html"

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pytest_skillopt.run.shared import change
+from pytest_skillopt.run.directory import change
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_skillopt.gate.worse import WorseCheck
 from pytest_skillopt.modes.baseline import read_baseline
-from pytest_skillopt.modes.comparing import (
+from pytest_skillopt.modes.compare import (
     compared,
     decide,
     gate_options,
@@ -19,7 +19,7 @@ from pytest_skillopt.modes.revisions import RevisionError, at_revision, is_stage
 from pytest_skillopt.run.result import SkillResult
 
 if TYPE_CHECKING:
-    from pytest_skillopt.modes.display import Display
+    from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.skill.document import Document

@@ -1,19 +1,164 @@
-"""``pytest --skillopt-compare A B``: does B do better than A?"""
+"""Two versions of a skill against each other: what check, compare and A/A have in common."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.gate.draws import TAPE
+from pytest_skillopt.gate.forecast import noise_floor, smallest_gain
+from pytest_skillopt.gate.gate import run_gate
+from pytest_skillopt.gate.gate_options import GateOptions, GateTask
 from pytest_skillopt.gate.gates import make_gate
-from pytest_skillopt.modes.comparing import compared, decide, gate_options, gate_tasks
+from pytest_skillopt.gate.verdict import Verdict
 from pytest_skillopt.modes.revisions import RevisionError, named_skill
+from pytest_skillopt.report import words
+from pytest_skillopt.run.result import SkillResult
+from pytest_skillopt.search.outcome import comparison
+from pytest_skillopt.search.samples import sample_of
+from pytest_skillopt.search.taskrows import task_row
+from pytest_skillopt.skill.diff import unified
+from pytest_skillopt.suite.rollouts import Rollout
+from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from pytest_skillopt.modes.display import Display
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.gate.gate import Gate
+    from pytest_skillopt.gate.verdict import Draw, Sample
+    from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result
+    from pytest_skillopt.run.result import Result, Status, TaskRow
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.rollouts import RolloutRequest
+    from pytest_skillopt.suite.tasks import SkillTask
+
+_LIKELY = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A verdict with the rollouts it rests on, by task."""
+
+    verdict: Verdict
+    incumbent: Mapping[str, list[Rollout]]
+    candidate: Mapping[str, list[Rollout]]
+
+    def rows(self, tasks: Iterable[SkillTask]) -> list[TaskRow]:
+        changes = {task.task: task.change for task in self.verdict.tasks}
+        return [
+            task_row(
+                task,
+                self.incumbent.get(task.id, []),
+                self.candidate.get(task.id, []),
+                changes.get(task.id, "same"),
+            )
+            for task in tasks
+        ]
+
+
+def gate_tasks(tasks: Iterable[SkillTask]) -> list[GateTask]:
+    return [GateTask(task.id, task.must_pass) for task in tasks]
+
+
+def gate_options(run: Run) -> GateOptions:
+    return GateOptions.from_settings(run.settings)
+
+
+def decide(
+    run: Run,
+    gate: Gate,
+    incumbent: str,
+    candidate: str,
+    *,
+    stored: Mapping[str, Sequence[tuple[bool, float]]] | None = None,
+) -> Decided:
+    """Carry a decision out.
+
+    Args:
+        incumbent: version (SHA-256), made known to the sampler before.
+        candidate: likewise.
+        stored: (passed, score) of samples that open the incumbent's tape, by task.
+
+    Raises:
+        StopRun: a cap, a fatal fault, or an interrupt.
+    """
+    versions = {"incumbent": incumbent, "candidate": candidate}
+    rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
+
+    def request(draw: Draw) -> RolloutRequest:
+        return run.sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
+
+    def is_stored(draw: Draw) -> bool:
+        on_tape = draw.arm == "incumbent" and draw.stream == TAPE
+        return on_tape and draw.index < len((stored or {}).get(draw.task, ()))
+
+    def take(draws: Sequence[Draw]) -> list[Sample]:
+        run.sampler.prefetch(request(d) for d in gate.likely(_LIKELY) if not is_stored(d))
+        fresh = [draw for draw in draws if not is_stored(draw)]
+        taken = dict(zip(fresh, run.sampler.take([request(d) for d in fresh]), strict=True))
+        for draw in draws:
+            if draw not in taken:
+                taken[draw] = _recalled(request(draw), (stored or {})[draw.task])
+            rollouts[draw.arm].setdefault(draw.task, []).append(taken[draw])
+        return [sample_of(draw, taken[draw]) for draw in draws]
+
+    try:
+        verdict = run_gate(gate, take)
+    except StopRun as stop:
+        if stop.kind != "cap":
+            raise
+        verdict = _undecided(gate, stop.reason)
+    run.sampler.cancel_prefetch()
+    run.journal.write("verdict", {"candidate": candidate, **verdict.to_json()})
+    return Decided(verdict, rollouts["incumbent"], rollouts["candidate"])
+
+
+def _undecided(gate: Gate, reason: str) -> Verdict:
+    """What was measured stays; what a cap left out is no evidence of anything."""
+    asked = gate.ask()
+    wanting = 0 if isinstance(asked, Verdict) else len(asked)
+    return Verdict(
+        "unmeasured",
+        f"stopped before it was decided: {reason}",
+        gate=getattr(gate, "name", type(gate).__name__),
+        missing=f"at least {wanting} samples more",
+    )
+
+
+def _recalled(request: RolloutRequest, stored: Sequence[tuple[bool, float]]) -> Rollout:
+    passed, score = stored[request.index]
+    return Rollout(request, "passed" if passed else "failed", score=score, worker="baseline")
+
+
+def joined_reasons(results: Sequence[SkillResult]) -> str:
+    """The reason of the one skill, or those of several with their names."""
+    if len(results) == 1:
+        return results[0].reason
+    return "; ".join(
+        r.reason if r.reason.startswith(r.path) else f"{r.path}: {r.reason}" for r in results
+    )
+
+
+def compared(
+    skill: str, before: Document, after: Document, decided: Decided, tasks: Iterable[SkillTask]
+) -> SkillResult:
+    """The decision as the result of a skill."""
+    rows, verdict = decided.rows(tasks), decided.verdict
+    return SkillResult(
+        path=skill,
+        name=after.name,
+        before=before.version,
+        after=after.version,
+        status=verdict.decision,
+        reason=verdict.reason,
+        patch=unified(before, after, skill),
+        suite=comparison(rows),
+        verdict=verdict.to_json(),
+        tasks=rows,
+    )
 
 
 def compare(run: Run, display: Display) -> Result:
@@ -51,3 +196,72 @@ def compare(run: Run, display: Display) -> Result:
     )
     result = compared(skill, before, after, decided, tasks)
     return run.result(result.status, result.reason, [result])
+
+
+def compare_with_itself(run: Run, display: Display) -> Result:
+    """Two evaluations of one version: what differs between them is noise.
+
+    Raises:
+        StopRun: a cap, a fatal fault, or an interrupt.
+    """
+    display.begin("comparison with itself")
+    skills = [_measure(run, skill) for skill in run.documents]
+    unmeasured = any(skill.status == "unmeasured" for skill in skills)
+    status: Status = "unmeasured" if unmeasured else "measured"
+    return run.result(status, joined_reasons(skills), skills)
+
+
+def _measure(run: Run, skill: str) -> SkillResult:
+    document = run.documents[skill]
+    version = run.sampler.add_version(skill, document.data)
+    tasks = run.tasks_of(skill)
+    rollouts = run.settings.rollouts
+    taken = run.sampler.take(
+        [
+            run.sampler.request(task.id, version, stream, index)
+            for index in range(rollouts)
+            for stream in ("aa/1", "aa/2")
+            for task in tasks
+        ]
+    )
+    rows = [
+        task_row(
+            task,
+            [r for r in taken if r.request.task == task.id and r.request.stream == "aa/1"],
+            [r for r in taken if r.request.task == task.id and r.request.stream == "aa/2"],
+        )
+        for task in tasks
+    ]
+    counts = [
+        (
+            row.before.passed + (row.after.passed if row.after else 0),
+            row.before.n + (row.after.n if row.after else 0),
+        )
+        for row in rows
+    ]
+    floor = noise_floor(counts, rollouts)
+    least = smallest_gain(counts, run.settings.gate, gate_options(run))
+    flaky = sum(row.flaky for row in rows)
+    seen = (
+        "the suite leaves no room for a gain that the gate could see"
+        if least is None
+        else f"the smallest gain that the gate sees four times in five is {100 * least:.1f} points"
+    )
+    reason = (
+        f"two evaluations of {words.plural(rollouts, 'rollout')} a task differ by "
+        f"{100 * floor:.1f} points (one standard deviation) from chance alone; {flaky} of "
+        f"{words.plural(len(rows), 'task')} {'is' if flaky == 1 else 'are'} flaky; {seen}"
+    )
+    measured = any(n for _, n in counts)
+    return SkillResult(
+        path=skill,
+        name=document.name,
+        before=version,
+        after=version,
+        status="measured" if measured else "unmeasured",
+        reason=reason if measured else f"{skill}: nothing could be measured",
+        suite=comparison(rows),
+        noise_floor=floor,
+        smallest_gain=least,
+        tasks=rows,
+    )

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from pytest_skillopt.model.types import CacheError, ModelConfigError
-from pytest_skillopt.modes.display import Display
 from pytest_skillopt.modes.opening import opened
-from pytest_skillopt.modes.taskreports import task_reports
+from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.propose.manifest import leave_proposal
-from pytest_skillopt.report.files import write_reports
+from pytest_skillopt.report.junit import task_properties
+from pytest_skillopt.report.live import Display
+from pytest_skillopt.report.runs import write_reports
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
+from pytest_skillopt.run.result import Arm, TaskRow
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.suite.sampler import StopRun
 from pytest_skillopt.suite.splits import SplitError
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.executor import SkillExecutor
     from pytest_skillopt.suite.tasks import SkillTask
+
+Outcome = Literal["passed", "failed", "skipped"]
 
 
 def conduct(
@@ -49,7 +53,8 @@ def conduct(
         _as_usage_errors(),
         opened(config, mode, settings, executor, tasks, services, display.rollout) as run,
     ):
-        display.header(run)
+        plan = expected(run.tasks, mode, settings)
+        display.header(run, typical=plan.typical, most=plan.most)
         try:
             found = _carry_out(run, display)
         finally:
@@ -117,7 +122,7 @@ def _mode_function(name: str) -> Callable[[Run, Display], Result]:
         from pytest_skillopt.modes.compare import compare
 
         return compare
-    from pytest_skillopt.modes.aa import compare_with_itself
+    from pytest_skillopt.modes.compare import compare_with_itself
 
     return compare_with_itself
 
@@ -128,3 +133,80 @@ def _as_usage_errors() -> Iterator[None]:
         yield
     except (SkillError, SplitError, RunError, ModelConfigError, CacheError, JournalError) as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
+    """The tasks as test cases: judged by their pass rate with ``--skillopt``, else measured.
+
+    A report for the call and one for the teardown, because junitxml closes a case with the latter.
+    """
+    judged = run.mode.name == "evaluate"
+    least = {task.id: task.min_pass_rate for task in run.tasks}
+    for row in [*_rows(result), *_without_row(run, result)]:
+        judgement: tuple[Outcome, str] = ("passed", "")
+        if judged:
+            own = least.get(row.id)
+            judgement = _judge(row, run.settings.min_pass_rate if own is None else own)
+            if result.status == "measured" and not row.before.n and not row.before.errors:
+                judgement = ("skipped", "not measured: a cap ended the run before that")
+        outcome, words = judgement
+        yield _report(row, "call", outcome, words, measured=not judged)
+        yield _report(row, "teardown", "passed", words, measured=not judged)
+
+
+def _rows(result: Result) -> Iterator[TaskRow]:
+    return (row for skill in result.skills for row in skill.tasks)
+
+
+def _without_row(run: Run, result: Result) -> Iterator[TaskRow]:
+    """Tasks that a training has measured without coming to a last comparison."""
+    if run.mode.name == "train":
+        known = {row.id for row in _rows(result)}
+        for task in run.tasks:
+            if task.id in run.sampler.usage and task.id not in known:
+                yield TaskRow(id=task.id, split=task.split, before=Arm())
+
+
+def _judge(row: TaskRow, least: float) -> tuple[Outcome, str]:
+    arm = row.before
+    if row.skipped:
+        return "skipped", "skipped in every rollout"
+    if not arm.n:
+        return "failed", _never_measured(arm)
+    if arm.passed / arm.n >= least:
+        return "passed", ""
+    words = f"passed {arm.passed} of {arm.n} rollouts, min_pass_rate is {least:g}"
+    if arm.sample and arm.sample.message and arm.sample.outcome == "failed":
+        words += f"\n{arm.sample.message}"
+    return "failed", words
+
+
+def _never_measured(arm: Arm) -> str:
+    if not arm.errors:
+        return "never measured: the run ended before that"
+    ended = "1 rollout" if arm.errors == 1 else f"{arm.errors} rollouts"
+    words = f"never measured: {ended} ended in an infrastructure error"
+    return f"{words}\n{arm.sample.message}" if arm.sample and arm.sample.message else words
+
+
+def _report(
+    row: TaskRow,
+    when: Literal["call", "teardown"],
+    outcome: Outcome,
+    words: str,
+    *,
+    measured: bool,
+) -> pytest.TestReport:
+    path, _, rest = row.id.partition("::")
+    location = (path, None, rest.replace("::", "."))
+    longrepr = (path, 0, words) if outcome == "skipped" else words or None
+    return pytest.TestReport(
+        nodeid=row.id,
+        location=location,
+        keywords={},
+        outcome=outcome,
+        longrepr=longrepr,
+        when=when,
+        user_properties=task_properties(row),
+        skillopt_measured=measured,
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.rates import suite_rate
 from pytest_skillopt.modes.baseline import write_baseline
-from pytest_skillopt.modes.comparing import joined_reasons
+from pytest_skillopt.modes.compare import joined_reasons
 from pytest_skillopt.run.result import Comparison, SkillResult
 from pytest_skillopt.search.taskrows import task_row
 from pytest_skillopt.suite.sampler import StopRun
@@ -14,7 +14,7 @@ from pytest_skillopt.suite.sampler import StopRun
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.modes.display import Display
+    from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status, TaskRow
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest

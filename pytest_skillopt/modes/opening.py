@@ -10,7 +10,7 @@ from pytest_skillopt.model.config import check_prices, model_config
 from pytest_skillopt.model.limits import Bounds, Limits
 from pytest_skillopt.model.replies import Replies
 from pytest_skillopt.models import MODELS, Models
-from pytest_skillopt.modes.forecast import FEW_TASKS, gated, sight
+from pytest_skillopt.modes.plan import FEW_TASKS, gated, sight
 from pytest_skillopt.modes.skills import read_documents, split_tasks
 from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+import os
+import random
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.gate.forecast import smallest_gain
+from pytest_skillopt.gate.gate_options import GateOptions
+from pytest_skillopt.model.config import model_config
+from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.skills import skills_of, split_tasks
+from pytest_skillopt.published.search_batch import batch_size
 from pytest_skillopt.report import words
+from pytest_skillopt.report.runs import load_runs
 from pytest_skillopt.run.directory import Home
+from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.mode import Mode
+    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.run.result import Result
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
+
+FEW_TASKS = 10
+"""Val tasks below which a training says what it can and cannot see."""
+_TYPICAL = 0.47
+"""Part of the upper bound that a training takes as a rule: ``benchmarks/plan.py``."""
+_TYPICAL_CALLS = 0.9
+"""The same of optimizer calls."""
+_ASSUMED = {"target": (1500, 500), "optimizer": (4000, 1000)}
+"""Tokens in and out of a rollout and of an optimizer call, where no run has measured them."""
+_CERTAIN = 10**6
+"""Samples that make an assumed pass rate as good as known."""
 
 
 class Plan:
@@ -74,6 +97,200 @@ def plan_lines(
     yield from notes
     if mode.name == "train":
         yield from notes_on_search(settings)
-    from pytest_skillopt.modes.forecast import forecast, known_costs
+    from pytest_skillopt.modes.plan import forecast, known_costs
 
     yield from forecast(tasks, mode, settings, known_costs(tasks, mode, settings, home))
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """What a mode takes."""
+
+    most: int
+    """Rollouts at most; those that end in an infrastructure error and are retried come on top."""
+    typical: int
+    """Rollouts as a rule."""
+    calls: int = 0
+    """Optimizer calls at most."""
+    typical_calls: int = 0
+
+
+def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
+    """The upper bound and, for a training, what `benchmarks/plan.py` has found to be typical."""
+    most = most_rollouts(tasks, mode, settings)
+    cap = settings.max_rollouts or most
+    if mode.name == "evaluate" or mode.name == "aa":
+        return Expected(min(most, cap), min(most, cap))
+    if mode.name != "train":
+        return Expected(min(most, cap), min(round(_TYPICAL * most), cap))
+    calls = _most_optimizer_calls(tasks, settings)
+    typical = min(round(_TYPICAL * most), cap)
+    return Expected(min(most, cap), typical, calls, round(_TYPICAL_CALLS * calls))
+
+
+def forecast(
+    tasks: Sequence[SkillTask],
+    mode: Mode,
+    settings: Settings,
+    costs: Mapping[str, Cost] | None = None,
+) -> Iterator[str]:
+    """What it takes, in words.
+
+    Args:
+        costs: by role, what a rollout or an optimizer call costs; of roles with a known price.
+    """
+    plan = expected(tasks, mode, settings)
+    yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
+    if any("target" in task.roles for task in tasks):
+        yield (
+            "a rollout is one model call of each skill_agent, or with tools one a turn, up to "
+            f"{settings.max_turns}; skillopt_max_calls caps all model calls together"
+        )
+    own = sum("target" not in task.roles for task in tasks)
+    if own:
+        yield (
+            f"{words.plural(own, 'task')} without skill_agent: what an agent of your own calls is "
+            "known when its test reports it (rollout.usage)"
+        )
+    if mode.name == "train":
+        yield (
+            f"optimizer calls: {_of(plan.typical_calls, plan.calls)}; repairs of unreadable "
+            "replies come on top"
+        )
+    yield from _money(plan, costs or {})
+    if mode.name in ("train", "compare"):
+        for where, measured in gated(tasks):
+            yield where + sight(measured, settings)
+
+
+def _of(typical: int, most: int) -> str:
+    if typical >= most:
+        return words.number(most)
+    return f"about {words.number(typical)}, at most {words.number(most)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one rollout, or one call of the optimizer, costs."""
+
+    each: float
+    """US dollars."""
+    source: str
+    """Where the token counts come from, in words."""
+
+
+def known_costs(
+    tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
+) -> dict[str, Cost]:
+    """By role, at the price of its model: with the tokens of the latest run of that model, else
+    with assumed ones. Roles without a model or a price are left out."""
+    roles: list[Role] = ["target"] if any("target" in task.roles for task in tasks) else []
+    roles += ["optimizer"] if mode.name == "train" else []
+    costs: dict[str, Cost] = {}
+    results = [run.result for run in reversed(load_runs(home)) if run.result is not None]
+    for role in roles:
+        try:
+            model = model_config(settings, role, os.environ)
+        except ModelConfigError:
+            continue
+        if model.price is not None:
+            tokens, source = _measured_tokens(role, model.name, results)
+            costs[role] = Cost(model.price.cost(*tokens), source)
+    return costs
+
+
+def _measured_tokens(
+    role: str, model: str, results: Iterable[Result]
+) -> tuple[tuple[int, int], str]:
+    """Tokens in and out of a rollout or of an optimizer call, and where they are from."""
+    for result in results:
+        rows = [row for row in result.usage if row.role == role and row.calls]
+        units = sum(row.calls for row in rows) if role == "optimizer" else result.rollouts
+        if rows and units and result.models.get(role) == model:
+            read = sum(row.input_tokens for row in rows) // units
+            said = sum(row.output_tokens for row in rows) // units
+            return (read, said), f"with the tokens of run {result.run}"
+    unit = "an optimizer call" if role == "optimizer" else "a rollout"
+    read, said = _ASSUMED[role]
+    return (read, said), f"if {unit} takes {read:,} tokens in and {said:,} out"
+
+
+def _money(plan: Expected, costs: Mapping[str, Cost]) -> Iterator[str]:
+    typical = most = 0.0
+    for role, cost in costs.items():
+        counts = (
+            (plan.typical_calls, plan.calls) if role == "optimizer" else (plan.typical, plan.most)
+        )
+        typical, most = typical + cost.each * counts[0], most + cost.each * counts[1]
+    if costs:
+        shown = f"about {words.money(typical)}, at most {words.money(most)}"
+        sources = ", ".join(dict.fromkeys(cost.source for cost in costs.values()))
+        yield f"money: {shown if typical < most else words.money(most)}, {sources}"
+
+
+def gated(tasks: Sequence[SkillTask]) -> Iterator[tuple[str, int]]:
+    """For each skill how many tasks its gate measures; named, as ``path: ``, only of several."""
+    skills = list(dict.fromkeys(task.skill for task in tasks))
+    for skill in skills:
+        count = sum(t.skill == skill and t.split in ("val", "both", "") for t in tasks)
+        yield f"{skill}: " if len(skills) > 1 else "", count
+
+
+def sight(tasks: int, settings: Settings) -> str:
+    """What the gate can see with so many tasks, if they are like those of published agent runs.
+
+    Two fifths that nearly always pass, a quarter that nearly always fails, the rest in between:
+    the population ``agent`` of ``docs/gate.md``.
+    """
+    rng = random.Random(0)
+    shapes = ((12.0, 1.0), (1.0, 12.0), (1.5, 1.5))
+    drawn = rng.choices(shapes, (0.40, 0.25, 0.35), k=tasks)
+    rates = [rng.betavariate(*shape) for shape in drawn]
+    counts = [(rate * _CERTAIN, _CERTAIN) for rate in rates]
+    gain = smallest_gain(counts, settings.gate, GateOptions.from_settings(settings))
+    if gain is None:
+        return (
+            "the gate sees little but tasks that are wholly fixed; add val tasks, 10 are a good "
+            "start"
+        )
+    return (
+        f"the gate sees a gain of {words.plural(round(100 * gain), 'point')} or more four times "
+        f"in five, if its {words.plural(tasks, 'task')} are as noisy as those of published agent "
+        "runs; --skillopt-aa measures it"
+    )
+
+
+def _most_optimizer_calls(tasks: Sequence[SkillTask], settings: Settings) -> int:
+    train = sum(task.split in ("train", "both") for task in tasks)
+    if settings.search == "trials":
+        return TrialParameters().search_calls(train)
+    size = batch_size(train, settings.batch_size)
+    steps = settings.epochs * -(-train // size)
+    each = 3 * size * settings.rollouts * settings.accumulation * settings.candidates
+    return steps * each
+
+
+def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
+    """Upper bound of the rollouts of a mode; infrastructure errors that are retried come on top."""
+    each = sum(task.rollouts or settings.rollouts for task in tasks)
+    if mode.name == "evaluate":
+        return each
+    if mode.name == "aa":
+        return 2 * settings.rollouts * len(tasks)
+    if mode.name != "train":
+        return 2 * len(tasks) * settings.gate_kmax
+    return _most_of_training(tasks, settings)
+
+
+def _most_of_training(tasks: Sequence[SkillTask], settings: Settings) -> int:
+    train = [task for task in tasks if task.split in ("train", "both")]
+    val = [task for task in tasks if task.split in ("val", "both")]
+    test = [task for task in tasks if task.split == "test"]
+    final = 2 * settings.final_rollouts * (len(tasks) - len(test))
+    final += 2 * sum(task.rollouts or settings.rollouts for task in test)
+    if settings.search == "trials":
+        return TrialParameters().search_samples(len(train) + len(val)) + final
+    size = batch_size(len(train), settings.batch_size)
+    steps = settings.epochs * -(-len(train) // size)
+    decision = 2 * settings.gate_kmax * len(val)
+    return steps * (size * settings.rollouts * settings.accumulation + decision) + final

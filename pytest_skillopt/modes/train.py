@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.editrows import edit_row
-from pytest_skillopt.modes.comparing import joined_reasons
-from pytest_skillopt.modes.stages import hooked_prompt, hooked_stages
-from pytest_skillopt.run.replies import JournaledModel
+from pytest_skillopt.modes.compare import joined_reasons
+from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import Hunk, ScanRow, SkillResult, WarningRow
 from pytest_skillopt.search.allowance import Caps
 from pytest_skillopt.search.final_comparison import BEGUN
+from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.together import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
@@ -19,11 +19,12 @@ from pytest_skillopt.skill.files import write_skill
 from pytest_skillopt.skill.scan import scan_candidate
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     import pytest
 
-    from pytest_skillopt.modes.display import Display
+    from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.journal import Entry
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status, StepRow
@@ -207,3 +208,34 @@ def _hunks(outcome: TrainOutcome) -> list[Hunk]:
 def _is_begun(entry: Entry, skill: str) -> bool:
     """Whether the line tells of a final comparison of the skill."""
     return entry.kind == BEGUN and entry.data["skill"] == skill
+
+
+def hooked_stages(config: pytest.Config) -> Stages:
+    """Every stage asks its hook. The plugin implements the built-in ones itself, all but the gate:
+    where nobody answers, the training knows that the gate is its own."""
+    hook = config.hook
+    return Stages(
+        reflect=lambda records, context: hook.pytest_skillopt_reflect(
+            config=config, records=records, context=context
+        ),
+        aggregate=lambda patches, context: hook.pytest_skillopt_aggregate(
+            config=config, patches=patches, context=context
+        ),
+        select=lambda patch, context: hook.pytest_skillopt_select(
+            config=config, patch=patch, context=context
+        ),
+        update=lambda patch, context: hook.pytest_skillopt_update(
+            config=config, patch=patch, context=context
+        ),
+        gate=lambda question: hook.pytest_skillopt_gate(config=config, question=question),
+    )
+
+
+def hooked_prompt(config: pytest.Config) -> Callable[[str], str | None]:
+    """Returns the user's template of a name, or None."""
+
+    def prompt(name: str) -> str | None:
+        template: str | None = config.hook.pytest_skillopt_prompt(config=config, name=name)
+        return template
+
+    return prompt

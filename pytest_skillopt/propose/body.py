@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 from pytest_skillopt.propose.manifest import sha256
-from pytest_skillopt.report.inert import prose
+from pytest_skillopt.report.markdown import prose
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.untrusted import printable, redact
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report import tables, words
+from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
-from pytest_skillopt.report.inert import code, fenced, prose
 from pytest_skillopt.report.text import one_line
 from pytest_skillopt.run.result import Hunk
+from pytest_skillopt.untrusted import bound, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -39,6 +40,20 @@ _CHANGES = {
     "undecided": "undecided: moved, but it may be chance",
     "fixed": "fixed: pass more often than before",
 }
+
+_GAP = "\u200b"
+_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_MARKS = re.compile(r"([\\`*_\[\]|~$])")
+_REFERENCES = re.compile(
+    r"([@#!%~$&^*])(?=[\w\"])"  # people, issues, requests, milestones, labels, snippets, epics
+    r"|(?<=\bGH)(-)(?=\d)"
+    r"|(:)(?=//|[a-z0-9_+-]+:)"  # addresses, emoji by name
+    r"|(?<=\bwww)(\.)"
+    r"|(\[)(?=[a-z_]+:\d)"
+    r"|([0-9a-f]{6})(?=[0-9a-f])",  # commits
+    re.IGNORECASE,
+)
+_START = re.compile(r"^(?:([-+=/#])|(\d{1,9})([.)]))")
 
 
 def pull_request_body(result: Result, limit: int = 60_000) -> str:
@@ -154,7 +169,7 @@ def _rates(result: Result, skill: SkillResult) -> Iterator[str]:
         rows += [_rate_row(name, value) for name, value in measured.items()]
         yield "\n".join(rows)
     said = ["In brackets: 95 % interval over rollouts."] if measured else []
-    said += tables.precision(skill) if result.mode != "aa" else []
+    said += words.precision(skill) if result.mode != "aa" else []
     if said:
         yield " ".join(said)
 
@@ -202,7 +217,7 @@ def _counts(arm: Arm | None) -> str:
 
 
 def _marked(row: TaskRow) -> str:
-    marks = tables.marks(row)
+    marks = words.marks(row)
     return f" ({', '.join(marks)})" if marks else ""
 
 
@@ -284,3 +299,38 @@ def _items(items: Iterable[str]) -> str:
         else:
             rest += 1
     return "\n".join([*lines, f"- and {words.number(rest)} more"] if rest else lines)
+
+
+def prose(text: str, most: int = 600) -> str:
+    """One line of running text that holds no markup and refers to nobody and nothing."""
+    line = one_line(bound(text, most * 3 // 4, most // 4))
+    line = _REFERENCES.sub(lambda match: match[0] + _GAP, line)
+    line = _MARKS.sub(r"\\\1", line)
+    line = re.sub(r"[&<>]", lambda match: _ENTITIES[match[0]], line)
+    return _START.sub(_escape_start, line)
+
+
+def code(text: str, most: int = 300) -> str:
+    """One line as a code span."""
+    line = one_line(bound(text, most * 3 // 4, most // 4))
+    if not line:
+        return ""
+    ticks = "`" * (_longest_run(line) + 1)
+    # A span strips one space on either side, and could not begin or end with a backtick without.
+    return f"{ticks} {line} {ticks}" if "`" in (line[0], line[-1]) else f"{ticks}{line}{ticks}"
+
+
+def fenced(text: str, language: str = "") -> str:
+    """A block of code whose fence is longer than any that the text holds."""
+    block = printable(text).strip("\n")
+    fence = "`" * max(_longest_run(block) + 1, 3)
+    return f"{fence}{language}\n{block}\n{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)
+
+
+def _escape_start(match: re.Match[str]) -> str:
+    """What would begin a list, a heading or a command at the start of a line."""
+    return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"

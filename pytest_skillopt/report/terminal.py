@@ -2,32 +2,57 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.report import tables, words
+from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
-from pytest_skillopt.report.editlist import edit_list
-from pytest_skillopt.report.text import Line, clip, columns, encodable, one_line, paragraph
+from pytest_skillopt.report.text import (
+    Line,
+    cells,
+    clip,
+    columns,
+    encodable,
+    one_line,
+    paragraph,
+    wrap,
+)
+from pytest_skillopt.skill.lint import RULES
+from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.report.advice import Advice
-    from pytest_skillopt.run.result import Mode, Result, SkillResult, StepRow
+    from pytest_skillopt.report.text import Align
+    from pytest_skillopt.run.result import (
+        Arm,
+        Comparison,
+        EditRow,
+        Mode,
+        Result,
+        SkillResult,
+        StepRow,
+        TaskRow,
+        UsageRow,
+    )
 
-MOST_LIVE = 160
-"""Columns of what a step came to in the lines while it runs."""
-MOST_FAULT = 300
 
 _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
-_DOING = {
-    "train": "training",
-    "evaluate": "evaluating",
-    "check": "checking",
-    "compare": "comparing",
-    "aa": "comparing with itself",
-}
+
+MOST_TASKS = 12
+MOST_DIFF_LINES = 80
+MOST_SCAN_LINES = 20
+_ROOMY = 60
+"""Columns from which the reason of a step stands beside its figures."""
+_VERDICTS = {"accepted": "green", "unmeasured": "yellow"}
+_CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
+_ORDER = ("broken", "undecided", "fixed", "same")
+_DIFF = {"+": "green", "-": "red", "@": "cyan"}
+MOST_EDIT = 100
+"""Columns of an edit's text, and of its target."""
+_RULE = re.compile(r"\(([a-z-]+)\)")
 
 
 def lines(
@@ -49,124 +74,6 @@ def lines(
     """
     for line in _report(result, width, verbose, live):
         yield Line(encodable(line.text, encoding), line.markup)
-
-
-def header_line(
-    *,
-    mode: Mode,
-    skills: Sequence[str],
-    splits: Mapping[str, int],
-    rollouts: int,
-    models: Mapping[str, str],
-    simulated: bool = False,
-) -> str:
-    """The line under pytest's own header.
-
-    Args:
-        mode: what the session does.
-        skills: paths of the skills.
-        splits: tasks of each split, in order; a key of ``""`` for tasks without a split.
-        rollouts: K, samples of a task under one version.
-        models: role to ``provider:model``.
-        simulated: a simulated model takes part.
-    """
-    tasks = words.plural(sum(splits.values()), "task")
-    names = {"both": "both train and val"}
-    named = ", ".join(f"{n} {names.get(split, split)}" for split, n in splits.items() if split)
-    which = f"{tasks} ({named})" if named else tasks
-    roles: dict[str, list[str]] = {}
-    for role, model in models.items():
-        roles.setdefault(model, []).append(role)
-    said = "; ".join(f"{' and '.join(names)} {one_line(model)}" for model, names in roles.items())
-    return (
-        f"skillopt: {_DOING[mode]} {', '.join(map(one_line, skills))} on {which}, K={rollouts}"
-        + (f"; {said}" if said else "")
-        + (" (simulated)" if simulated else "")
-    )
-
-
-def step_line(row: StepRow) -> str:
-    """One sentence for one step, as it ends; the report has the whole reason."""
-    said = []
-    if row.tasks:
-        said.append(f"{row.passing} of {words.plural(row.tasks, 'train task')} pass")
-    if row.verdict == "none":
-        said += [row.reason] if row.reason else []
-    else:
-        said.append(
-            f"{words.plural(row.edits, 'edit')} {row.verdict}, val pass rate "
-            f"{words.percent(row.before)} -> {words.percent(row.after)}"
-            if row.before is not None and row.after is not None
-            else f"{words.plural(row.edits, 'edit')} {row.verdict}"
-        )
-        # An accepted step is explained by its rates.
-        said += [row.reason] if row.reason and row.verdict != "accepted" else []
-    told = clip(one_line("; ".join(said)), MOST_LIVE) or "nothing to do"
-    return f"skillopt step {row.step}: {told}"
-
-
-def fault_line(task: str, message: str) -> str:
-    """An infrastructure error as it happens."""
-    return clip(one_line(f"skillopt: infrastructure error in {task}: {message}"), MOST_FAULT)
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a run has come: what is done now, and how much of the whole."""
-
-    what: str = ""
-    done: int = 0
-    """Rollouts of the whole run that measured something."""
-    here: int = 0
-    """Those of what is done now."""
-    passed: int = 0
-    """Those of them that passed."""
-    errors: int = 0
-    typical: int = 0
-    """Rollouts that a run of this kind takes; 0: not known."""
-    most: int = 0
-    """Rollouts that it takes at most."""
-    thinking: int = 0
-    """Optimizer calls that wait for their reply."""
-    asked: int = 0
-    """Optimizer calls of what is done now."""
-
-    def begin(self, what: str) -> None:
-        self.what, self.here, self.passed, self.asked = what, 0, 0, 0
-
-    def count(self, *, passed: bool, error: bool) -> None:
-        self.done += not error
-        self.here += not error
-        self.passed += passed
-        self.errors += error
-
-    def think(self, calls: int) -> bool:
-        """Count optimizer calls in or out; whether they are the first of what is done now."""
-        first = calls > 0 and not self.asked
-        self.thinking += calls
-        self.asked += max(calls, 0)
-        return first
-
-    def line(self, seconds: float) -> str:
-        """One line; ``seconds`` since the run began."""
-        said = [self._of_the_whole(seconds)] if self.most else []
-        if self.here:
-            rate = round(100 * self.passed / self.here)
-            said.append(f"{rate} % of {words.number(self.here)} passed")
-        if self.thinking:
-            said.append(f"{words.plural(self.thinking, 'optimizer call')} under way")
-        if self.errors:
-            said.append(words.plural(self.errors, "error"))
-        return f"skillopt {one_line(self.what)}: " + ("; ".join(said) or "begun")
-
-    def _of_the_whole(self, seconds: float) -> str:
-        total = min(self.typical or self.most, self.most)
-        about = "about " if total < self.most else ""
-        said = f"{words.number(self.done)} of {about}{words.plural(total, 'rollout')}"
-        said += f", {words.duration(seconds)}"
-        if self.done and total > self.done:
-            said += f", about {words.duration(seconds / self.done * (total - self.done))} left"
-        return said
 
 
 def _report(result: Result, width: int, verbose: bool, live: bool) -> Iterator[Line]:
@@ -209,12 +116,12 @@ def _skill(
         yield from _cautions([c for c in said.cautions if c not in top.cautions], width)
     if result.mode == "train" and skill.status == "accepted":
         yield from paragraph(_whether_written(skill), width)
-    yield from tables.steps(skill.steps, width, verbose=verbose)
-    yield from tables.rates(skill, result.mode, width)
-    yield from tables.tasks(skill.tasks, result.mode, width, verbose=verbose)
-    yield from edit_list(skill.edits, width, verbose=verbose)
-    yield from tables.diff(skill.patch, verbose=verbose)
-    yield from tables.to_look_at(skill, width)
+    yield from _steps_lines(skill.steps, width, verbose=verbose)
+    yield from _rates_lines(skill, result.mode, width)
+    yield from _tasks_lines(skill.tasks, result.mode, width, verbose=verbose)
+    yield from _edit_lines(skill.edits, width, verbose=verbose)
+    yield from diff(skill.patch, verbose=verbose)
+    yield from _warning_lines(skill, width)
 
 
 def _whether_written(skill: SkillResult) -> str:
@@ -241,8 +148,8 @@ def _spent(result: Result, verbose: bool) -> Iterator[Line]:
     for text in columns(rows, ("left", "left")):
         yield Line(text)
     if verbose:
-        yield from tables.usage(result.usage)
-        yield from tables.usage_by_task(tables.dearest(result))
+        yield from _usage_lines(result.usage)
+        yield from _usage_by_task_lines(words.dearest(result))
 
 
 def _models(result: Result) -> str:
@@ -259,3 +166,315 @@ def _way_on(result: Result, width: int, live: bool) -> Iterator[Line]:
     where = "Transcripts are in report.html. " if result.rollouts else ""
     yield from paragraph(f"{where}To look further:", width)
     yield Line(f"pytest-skillopt show {one_line(result.run)} --verbose")
+
+
+def _steps_lines(rows: Sequence[StepRow], width: int, *, verbose: bool = False) -> Iterator[Line]:
+    """A row a step with the reason in words; without ``verbose`` idle ones in a row are one."""
+    if not rows:
+        return
+    head = ("step", "train", "val", "edits", "verdict")
+    groups = [[row] for row in rows] if verbose else _idle_together(rows)
+    body = [
+        (
+            str(group[0].step) if len(group) == 1 else f"{group[0].step}-{group[-1].step}",
+            words.percent(group[-1].train),
+            words.move(group[-1].before, group[-1].after),
+            str(group[-1].edits),
+            words.verdict(group[-1]),
+        )
+        for group in groups
+    ]
+    laid = columns([head, *body], ("right", "right", "right", "right", "left"))
+    indent = max(cells(line) for line in laid) + 2
+    beside = width - indent >= _ROOMY
+    yield Line()
+    yield Line(laid[0] + " " * (indent - cells(laid[0])) + "reason" if beside else laid[0])
+    for text, group in zip(laid[1:], groups, strict=True):
+        yield from _step(text, group, indent if beside else None, width)
+
+
+def _idle_together(rows: Sequence[StepRow]) -> list[list[StepRow]]:
+    """Steps in order, those that follow each other and tried nothing in one group."""
+    groups: list[list[StepRow]] = []
+    for row in rows:
+        if groups and _is_idle(row) and _is_idle(groups[-1][-1]):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
+    return groups
+
+
+def _is_idle(row: StepRow) -> bool:
+    return row.verdict == "none" and not row.edits and not row.candidate
+
+
+def _step(text: str, group: Sequence[StepRow], indent: int | None, width: int) -> Iterator[Line]:
+    """The reason stands beside the figures where there is room, below them where there is not."""
+    markup = _markup(_VERDICTS, group[0].verdict)
+    reason = "; ".join(dict.fromkeys(one_line(row.reason) for row in group if row.reason))
+    if not reason or indent is None:
+        yield Line(text, markup)
+        if reason:
+            for line in wrap(reason, width, first=" " * 8, rest=" " * 8):
+                yield Line(line)
+        return
+    first = text + " " * (indent - cells(text))
+    for line in wrap(reason, width, first=first, rest=" " * indent):
+        yield Line(line, markup)
+
+
+def _rates_lines(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:
+    """The pass rates of suite, val and test, and how precise they are."""
+    measured = words.comparisons(skill)
+    if measured:
+        yield Line()
+        compared = any(value.after is not None for value in measured.values())
+        for text in _compared(measured, words.sides(mode)) if compared else _single(measured):
+            yield Line(text)
+    said = ["In brackets: 95 % interval over rollouts."] if measured else []
+    said += words.precision(skill) if mode != "aa" else []
+    if said:
+        yield from paragraph(" ".join(said), width, indent="  ")
+
+
+def _compared(measured: Mapping[str, Comparison], names: tuple[str, str]) -> list[str]:
+    head = ("pass rate", names[0], "", names[1], "", "points", "")
+    sides: tuple[Align, ...] = ("left", "right", "left", "right", "left", "right", "left")
+    rows = []
+    for name, value in measured.items():
+        before, after = value.before, value.after
+        rows.append(
+            (
+                name,
+                words.percent(before.rate),
+                f"({words.interval(before)})",
+                words.percent(after.rate) if after else "",
+                f"({words.interval(after)})" if after else "",
+                words.points(before.rate, after.rate) if after else "",
+                words.plural(before.tasks, "task"),
+            )
+        )
+    return columns([head, *rows], sides)
+
+
+def _single(measured: Mapping[str, Comparison]) -> list[str]:
+    rows = [
+        (
+            name,
+            words.percent(value.before.rate),
+            f"({words.interval(value.before)})",
+            f"{words.plural(value.before.tasks, 'task')}, "
+            f"{words.plural(value.before.samples, 'rollout')}",
+        )
+        for name, value in measured.items()
+    ]
+    return columns([("pass rate", "", "", ""), *rows], ("left", "right", "left", "left"))
+
+
+def _tasks_lines(
+    rows: Sequence[TaskRow], mode: Mode, width: int, *, verbose: bool
+) -> Iterator[Line]:
+    """A row a task, the node id last so that it can be copied whole.
+
+    Without ``verbose`` only the tasks that changed or, where nothing is compared, that did not
+    always pass.
+    """
+    if not rows:
+        return
+    compared = any(row.after is not None for row in rows)
+    test = [row for row in rows if row.split == "test"] if compared and not verbose else []
+    rows = [row for row in rows if row not in test]
+    ranked = sorted(rows, key=_rank)
+    telling = [row for row in ranked if _telling(row, compared)]
+    shown = ranked if verbose else telling[:MOST_TASKS]
+    yield Line()
+    if shown:
+        laid = _compared_tasks(shown, words.sides(mode)) if compared else _single_tasks(shown)
+        yield Line(laid[0])
+        for text, row in zip(laid[1:], shown, strict=True):
+            yield Line(text, _markup(_CHANGES, row.change))
+    rest = _rest(rows, telling, shown, compared)
+    rest += f" Of the test split {words.counted(test)}." if test else ""
+    if rest:
+        yield from paragraph(rest.strip(), width, indent="  ")
+
+
+def _compared_tasks(rows: Sequence[TaskRow], names: tuple[str, str]) -> list[str]:
+    body = [
+        (
+            _share(row.before),
+            _share(row.after) if row.after else words.UNKNOWN,
+            ", ".join(["" if row.change == "same" else row.change, *words.marks(row)]).strip(", "),
+            one_line(row.id),
+        )
+        for row in rows
+    ]
+    return columns([(*names, "change", "task"), *body], ("right", "right", "left", "left"))
+
+
+def _single_tasks(rows: Sequence[TaskRow]) -> list[str]:
+    body = [
+        (
+            words.percent(words.pass_rate(row.before)),
+            _share(row.before),
+            ", ".join(words.marks(row)),
+            one_line(row.id),
+        )
+        for row in rows
+    ]
+    return columns([("rate", "passed", "", "task"), *body], ("right", "right", "left", "left"))
+
+
+def _share(arm: Arm) -> str:
+    return f"{arm.passed} of {arm.n}"
+
+
+def _rank(row: TaskRow) -> tuple[int, float, list[tuple[int, str]]]:
+    rate = words.pass_rate(row.before)
+    return (_ORDER.index(row.change), -1.0 if rate is None else rate, words.in_order(row.id))
+
+
+def _telling(row: TaskRow, compared: bool) -> bool:
+    if compared:
+        return row.change != "same"
+    return row.skipped or row.before.errors > 0 or not _always_passed(row)
+
+
+def _always_passed(row: TaskRow) -> bool:
+    return 0 < row.before.n == row.before.passed
+
+
+def _rest(
+    rows: Sequence[TaskRow], telling: Sequence[TaskRow], shown: Sequence[TaskRow], compared: bool
+) -> str:
+    said = []
+    hidden = len(telling) - len(shown)
+    if hidden > 0:
+        said.append(f"{words.number(hidden)} more " + ("changed" if compared else "below 100 %"))
+    quiet = len(rows) - len(telling)
+    if quiet:
+        alike = "about alike under both" if compared else "always passed"
+        said.append(f"{words.plural(quiet, 'task')} {alike}")
+    flaky = sum(row.flaky for row in rows)
+    if flaky:
+        said.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")
+    return ", ".join(said) + "." if said else ""
+
+
+def diff(patch: str, *, verbose: bool) -> Iterator[Line]:
+    """A unified diff, coloured, never re-wrapped."""
+    if not patch:
+        return
+    rows = patch.removesuffix("\n").split("\n")
+    shown = rows if verbose else rows[:MOST_DIFF_LINES]
+    yield Line()
+    for row in shown:
+        text = printable(row).replace("\n", " ")
+        header = row.startswith(("---", "+++"))
+        yield Line(text, {"bold": True} if header else _markup(_DIFF, row[:1]))
+    if len(rows) > len(shown):
+        yield Line(f"... {words.plural(len(rows) - len(shown), 'more line')} of the diff")
+
+
+def _warning_lines(skill: SkillResult, width: int) -> Iterator[Line]:
+    """What the lint warns of in the diff, and what the scanner said of it."""
+    if skill.warnings or skill.scan:
+        yield Line()
+    for warning in skill.warnings:
+        said = f"look at ({warning.rule}): {one_line(warning.excerpt or warning.message)}"
+        yield from paragraph(said, width, {"yellow": True}, indent="  ", hang="  ")
+    if skill.scan:
+        said = f"scanner: {one_line(skill.scan.command)}: {words.scanned(skill.scan)}"
+        yield from paragraph(said, width, {} if skill.scan.status == 0 else {"red": True})
+        for row in printable(skill.scan.output).split("\n")[:MOST_SCAN_LINES]:
+            yield Line(f"    {row}".rstrip())
+
+
+def _usage_lines(rows: Sequence[UsageRow]) -> Iterator[Line]:
+    """Calls, tokens and cost by role and stage."""
+    if not rows:
+        return
+    head = ("role", "stage", "calls", "cached", "tokens in", "out", "cost")
+    body = [
+        (
+            row.role,
+            row.stage,
+            words.number(row.calls),
+            words.number(row.cached),
+            words.number(row.input_tokens),
+            words.number(row.output_tokens),
+            words.money(row.cost) if row.cost is not None else words.UNKNOWN,
+        )
+        for row in rows
+    ]
+    yield Line()
+    sides: tuple[Align, ...] = ("left", "left", "right", "right", "right", "right", "right")
+    for text in columns([head, *body], sides):
+        yield Line(text)
+
+
+def _usage_by_task_lines(rows: Sequence[TaskRow]) -> Iterator[Line]:
+    """Calls, tokens and cost of tasks, the node id last so that it can be copied whole."""
+    if not rows:
+        return
+    head = ("calls", "tokens", "cost", "the tasks that used the most")
+    body = [
+        (
+            words.number(row.calls),
+            words.number(row.tokens),
+            words.money(row.cost) if row.cost is not None else words.UNKNOWN,
+            one_line(row.id),
+        )
+        for row in rows
+    ]
+    yield Line()
+    for text in columns([head, *body], ("right", "right", "right", "left")):
+        yield Line(text)
+
+
+def _markup(colours: Mapping[str, str], key: str) -> dict[str, bool]:
+    colour = colours.get(key)
+    return {colour: True} if colour else {}
+
+
+def _edit_lines(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterator[Line]:
+    """How many edits were kept; with ``verbose`` each of them and why."""
+    if not rows:
+        return
+    counts = dict.fromkeys(("accepted", "rejected", "lost", "dropped", "refused"), 0)
+    for row in rows:
+        counts[row.status] += 1
+    said = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
+    yield Line()
+    yield Line(f"  edits: {said}")
+    yield from _rules(rows, width)
+    if not verbose:
+        return
+    for row in rows:
+        markup = {"green": True} if row.status == "accepted" else {}
+        yield from paragraph(_edit(row), width, markup, indent="    ", hang="  ")
+
+
+def _rules(rows: Sequence[EditRow], width: int) -> Iterator[Line]:
+    """Which rules of the lint refused edits, and the setting that permits what they refuse."""
+    refused = Counter(
+        rule
+        for row in rows
+        if row.status == "refused"
+        for rule in dict.fromkeys(_RULE.findall(row.why))
+        if rule in RULES
+    )
+    if refused:
+        named = ", ".join(f"{rule} ({n})" for rule, n in refused.most_common())
+        said = f"refused by rules of the lint: {named}; skillopt_lint_allow permits a rule"
+        yield from paragraph(said, width, indent="  ", hang="  ")
+
+
+def _edit(row: EditRow) -> str:
+    """What was proposed, where, and what became of it: ``step 2, dropped: append "...": why``."""
+    what = f' "{clip(one_line(row.content), MOST_EDIT)}"' if row.content else ""
+    where = f' at "{clip(one_line(row.target), MOST_EDIT)}"' if row.target else ""
+    why = row.why or row.reason
+    if row.again:
+        why += f"; proposed {row.again} times more" if row.again > 1 else "; proposed once more"
+    return f"step {row.step}, {row.status}: {row.op}{what}{where}" + (f": {why}" if why else "")

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
         UsageRow,
     )
 
+MOST_DEAR = 10
 UNKNOWN = "-"
+
+_DIGITS = re.compile(r"(\d+)")
 
 
 def percent(rate: float | None) -> str:
@@ -197,9 +200,6 @@ def counted(rows: Iterable[TaskRow]) -> str:
     return ", ".join([*said, f"{counts['broken'] or 'none'} broken"])
 
 
-_DIGITS = re.compile(r"(\d+)")
-
-
 def in_order(name: str) -> list[tuple[int, str]]:
     """Key that sorts names as people count: ``[9]`` before ``[10]`` before ``[109]``."""
     return [(int(p), "") if p.isdecimal() else (-1, p) for p in _DIGITS.split(name)]
@@ -213,3 +213,39 @@ def settings(result: Result) -> list[tuple[str, str]]:
         for name, value in result.settings.items()
         if value not in ("", None)
     ]
+
+
+def precision(skill: SkillResult) -> list[str]:
+    """Sentences about where the figures come from and how much of a difference is chance."""
+    said = []
+    if skill.from_search:
+        tasks = plural(skill.from_search, "task")
+        said.append(f"The rate before of {tasks} is that of the search; all else is fresh.")
+    if skill.noise_floor is not None:
+        said.append(
+            f"Two evaluations of one version differ by {100 * skill.noise_floor:.1f} points "
+            "(standard deviation)."
+        )
+    if skill.smallest_gain is not None:
+        said.append(
+            f"The gate sees a gain of {100 * skill.smallest_gain:.1f} points or more with "
+            "probability 0.8."
+        )
+    if skill.test is not None and skill.test_openings > 1:
+        said.append(f"The test split has been measured {skill.test_openings} times over all runs.")
+    return said
+
+
+def marks(row: TaskRow) -> list[str]:
+    """What is particular about a task, in a word or two each."""
+    errors = row.before.errors + (row.after.errors if row.after else 0)
+    said = ["must pass"] if row.must_pass else []
+    said += ["flaky"] if row.flaky else []
+    said += ["skipped"] if row.skipped else []
+    return said + ([plural(errors, "error")] if errors else [])
+
+
+def dearest(result: Result) -> list[TaskRow]:
+    """The tasks that used the most tokens."""
+    rows = [row for skill in result.skills for row in skill.tasks if row.tokens or row.calls]
+    return sorted(rows, key=lambda row: (-row.tokens, -row.calls, row.id))[:MOST_DEAR]

@@ -9,8 +9,7 @@ from pytest_skillopt.edits.editrows import edit_row
 from pytest_skillopt.edits.proposals import Patch
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update
-from pytest_skillopt.run.journal import Journal
-from pytest_skillopt.run.replies import JournaledModel
+from pytest_skillopt.run.journal import Journal, JournaledModel
 
 if TYPE_CHECKING:
     from pathlib import Path

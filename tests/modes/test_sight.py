@@ -10,7 +10,7 @@ from pytest_skillopt.gate.gate import run_gate
 from pytest_skillopt.gate.gate_options import GateOptions, GateTask
 from pytest_skillopt.gate.gates import make_gate
 from pytest_skillopt.gate.verdict import Sample
-from pytest_skillopt.modes.forecast import sight
+from pytest_skillopt.modes.plan import sight
 from pytest_skillopt.settings import Settings
 
 

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from pytest_skillopt.report import inert
+from pytest_skillopt.report import markdown
 from pytest_skillopt.report.markdown import pull_request_body, step_summary
 from pytest_skillopt.report.text import one_line
 from pytest_skillopt.run.result import EditRow, Hunk, Result, UsageRow
@@ -63,7 +63,7 @@ def effects(text: str) -> list[str]:
 @given(texts)
 def test_prose_has_no_effect_and_no_markup(text: str) -> None:
     for start in ("", "- ", "> - ", "**x**: "):
-        source = start + inert.prose(text, 10_000)
+        source = start + markdown.prose(text, 10_000)
         kinds = {token.type for token in tokens(source)} - {"inline", "text", "text_special"}
         plain = {token.type for token in tokens(start + "x")} - {"inline", "text"}
         assert kinds <= plain | {"paragraph_open", "paragraph_close"}, source
@@ -74,7 +74,7 @@ def test_prose_has_no_effect_and_no_markup(text: str) -> None:
 @settings(deadline=None)
 @given(st.text(max_size=80))
 def test_prose_reads_as_it_was_written(text: str) -> None:
-    source = f"x {inert.prose(text)}"
+    source = f"x {markdown.prose(text)}"
     found = [token.content for token in tokens(source) if token.type.startswith("text")]
     assert "".join(found).replace("\u200b", "") == f"x {one_line(text)}".strip()
 
@@ -82,7 +82,7 @@ def test_prose_reads_as_it_was_written(text: str) -> None:
 @settings(deadline=None)
 @given(texts)
 def test_code_is_one_span(text: str) -> None:
-    source = f"x {inert.code(text, 10_000)} y"
+    source = f"x {markdown.code(text, 10_000)} y"
     spans = [token for token in tokens(source) if token.type == "code_inline"]
     line = one_line(text)
     assert [span.content for span in spans] == ([line] if line else [])
@@ -91,7 +91,7 @@ def test_code_is_one_span(text: str) -> None:
 @settings(deadline=None)
 @given(texts)
 def test_fence_holds_whatever_is_in_it(text: str) -> None:
-    blocks = PARSER.parse(f"a\n\n{inert.fenced(text, 'diff')}\n\nb")
+    blocks = PARSER.parse(f"a\n\n{markdown.fenced(text, 'diff')}\n\nb")
     kinds = ["paragraph_open", "inline", "paragraph_close"]
     assert [block.type for block in blocks] == [*kinds, "fence", *kinds]
     assert blocks[3].content.strip("\n") == printable(text).strip("\n")

@@ -7,11 +7,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pytest_skillopt.report import files
+from pytest_skillopt.report import runs
 from pytest_skillopt.report.html import render_html
-from pytest_skillopt.report.junit import task_properties
+from pytest_skillopt.report.junit import summary_link, task_extra, task_properties
 from pytest_skillopt.report.markdown import step_summary
-from pytest_skillopt.report.pytesthtml import summary_link, task_extra
 from pytest_skillopt.run.result import Arm, Result, TaskRow
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def test_all_reports_are_written_and_the_result_reads_back(
     make_result: MakeResult, tmp_path: Path
 ) -> None:
     result = make_result(hostile=True)
-    files.write_reports(tmp_path / "run", result)
+    runs.write_reports(tmp_path / "run", result)
     names = {path.name for path in (tmp_path / "run").iterdir()}
     assert names == {"result.json", "report.html", "summary.md", "skill.patch"}
     read = Result.load((tmp_path / "run" / "result.json").read_bytes())
@@ -36,20 +35,20 @@ def test_all_reports_are_written_and_the_result_reads_back(
 
 
 def test_files_are_for_their_owner_alone(make_result: MakeResult, tmp_path: Path) -> None:
-    files.write_reports(tmp_path, make_result())
+    runs.write_reports(tmp_path, make_result())
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
 
 
 def test_an_old_patch_does_not_outlive_the_change(make_result: MakeResult, tmp_path: Path) -> None:
-    files.write_reports(tmp_path, make_result())
-    files.write_reports(tmp_path, make_result(status="rejected"))
+    runs.write_reports(tmp_path, make_result())
+    runs.write_reports(tmp_path, make_result(status="rejected"))
     assert not (tmp_path / "skill.patch").exists()
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_scrap(
     make_result: MakeResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files.write_reports(tmp_path, make_result(tasks=1))
+    runs.write_reports(tmp_path, make_result(tasks=1))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def full(source: str, target: Path) -> None:
@@ -57,7 +56,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_scrap(
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="No space left"):
-        files.write_reports(tmp_path, make_result(tasks=2))
+        runs.write_reports(tmp_path, make_result(tasks=2))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.report import terminal, text
+from pytest_skillopt.report import live, terminal, text
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
 
 if TYPE_CHECKING:
@@ -246,7 +246,7 @@ def test_what_was_not_to_be_written_is_no_caution(make_result: MakeResult) -> No
 
 
 def test_header_names_tasks_splits_models_and_simulation() -> None:
-    line = terminal.header_line(
+    line = live.header_line(
         mode="train",
         skills=["SKILL.md"],
         splits={"train": 20, "val": 10, "test": 10},
@@ -263,17 +263,17 @@ def test_header_names_tasks_splits_models_and_simulation() -> None:
 def test_a_step_is_told_in_plain_sentences() -> None:
     row = StepRow(step=1, tasks=10, passing=4, reason="4 edits tried, 4 help, kept\nfor the gate")
     said = "4 of 10 train tasks pass; 4 edits tried, 4 help, kept for the gate"
-    assert terminal.step_line(row) == f"skillopt step 1: {said}"
+    assert live.step_line(row) == f"skillopt step 1: {said}"
     row = StepRow(step=2, edits=1, before=0.4, after=0.6, verdict="accepted", reason="a\nb")
     told = "skillopt step 2: 1 edit {}, val pass rate 40.0 % -> 60.0 %"
-    assert terminal.step_line(row) == told.format("accepted")
+    assert live.step_line(row) == told.format("accepted")
     refused = row.model_copy(update={"verdict": "rejected"})
-    assert terminal.step_line(refused) == told.format("rejected") + "; a b"
-    assert terminal.step_line(StepRow(step=3)) == "skillopt step 3: nothing to do"
+    assert live.step_line(refused) == told.format("rejected") + "; a b"
+    assert live.step_line(StepRow(step=3)) == "skillopt step 3: nothing to do"
 
 
 def test_progress_tells_the_total_and_the_time_left() -> None:
-    progress = terminal.Progress(typical=240, most=500)
+    progress = live.Progress(typical=240, most=500)
     progress.begin("step 3")
     for passed in (True, False, True, True):
         progress.count(passed=passed, error=False)
@@ -284,7 +284,7 @@ def test_progress_tells_the_total_and_the_time_left() -> None:
         "skillopt step 3: 4 of about 240 rollouts, 4.0 s, about 3 min 56 s left; "
         "75 % of 4 passed; 2 optimizer calls under way; 1 error"
     )
-    assert terminal.Progress("evaluation").line(0) == "skillopt evaluation: begun"
+    assert live.Progress("evaluation").line(0) == "skillopt evaluation: begun"
 
 
 @settings(deadline=None)
