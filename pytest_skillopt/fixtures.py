@@ -13,12 +13,15 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pytest_skillopt.handles import Recorder, Skill
+    from pytest_skillopt.harness.agent import HarnessAgent
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.judge import Judge
     from pytest_skillopt.model.types import Usage
     from pytest_skillopt.models import Models
+    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.context import RolloutContext
 
 _T = TypeVar("_T")
@@ -26,15 +29,13 @@ _T = TypeVar("_T")
 
 @pytest.fixture(scope="session")
 def skill(request: pytest.FixtureRequest) -> Skill:
-    """The version of the SKILL.md under test: .text, .body, .path, .name, .version (read-only)."""
-    from pytest_skillopt.handles import Skill
+    """The version of the SKILL.md under test: .text, .body, .path, .name, .version, .proxy_url."""
     from pytest_skillopt.skill.document import Document
 
     context = _context(request)
     if context is None:
         return _skill_on_disk(request)
-    document = Document.from_bytes(context.content)
-    return Skill(document.text, document.body, context.skill_dir, document.name, document.version)
+    return _skill(request, Document.from_bytes(context.content), context.skill_dir)
 
 
 @pytest.fixture
@@ -66,6 +67,28 @@ def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
         ),
         request,
     )
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """An empty folder in which the agent of ``skill_harness`` works."""
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def skill_harness(request: pytest.FixtureRequest, skill: Skill, workspace: Path) -> HarnessAgent:
+    """Run a coding agent that finds the skill where its users put it: skill_harness(prompt)."""
+    from pytest_skillopt.handles import Recorder
+    from pytest_skillopt.harness.binding import make_agent
+    from pytest_skillopt.model.types import ModelConfigError
+
+    recorder = Recorder(_context(request), request.node.nodeid)
+    try:
+        return make_agent(request, skill, recorder, workspace)
+    except (pytest.UsageError, ModelConfigError) as error:
+        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 @pytest.fixture
@@ -110,7 +133,6 @@ def _ignore(usage: Usage) -> None:
 
 
 def _skill_on_disk(request: pytest.FixtureRequest) -> Skill:
-    from pytest_skillopt.handles import Skill
     from pytest_skillopt.skill.document import SkillError
     from pytest_skillopt.skill.files import read_skill
     from pytest_skillopt.suite.selection import selected_skill
@@ -120,4 +142,18 @@ def _skill_on_disk(request: pytest.FixtureRequest) -> Skill:
         document = read_skill(path, request.config.rootpath)
     except SkillError as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
-    return Skill(document.text, document.body, path.parent, document.name, document.version)
+    return _skill(request, document, path.parent)
+
+
+def _skill(request: pytest.FixtureRequest, document: Document, folder: Path) -> Skill:
+    from pytest_skillopt.handles import Skill
+
+    config = request.config
+
+    def open_proxy(skill: Skill) -> str:
+        from pytest_skillopt.harness.binding import open_url
+
+        return open_url(config, skill)
+
+    known = (document.text, document.body, folder, document.name, document.version)
+    return Skill(*known, open_proxy)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.types import Completion, Model
@@ -27,6 +27,19 @@ class Skill:
     name: str
     version: str
     """SHA-256 of the file's bytes."""
+    _open_proxy: Callable[[Skill], str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def proxy_url(self) -> str:
+        """Base URL, without ``/v1``, of a proxy to the target model, for an agent of one's own.
+
+        It counts the calls, keeps the caps, tells an infrastructure error from a wrong answer,
+        and sees whether the skill's body reached the model. It needs no key, and answers until
+        the rollout ends.
+        """
+        if self._open_proxy is None:
+            raise RuntimeError("skill.proxy_url is there in a test alone")
+        return self._open_proxy(self)
 
 
 class Recorder:

@@ -50,6 +50,16 @@ class Models:
         return self._settings
 
     @property
+    def throttle(self) -> Throttle | None:
+        """Who decides about every call; None: nothing is limited."""
+        return self._throttle
+
+    @property
+    def replies(self) -> Replies | None:
+        """What answers repeated calls; None: nothing does."""
+        return self._cache
+
+    @property
     def notes(self) -> list[str]:
         """What a reader of the report must know of the cache of this process."""
         return self._cache.notes if self._cache is not None else []

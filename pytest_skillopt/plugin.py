@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.fixtures import rollout, skill, skill_agent, skill_judge
+from pytest_skillopt.fixtures import (
+    rollout,
+    skill,
+    skill_agent,
+    skill_harness,
+    skill_judge,
+    workspace,
+)
 from pytest_skillopt.options import add_mode_options, any_given
 from pytest_skillopt.settings import add_settings
 
@@ -25,12 +32,12 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Model, Role
     from pytest_skillopt.suite.rollouts import InfraError
 
-__all__ = ["rollout", "skill", "skill_agent", "skill_judge"]
+__all__ = ["rollout", "skill", "skill_agent", "skill_harness", "skill_judge", "workspace"]
 
 _MARKER = (
     "skill_task(*, skill=None, split=None, rollouts=None, min_pass_rate=None, group=None, "
-    "must_pass=False, contract=None): a task for the agent skill that pytest-skillopt evaluates "
-    "and trains."
+    "must_pass=False, contract=None, harness=None): a task for the agent skill that "
+    "pytest-skillopt evaluates and trains."
 )
 
 

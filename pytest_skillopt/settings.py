@@ -106,6 +106,19 @@ class Settings:
     tokens_per_minute: int = _setting(0, "tokens a minute, all workers together", low=0)
     max_in_flight: int = _setting(0, "model calls in flight, all workers together", low=0)
 
+    # agents in a harness
+    harness: str = _setting(
+        "",
+        "coding agent of skill_harness: claude, codex, opencode, gemini, copilot, qwen, pi, "
+        "acp:COMMAND or module:object",
+    )
+    harness_env: str = _setting(
+        "", "environment variables that an agent in a harness is given", many=True
+    )
+    sandbox: str = _setting(
+        "auto", "what confines an agent in a harness: auto, bwrap, none or a command"
+    )
+
     # spending caps
     max_rollouts: int = _setting(0, "stop cleanly after so many rollouts", low=0)
     max_calls: int = _setting(0, "stop cleanly after so many paid model calls", low=0)

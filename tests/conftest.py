@@ -34,6 +34,8 @@ def _load_support(name: str) -> ModuleType:
 
 _load_support("chat_server")
 _load_support("model_maker")
+_load_support("model_server")
+_load_support("harness_project")
 _load_support("fault_project")
 _load_support("socket_servers")
 _load_support("toy_world")

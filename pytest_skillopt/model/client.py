@@ -40,7 +40,7 @@ LONGEST_PAUSE = 900.0
 """Seconds that a call waits at most at a stretch for leave to go."""
 _NAP = 5.0
 """Seconds after which a waiting call looks again whether a cap or a pause has changed."""
-_MOST_ANSWERED = 2
+MOST_ANSWERED = 2
 """How often a request is sent that may have been paid for each time: a reply of no use, a reply
 that broke off or was too long in coming. See docs/decisions/replies.md."""
 
@@ -175,7 +175,7 @@ class ChatModel:
                 key,
                 request,
                 account,
-                last=answered + 1 >= _MOST_ANSWERED or attempt >= self._config.retries,
+                last=answered + 1 >= MOST_ANSWERED or attempt >= self._config.retries,
             )
             paid += used
             if isinstance(outcome, Completion):
@@ -186,7 +186,7 @@ class ChatModel:
                 without_schema = True
                 continue
             answered += outcome.answered
-            hopeless = not outcome.retry or answered >= _MOST_ANSWERED
+            hopeless = not outcome.retry or answered >= MOST_ANSWERED
             if hopeless or attempt >= self._config.retries:
                 raise ModelFault(self._fault_words(outcome, attempt), fatal=outcome.fatal)
             if not outcome.retry_after:

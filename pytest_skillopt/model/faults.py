@@ -137,33 +137,45 @@ def _moment(text: str) -> float:
 
 
 def _of_status(error: Any) -> Fault:
-    status = int(error.status_code)
-    words = _provider_words(error)
     code = str(error.code or error.type or "")
+    return judge_status(error.status_code, error.body or str(error), error.response.headers, code)
+
+
+def judge_status(status: int, body: Any, headers: Mapping[str, str], code: str = "") -> Fault:
+    """Judge a refusal.
+
+    Args:
+        status: of HTTP.
+        body: the error in the reply's body, parsed, or a text.
+        headers: of the reply, by lower-case name or in any case.
+        code: the provider's own name of the error; that in the body where it is empty.
+    """
+    if isinstance(body, dict):
+        code = code or str(body.get("code") or body.get("type") or "")
     fatal = status in _FATAL_STATUS or code in _FATAL_CODES
     passing = status in _PASSING_STATUS or status >= 500
+    words = _provider_words(body)
     hint = " (is the base URL right, is the model known there?)" if status == 404 else ""
     if 300 <= status < 400:
-        target = brief(error.response.headers.get("location") or "another place")
+        target = brief(headers.get("location") or "another place")
         words, fatal = f"redirects to {target}, which is not followed", True
         hint = "; set skillopt_base_url to where the model is"
     return Fault(
         f"HTTP {status}: {words}{hint}",
         fatal=fatal,
         retry=passing and not fatal,
-        retry_after=retry_after(error.response.headers) if passing and not fatal else 0.0,
+        retry_after=retry_after(headers) if passing and not fatal else 0.0,
         status=status,
     )
 
 
-def _provider_words(error: Any) -> str:
-    body = error.body
+def _provider_words(body: Any) -> str:
     if isinstance(body, dict):
         said = body.get("message") or body.get("detail") or body.get("error") or body
         code = body.get("code") or ""
         text = said if isinstance(said, str) else json.dumps(said, default=str)
         return brief(f"{text} [{code}]" if code and str(code) not in text else text)
-    return brief(str(body)) if body else brief(str(error))
+    return brief(str(body))
 
 
 def brief(text: str) -> str:

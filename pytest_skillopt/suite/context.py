@@ -14,7 +14,7 @@ from pytest_skillopt.model.types import Usage
 from pytest_skillopt.suite.rollouts import Message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import pytest
@@ -58,6 +58,11 @@ class RolloutContext:
         self._judge_usage = Usage()
         self._reported = Usage()
         self._refusals: list[str] = []
+        self._at_end: list[Callable[[], None]] = []
+        self.skill_read: bool | None = None
+        """Whether a coding agent read the skill's body; None where nobody can tell."""
+        self.fault: Exception | None = None
+        """Of the infrastructure, met by an agent of the test's own behind our back."""
 
     @property
     def transcript(self) -> tuple[Message, ...]:
@@ -173,6 +178,19 @@ class RolloutContext:
         """Add what a call of the judge consumed."""
         with self._lock:
             self._judge_usage += usage
+
+    def note_skill_read(self, read: bool) -> None:
+        """Record whether an agent read the skill's body; of several, one is enough."""
+        self.skill_read = bool(self.skill_read) or read
+
+    def at_end(self, function: Callable[[], None]) -> None:
+        """Have a function called when the rollout has ended."""
+        self._at_end.append(function)
+
+    def close(self) -> None:
+        """The rollout has ended."""
+        while self._at_end:
+            self._at_end.pop()()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:

@@ -27,7 +27,7 @@ import pytest
 from pytest_skillopt.model import types
 from pytest_skillopt.suite.context import shorten
 from pytest_skillopt.suite.internals.xdist import worker_channel, worker_input
-from pytest_skillopt.suite.interrupts import Watchdog, kill_descendants
+from pytest_skillopt.suite.interrupts import Watchdog, end_now
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 from pytest_skillopt.suite.runner import RolloutRunner, SkillVersions, rollouts_only
 
@@ -290,17 +290,12 @@ class WorkerLoop:
         rollout = Rollout(request, "error", error=error, worker=self._worker)
         self._link.send_last("leaving")
         self._link.send_last("result", request.key, json.dumps(rollout.to_json()))
-        _end_now()
+        end_now()
 
 
 def _end_soon() -> None:
     """Without a controller, a rollout that still runs is of no use to anybody."""
-    _later(_ORPHAN, _end_now)
-
-
-def _end_now() -> None:
-    kill_descendants()
-    os._exit(1)
+    _later(_ORPHAN, end_now)
 
 
 def _later(seconds: float, function: Callable[..., object], *arguments: object) -> None:

@@ -124,6 +124,8 @@ class Rollout:
     """Captured output, bounded."""
     worker: str = ""
     attempt: int = 1
+    skill_read: bool | None = None
+    """Whether a coding agent read the skill's body; None where no proxy could tell."""
     error: InfraError | None = None
     """Set exactly when ``outcome`` is ``error``."""
 

@@ -50,6 +50,7 @@ from pytest_skillopt.suite.outcome import (
     Phase,
     RolloutTimeout,
     captured_output,
+    classify,
     conclude,
 )
 from pytest_skillopt.suite.rollouts import Rollout
@@ -224,7 +225,11 @@ class RolloutRunner:
             with context.active():
                 ending = self._run_item(fresh_copy(collected), running, context)
         finally:
+            context.close()
             _RUNNING.reset(token)
+        if context.fault is not None and ending.error is None:
+            fault = classify(self._session.config, context.fault)
+            ending = Ending("error", error=fault) if fault is not None else ending
         return self._rollout(request, ending, started, running, context)
 
     def close(self) -> list[str]:
@@ -322,6 +327,7 @@ class RolloutRunner:
             duration=time.perf_counter() - started,
             output=shorten("\n".join([*stray, output]), _OUTPUT_LIMIT).strip(),
             worker=self._worker,
+            skill_read=context.skill_read if context else None,
             error=ending.error,
         )
         return cleaned(rollout)

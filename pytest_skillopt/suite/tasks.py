@@ -42,6 +42,8 @@ class SkillTask:
     """Docstring of the test function: what the optimizer is told the task is about."""
     roles: tuple[str, ...] = ()
     """Roles whose model the test uses through a fixture: ``target``, ``judge``."""
+    harness: str = ""
+    """The coding agents that the test runs, with their versions, such as ``codex 0.163.0``."""
     text: str = ""
     """Source of the test function and representation of its parameters (bounded), for the leak
     check; never shown to the optimizer."""
@@ -73,7 +75,7 @@ def _group_name(mark: pytest.Mark) -> str:
 
 MARKER = "skill_task"
 _TEXT_LIMIT = 20_000
-_ROLES = {"skill_agent": "target", "skill_judge": "judge"}
+_ROLES = {"skill_agent": "target", "skill_harness": "target", "skill_judge": "judge"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class MarkerArguments:
     group: str | None = None
     must_pass: bool | None = None
     contract: str | None = None
+    harness: str | None = None
 
     @classmethod
     def of(cls, item: pytest.Item) -> MarkerArguments | None:
@@ -117,6 +120,7 @@ _TYPES: dict[str, tuple[type, str]] = {
     "group": (str, "a name"),
     "must_pass": (bool, "True or False"),
     "contract": (str, "a text"),
+    "harness": (str, "the name of a coding agent, such as 'codex'"),
 }
 
 
@@ -162,9 +166,11 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         shown["id"] = getattr(callspec, "id", "")
     text = _source(function)
     name = node_id(item)
+    harness = _harness(item, text)
+    identity = [_core(text), shown, *([harness] if harness else ())]
     return SkillTask(
         id=name,
-        source=hashlib.sha256(json.dumps([_core(text), shown]).encode()).hexdigest(),
+        source=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         skill=skill_path(item),
         group=arguments.group or name,
         split=arguments.split or "",
@@ -173,11 +179,28 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         must_pass=bool(arguments.must_pass),
         contract=arguments.contract or "",
         doc=inspect.getdoc(function) or "",
-        roles=tuple(
-            role for name, role in _ROLES.items() if name in getattr(item, "fixturenames", ())
-        ),
+        roles=_roles(item, text),
+        harness=harness,
         text=f"{text}\n{json.dumps(shown, ensure_ascii=False)}"[:_TEXT_LIMIT],
     )
+
+
+def _roles(item: pytest.Item, text: str) -> tuple[str, ...]:
+    fixtures = getattr(item, "fixturenames", ())
+    found = {role for name, role in _ROLES.items() if name in fixtures}
+    if "proxy_url" in text:  # of the fixture skill
+        found.add("target")
+    return tuple(sorted(found, reverse=True))
+
+
+def _harness(item: pytest.Item, text: str) -> str:
+    """The coding agents that a test runs, with their versions; empty where it runs none."""
+    if "skill_harness" not in getattr(item, "fixturenames", ()):
+        return ""
+    from pytest_skillopt.harness.binding import identify
+    from pytest_skillopt.models import Models
+
+    return identify(item, Models.of(item.config).settings, text)
 
 
 def collect_tasks(

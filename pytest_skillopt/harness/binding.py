@@ -1,0 +1,242 @@
+"""Where the harnesses meet the rest of the package: settings, models, rollouts, pytest."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.harness import sandbox
+from pytest_skillopt.harness.adapters import KNOWN, find_harness
+from pytest_skillopt.harness.agent import HarnessAgent, Installed, Place
+from pytest_skillopt.harness.processes import end_all
+from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
+from pytest_skillopt.harness.upstream import Upstream
+from pytest_skillopt.model.config import model_config
+from pytest_skillopt.model.limits import Bounds, Limits
+from pytest_skillopt.model.prices import OPENAI_URL
+from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.models import Models
+from pytest_skillopt.suite import context as rollouts
+from pytest_skillopt.suite.interrupts import before_the_end
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_skillopt.handles import Recorder, Skill
+    from pytest_skillopt.harness.records import Harness
+    from pytest_skillopt.model.config import ModelConfig
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.context import RolloutContext
+
+_SHARE = 0.9
+"""Of ``skillopt_timeout``: what an agent has, so that a rollout ends before it is killed."""
+_USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
+_VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+_PROXY = pytest.StashKey[Proxy]()
+_LOCK = threading.Lock()
+
+
+def make_agent(
+    request: pytest.FixtureRequest, skill: Skill, recorder: Recorder, workspace: Path
+) -> HarnessAgent:
+    """What the fixture ``skill_harness`` gives.
+
+    Raises:
+        pytest.UsageError, ModelConfigError: settings that name no usable harness or model.
+    """
+    config = request.config
+    settings = Models.of(config).settings
+    name = _named(request.node, settings, getattr(request, "param", None))
+    target = _target(settings)
+    context = rollouts.current(config)
+    place = Place(
+        project=config.rootpath,
+        temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
+        skill=skill,
+        model=target.model,
+        fingerprint=target.fingerprint,
+        proxy=functools.partial(_proxy, config),
+        replies=Models.of(config).replies,
+        sample=recorder.sample,
+        account=("target", recorder.stage, request.node.nodeid),
+        record=recorder.record,
+        on_usage=context.add_usage if context else _ignore,
+        on_read=context.note_skill_read if context else _ignore,
+        limit=settings.timeout * _SHARE,
+        passed=_passed(settings),
+        sandbox=_sandbox(settings),
+    )
+
+    def find(harness: str) -> Installed:
+        found = installed(harness)
+        _check_server(found.harness, target)
+        return found
+
+    return HarnessAgent(find(name), place, workspace, find)
+
+
+def identify(item: pytest.Item, settings: Settings, text: str) -> str:
+    """The harnesses of a task with their versions, such as ``codex 0.163.0``; a part of what is
+    measured, so that an update of a command line is never mixed into a run.
+
+    Args:
+        text: source of the test, for the names that it hands to ``use``.
+
+    Raises:
+        pytest.UsageError: one of them is not installed, or no harness is named.
+    """
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    named = {_named(item, settings, params.get("skill_harness"))}
+    named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}
+    named |= set(_USE.findall(text))
+    _sandbox(settings)
+    return ", ".join(str(installed(name)) for name in sorted(named))
+
+
+def open_url(config: pytest.Config, skill: Skill) -> str:
+    """What ``skill.proxy_url`` gives: a base URL of this rollout, or of this session."""
+    context = rollouts.current(config)
+    owner: Any = context if context is not None else config
+    with _LOCK:
+        if owner not in _URLS:
+            stack = ExitStack()
+            account = ("target", "plain", "")
+            if context is not None:
+                account = ("target", context.request.stage, context.request.task)
+            ticket = Ticket(
+                marks_of(skill.body, [skill.text.removesuffix(skill.body)]),
+                account=account,
+                on_usage=context.add_usage if context else None,
+            )
+            _URLS[owner] = stack.enter_context(_proxy(config).serving(ticket))
+            stack.callback(_URLS.pop, owner)
+            if context is not None:
+                context.at_end(functools.partial(_conclude, context, ticket, stack))
+            else:
+                config.add_cleanup(stack.close)
+        return _URLS[owner]
+
+
+_URLS: dict[Any, str] = {}
+
+
+def _conclude(context: RolloutContext, ticket: Ticket, stack: ExitStack) -> None:
+    """An agent of the test's own has ended: what the proxy knows of it."""
+    stack.close()
+    context.note_skill_read(ticket.skill_read)
+    if ticket.failure is not None:
+        context.fault = ticket.failure
+
+
+@functools.cache
+def installed(name: str) -> Installed:
+    """A harness with its executable and version.
+
+    Raises:
+        pytest.UsageError: an unknown name, or it is not installed.
+    """
+    try:
+        harness = find_harness(name)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    executable = sandbox.bundled_path(harness.bundled) or shutil.which(harness.executable) or ""
+    if not executable:
+        raise pytest.UsageError(
+            f"skillopt_harness: {name} needs the command {harness.executable!r}, which is not "
+            f"installed; install it with: {harness.package}"
+        )
+    return Installed(harness, executable, _version(harness, executable))
+
+
+def _version(harness: Harness, executable: str) -> str:
+    if not harness.version_argument:
+        return "of unknown version"
+    try:
+        done = subprocess.run(
+            [executable, harness.version_argument],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise pytest.UsageError(f"{executable} cannot be run: {error}") from None
+    found = _VERSION.search(done.stdout) or _VERSION.search(done.stderr)
+    if found is None:
+        printed = (done.stdout + done.stderr).strip()[:200] or "nothing"
+        raise pytest.UsageError(
+            f"{executable} {harness.version_argument} does not tell its version, it printed: "
+            f"{printed}"
+        )
+    return found[0]
+
+
+def _named(item: Any, settings: Settings, param: object) -> str:
+    """The harness of a test: its parameter, the closest marker that names one, or the setting."""
+    marked = (mark.kwargs.get("harness") for mark in item.iter_markers("skill_task"))
+    name = param or next(filter(None, marked), None) or settings.harness
+    if not name:
+        raise pytest.UsageError(
+            f"{item.nodeid} uses skill_harness, and no harness is named. Set skillopt_harness, or "
+            f"harness= on the marker, to one of {', '.join(KNOWN)}, acp:COMMAND or module:object"
+        )
+    return str(name)
+
+
+def _target(settings: Settings) -> ModelConfig:
+    config = model_config(settings, "target", os.environ)
+    if config.simulated:
+        raise ModelConfigError(
+            "skill_harness cannot use the simulated model: a coding agent needs a server; set "
+            "skillopt_target"
+        )
+    return config
+
+
+def _check_server(harness: Harness, target: ModelConfig) -> None:
+    if target.base_url == OPENAI_URL and harness.protocol in ("messages", "gemini"):
+        raise ModelConfigError(
+            f"{harness.name} cannot talk to {target.base_url}: name a server that speaks its "
+            "protocol with skillopt_base_url, and the variable of its key with "
+            "skillopt_api_key_env"
+        )
+
+
+def _sandbox(settings: Settings) -> str:
+    try:
+        return sandbox.resolve(settings.sandbox)
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def _passed(settings: Settings) -> dict[str, str]:
+    names = [name.strip() for name in settings.harness_env.split(",") if name.strip()]
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _proxy(config: pytest.Config) -> Proxy:
+    """The proxy of this process, opened when first needed."""
+    with _PROXY_LOCK:
+        if _PROXY not in config.stash:
+            models = Models.of(config)
+            throttle = models.throttle or Limits(Bounds())
+            config.stash[_PROXY] = Proxy(Upstream(_target(models.settings), throttle))
+            config.add_cleanup(config.stash[_PROXY].close)
+            before_the_end(end_all)
+        return config.stash[_PROXY]
+
+
+_PROXY_LOCK = threading.Lock()
+
+
+def _ignore(*_: object) -> None:
+    """An ordinary run keeps nothing."""

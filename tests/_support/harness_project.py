@@ -1,0 +1,128 @@
+"""A project whose tasks run in a coding agent, real or a stub."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+    from model_server import ModelServer
+
+KEY = "sk-test-0123456789abcdefghij"
+SKILL = """\
+---
+name: house-greeting
+description: How this house writes a greeting file. Use whenever asked to greet a guest.
+---
+# House greeting
+
+RULE: the first word of every greeting file is Ahoy
+
+Write the greeting to greeting.txt as `<first word> <name>`.
+"""
+STUB = '''\
+"""A harness of a project's own: runs agent.py, which prints JSON lines."""
+import sys
+from pathlib import Path
+
+from pytest_skillopt.harness.records import Harness, Launch
+
+
+def launch(job):
+    script = Path(__file__).with_name("agent.py").read_text()
+    env = {"BASE_URL": job.base_url, "MODEL": job.model, "PROMPT": job.prompt}
+    return Launch([job.executable, "-I", "-c", script], env, {"settings.json": "{}"})
+
+
+def read(event, trace):
+    if "ran" in event:
+        trace.ran("shell", event["ran"], event.get("result", ""))
+    if "text" in event:
+        trace.say(event["text"])
+        trace.done = True
+
+
+AGENT = Harness(
+    "stub", sys.executable, "nothing", ".agents/skills", "chat", launch, read, tested="1.0"
+)
+'''
+CALL = """
+import json, os, sys, time, subprocess, urllib.request, urllib.error
+
+def call(text="x", path="/v1/chat/completions"):
+    body = {"model": "any", "messages": [{"role": "user", "content": text}]}
+    request = urllib.request.Request(os.environ["BASE_URL"] + path, json.dumps(body).encode(),
+                                     {"content-type": "application/json"})
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply)
+
+def say(**event):
+    print(json.dumps(event), flush=True)
+"""
+"""What every stub begins with."""
+
+
+class Project:
+    """A project in pytester's folder."""
+
+    def __init__(self, pytester: pytest.Pytester, provider: ModelServer) -> None:
+        self.pytester = pytester
+        self.provider = provider
+        self.path = pytester.path
+        self.settings: dict[str, Any] = {
+            "skillopt_base_url": provider.url(),
+            "skillopt_target": "openai:fake-model",
+            "skillopt_call_retries": 0,
+        }
+        folder = pytester.path / "skills" / "house-greeting"
+        folder.mkdir(parents=True)
+        self.skill = folder / "SKILL.md"
+        self.skill.write_text(SKILL)
+
+    def use_stub(self, agent: str) -> None:
+        """Have tasks run a script in place of a coding agent."""
+        (self.path / "stub.py").write_text(STUB)
+        (self.path / "agent.py").write_text(CALL + agent)
+        self.settings |= {"skillopt_harness": "stub:AGENT", "pythonpath": "."}
+
+    def run(
+        self, body: str, *arguments: str, head: str = "", fixtures: str = ""
+    ) -> pytest.RunResult:
+        """Run one task with this body; ``reply.json`` gets what it hands to ``keep``."""
+        lines = "\n".join("    " + line for line in body.strip().splitlines())
+        source = (
+            "import json, os, pathlib, pytest\n"
+            "def keep(**what):\n"
+            "    pathlib.Path(__file__).with_name('kept.json').write_text(json.dumps(what))\n"
+            f"{head}\n"
+            "@pytest.mark.skill_task\n"
+            f"def test_it(skill, skill_harness, workspace, rollout{fixtures}):\n{lines}\n"
+        )
+        (self.path / "test_task.py").write_text(source)
+        return self.pytest(*arguments)
+
+    def pytest(self, *arguments: str) -> pytest.RunResult:
+        ini = "\n".join(f"{name} = {value}" for name, value in self.settings.items())
+        (self.path / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
+        return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+
+    @property
+    def kept(self) -> dict[str, Any]:
+        """What the task handed to ``keep``."""
+        found: dict[str, Any] = json.loads((self.path / "kept.json").read_text())
+        return found
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """Of the only run of a mode."""
+        (found,) = (self.path / ".skillopt" / "runs").glob("*/result.json")
+        data: dict[str, Any] = json.loads(found.read_text())
+        return data
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """The infrastructure errors in the journal of the only run."""
+        (found,) = (self.path / ".skillopt" / "runs").glob("*/journal.jsonl")
+        lines = map(json.loads, found.read_text().splitlines())
+        return [line["data"]["error"] for line in lines if line["kind"] == "error"]

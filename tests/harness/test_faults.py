@@ -1,0 +1,307 @@
+"""What an agent's process may do: each ends in words within seconds, and nothing is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.harness import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness_project import Project
+
+RUN = "keep(text=skill_harness('Hello.'))"
+ANSWER = "call(); say(text='hi')\n"
+
+
+def message(project: Project, body: str = RUN, *, kind: str = "provider") -> str:
+    """The words of the infrastructure error in which a task ends."""
+    project.settings |= {"skillopt_max_attempts": 1, "skillopt_rollouts": 1}
+    assert project.run(body, "--skillopt", "-p", "no:xdist").ret == 1
+    (error,) = project.errors
+    assert error["kind"] == kind
+    return str(error["message"])
+
+
+def processes_with(word: str) -> list[int]:
+    """Processes that have a word in their command line."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if word.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                found.append(int(name))
+    return found
+
+
+def wait_for(event: Callable[[], object], what: str, seconds: float = 120) -> None:
+    until = time.monotonic() + seconds
+    while not event():
+        assert time.monotonic() < until, what
+        time.sleep(0.02)
+
+
+def test_an_agent_that_answers(project: Project) -> None:
+    """The stub itself, so that the faults below are no accidents of it."""
+    project.use_stub(ANSWER)
+    assert project.run(RUN).ret == 0
+    assert project.kept == {"text": "hi"}
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        ("call(); sys.exit('segment lost')", "ended without an answer, exit status 1"),
+        ("call(); os.kill(os.getpid(), 11)", "ended without an answer, exit status -11"),
+        ("call(); print('%$ garbage' * 9)", "printed nothing that is known (its adapter was"),
+        ('call(); print(\'{"type": "of version 9"}\')', "was tested with 1.0)"),
+        ("say(text='Please log in.')", "made no model call, exit status 0: Please log in."),
+        ("sys.exit('no such option: --json')", "made no model call, exit status 1"),
+    ],
+)
+def test_a_harness_that_fails_is_no_wrong_answer(project: Project, agent: str, words: str) -> None:
+    project.settings["skillopt_sandbox"] = "none"
+    project.use_stub(agent)
+    said = message(project)
+    assert said.startswith("stub ")
+    assert words in said
+
+
+def test_a_harness_that_prints_without_end(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project.path / "conftest.py").write_text(
+        "from pytest_skillopt.harness import processes\nprocesses.MOST_PRINTED = 1_000_000\n"
+    )
+    project.use_stub("while True: print('x' * 1000)")
+    assert "printed more than 1000000 bytes" in message(project)
+
+
+def test_a_full_disk(project: Project) -> None:
+    (project.path / "conftest.py").write_text(
+        "import shutil\nfrom pytest_skillopt.harness import processes\n"
+        "processes.LEAST_FREE = shutil.disk_usage('.').free - (64 << 20)\n"
+    )
+    project.use_stub(
+        "with open('big', 'wb') as f: os.posix_fallocate(f.fileno(), 0, 512 << 20)\n"
+        "time.sleep(1000)"
+    )
+    assert "the disk is full, the run was ended" in message(project)
+
+
+def test_an_agent_that_changes_the_skill(project: Project) -> None:
+    """What it did afterwards is no sample of the version under test."""
+    edit = "open('.agents/skills/house-greeting/SKILL.md', 'a').write('More.')\n"
+    project.use_stub(edit + ANSWER)
+    project.settings["skillopt_sandbox"] = "none"
+    assert "the agent changed the skill under test" in message(project)
+    assert "More." not in project.skill.read_text()
+
+
+def test_in_a_sandbox_it_cannot_change_the_skill(project: Project) -> None:
+    project.settings["skillopt_sandbox"] = "bwrap"
+    project.use_stub(
+        "try:\n open('.agents/skills/house-greeting/SKILL.md', 'a')\n"
+        "except OSError as e:\n call(); say(text=e.strerror)\n"
+    )
+    assert project.run(RUN).ret == 0
+    assert project.kept == {"text": "Read-only file system"}
+
+
+def test_an_agent_that_works_for_ever_has_failed(project: Project) -> None:
+    project.use_stub("call()\nsay(ran='make all')\ntime.sleep(1000)")
+    body = "skill_harness('Hello.', timeout=2)"
+    project.run(body, "--skillopt", "-p", "no:xdist", "--skillopt-rollouts=1")
+    (row,) = project.result["skills"][0]["tasks"]
+    assert row["before"]["n"] == 1
+    assert (
+        "no final answer within 2 s; the last it ran: make all"
+        in (row["before"]["sample"]["message"])
+    )
+
+
+def test_an_agent_that_never_asks_a_model_is_broken(project: Project) -> None:
+    project.use_stub("time.sleep(1000)")
+    said = message(project, "skill_harness('Hello.', timeout=1)")
+    assert "made no model call, ended after 1 s" in said
+
+
+def test_the_time_that_a_provider_costs_is_not_the_agents(project: Project) -> None:
+    """The first try hangs for longer than the agent has; it is not counted."""
+    project.settings |= {
+        "skillopt_base_url": project.provider.url("hang"),
+        "skillopt_request_timeout": 3,
+    }
+    project.use_stub("call()")
+    said = message(project, "skill_harness('Hello.', timeout=1)")
+    assert said == "openai:fake-model: the provider did not answer in time " + (
+        "(skillopt_request_timeout)"
+    )
+
+
+SANDBOXES = pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+
+
+@SANDBOXES
+def test_nothing_that_an_agent_starts_outlives_it(
+    project: Project, scratch: Path, sandbox: str
+) -> None:
+    """A daemon, a child of its shell that keeps its output open, and one in its own session."""
+    word = f"skillopt-left-{os.getpid()}-{sandbox}"
+    project.settings["skillopt_sandbox"] = sandbox
+    project.use_stub(
+        f"sleep = [sys.executable, '-c', 'import time; time.sleep(1000)', '{word}']\n"
+        "subprocess.Popen(sleep)\n"
+        "subprocess.Popen(sleep, start_new_session=True)\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0: os.execv(sleep[0], sleep)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n" + ANSWER
+    )
+    assert project.run(RUN).ret == 0
+    assert project.kept == {"text": "hi"}
+    assert processes_with(word) == []
+    assert not list(scratch.glob("skillopt-home-*"))
+
+
+@SANDBOXES
+@pytest.mark.parametrize("workers", ["0", "1"])
+def test_nothing_is_left_of_a_session_that_is_killed(
+    project: Project, scratch: Path, sandbox: str, workers: str
+) -> None:
+    word = f"skillopt-killed-{os.getpid()}-{sandbox}-{workers}"
+    project.settings |= {"skillopt_sandbox": sandbox, "skillopt_base_url": "http://127.0.0.1:9/v1"}
+    started = project.path / "started"
+    project.use_stub(
+        f"subprocess.Popen(['setsid', sys.executable, '-c', "
+        f"'import time; time.sleep(1000)', '{word}'])\n"
+        "open('started', 'w').close()\ntime.sleep(1000)"
+    )
+    body = f"import pathlib\npathlib.Path({str(started)!r}).symlink_to(workspace / 'started')\n"
+    project.settings["addopts"] = f"-n{workers}" if workers != "0" else "-p no:xdist"
+    project.run("pass", "--collect-only")
+    source = (project.path / "test_task.py").read_text()
+    (project.path / "test_task.py").write_text(
+        source.replace("    pass\n", "".join(f"    {line}\n" for line in (body + RUN).splitlines()))
+    )
+    session = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "--skillopt", f"--basetemp={project.path / 'tmp'}"],
+        cwd=project.path,
+        stdout=subprocess.DEVNULL,
+    )
+    wait_for(started.exists, "the agent never started")
+    wait_for(lambda: processes_with(word), "the agent's child never started")
+    session.send_signal(signal.SIGKILL)
+    session.wait()
+    wait_for(lambda: not processes_with(word), "a process was left")
+    wait_for(lambda: not list(scratch.glob("skillopt-home-*")), "a folder was left")
+
+
+def test_a_harness_that_is_not_installed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    project.settings["skillopt_harness"] = "opencode"
+    done = project.run(RUN, "--skillopt")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    words = "*skillopt_harness: opencode needs the command 'opencode', which is not installed; "
+    done.stderr.fnmatch_lines([f"{words}install it with: npm install -g opencode-ai"])
+    done = project.run(RUN)
+    done.stdout.fnmatch_lines(["*npm install -g opencode-ai"])
+
+
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)])
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("", "*uses skill_harness, and no harness is named. Set skillopt_harness, or harness=*"),
+        ("codx", "*skillopt_harness: 'codx' is none of claude, codex, opencode, gemini, *"),
+        ("json:dumps", "*skillopt_harness: 'json:dumps' is no Harness*"),
+        ("nothing:here", "*skillopt_harness: 'nothing:here' cannot be loaded: No module named*"),
+    ],
+)
+def test_a_harness_that_there_is_not(
+    project: Project, name: str, words: str, arguments: tuple[str, ...]
+) -> None:
+    project.settings["skillopt_harness"] = name
+    done = project.run(RUN, "--skillopt", *arguments)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines([words])
+
+
+def test_a_harness_that_does_not_tell_its_version(project: Project) -> None:
+    project.use_stub(ANSWER)
+    stub = project.path / "stub.py"
+    stub.write_text(stub.read_text().replace('sys.executable, "nothing"', "'true', 'nothing'"))
+    done = project.run(RUN, "--skillopt")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*/true --version does not tell its version, it printed: nothing*"])
+
+
+@pytest.mark.parametrize("place", ["CLAUDE.md", "AGENTS.md", ".claude/skills"])
+def test_what_lies_above_the_workspace_would_be_read(project: Project, place: str) -> None:
+    project.use_stub(ANSWER)
+    project.settings["skillopt_sandbox"] = "none"
+    above = project.path / "above"
+    (above / place).parent.mkdir(parents=True)
+    (above / place).mkdir() if place.endswith("skills") else (above / place).write_text("x")
+    body = "import pathlib\nskill_harness('Hello.')"
+    done = project.run(body, f"--basetemp={above / 'tmp'}")
+    assert done.ret == 1
+    done.stdout.fnmatch_lines([f"*{place} lies above the workspace *--basetemp*"])
+
+
+def test_an_agent_is_not_let_into_the_project(project: Project) -> None:
+    project.use_stub(ANSWER)
+    done = project.run("skill_harness('Hello.', workspace=os.getcwd())")
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(["*do not let it work in the project, use copy=*"])
+    assert project.skill.exists()
+
+
+def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"open({str(ready)!r}, 'w').close(); time.sleep(1000)"
+    )
+    (tmp_path / "f").mkdir()
+
+    class Watch:
+        alarm, bell = os.pipe()
+
+        def lost(self) -> float:
+            return 0.0
+
+        def pending(self) -> bool:
+            return False
+
+    watch = Watch()
+
+    def ring() -> None:
+        wait_for(ready.exists, "never started")
+        os.write(watch.bell, b"!")
+
+    ringer = threading.Thread(target=ring)
+    ringer.start()
+    ended = processes.run(
+        [sys.executable, "-c", script],
+        workspace=tmp_path,
+        folder=tmp_path / "f",
+        env=dict(os.environ),
+        limit=0,
+        watch=watch,
+    )
+    ringer.join()
+    os.close(watch.alarm)
+    os.close(watch.bell)
+    assert (ended.why, ended.status) == ("alarm", -signal.SIGKILL)
