@@ -13,6 +13,7 @@ import pytest
 
 import pytest_skillopt
 from pytest_skillopt.run.resume import _FREE as FREE
+from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.skill.lint import RULES
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def started(
 def test_every_command_of_getting_started_is_understood(started: pytest.Pytester) -> None:
     lines = "".join(blocks("getting-started.md", "sh")).splitlines()
     commands = [line for line in lines if line.startswith("pytest ")]
-    assert len(commands) == 6
+    assert len(commands) == 5
     for command in commands:
         arguments = shlex.split(command, comments=True)[1:]
         result = started.runpytest_inprocess(*arguments, "--collect-only", "-n", "0")
@@ -105,6 +106,15 @@ def test_every_link_leads_somewhere() -> None:
             assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
+def test_every_file_that_the_architecture_names_is_there() -> None:
+    named = re.findall(
+        r"`([a-z_]+(?:/[a-z_]+)*\.py|[a-z_]+/)`", (DOCS / "architecture.md").read_text()
+    )
+    places = [Path(pytest_skillopt.__file__).parent, DOCS.parent]
+    assert len(named) > 15
+    assert [name for name in named if not any((place / name).exists() for place in places)] == []
+
+
 def test_no_link_of_the_readme_is_dead_on_the_page_of_a_package_index() -> None:
     root = DOCS.parent
     project = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))
@@ -119,13 +129,14 @@ def test_every_kind_of_journal_entry_is_documented() -> None:
     package = Path(pytest_skillopt.__file__).parent
     written = {kind for path in package.rglob("*.py") for kind in writing.findall(path.read_text())}
     assert {"run", "rollout", "verdict"} <= written
+    written.add(BEGUN)
     text = (DOCS / "journal.md").read_text(encoding="utf-8")
     assert written == set(re.findall(r"^\| `(\w+)` \|", text.split("| kind |")[1], re.MULTILINE))
 
 
 def test_the_settings_that_may_change_are_documented() -> None:
     text = (DOCS / "journal.md").read_text(encoding="utf-8")
-    listed = text.split("no sample and no decision:")[1].split("because the models")[0]
+    listed = text.split("those that change no sample:")[1].split("because the models")[0]
     assert set(re.findall(r"`(\w+)`", listed)) == FREE
 
 

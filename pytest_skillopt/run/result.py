@@ -13,7 +13,7 @@ Status = Literal["accepted", "rejected", "unmeasured", "unchanged", "measured", 
 
 
 class _Record(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 class UsageRow(_Record):
@@ -30,6 +30,8 @@ class UsageRow(_Record):
 
 
 class Turn(_Record):
+    """One message of a transcript."""
+
     role: str
     content: str
 
@@ -226,7 +228,9 @@ class Result(_Record):
     resume: str = ""
     """Command that continues a run which ended early."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
+    )
 
     def dump(self) -> str:
         """JSON text, the form in which it lies in the run directory."""
