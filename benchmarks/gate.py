@@ -26,16 +26,15 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, GateOptions, GateTask, Sample, Verdict
 from pytest_skillopt.gate.draws import TAPE
-from pytest_skillopt.gate.gate import run_gate
-from pytest_skillopt.gate.gate_options import GateOptions, GateTask
-from pytest_skillopt.gate.gates import make_gate
-from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT, Sample, Verdict
+from pytest_skillopt.gate.engine import run_gate
+from pytest_skillopt.search.stages import make_gate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.gate.verdict import Arm, Draw
+    from pytest_skillopt.gate.data import Arm, Draw
 
 Rates = list[float]
 T = TypeVar("T")

@@ -29,7 +29,7 @@ from gate import RULES, Rates, World
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.gate.verdict import Arm
+    from pytest_skillopt.gate.data import Arm
 
 DATA = Path(__file__).parent / "data"
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.proposals import Patch
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.gate.gate import Gate
+    from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.model.types import Model, Role
     from pytest_skillopt.run.result import StepRow
     from pytest_skillopt.search.stages import GateQuestion

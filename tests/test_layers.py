@@ -18,7 +18,7 @@ SHOWS = {"report", "modes", "propose", "session", "plugin"}
 LEARNS = {"gate", "edits", "search", "published"}
 BELOW = {
     **dict.fromkeys(("skill", "model", "suite", "run"), LEARNS | SHOWS),
-    "gate": {"edits", "search", "published", "model"} | SHOWS,
+    "gate": {"edits", "search", "published", "model", "settings", "suite", "run"} | SHOWS,
     "edits": {"search"} | SHOWS,
     **dict.fromkeys(("search", "published"), SHOWS),
     "report": {"modes", "propose", "session", "plugin"},

@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -583,26 +584,32 @@ def test_a_killed_run_continues_without_paying_twice(
         assert resumed[part] == reference[part], part
 
 
-def test_a_second_training_compares_on_samples_of_its_own(project: Project) -> None:
-    """The search is answered from the cache; the final comparison asks, under both skills."""
+def test_another_candidate_is_compared_with_fresh_samples_of_the_skill_on_disk(
+    project: Project,
+) -> None:
+    """From the cache comes nothing but what a comparison of the same two has paid for."""
 
-    def final_calls() -> dict[str, int]:
+    def paid() -> dict[tuple[str, str], int]:
         journal = (project.runs[-1] / "journal.jsonl").read_text().splitlines()
-        rollouts = [e["data"] for e in map(json.loads, journal) if e["kind"] == "rollout"]
-        paid = {True: 0, False: 0}
-        for data in rollouts:
-            used, stage = data["usage"], data["request"]["stream"].partition("/")[0]
-            paid[stage in ("final", "test")] += used["calls"]
-        return {"final": paid[True], "search": paid[False]}
+        calls: Counter[tuple[str, str]] = Counter()
+        for data in (e["data"] for e in map(json.loads, journal) if e["kind"] == "rollout"):
+            stage = data["request"]["stream"].partition("/")[0]
+            calls[stage, data["request"]["version"]] += data["usage"]["calls"]
+        return calls
 
     assert project.run("--skillopt-train", "-p", "no:xdist").ret == 0
-    first = final_calls()
+    start = project.result["skills"][0]["before"]
+    first = paid()
+    assert first["final", start] > 0
     project.skill.write_bytes(SKILL)
     assert project.run("--skillopt-train", "-p", "no:xdist").ret == 0
-    assert project.result["status"] == "accepted"
-    second = final_calls()
-    assert second["final"] == first["final"] > 0
-    assert second["search"] == 0 < first["search"]
+    assert not sum(paid().values())
+    project.skill.write_bytes(SKILL)
+    words = RULE.replace("End every", "Finish each")
+    project.server.reply = lambda body: greet(body).replace(RULE, words)
+    assert project.run("--skillopt-train", "-p", "no:xdist", "--skillopt-seed=5").ret == 0
+    assert words.encode() in project.skill.read_bytes()
+    assert paid()["final", start] == first["final", start]
 
 
 def test_a_train_task_that_the_edit_breaks_is_named_and_nothing_is_written(

@@ -6,12 +6,12 @@ from collections import Counter
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from pytest_skillopt.gate.verdict import Draw
+from pytest_skillopt.gate.data import Draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.gate.verdict import Arm, Sample
+    from pytest_skillopt.gate.data import Arm, Sample
 
 TAPE = "tape"
 SCREEN = "screen"

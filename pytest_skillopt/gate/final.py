@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.decision import SequentialGate
+from pytest_skillopt.gate.counts import change_of
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.draws import Round
-from pytest_skillopt.gate.evidence import exact_test
-from pytest_skillopt.gate.gaps import Unmeasured
-from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.wording import change_of
+from pytest_skillopt.gate.engine import SequentialGate, Unmeasured
+from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from pytest_skillopt.gate.decision import Plan
-    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.gate.data import Verdict
+    from pytest_skillopt.gate.engine import Plan
 
 _PORTIONS = 16
 """Parts of the suite that the incumbent is sampled in, to stop soon after the rule is settled."""
@@ -70,12 +69,12 @@ class FinalGate(SequentialGate):
         broken = yield from self._guard()
         if broken:
             must = "must pass, but " if not self.must_pass.isdisjoint(broken) else ""
-            return self.verdict("rejected", f"{must}broken: {self.tallies.compared(broken)}")
+            return self.verdict("rejected", f"{must}broken: {self.counts.compared(broken)}")
         if doubtful := self.unfinished(t for t in self._must_pass() if self._looks_broken(t)):
             return self.verdict(
                 "rejected",
                 "must pass, and the budget ended while it looked broken: "
-                f"{self.tallies.compared(doubtful)}",
+                f"{self.counts.compared(doubtful)}",
             )
         if self._stagnant(missing=1):
             return self._reject_for_rule()
@@ -105,7 +104,7 @@ class FinalGate(SequentialGate):
             self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, self._must_pass()),
             self.wants(INCUMBENT, tasks),
         )
-        while left := [task for task in self._in_order() if not self.tallies[INCUMBENT, task].n]:
+        while left := [task for task in self._in_order() if not self.counts[INCUMBENT, task].n]:
             if self._shortfall(missing=0) or not self._shortfall(missing=1):
                 return
             size = self._affordable(math.ceil(len(self.tasks) / _PORTIONS))
@@ -159,15 +158,15 @@ class FinalGate(SequentialGate):
 
     def _gain(self, tasks: Sequence[str], missing: int) -> float:
         """Tasks won on balance."""
-        old = (self.tallies[INCUMBENT, task] for task in tasks)
-        new = (self.tallies[CANDIDATE, task] for task in tasks)
+        old = (self.counts[INCUMBENT, task] for task in tasks)
+        new = (self.counts[CANDIDATE, task] for task in tasks)
         return math.fsum(
             one.mean - (other.mean if other.n else missing)
             for one, other in zip(new, old, strict=True)
         )
 
     def _p_value(self, missing: int) -> float:
-        pairs = [(self.tallies[CANDIDATE, t], self.tallies[INCUMBENT, t]) for t in self.tasks]
+        pairs = [(self.counts[CANDIDATE, t], self.counts[INCUMBENT, t]) for t in self.tasks]
         return exact_test(
             [
                 (new.passed, new.n, old.passed if old.n else missing, old.n or 1)
@@ -176,17 +175,17 @@ class FinalGate(SequentialGate):
         )
 
     def _moved(self) -> str:
-        if self.tallies.covers(INCUMBENT):
-            before, after = (self.tallies.mean(arm) for arm in (INCUMBENT, CANDIDATE))
+        if self.counts.covers(INCUMBENT):
+            before, after = (self.counts.mean(arm) for arm in (INCUMBENT, CANDIDATE))
             return f"from {change_of(before, after)}"
-        known = sum(1 for task in self.tasks if self.tallies[INCUMBENT, task].n)
+        known = sum(1 for task in self.tasks if self.counts[INCUMBENT, task].n)
         return (
             f"by {self._gain(self.tasks, 1):+.3g} tasks or more, with the skill before sampled on "
             f"{known} of {len(self.tasks)}"
         )
 
     def _moved_within(self) -> str:
-        if self.tallies.covers(INCUMBENT):
+        if self.counts.covers(INCUMBENT):
             return self._moved()
         least, most = self._gain(self.tasks, 1), self._gain(self.tasks, 0)
         return f"by {least:+.3g} to {most:+.3g} tasks, with the skill before sampled on a part"
@@ -196,7 +195,7 @@ class FinalGate(SequentialGate):
         yield from self._meet_failures()
         bars = self.guard_bars(self.tasks)
         while True:
-            down = {task: self.tallies.down(task) for task in self.tasks}
+            down = {task: self.counts.down(task) for task in self.tasks}
             if broken := [task for task in self.tasks if down[task] >= bars[task]]:
                 return broken
             suspects = self.unfinished(task for task in self.tasks if self._looks_broken(task))
@@ -211,11 +210,11 @@ class FinalGate(SequentialGate):
         unmet = [
             task
             for task in self._in_order()
-            if not self.tallies[INCUMBENT, task].n and not self.tallies[CANDIDATE, task].passed
+            if not self.counts[INCUMBENT, task].n and not self.counts[CANDIDATE, task].passed
         ]
         if unmet := unmet[: self._affordable(len(unmet))]:
             yield Round(self.wants(INCUMBENT, unmet))
 
     def _looks_broken(self, task: str) -> bool:
-        known = self.tallies[INCUMBENT, task].n > 0
-        return known and self.tallies.down(task) >= math.log(_SUSPECT)
+        known = self.counts[INCUMBENT, task].n > 0
+        return known and self.counts.down(task) >= math.log(_SUSPECT)

@@ -1,65 +1,68 @@
-"""The gates by name."""
+"""The plain gates, and every gate by its name."""
 
 from __future__ import annotations
 
 import dataclasses
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.curtailed import CurtailedGate
-from pytest_skillopt.gate.decision import SequentialGate
+from pytest_skillopt.gate.counts import change_of
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
+from pytest_skillopt.gate.draws import Round
+from pytest_skillopt.gate.engine import Decided, SequentialGate
 from pytest_skillopt.gate.final import FinalGate
-from pytest_skillopt.gate.gate import StagedGate
-from pytest_skillopt.gate.gate_options import GateOptions
-from pytest_skillopt.gate.mean_gates import (
-    ConfirmGate,
-    MarginGate,
-    PairedGate,
-    StrictGate,
-)
-from pytest_skillopt.gate.staged_variants import BroadGate, BroadTradingGate, TradingGate
+from pytest_skillopt.gate.staged import StagedGate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Generator, Sequence
 
-    from pytest_skillopt.gate.decision import Plan
-    from pytest_skillopt.gate.gate import Gate
-    from pytest_skillopt.gate.gate_options import GateTask
+    from pytest_skillopt.gate.data import Verdict
+    from pytest_skillopt.gate.engine import Plan
 
 
-def make_gate(
-    name: str,
-    tasks: Sequence[GateTask],
-    options: GateOptions | None = None,
-    *,
-    tape: Mapping[str, int] | None = None,
-    decision: int | str | None = None,
-    decisions_before: int = 0,
-) -> Gate:
-    """A gate by its name: a value of the setting ``gate``, a preset or ``final``.
+class StrictGate(SequentialGate):
+    """The bare rule: K fresh samples of both arms of every task, the greater mean wins.
 
-    Args:
-        name: the presets ``economy`` and ``thin`` are ``staged`` for smaller budgets.
-        tasks: the suite, in any order.
-        options: of them, ``trades`` and ``broad`` are for the staged gates, and ``deterministic``
-            turns the staged and the strict gate into their exact short form.
-        tape: how many samples of the incumbent's stream ``tape`` there are, by task: what
-            ``Gate.tape`` of the last decision gave for the arm that went on.
-        decision: names the fresh streams of this decision (default: its number).
-        decisions_before: decisions taken earlier in this run.
-
-    Raises:
-        ValueError: an unknown name, a task that is there twice, a tape of an unknown task.
+    Accepts an edit that changes nothing in almost half of all cases, whatever K is.
     """
-    options = options or GateOptions()
-    kind = _kind(name, options)
-    if name in _PRESETS:
-        options = _PRESETS[name](options)
-    if name == "strict" and kind is CurtailedGate:
-        options = dataclasses.replace(options, trades=True)
-    gate = kind(tasks, options, tape=tape, decision=decision, decisions_before=decisions_before)
-    if name in _PRESETS and kind is not CurtailedGate:
-        gate.name = f"{gate.name}, {name}"
-    return gate
+
+    name = "strict"
+    stream = "fresh/{decision}"
+    confirmations = 1
+
+    def decide(self) -> Plan:
+        fresh = self.stream.format(decision=self.decision)
+        self.streams = {INCUMBENT: fresh, CANDIDATE: fresh}
+        for _ in range(self.confirmations):
+            self.counts.forget()
+            both = self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)
+            yield Round(both * self.options.rollouts, both)
+            if not self.wins():
+                return self._reject_for_rule()
+        must_pass = [task for task in self.tasks if task in self.must_pass]
+        yield from self.watch_over(must_pass)
+        if not self.wins():
+            return self._reject_for_rule()
+        return self.verdict("accepted", f"the suite's mean rose from {self._moved()}")
+
+    def watch_over(self, must_pass: Sequence[str]) -> Generator[Round, None, None]:
+        """Sample those that look broken until they no longer do; end the decision when one is."""
+        broken = yield from self.sample_suspects(must_pass, self.guard_bars(must_pass))
+        if broken:
+            reason = f"must pass, but broken: {self.counts.compared(broken)}"
+            raise Decided(self.verdict("rejected", reason))
+
+    def _reject_for_rule(self) -> Verdict:
+        return self.verdict("rejected", f"{self.shortfall()}: {self._moved()}")
+
+    def wins(self) -> bool:
+        return self.counts.improves()
+
+    def shortfall(self) -> str:
+        """Why the gate rejects, in words, when the candidate does not win."""
+        return "the suite's mean did not strictly rise"
+
+    def _moved(self) -> str:
+        return change_of(self.counts.mean(INCUMBENT), self.counts.mean(CANDIDATE))
 
 
 class OffGate(SequentialGate):
@@ -73,30 +76,6 @@ class OffGate(SequentialGate):
         return dataclasses.replace(verdict, validated=False)
 
 
-_STAGED: dict[tuple[bool, bool], type[SequentialGate]] = {
-    (False, False): StagedGate,
-    (True, False): BroadGate,
-    (False, True): TradingGate,
-    (True, True): BroadTradingGate,
+GATES: dict[str, type[SequentialGate]] = {
+    gate.name: gate for gate in (StagedGate, StrictGate, OffGate, FinalGate)
 }
-_PRESETS = {"economy": GateOptions.economy, "thin": GateOptions.thin}
-_PLAIN: dict[str, type[SequentialGate]] = {
-    gate.name: gate
-    for gate in (
-        StrictGate,
-        ConfirmGate,
-        MarginGate,
-        PairedGate,
-        FinalGate,
-        OffGate,
-    )
-}
-
-
-def _kind(name: str, options: GateOptions) -> type[SequentialGate]:
-    if name not in ("staged", *_PRESETS, *_PLAIN):
-        known = ", ".join(["staged", *_PRESETS, *_PLAIN])
-        raise ValueError(f"there is no gate {name!r}; the gates are {known}")
-    if options.deterministic and name in ("staged", *_PRESETS, "strict"):
-        return CurtailedGate
-    return _PLAIN.get(name) or _STAGED[options.broad, options.trades]

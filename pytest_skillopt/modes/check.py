@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.gate.worse import WorseCheck
+from pytest_skillopt.gate.regression import RegressionCheck
 from pytest_skillopt.modes.baseline import read_baseline
 from pytest_skillopt.modes.compare import (
     compared,
     decide,
-    gate_options,
     gate_tasks,
     joined_reasons,
 )
 from pytest_skillopt.modes.revisions import RevisionError, at_revision, is_staged_differently
 from pytest_skillopt.run.result import SkillResult
+from pytest_skillopt.search.stages import gate_options
 
 if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
@@ -65,7 +65,7 @@ def _compare(run: Run, skill: str, then: Document, now: Document) -> SkillResult
     stored = read_baseline(run, skill, then.version)
     decided = decide(
         run,
-        WorseCheck(gate_tasks(tasks), gate_options(run), tape=stored.lengths()),
+        RegressionCheck(gate_tasks(tasks), gate_options(run.settings), tape=stored.lengths()),
         run.sampler.add_version(skill, then.data),
         run.sampler.add_version(skill, now.data),
         stored=stored.outcomes,

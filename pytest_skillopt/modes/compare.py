@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.gate.data import GateTask, Verdict
 from pytest_skillopt.gate.draws import TAPE
-from pytest_skillopt.gate.forecast import noise_floor, smallest_gain
-from pytest_skillopt.gate.gate import run_gate
-from pytest_skillopt.gate.gate_options import GateOptions, GateTask
-from pytest_skillopt.gate.gates import make_gate
-from pytest_skillopt.gate.verdict import Verdict
+from pytest_skillopt.gate.engine import run_gate
+from pytest_skillopt.gate.power import smallest_gain
+from pytest_skillopt.gate.statistics import noise_floor
 from pytest_skillopt.modes.revisions import RevisionError, named_skill
 from pytest_skillopt.report import words
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.outcome import comparison
 from pytest_skillopt.search.samples import sample_of
+from pytest_skillopt.search.stages import configured_gate
 from pytest_skillopt.search.taskrows import task_row
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.suite.rollouts import Rollout
@@ -26,8 +27,8 @@ from pytest_skillopt.suite.sampler import StopRun
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_skillopt.gate.gate import Gate
-    from pytest_skillopt.gate.verdict import Draw, Sample
+    from pytest_skillopt.gate.data import Draw, Sample
+    from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status, TaskRow
@@ -61,10 +62,6 @@ class Decided:
 
 def gate_tasks(tasks: Iterable[SkillTask]) -> list[GateTask]:
     return [GateTask(task.id, task.must_pass) for task in tasks]
-
-
-def gate_options(run: Run) -> GateOptions:
-    return GateOptions.from_settings(run.settings)
 
 
 def decide(
@@ -190,7 +187,7 @@ def compare(run: Run, display: Display) -> Result:
     tasks = run.tasks_of(skill)
     decided = decide(
         run,
-        make_gate(run.settings.gate, gate_tasks(tasks), gate_options(run)),
+        configured_gate(run.settings, gate_tasks(tasks)),
         run.sampler.add_version(skill, before.data),
         run.sampler.add_version(skill, after.data),
     )
@@ -240,7 +237,7 @@ def _measure(run: Run, skill: str) -> SkillResult:
         for row in rows
     ]
     floor = noise_floor(counts, rollouts)
-    least = smallest_gain(counts, run.settings.gate, gate_options(run))
+    least = smallest_gain(counts, partial(configured_gate, run.settings))
     flaky = sum(row.flaky for row in rows)
     seen = (
         "the suite leaves no room for a gain that the gate could see"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.rates import suite_rate
 from pytest_skillopt.modes.baseline import write_baseline
 from pytest_skillopt.modes.compare import joined_reasons
 from pytest_skillopt.run.result import Comparison, SkillResult
+from pytest_skillopt.search.outcome import suite_rate
 from pytest_skillopt.search.taskrows import task_row
 from pytest_skillopt.suite.sampler import StopRun
 

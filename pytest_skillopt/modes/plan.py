@@ -6,12 +6,12 @@ import os
 import random
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.gate.forecast import smallest_gain
-from pytest_skillopt.gate.gate_options import GateOptions
+from pytest_skillopt.gate.power import smallest_gain
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.skills import skills_of, split_tasks
@@ -21,6 +21,7 @@ from pytest_skillopt.report.runs import load_runs
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.searches import notes_on_search
+from pytest_skillopt.search.stages import configured_gate
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.untrusted import no_command
@@ -247,7 +248,7 @@ def sight(tasks: int, settings: Settings) -> str:
     drawn = rng.choices(shapes, (0.40, 0.25, 0.35), k=tasks)
     rates = [rng.betavariate(*shape) for shape in drawn]
     counts = [(rate * _CERTAIN, _CERTAIN) for rate in rates]
-    gain = smallest_gain(counts, settings.gate, GateOptions.from_settings(settings))
+    gain = smallest_gain(counts, partial(configured_gate, settings))
     if gain is None:
         return (
             "the gate sees little but tasks that are wholly fixed; add val tasks, 10 are a good "

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.records import TaskRecord
-from pytest_skillopt.gate.verdict import VETTING
+from pytest_skillopt.gate.data import VETTING
 from pytest_skillopt.published.meta import learn_from_epoch
 from pytest_skillopt.published.schedule import edit_budget, least_edits
 from pytest_skillopt.published.slow import slow_update
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.proposals import Patch
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.tasks import SkillTask

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.edits.records import TaskRecord
-from pytest_skillopt.gate.evidence import log_e
-from pytest_skillopt.gate.gate_options import GateOptions
+from pytest_skillopt.gate.data import GateOptions
+from pytest_skillopt.gate.statistics import log_e
 from pytest_skillopt.search.prune import idle_lines, leave_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_skillopt.edits.proposals import Proposal
-    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.skill.document import Document

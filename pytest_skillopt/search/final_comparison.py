@@ -6,28 +6,31 @@ round that stops as soon as its verdict is certain. Fewer samples are a wider in
 report; the rule, a strict rise on fresh samples of the whole suite, is the same for all. Where the
 cap is too small for gates on the way as well, this is the only decision of the training.
 
-Its samples are drawn from a stream that no other comparison has: not one of another run, which
-would find the same replies in the cache, and not an earlier one of this run. How it is carried out
-is in the journal before its first sample, so that a run which was killed or met a cap goes on with
-that comparison, and repeats a verdict that was reached instead of looking again.
+Its samples are drawn from a stream that is named by what is compared, and how: both versions, the
+seed, the tasks, the rounds. So the very same comparison is one look at one set of samples, however
+often it is asked for, and every other one draws fresh samples under both skills. How it is carried
+out is in the journal before its first sample, so that a run which was killed or met a cap goes on
+with that comparison, and repeats a verdict that was reached instead of looking again.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.gate.gate_options import GateTask
-from pytest_skillopt.gate.gates import make_gate
+from pytest_skillopt.gate.data import GateTask
+from pytest_skillopt.gate.final import FinalGate
 from pytest_skillopt.search.allowance import OutOfMeans
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_skillopt.gate.gate import Gate
-    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.gate.data import Verdict
+    from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.rollouts import Rollout
@@ -98,8 +101,6 @@ class Begun:
     skill: str
     candidate: str
     """SHA-256 of the version that is compared with the start."""
-    number: int
-    """From 1, within the run and the skill; names the stream."""
     rollouts: int
     alone: bool
     budget: int | None
@@ -108,6 +109,11 @@ class Begun:
     """Tasks that the start fails most likely, which are sampled first."""
     prior: float
     """E-value of the search's own samples, where it is the only decision."""
+
+    def stream(self, *besides: object) -> str:
+        """A name for all this and what else is given, in 12 hexadecimal digits."""
+        parts = [*astuple(self), *besides]
+        return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +135,16 @@ class FinalComparison:
         bench: Workbench,
         *,
         skill: str = "SKILL.md",
-        run: str = "",
         begun: Sequence[Mapping[str, Any]] = (),
         alone_below: int = 0,
     ) -> None:
         """Args:
         skill: path of the skill as in the tasks.
-        run: name of this run, which its streams carry.
         begun: what the journal has of final comparisons of this run, in its order.
         alone_below: as ``plan_final`` has it, where the gate can be left to it.
         """
         self._bench = bench
         self._skill = skill
-        self._run = run
         self._begun = [Begun(**{**data, "first": tuple(data["first"])}) for data in begun]
         plan = plan_final(bench.settings, len(bench.suite), alone_below=alone_below)
         if plan.alone and not bench.has_built_in_gate():
@@ -201,7 +204,6 @@ class FinalComparison:
             begun = Begun(
                 skill=self._skill,
                 candidate=candidate,
-                number=1 + len(self._begun),
                 rollouts=plan.rollouts,
                 alone=plan.alone,
                 budget=left,
@@ -218,7 +220,10 @@ class FinalComparison:
         return begun
 
     def _stream(self, begun: Begun) -> str:
-        return f"{self._run}/{begun.number}" if self._run else f"{begun.number}"
+        bench = self._bench
+        tasks = sorted((task.id, task.split, task.must_pass) for task in bench.suite)
+        options = asdict(bench.gate_options())
+        return begun.stream(bench.start.version, bench.settings.seed, tasks, options)
 
     def _open_gate(self, begun: Begun) -> Gate:
         bench = self._bench
@@ -232,7 +237,7 @@ class FinalComparison:
             prior=begun.prior,
         )
         tasks = [GateTask(task.id, task.must_pass) for task in bench.suite]
-        return make_gate("final", tasks, options, decision=self._stream(begun))
+        return FinalGate(tasks, options, decision=self._stream(begun))
 
     def _open_test(self, begun: Begun) -> tuple[dict[str, list[Rollout]], dict[str, list[Rollout]]]:
         """Measure the test tasks once under both documents, for the report alone."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.vetting import Refusal
-    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.run.result import EditRow
 
 

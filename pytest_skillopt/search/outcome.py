@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.rates import suite_rate
-from pytest_skillopt.run.result import Comparison
+from pytest_skillopt.gate.statistics import interval
+from pytest_skillopt.run.result import Comparison, Rate
 from pytest_skillopt.search.allowance import Caps
 from pytest_skillopt.search.taskrows import task_row
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.edits.proposals import Proposal
-    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.run.result import EditRow, Status, StepRow, TaskRow
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.lint import Finding
@@ -78,3 +78,26 @@ def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
     before = suite_rate((row.before.passed, row.before.n) for row in rows)
     after = suite_rate((row.after.passed, row.after.n) for row in rows if row.after)
     return Comparison(before=before, after=after) if before else None
+
+
+def suite_rate(counts: Iterable[tuple[int, int]]) -> Rate | None:
+    """Mean over tasks of passed / measured, with a 95 % interval over repeated rollouts.
+
+    Args:
+        counts: (passed, measured) of each task; tasks that were never measured are left out.
+
+    Returns:
+        None when no task was measured.
+    """
+    known = [(passed, n) for passed, n in counts if n]
+    if not known:
+        return None
+    rate = sum(passed / n for passed, n in known) / len(known)
+    low, high = interval(known)
+    return Rate(
+        rate=rate,
+        low=min(low, rate),
+        high=max(high, rate),
+        tasks=len(known),
+        samples=sum(n for _, n in known),
+    )

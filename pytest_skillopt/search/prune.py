@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.edits.records import goes_further
-from pytest_skillopt.gate.evidence import log_bayes_factor, log_e
+from pytest_skillopt.gate.statistics import log_bayes_factor, log_e
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

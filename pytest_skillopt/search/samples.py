@@ -7,14 +7,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_skillopt.edits.records import TaskRecord
-from pytest_skillopt.gate.verdict import Sample, Verdict
+from pytest_skillopt.gate.data import Sample, Verdict
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_skillopt.gate.gate import Gate
-    from pytest_skillopt.gate.verdict import Draw
+    from pytest_skillopt.gate.data import Draw
+    from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.search.allowance import Allowance
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest

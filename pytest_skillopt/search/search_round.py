@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pytest_skillopt.edits.records import TaskRecord
-    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.search.bundle import Outcome
 
 

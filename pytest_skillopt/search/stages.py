@@ -5,14 +5,15 @@ The built-in behaviour is the default of each; the plugin puts the user's hooks 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.aggregate import aggregate
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.select import select
 from pytest_skillopt.edits.update import update
-from pytest_skillopt.gate.gates import make_gate
+from pytest_skillopt.gate.data import GateOptions
+from pytest_skillopt.gate.gates import GATES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.proposals import Patch
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.gate.gate import Gate
-    from pytest_skillopt.gate.gate_options import GateOptions, GateTask
+    from pytest_skillopt.gate.data import GateTask
+    from pytest_skillopt.gate.engine import Gate
+    from pytest_skillopt.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +34,35 @@ class GateQuestion:
     name: str
     tasks: tuple[GateTask, ...]
     options: GateOptions
-    tape: Mapping[str, int]
+    tape: Mapping[str, int] = field(default_factory=dict)
     """Length of the incumbent's tape by task."""
-    decision: str
+    decision: str = "1"
     """Names the fresh streams of this decision."""
     decisions_before: int = 0
+
+
+def gate_options(settings: Settings) -> GateOptions:
+    """The gate's share of the settings."""
+    return GateOptions(
+        metric=settings.metric,
+        mixed_weight=settings.mixed_weight,
+        rollouts=settings.rollouts,
+        alpha=settings.gate_alpha,
+        guard=settings.gate_guard,
+        k0=settings.gate_k0,
+        kc=settings.gate_kc,
+        kmax=settings.gate_kmax,
+        margin=settings.gate_margin,
+        alpha_run=settings.gate_alpha_run,
+        trades=settings.gate_trades,
+        broad=settings.gate_broad,
+        max_error_rate=settings.max_error_rate,
+    )
+
+
+def configured_gate(settings: Settings, tasks: Sequence[GateTask]) -> Gate:
+    """The gate of the settings for one decision on these tasks."""
+    return make_gate(settings.gate, tasks, gate_options(settings))
 
 
 def open_gate(question: GateQuestion) -> Gate:
@@ -49,6 +75,44 @@ def open_gate(question: GateQuestion) -> Gate:
         decision=question.decision,
         decisions_before=question.decisions_before,
     )
+
+
+def make_gate(
+    name: str,
+    tasks: Sequence[GateTask],
+    options: GateOptions | None = None,
+    *,
+    tape: Mapping[str, int] | None = None,
+    decision: int | str | None = None,
+    decisions_before: int = 0,
+) -> Gate:
+    """A gate by its name.
+
+    Args:
+        name: a value of the setting ``gate``, ``final``, or ``economy`` or ``thin``: ``staged`` for
+            smaller budgets.
+        tasks: the suite, in any order.
+        tape: how many samples of the incumbent's stream ``tape`` there are, by task: what
+            ``Gate.tape`` of the last decision gave for the arm that went on.
+        decision: names the fresh streams of this decision (default: its number).
+        decisions_before: decisions taken earlier in this run.
+
+    Raises:
+        ValueError: an unknown name, a task that is there twice, a tape of an unknown task.
+    """
+    options, preset = options or GateOptions(), ""
+    if name in ("economy", "thin"):
+        name, preset = "staged", name
+        options = options.economy() if preset == "economy" else options.thin()
+    kind = GATES.get(name)
+    if kind is None or (name == "staged" and (options.trades or options.broad)):
+        from pytest_skillopt.published.gates import published_gate
+
+        kind = published_gate(name, options)
+    gate = kind(tasks, options, tape=tape, decision=decision, decisions_before=decisions_before)
+    if preset:
+        gate.name = f"{gate.name}, {preset}"
+    return gate
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.evidence import log_e
-from pytest_skillopt.gate.tallies import change_by
+from pytest_skillopt.gate.counts import change_by
+from pytest_skillopt.gate.statistics import log_e
 from pytest_skillopt.run.result import Arm, RolloutSample, TaskRow, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.gate.verdict import Change
+    from pytest_skillopt.gate.data import Change
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
 

@@ -69,7 +69,6 @@ class Trainer:
         stages: Stages | None = None,
         prompt: Callable[[str], str | None] | None = None,
         observer: Observer | None = None,
-        deterministic: bool = False,
         parameters: TrialParameters | None = None,
     ) -> None:
         """Args:
@@ -87,7 +86,6 @@ class Trainer:
         root: what relative paths of the settings are relative to.
         stages: replacements of single stages.
         prompt: returns a template in the place of a built-in one, or None.
-        deterministic: a task has one fixed outcome under one skill.
         parameters: of the search ``trials``; its defaults fit suites of 10 to 200 tests.
 
         Raises:
@@ -101,7 +99,6 @@ class Trainer:
         self._settings = settings
         self._skill = skill
         self._parameters = parameters or TrialParameters()
-        self._deterministic = deterministic
         _check(tasks)
         allowance = Allowance(
             Caps.of(settings),
@@ -145,12 +142,10 @@ class Trainer:
             stages=stages or Stages(),
             allowance=allowance,
             observer=observer or NullObserver(),
-            deterministic=deterministic,
         )
         self._final = FinalComparison(
             self._bench,
             skill=skill,
-            run=run,
             begun=begun,
             alone_below=self._parameters.alone_below,
         )

@@ -12,19 +12,18 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.edits.proposals import whole_body
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.gate.gate_options import GateOptions, GateTask
-from pytest_skillopt.gate.verdict import VETTING, Verdict
+from pytest_skillopt.gate.data import VETTING, GateOptions, GateTask, Verdict
 from pytest_skillopt.search.ledger import Ledger
 from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.search.searches import searches_in_batches
-from pytest_skillopt.search.stages import GateQuestion, open_gate
+from pytest_skillopt.search.stages import GateQuestion, gate_options, open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.proposals import Proposal
-    from pytest_skillopt.gate.gate import Gate
+    from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.search.allowance import Allowance
     from pytest_skillopt.search.ledger import Observer
     from pytest_skillopt.search.samples import Sampling
@@ -50,7 +49,6 @@ class Workbench:
         stages: Stages,
         allowance: Allowance,
         observer: Observer,
-        deterministic: bool = False,
     ) -> None:
         self.context = context
         self.stages = stages
@@ -72,7 +70,6 @@ class Workbench:
         """The last comparison is the only decision, and edits join the incumbent without a gate."""
         self.prior = 1.0
         """E-value of the search's own samples that the edits do anything, where it is."""
-        self._deterministic = deterministic
         self._older: list[Proposal] = []
         self._tape: dict[str, int] = {}
         self._short_tape: dict[str, int] = {}
@@ -101,7 +98,6 @@ class Workbench:
             and self.settings.metric == "hard"
             and not self.settings.gate_trades
             and not searches_in_batches(self.settings)
-            and not self._deterministic
             and self.stages.gate(self._question()) is None
         )
 
@@ -183,7 +179,7 @@ class Workbench:
         return Verdict("rejected", reason, gate=VETTING, metric=self.settings.metric)
 
     def gate_options(self) -> GateOptions:
-        return GateOptions.from_settings(self.settings, deterministic=self._deterministic)
+        return gate_options(self.settings)
 
     def open_gate(
         self,

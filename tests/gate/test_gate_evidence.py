@@ -9,14 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.gate.evidence import (
-    exact_test,
-    log_bayes_factor,
-    log_e,
-    suite_log_e,
-)
-from pytest_skillopt.gate.metric import Metric
-from pytest_skillopt.gate.verdict import Draw, Sample
+from pytest_skillopt.gate.data import Draw, Metric, Sample
+from pytest_skillopt.gate.statistics import exact_test, log_bayes_factor, log_e, suite_log_e
 
 rates = st.floats(0.001, 0.999)
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.gate.forecast import interval, noise_floor, smallest_gain
+from pytest_skillopt.gate.power import smallest_gain
+from pytest_skillopt.gate.statistics import interval, noise_floor
 
 
 @st.composite

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.gate.gate import StagedGate, run_gate
-from pytest_skillopt.gate.gate_options import GateOptions, GateTask
-from pytest_skillopt.gate.gates import make_gate
-from pytest_skillopt.gate.verdict import Draw, Sample, Verdict
+from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Verdict
+from pytest_skillopt.gate.engine import run_gate
+from pytest_skillopt.gate.staged import StagedGate
+from pytest_skillopt.search.stages import make_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_skillopt.gate.gate import Gate
+    from pytest_skillopt.gate.engine import Gate
 
 Rates = dict[str, float]
 

@@ -6,11 +6,10 @@ import re
 
 import pytest
 
-from pytest_skillopt.gate.gate import run_gate
-from pytest_skillopt.gate.gate_options import GateOptions, GateTask
-from pytest_skillopt.gate.gates import make_gate
-from pytest_skillopt.gate.verdict import Sample
+from pytest_skillopt.gate.data import GateTask, Sample
+from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.modes.plan import sight
+from pytest_skillopt.search.stages import configured_gate
 from pytest_skillopt.settings import Settings
 
 
@@ -19,11 +18,7 @@ def test_of_very_few_tasks_it_says_what_is_seen_and_what_helps(tasks: int) -> No
     said = sight(tasks, Settings())
     assert "tasks that are wholly fixed" in said
     assert "add val tasks" in said
-    gate = make_gate(
-        "staged",
-        [GateTask(f"t{i}") for i in range(tasks)],
-        GateOptions.from_settings(Settings()),
-    )
+    gate = configured_gate(Settings(), [GateTask(f"t{i}") for i in range(tasks)])
     verdict = run_gate(gate, lambda draws: [Sample(d, d.arm == "candidate") for d in draws])
     assert verdict.accepted, "a task that is wholly fixed is seen"
 

@@ -14,7 +14,7 @@ from pytest_skillopt.report import live, terminal, text
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
 
 if TYPE_CHECKING:
-    from pytest_skillopt.gate.verdict import Change
+    from pytest_skillopt.gate.data import Change
 
 MakeResult = Callable[..., Result]
 

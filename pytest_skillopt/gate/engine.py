@@ -10,35 +10,70 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
 
+from pytest_skillopt.gate.counts import Counts, named
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, GateOptions, GateTask, Metric, Verdict
 from pytest_skillopt.gate.draws import SCREEN, TAPE, Draws, Round, Want
-from pytest_skillopt.gate.gaps import (
-    Unmeasured,
-    check_errors,
-    replacements,
-    settle_errors,
-    settle_skips,
-)
-from pytest_skillopt.gate.gate_options import GateOptions, GateTask
-from pytest_skillopt.gate.metric import Metric
-from pytest_skillopt.gate.tallies import Tallies
-from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT, Verdict
-from pytest_skillopt.gate.wording import named
 
 if TYPE_CHECKING:
-    from pytest_skillopt.gate.verdict import Arm, Decision, Draw, Sample
+    from pytest_skillopt.gate.counts import OneCount
+    from pytest_skillopt.gate.data import Arm, Decision, Draw, Sample
 
 Plan = Generator[Round, None, Verdict]
+MAX_REPLACEMENTS = 3
+"""Samples in a row that a task may fail to give before its arm counts as not measurable."""
+MIN_ERRORS = 3
+"""Infrastructure errors from which their share is looked at: one of ten says nothing."""
 
 
-class Settled(Exception):
+class Gate(Protocol):
+    """Samples in; either "need these" or a verdict out. Runs nothing, waits for nothing.
+
+    Which samples a verdict rests on is fixed by what the gate asks for, and it asks the next
+    question only when the last one is fully answered: so timing, the number of workers, and what
+    was fetched in advance never change a verdict.
+    """
+
+    def ask(self) -> tuple[Draw, ...] | Verdict:
+        """The draws that are needed now, all independent of each other, or the verdict.
+
+        The same answer until all of them have been told.
+        """
+
+    def tell(self, samples: Iterable[Sample]) -> None:
+        """Answer draws, in any order and in any portions."""
+
+    def likely(self, limit: int) -> tuple[Draw, ...]:
+        """Up to ``limit`` draws that will probably be asked for next, for workers that are idle."""
+
+    def tape(self, arm: Arm) -> dict[str, int]:
+        """Length of the arm's tape by task: hand it to the next gate, for the arm that goes on."""
+
+
+def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> Verdict:
+    """Take what the gate asks for until it has decided."""
+    while not isinstance(asked := gate.ask(), Verdict):
+        gate.tell(take(asked))
+    return asked
+
+
+class Decided(Exception):
     """Raised from anywhere within a plan: the decision ends here, with this verdict."""
 
     def __init__(self, verdict: Verdict) -> None:
         super().__init__(verdict.reason)
         self.verdict = verdict
+
+
+class Unmeasured(Exception):
+    """The evidence cannot be obtained; ends the decision."""
+
+    def __init__(self, reason: str, missing: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.missing = missing
 
 
 class SequentialGate:
@@ -73,7 +108,7 @@ class SequentialGate:
         self.alpha = self.options.alpha_at(decisions_before)
         # In one order always, so that the caller's order is without effect.
         names = sorted(task.id for task in tasks)
-        self.tallies = Tallies(names, self.metric)
+        self.counts = Counts(names, self.metric)
         self.must_pass = frozenset(task.id for task in tasks if task.must_pass)
         self.old_tape = dict(tape or {})
         self.streams: dict[Arm, str] = {INCUMBENT: TAPE, CANDIDATE: SCREEN}
@@ -118,14 +153,14 @@ class SequentialGate:
 
     def tape(self, arm: Arm) -> dict[str, int]:
         """How many samples of the stream ``tape`` have been drawn of the arm that goes on."""
-        return self._draws.tape(arm, self.tallies.all_tasks)
+        return self._draws.tape(arm, self.counts.all_tasks)
 
     # What gates are written with.
 
     @property
     def tasks(self) -> list[str]:
         """Those that count, in order: all but the ones that were skipped or left out."""
-        return self.tallies.tasks
+        return self.counts.tasks
 
     def wants(self, arm: Arm, tasks: Iterable[str], stream: str | None = None) -> list[Want]:
         """One more sample each."""
@@ -138,10 +173,10 @@ class SequentialGate:
         Args:
             stream: the candidate's, where it is not the usual one.
         """
-        thin = [task for task in tasks if self.tallies[INCUMBENT, task].n < self.options.kmax]
+        thin = [task for task in tasks if self.counts[INCUMBENT, task].n < self.options.kmax]
         return self.wants(CANDIDATE, tasks, stream) + self.wants(INCUMBENT, thin)
 
-    def settle(
+    def sample_suspects(
         self, tasks: Sequence[str], bars: Mapping[str, float]
     ) -> Generator[Round, None, list[str]]:
         """Sample both arms of every task that looks broken until it no longer does.
@@ -155,7 +190,7 @@ class SequentialGate:
         """
         least = math.log(self.options.focus)
         while True:
-            down = {task: self.tallies.down(task) for task in tasks}
+            down = {task: self.counts.down(task) for task in tasks}
             if broken := [task for task in bars if down[task] >= bars[task]]:
                 return broken
             suspects = self.unfinished(task for task in tasks if down[task] >= least)
@@ -166,7 +201,7 @@ class SequentialGate:
 
     def unfinished(self, tasks: Iterable[str]) -> list[str]:
         """Those of which the candidate may still be sampled in this decision."""
-        return [t for t in tasks if self.tallies[CANDIDATE, t].n < self.options.kmax]
+        return [t for t in tasks if self.counts[CANDIDATE, t].n < self.options.kmax]
 
     def guard_bars(self, tasks: Sequence[str]) -> dict[str, float]:
         """Log e-value from which each of the guarded tasks counts as broken.
@@ -186,10 +221,10 @@ class SequentialGate:
     ) -> Verdict:
         """The decision with all that is known; ``log_e`` is the evidence over the suite."""
         before, after = (
-            self.tallies.mean(arm) if self.tallies.covers(arm) else None
+            self.counts.mean(arm) if self.counts.covers(arm) else None
             for arm in (INCUMBENT, CANDIDATE)
         )
-        if left_out := self.tallies.left_out:
+        if left_out := self.counts.left_out:
             reason += (
                 f"; left out: {named(left_out)}, with nothing but infrastructure errors under both"
             )
@@ -201,12 +236,12 @@ class SequentialGate:
             metric=self.metric.name,
             before=before,
             after=after,
-            tasks=self.tallies.evidence(),
+            tasks=self.counts.evidence(),
             e_value=None if log_e is None else math.exp(min(log_e, 700.0)),
             alpha=self.alpha,
             missing=missing,
-            incumbent_samples=self.tallies.samples(INCUMBENT),
-            candidate_samples=self.tallies.samples(CANDIDATE),
+            incumbent_samples=self.counts.samples(INCUMBENT),
+            candidate_samples=self.counts.samples(CANDIDATE),
         )
 
     # The machinery.
@@ -220,7 +255,7 @@ class SequentialGate:
             following = next(self._plan)
         except StopIteration as end:
             self._verdict = end.value
-        except Settled as end:
+        except Decided as end:
             self._verdict = end.verdict
         except Unmeasured as gap:
             self._give_up(gap)
@@ -231,13 +266,13 @@ class SequentialGate:
     def _close_batch(self) -> None:
         """Count a complete batch, then fill its gaps or go on."""
         batch = self._draws.close()
-        missing = [sample.draw for sample in batch if not self.tallies.count(sample)]
+        missing = [sample.draw for sample in batch if not self.counts.add(sample)]
         try:
             limit = self.options.max_error_rate
-            repeats = replacements(missing, self.tallies)
-            probes = settle_errors(self.tallies, self.must_pass, limit)
-            check_errors(self.tallies, self._draws.total, limit)
-            for arm, task in [*probes, *settle_skips(self.tallies)]:
+            repeats = replacements(missing, self.counts)
+            probes = leave_out_silent(self.counts, self.must_pass, limit)
+            check_errors(self.counts, self._draws.total, limit)
+            for arm, task in [*probes, *drop_skipped(self.counts)]:
                 repeats += self.wants(arm, [task])
         except Unmeasured as gap:
             self._give_up(gap)
@@ -258,3 +293,130 @@ def _check_tasks(tasks: Sequence[str], tape: Mapping[str, int]) -> None:
         raise ValueError(f"the task {twice} is in the suite twice")
     if unknown := sorted(set(tape) - set(tasks)):
         raise ValueError(f"the tape holds samples of {named(unknown)}, not in the suite")
+
+
+def check_errors(counts: Counts, drawn: int, limit: float) -> None:
+    """Fail where too many of the samples ended in infrastructure errors.
+
+    Tasks that gave nothing else are not counted as long as so few may be left out.
+
+    Args:
+        drawn: samples asked for.
+        limit: share of errors, and of tasks that are left out, that is allowed, in [0, 1].
+
+    Raises:
+        Unmeasured: there are more.
+    """
+    errors = counts.errors
+    silent = [task for task in errors if not counts.was_measured(task)]
+    if len(silent) <= limit * len(counts.all_tasks):
+        errors = Counter({task: n for task, n in errors.items() if task not in silent})
+        drawn -= sum(counts.errors[task] for task in silent)
+    count = errors.total()
+    if count >= (MIN_ERRORS if limit else 1) and count > limit * drawn:
+        raise Unmeasured(
+            f"{count} of {drawn} samples ended in infrastructure errors "
+            f"(at most {limit:.0%} are allowed), so nothing is decided; they are of "
+            f"{named(list(errors))}",
+            f"{count} samples of {named(list(errors))}",
+        )
+
+
+def replacements(missing: Sequence[Draw], counts: Counts) -> list[Want]:
+    """One more sample for each that ended in an error, where there is hope that it helps."""
+    return [
+        Want(draw.arm, draw.task, draw.stream)
+        for draw in missing
+        if not _is_dead(counts[draw.arm, draw.task])
+    ]
+
+
+def leave_out_silent(
+    counts: Counts, must_pass: Container[str], limit: float
+) -> list[tuple[Arm, str]]:
+    """Leave out the tasks that give nothing but infrastructure errors, under both arms alike.
+
+    A task that was measured once, under either arm, is never left out: what it would have shown
+    might be the very reason why it gives errors now. See docs/decisions/gate-errors.md.
+
+    Args:
+        must_pass: tasks that no decision is made without.
+        limit: share of the suite that may be left out, in [0, 1].
+
+    Returns:
+        Arms and tasks to try, where only the other arm was given up.
+
+    Raises:
+        Unmeasured: a task cannot be measured and may not be left out.
+    """
+    probes: list[tuple[Arm, str]] = []
+    gone = []
+    for task in counts.tasks:
+        both = {arm: counts[arm, task] for arm in (INCUMBENT, CANDIDATE)}
+        dead = [arm for arm, count in both.items() if _is_dead(count)]
+        if not dead:
+            continue
+        skipped = any(count.skipped for count in both.values())
+        if skipped or task in must_pass or counts.was_measured(task):
+            raise Unmeasured(
+                f"{task} could not be measured under the {dead[0]}: "
+                f"{both[dead[0]].failures_in_a_row} infrastructure errors in a row",
+                f"samples of {task}",
+            )
+        if len(dead) == 2:
+            gone.append(task)
+        elif not both[_other(dead[0])].failures_in_a_row:
+            probes.append((_other(dead[0]), task))
+    counts.leave_out(gone)
+    if len(counts.left_out) > limit * len(counts.all_tasks):
+        raise Unmeasured(
+            f"{named(counts.left_out)} gave nothing but infrastructure errors under both skills; "
+            f"of {len(counts.all_tasks)} tasks at most {limit:.0%} may be left out "
+            "(skillopt_max_error_rate), or deselect what cannot run",
+            f"samples of {named(counts.left_out)}",
+        )
+    return probes
+
+
+def _is_dead(count: OneCount) -> bool:
+    return count.failures_in_a_row > MAX_REPLACEMENTS
+
+
+def drop_skipped(counts: Counts) -> list[tuple[Arm, str]]:
+    """Drop the tasks that were skipped under both arms.
+
+    A skip is part of how the task behaves under that skill, never an infrastructure error: a
+    candidate under which a task skips must not be compared without it.
+
+    Returns:
+        Arms and tasks to sample, where a skip was seen under the other arm alone.
+
+    Raises:
+        Unmeasured: a task was skipped and measured, or no task is left.
+    """
+    probes: list[tuple[Arm, str]] = []
+    gone = set()
+    for task in counts.tasks:
+        both = {arm: counts[arm, task] for arm in (INCUMBENT, CANDIDATE)}
+        skipped = [arm for arm, count in both.items() if count.skipped]
+        if not skipped:
+            continue
+        if any(count.n for count in both.values()):
+            raise Unmeasured(
+                f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
+                "skills cannot be compared on the same tasks",
+                f"samples of {task} without a skip; or deselect it",
+            )
+        if len(skipped) == 2:
+            gone.add(task)
+        elif not both[_other(skipped[0])].failures_in_a_row:
+            probes.append((_other(skipped[0]), task))
+    counts.drop(gone)
+    if not counts.tasks:
+        words = "skipped or left out" if counts.left_out else "skipped"
+        raise Unmeasured(f"every task was {words}", "at least one task that runs")
+    return probes
+
+
+def _other(arm: Arm) -> Arm:
+    return CANDIDATE if arm == INCUMBENT else INCUMBENT

@@ -1,4 +1,4 @@
-"""The acceptance gate: does a candidate really improve the suite, or was it luck?
+"""The staged gate: does a candidate really improve the suite, or was it luck?
 
 "Accept only if the pass rate strictly improves" is a coin toss with noisy rollouts: an edit that
 changes nothing looks better nearly half of the time, with any number of samples. The staged gate
@@ -17,51 +17,20 @@ measures them.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.decision import SequentialGate, Settled
+from pytest_skillopt.gate.counts import change_of, counted, named, plainly
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.draws import TAPE, Round
-from pytest_skillopt.gate.evidence import log_e, suite_log_e
-from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT, Verdict
-from pytest_skillopt.gate.wording import change_of, counted, named, plainly
+from pytest_skillopt.gate.engine import Decided, SequentialGate
+from pytest_skillopt.gate.statistics import log_e, suite_log_e
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Sequence
+    from collections.abc import Generator, Sequence
 
-    from pytest_skillopt.gate.decision import Plan
+    from pytest_skillopt.gate.data import Decision, Verdict
     from pytest_skillopt.gate.draws import Want
-    from pytest_skillopt.gate.verdict import Arm, Decision, Draw, Sample
-
-
-class Gate(Protocol):
-    """Samples in; either "need these" or a verdict out. Runs nothing, waits for nothing.
-
-    Which samples a verdict rests on is fixed by what the gate asks for, and it asks the next
-    question only when the last one is fully answered: so timing, the number of workers, and what
-    was fetched in advance never change a verdict.
-    """
-
-    def ask(self) -> tuple[Draw, ...] | Verdict:
-        """The draws that are needed now, all independent of each other, or the verdict.
-
-        The same answer until all of them have been told.
-        """
-
-    def tell(self, samples: Iterable[Sample]) -> None:
-        """Answer draws, in any order and in any portions."""
-
-    def likely(self, limit: int) -> tuple[Draw, ...]:
-        """Up to ``limit`` draws that will probably be asked for next, for workers that are idle."""
-
-    def tape(self, arm: Arm) -> dict[str, int]:
-        """Length of the arm's tape by task: hand it to the next gate, for the arm that goes on."""
-
-
-def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> Verdict:
-    """Take what the gate asks for until it has decided."""
-    while not isinstance(asked := gate.ask(), Verdict):
-        gate.tell(take(asked))
-    return asked
+    from pytest_skillopt.gate.engine import Plan
 
 
 class StagedGate(SequentialGate):
@@ -95,7 +64,7 @@ class StagedGate(SequentialGate):
         """All there is of the incumbent's tape, and at least ``length`` samples of every task."""
         wants: list[Want] = []
         for task in self.tasks:
-            short = max(self.old_tape.get(task, 0), length) - self.tallies[INCUMBENT, task].n
+            short = max(self.old_tape.get(task, 0), length) - self.counts[INCUMBENT, task].n
             wants += self.wants(INCUMBENT, [task]) * short
         if wants:
             yield Round(wants, self.wants(CANDIDATE, self.tasks))
@@ -126,7 +95,7 @@ class StagedGate(SequentialGate):
 
     def sought(self, task: str) -> float:
         """Log e-value of the change that is looked for in a task."""
-        return self.tallies.up(task)
+        return self.counts.up(task)
 
     @property
     def bar(self) -> float:
@@ -135,7 +104,7 @@ class StagedGate(SequentialGate):
 
     def _worth_a_try(self, task: str) -> bool:
         """Whether one pass of the candidate could make the task look improved."""
-        old = self.tallies[INCUMBENT, task]
+        old = self.counts[INCUMBENT, task]
         return log_e(1, 1, old.total, old.n) >= math.log(self.options.focus)
 
     def promising(self, screened: Sequence[str]) -> list[str]:
@@ -153,7 +122,7 @@ class StagedGate(SequentialGate):
         """Bring every task to so many samples of the candidate, the new ones from its own tape."""
         wants: list[Want] = []
         for task in self.tasks:
-            short = rounds - self.tallies[CANDIDATE, task].n
+            short = rounds - self.counts[CANDIDATE, task].n
             wants += self.wants(CANDIDATE, [task], TAPE) * short
         if wants:
             yield Round(wants, self.wants(CANDIDATE, self.tasks, TAPE))
@@ -164,9 +133,9 @@ class StagedGate(SequentialGate):
         Also where nothing may block: the luck of the promising tasks has been sampled away, and
         leaving the bad luck of the others would make the literal rule refuse good edits.
         """
-        broken = yield from self.settle(self.tasks, self.guard_bars(self.guarded()))
+        broken = yield from self.sample_suspects(self.tasks, self.guard_bars(self.guarded()))
         if broken:
-            raise Settled(self.judge("rejected", f"broken: {self.tallies.compared(broken)}"))
+            raise Decided(self.judge("rejected", f"broken: {self.counts.compared(broken)}"))
 
     def guarded(self) -> list[str]:
         """The tasks that block when they credibly got worse."""
@@ -179,20 +148,20 @@ class StagedGate(SequentialGate):
         on accepting an edit that changes nothing is the evidence's, and stands.
         """
         for _ in range(self.options.kc):
-            if self.tallies.improves():
+            if self.counts.improves():
                 return
             more = self.again(self.tasks, TAPE)
             yield Round(more, more)
             yield from self.watch_over_the_rest()
 
     def apply_literal_rule(self) -> Verdict:
-        moved = change_of(self.tallies.mean(INCUMBENT), self.tallies.mean(CANDIDATE))
-        if not self.tallies.improves():
+        moved = change_of(self.counts.mean(INCUMBENT), self.counts.mean(CANDIDATE))
+        if not self.counts.improves():
             return self.judge(
                 "rejected",
                 f"some task improved, but the suite's mean did not strictly rise: {moved}",
             )
-        fixed = self.tallies.fixed()
+        fixed = self.counts.fixed()
         gains = f", {counted(len(fixed), 'task')} fixed ({named(fixed)})" if fixed else ""
         return self.judge(
             "accepted",

@@ -1,4 +1,4 @@
-"""What was measured of both arms so far, and what it says of the candidate."""
+"""What was measured of both arms so far, what it says of the candidate, and how that is told."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TaskEvidence
 from pytest_skillopt.gate.draws import TAPE
-from pytest_skillopt.gate.evidence import log_e
-from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT, TaskEvidence
-from pytest_skillopt.gate.wording import named
+from pytest_skillopt.gate.statistics import log_e
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Sequence
+    from collections.abc import Container, Iterable, Sequence
 
-    from pytest_skillopt.gate.metric import Metric
-    from pytest_skillopt.gate.verdict import Arm, Change, Sample
+    from pytest_skillopt.gate.data import Arm, Change, Metric, Sample
 
 DECISIVE = math.log(10)
 """Log e-value from which a single task is reported as fixed or broken."""
 
 
-class Tally:
+class OneCount:
     """Measurements of one task under one arm."""
 
     __slots__ = ("failures_in_a_row", "n", "passed", "rounds", "skipped", "total")
@@ -42,8 +40,8 @@ class Tally:
         return self.total / self.n if self.n else 0.0
 
 
-class Tallies:
-    """The tallies of a decision: one for each arm and task."""
+class Counts:
+    """The counts of a decision: one for each arm and task."""
 
     def __init__(self, tasks: Sequence[str], metric: Metric) -> None:
         self.tasks = list(tasks)
@@ -56,39 +54,39 @@ class Tallies:
         """Tasks that were dropped because they gave nothing but errors."""
         self._measured: set[str] = set()
         self._metric = metric
-        self._tallies: dict[Arm, dict[str, Tally]] = {
-            arm: {task: Tally() for task in tasks} for arm in (INCUMBENT, CANDIDATE)
+        self._counts: dict[Arm, dict[str, OneCount]] = {
+            arm: {task: OneCount() for task in tasks} for arm in (INCUMBENT, CANDIDATE)
         }
 
-    def __getitem__(self, key: tuple[Arm, str]) -> Tally:
+    def __getitem__(self, key: tuple[Arm, str]) -> OneCount:
         arm, task = key
-        return self._tallies[arm][task]
+        return self._counts[arm][task]
 
     # Counting.
 
-    def count(self, sample: Sample) -> bool:
+    def add(self, sample: Sample) -> bool:
         """Whether the sample needs no replacement."""
-        tally = self[sample.draw.arm, sample.draw.task]
+        count = self[sample.draw.arm, sample.draw.task]
         if sample.skipped:
-            tally.skipped = True
+            count.skipped = True
         elif sample.passed is None:
             self.errors[sample.draw.task] += 1
-            tally.failures_in_a_row += 1
+            count.failures_in_a_row += 1
             return False
         else:
             self._measured.add(sample.draw.task)
-            tally.n += 1
-            tally.passed += sample.passed
-            tally.total += self._metric.value(sample)
-            tally.failures_in_a_row = 0
+            count.n += 1
+            count.passed += sample.passed
+            count.total += self._metric.value(sample)
+            count.failures_in_a_row = 0
             if sample.draw.stream == TAPE:
-                tally.rounds.append(sample.passed)
+                count.rounds.append(sample.passed)
         return True
 
     def forget(self) -> None:
         """Count anew: what was measured so far has been judged."""
-        for tallies in self._tallies.values():
-            tallies.update((task, Tally()) for task in self.tasks)
+        for counts in self._counts.values():
+            counts.update((task, OneCount()) for task in self.tasks)
 
     def was_measured(self, task: str) -> bool:
         """Whether the task has ever passed or failed in this decision, under either arm."""
@@ -107,7 +105,7 @@ class Tallies:
 
     def samples(self, arm: Arm) -> int:
         """Measurements of the arm."""
-        return sum(tally.n for tally in self._tallies[arm].values())
+        return sum(count.n for count in self._counts[arm].values())
 
     def covers(self, arm: Arm) -> bool:
         """Whether the arm was measured on every task that counts."""
@@ -115,8 +113,8 @@ class Tallies:
 
     def mean(self, arm: Arm) -> float:
         """Suite mean of the metric, every task weighing the same."""
-        tallies = self._tallies[arm]
-        return math.fsum(tallies[task].mean for task in self.tasks) / len(self.tasks)
+        counts = self._counts[arm]
+        return math.fsum(counts[task].mean for task in self.tasks) / len(self.tasks)
 
     def improves(self) -> bool:
         """The literal rule: the candidate's observed suite mean is strictly greater."""
@@ -185,3 +183,28 @@ def change_by(up: float, down: float) -> Change:
     if max(up, down) >= DECISIVE:
         return "fixed" if up > down else "broken"
     return "undecided" if max(up, down) >= 0 else "same"
+
+
+def named(tasks: Iterable[str], most: int = 3) -> str:
+    """The first names, and how many more there are."""
+    names = list(dict.fromkeys(tasks))
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 task``, ``2 tasks``."""
+    return f"{count} {noun}" + ("" if count == 1 else "s")
+
+
+def change_of(before: float, after: float) -> str:
+    """``56.3 % to 61.2 % (+4.9 points)``; rates in [0, 1]."""
+    return f"{before:.1%} to {after:.1%} ({100 * (after - before):+.1f} points)".replace("%", " %")
+
+
+def plainly(log_e: float) -> str:
+    """An e-value without false precision, from its logarithm: ``0.4``, ``12``, ``1e+09``."""
+    value = math.exp(min(log_e, 700.0))
+    if value >= 1e6:
+        return f"{value:.0e}"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

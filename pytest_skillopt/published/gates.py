@@ -1,19 +1,57 @@
-"""Variants of the staged gate, for suites that trade tasks or gain a little everywhere."""
+"""Gates for suites of their own kind, and stricter forms of the bare rule, as others have them."""
 
 from __future__ import annotations
 
 import math
 from typing import TYPE_CHECKING, ClassVar
 
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.draws import TAPE, Round
-from pytest_skillopt.gate.evidence import exact_test
-from pytest_skillopt.gate.gate import StagedGate
-from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT
+from pytest_skillopt.gate.gates import GATES, StrictGate
+from pytest_skillopt.gate.staged import StagedGate
+from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.gate.data import GateOptions, Verdict
+    from pytest_skillopt.gate.engine import SequentialGate
+
+
+class ConfirmGate(StrictGate):
+    """The bare rule twice, the second time on samples of its own."""
+
+    name = "confirm"
+    confirmations = 2
+
+
+class MarginGate(StrictGate):
+    """The mean has to rise by more than a fixed margin."""
+
+    name = "margin"
+
+    def wins(self) -> bool:
+        gain = self.counts.mean(CANDIDATE) - self.counts.mean(INCUMBENT)
+        return self.counts.improves() and gain > self.options.margin + 1e-12
+
+    def shortfall(self) -> str:
+        return f"the suite's mean did not rise by more than {100 * self.options.margin:g} points"
+
+
+class PairedGate(StrictGate):
+    """The bare rule, and an exact stratified test of passes against chance at ``alpha``."""
+
+    name = "paired"
+
+    def wins(self) -> bool:
+        return self.counts.improves() and self._p_value() <= self.alpha
+
+    def shortfall(self) -> str:
+        return f"the gain may be chance (p = {self._p_value():.2g}, alpha = {self.alpha:g})"
+
+    def _p_value(self) -> float:
+        pairs = [(self.counts[CANDIDATE, t], self.counts[INCUMBENT, t]) for t in self.tasks]
+        return exact_test([(new.passed, new.n, old.passed, old.n) for new, old in pairs])
 
 
 class TradingGate(StagedGate):
@@ -29,8 +67,8 @@ class TradingGate(StagedGate):
         return [task for task in self.tasks if task in self.must_pass]
 
     def apply_literal_rule(self) -> Verdict:
-        changed = [*self.tallies.fixed(), *self.tallies.broken()]
-        balance = math.fsum(self.tallies.gain(task) for task in changed)
+        changed = [*self.counts.fixed(), *self.counts.broken()]
+        balance = math.fsum(self.counts.gain(task) for task in changed)
         if changed and balance <= 0.5:
             return self.judge(
                 "rejected",
@@ -77,12 +115,12 @@ class BroadGate(StagedGate):
 
     def _falls_behind(self) -> bool:
         """Whether the candidate does worse on the tasks where it was tried."""
-        tried = [task for task in self.tasks if self.tallies[CANDIDATE, task].n]
-        return math.fsum(self.tallies.gain(task) for task in tried) < 0
+        tried = [task for task in self.tasks if self.counts[CANDIDATE, task].n]
+        return math.fsum(self.counts.gain(task) for task in tried) < 0
 
     def _stratum(self, task: str, new: int, old: int) -> tuple[int, int, int, int]:
-        passed = sum(self.tallies[CANDIDATE, task].rounds[:new])
-        return passed, new, sum(self.tallies[INCUMBENT, task].rounds[:old]), old
+        passed = sum(self.counts[CANDIDATE, task].rounds[:new])
+        return passed, new, sum(self.counts[INCUMBENT, task].rounds[:old]), old
 
 
 class BroadTradingGate(BroadGate, TradingGate):
@@ -99,3 +137,24 @@ def _standard_errors(strata: Sequence[tuple[int, int, int, int]]) -> float:
         gain += passed / n - other_passed / other_n
         variance += rate * (1 - rate) * (1 / n + 1 / other_n)
     return gain / math.sqrt(variance)
+
+
+def published_gate(name: str, options: GateOptions) -> type[SequentialGate]:
+    """The gate of that name and these options.
+
+    Raises:
+        ValueError: there is no such gate.
+    """
+    if name == "staged":
+        if options.broad and options.trades:
+            return BroadTradingGate
+        return BroadGate if options.broad else TradingGate
+    if gate := {**GATES, **_PUBLISHED}.get(name):
+        return gate
+    known = ", ".join([*GATES, *_PUBLISHED])
+    raise ValueError(f"there is no gate {name!r}; the gates are {known}")
+
+
+_PUBLISHED: dict[str, type[SequentialGate]] = {
+    gate.name: gate for gate in (ConfirmGate, MarginGate, PairedGate)
+}

@@ -7,21 +7,21 @@ import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.decision import Settled
+from pytest_skillopt.gate.counts import change_of, counted
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.draws import TAPE, Round
-from pytest_skillopt.gate.evidence import exact_test
-from pytest_skillopt.gate.gate import StagedGate
-from pytest_skillopt.gate.verdict import CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.wording import change_of, counted
+from pytest_skillopt.gate.engine import Decided
+from pytest_skillopt.gate.staged import StagedGate
+from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_skillopt.gate.decision import Plan
-    from pytest_skillopt.gate.verdict import Verdict
+    from pytest_skillopt.gate.data import Verdict
+    from pytest_skillopt.gate.engine import Plan
 
 
-class WorseCheck(StagedGate):
+class RegressionCheck(StagedGate):
     """The baseline is the incumbent, the edit under review the candidate.
 
     ``rejected`` means worse: it is credible that some task broke, or the suite as a whole passes
@@ -58,12 +58,12 @@ class WorseCheck(StagedGate):
         return -math.log(self.alpha / 2)
 
     def sought(self, task: str) -> float:
-        return self.tallies.down(task)
+        return self.counts.down(task)
 
     def _lay_tapes(self, length: int) -> Generator[Round, None, None]:
         """So many samples of both arms of every task, none of them selected."""
         yield from self.lay_tape(max(length, self.options.k0))
-        short = [t for t in self.tasks if len(self.tallies[CANDIDATE, t].rounds) < length]
+        short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) < length]
         if short:
             wants = self.wants(CANDIDATE, short, TAPE)
             yield Round(wants, wants)
@@ -75,16 +75,16 @@ class WorseCheck(StagedGate):
             if not suspects:
                 return
             yield Round(self.again(suspects), self.again(suspects) * 2)
-        shown = self.tallies.broken() or [max(self.tasks, key=self.tallies.down)]
-        raise Settled(self.judge("rejected", f"worse on {self.tallies.compared(shown)}"))
+        shown = self.counts.broken() or [max(self.tasks, key=self.counts.down)]
+        raise Decided(self.judge("rejected", f"worse on {self.counts.compared(shown)}"))
 
     def _p_value(self, rounds: int) -> float:
         """Of the suite's loss, over rounds whose number no outcome has chosen."""
         strata = []
         for task in self.tasks:
             old_n = max(self.old_tape.get(task, 0), self.options.k0, rounds)
-            old = sum(self.tallies[INCUMBENT, task].rounds[:old_n])
-            new = sum(self.tallies[CANDIDATE, task].rounds[:rounds])
+            old = sum(self.counts[INCUMBENT, task].rounds[:old_n])
+            new = sum(self.counts[CANDIDATE, task].rounds[:rounds])
             strata.append((old, old_n, new, rounds))
         return exact_test(strata)
 
@@ -98,17 +98,17 @@ class WorseCheck(StagedGate):
         return dataclasses.replace(verdict, missing=self._missing())
 
     def _moved(self, p_value: float) -> str:
-        moved = change_of(self.tallies.mean(INCUMBENT), self.tallies.mean(CANDIDATE))
+        moved = change_of(self.counts.mean(INCUMBENT), self.counts.mean(CANDIDATE))
         return f"{moved}, p = {p_value:.2g}"
 
     def _missing(self) -> str:
         """Samples that would settle a loss of the size that was seen, if it is real."""
-        loss = self.tallies.mean(INCUMBENT) - self.tallies.mean(CANDIDATE)
+        loss = self.counts.mean(INCUMBENT) - self.counts.mean(CANDIDATE)
         noise = (
             math.fsum(
                 mean * (1 - mean)
                 for task in self.tasks
-                for mean in [self.tallies[INCUMBENT, task].mean, self.tallies[CANDIDATE, task].mean]
+                for mean in [self.counts[INCUMBENT, task].mean, self.counts[CANDIDATE, task].mean]
             )
             / len(self.tasks) ** 2
         )

@@ -1,0 +1,220 @@
+"""What goes into a decision and comes out: tasks, options, draws, samples, the verdict."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+Arm = Literal["incumbent", "candidate"]
+INCUMBENT: Arm = "incumbent"
+CANDIDATE: Arm = "candidate"
+Decision = Literal["accepted", "rejected", "unmeasured"]
+Change = Literal["fixed", "broken", "undecided", "same"]
+MetricName = Literal["hard", "soft", "mixed"]
+VETTING = "vetting"
+"""Stands for the gate where a candidate was refused before any sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateTask:
+    """What a gate knows of a task."""
+
+    id: str
+    must_pass: bool = False
+    """A credible failure blocks, whatever else improves."""
+
+
+@dataclass(frozen=True, slots=True)
+class GateOptions:
+    """How strict and how thorough a gate is."""
+
+    metric: MetricName = "hard"
+    mixed_weight: float = 0.5
+    rollouts: int = 3
+    """Samples of each arm and task in the gates with a fixed number of them."""
+    alpha: float = 0.05
+    guard: float = 0.10
+    k0: int = 3
+    kc: int = 3
+    kmax: int = 32
+    focus: float = 0.3
+    """E-value down to which a task still looks promising (or suspect) and is sampled again."""
+    margin: float = 0.05
+    alpha_run: float = 0.0
+    trades: bool = False
+    broad: bool = False
+    max_error_rate: float = 0.05
+    first: tuple[str, ...] = ()
+    """Tasks that come first where a gate takes them in an order; no verdict depends on it."""
+    held_out: tuple[str, ...] = ()
+    """Tasks that the search has not seen, where a gate is about others too."""
+    budget: int | None = None
+    """Samples that the final comparison may take in all, where it would go on as far as they reach;
+    None without a bound."""
+    alone: bool = False
+    """The final comparison is the only decision: nothing has passed a gate before."""
+    prior: float = 1.0
+    """E-value of earlier samples that no gate draws again (say of trials on train tasks), for the
+    same null hypothesis and already divided by the number of candidates it was the best of."""
+
+    def economy(self) -> GateOptions:
+        """The same bounds for about four fifths of the samples, and a little less power."""
+        return dataclasses.replace(self, k0=min(self.k0, 2), kc=min(self.kc, 2), focus=0.5)
+
+    def thin(self) -> GateOptions:
+        """The same bounds for three fifths of the samples.
+
+        The literal rule is then often a matter of one round, so that edits which win as much as
+        they lose come through more often; for an inner gate with a fresh comparison after it.
+        """
+        return dataclasses.replace(self, k0=1, kc=1, focus=0.5)
+
+    def alpha_at(self, decisions_before: int) -> float:
+        """Alpha of a decision; with ``alpha_run``, what the series 6 / (pi t)^2 leaves for it."""
+        if not self.alpha_run:
+            return self.alpha
+        return self.alpha_run * 6 / (math.pi * (decisions_before + 1)) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """A sample that a gate wants: number ``index`` of ``stream`` of one task under one arm."""
+
+    arm: Arm
+    task: str
+    stream: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The answer to a draw."""
+
+    draw: Draw
+    passed: bool | None
+    """None: an infrastructure error or a skip, no measurement."""
+    score: float = 0.0
+    """Soft score in [0, 1]; counts with the metrics ``soft`` and ``mixed``."""
+    skipped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """``hard`` is the test's outcome, ``soft`` the recorded score, ``mixed`` a blend of both.
+
+    Raises:
+        ValueError: the name is none of the three, or ``weight`` is outside [0, 1].
+    """
+
+    name: MetricName = "hard"
+    weight: float = 0.5
+    """Weight of the soft score in ``mixed``, in [0, 1]."""
+
+    def __post_init__(self) -> None:
+        if self.name not in get_args(MetricName):
+            raise ValueError(f"metric {self.name!r} is none of {', '.join(get_args(MetricName))}")
+        if not 0 <= self.weight <= 1:
+            raise ValueError(f"weight of the soft score is {self.weight}, not in [0, 1]")
+
+    def value(self, sample: Sample) -> float:
+        """The sample's worth in [0, 1].
+
+        Raises:
+            ValueError: the sample is no measurement, or its score is not a number in [0, 1].
+        """
+        if sample.passed is None:
+            raise ValueError(f"{sample.draw.task}: a sample without an outcome has no value")
+        if not (math.isfinite(sample.score) and 0 <= sample.score <= 1):
+            raise ValueError(
+                f"{sample.draw.task}: score {sample.score} is not a number in [0, 1]; "
+                "scale it before rollout.score(...)"
+            )
+        hard = 1.0 if sample.passed else 0.0
+        if self.name == "hard":
+            return hard
+        if self.name == "soft":
+            return sample.score
+        return self.weight * sample.score + (1 - self.weight) * hard
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEvidence:
+    """Counts of one task in one decision."""
+
+    task: str
+    incumbent_passed: int = 0
+    incumbent_n: int = 0
+    candidate_passed: int = 0
+    candidate_n: int = 0
+    incumbent_score: float = 0.0
+    """Mean of the chosen metric over the incumbent's samples, in [0, 1]."""
+    candidate_score: float = 0.0
+    e_up: float | None = None
+    """E-value that the candidate passes the task more often; None where the gate has none."""
+    e_down: float | None = None
+    """E-value that it passes the task less often."""
+    change: Change = "same"
+    errors: int = 0
+    skipped: bool = False
+    left_out: bool = False
+    """It gave nothing but infrastructure errors, under both arms, and was not compared."""
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a gate decided, and on what evidence."""
+
+    decision: Decision
+    reason: str
+    """One sentence for a reader."""
+    gate: str
+    final: bool = False
+    """It is that of the final comparison."""
+    metric: str = "hard"
+    before: float | None = None
+    """Suite mean of the metric under the incumbent, in [0, 1]."""
+    after: float | None = None
+    tasks: tuple[TaskEvidence, ...] = ()
+    e_value: float | None = None
+    """Evidence over the whole suite that some task improved."""
+    alpha: float | None = None
+    missing: str = ""
+    """With ``unmeasured``: what is missing and how many samples it would take."""
+    validated: bool = True
+    """False with the gate ``off``: nothing was tested."""
+    incumbent_samples: int = 0
+    """Samples of the incumbent that the verdict rests on, the reused tape included."""
+    candidate_samples: int = 0
+
+    @property
+    def accepted(self) -> bool:
+        return self.decision == "accepted"
+
+    @property
+    def nameless(self) -> str:
+        """What the optimizer is told: nothing of a val task, neither its name nor its counts."""
+        if self.decision == "unmeasured":
+            return "the gate could not measure enough"
+        if self.accepted:
+            return ""
+        if self.gate == VETTING:
+            return "the checks refused it"
+        if self.names("broken"):
+            return "the gate saw a regression"
+        return "the gate saw no credible gain"
+
+    def names(self, change: str) -> tuple[str, ...]:
+        """Node ids of the tasks that were ``fixed``, ``broken`` or ``undecided``."""
+        return tuple(t.task for t in self.tasks if t.change == change)
+
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Verdict:
+        return cls(**{**data, "tasks": tuple(TaskEvidence(**t) for t in data["tasks"])})
