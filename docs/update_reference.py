@@ -1,4 +1,4 @@
-"""Write the plugin's block of ``pytest --help`` anew into ``reference.md``."""
+"""Write the options, as ``pytest --help`` shows them, and the ini keys into ``reference.md``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pytest_skillopt.settings import declared, shown
+
 REFERENCE = Path(__file__).with_name("reference.md")
 TITLE = "training of agent skills (pytest-skillopt):"
 COLUMNS = "80"
+TABLE = "| ini key | default | meaning |"
 
 
 def help_block() -> str:
@@ -25,8 +28,20 @@ def help_block() -> str:
     return found.stdout[start : found.stdout.index("\n\n", start)]
 
 
+def ini_table() -> str:
+    """A row for each setting without an option."""
+    rows = [
+        f"| `skillopt_{field.name}` | {shown(field.default)} | {field.metadata['help']} |"
+        for field in declared()
+        if not field.metadata["option"]
+    ]
+    return "\n".join([TABLE, "|---|---|---|", *rows])
+
+
 def main() -> None:
     text = REFERENCE.read_text(encoding="utf-8")
+    start = text.index(TABLE)
+    text = text[:start] + ini_table() + text[text.index("\n\n", start) :]
     start = text.index(TITLE)
     end = text.index("\n```", start)
     REFERENCE.write_text(text[:start] + help_block() + text[end:], encoding="utf-8")

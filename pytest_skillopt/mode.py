@@ -63,7 +63,7 @@ class Mode:
             ref=option.skillopt_check or "",
             strict=option.skillopt_check_strict,
             pair=tuple(option.skillopt_compare or ("", "")),
-            resume=option.skillopt_resume,
+            resume="" if option.skillopt_resume == "latest" else option.skillopt_resume,
             init=option.skillopt_init,
             save_baseline=option.skillopt_save_baseline,
         )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+import pytest
+
 if TYPE_CHECKING:
-    import pytest
+    from collections.abc import Sequence
 
 Name = Literal["evaluate", "train", "check", "compare", "aa"]
 
@@ -39,58 +41,69 @@ def any_given(config: pytest.Config) -> bool:
     return any(given(config, dest) for _, dest, _ in (*FLAGS, *COMPANIONS))
 
 
+def refuse_bare_options(args: Sequence[str]) -> None:
+    """An option whose value may stand for a path takes it with ``=`` alone.
+
+    Raises:
+        pytest.UsageError: one of them without; the next word is then never taken for its value.
+    """
+    for flag, value, usual in (
+        ("--skillopt-check", "REF", "HEAD"),
+        ("--skillopt-resume", "RUN", "latest"),
+    ):
+        if flag in args:
+            raise pytest.UsageError(f"{flag} wants {value}: write {flag}={usual}")
+
+
 def add_mode_options(group: pytest.OptionGroup) -> None:
     """Declare the options that turn the plugin on."""
     group.addoption(
         "--skillopt",
         action="store_true",
         dest="skillopt_evaluate",
-        help="run every skill task K times and report pass rates",
+        help="measure every task K times. Options from --skillopt-skill on are ini keys too: "
+        "skillopt_skill",
     )
     group.addoption(
         "--skillopt-train",
         action="store_true",
-        help="improve SKILL.md; it is written only if the suite's pass rate strictly improves",
+        help="improve SKILL.md; written only if the pass rate rises",
     )
     group.addoption(
         "--skillopt-check",
         nargs="?",
-        const="HEAD",
         metavar="REF",
-        help="fail if the working tree's SKILL.md is credibly worse than the one at REF "
-        "(default: HEAD); write --skillopt-check=REF",
+        help="=REF: fail if SKILL.md is credibly worse than at REF",
     )
     group.addoption(
         "--skillopt-check-strict",
         action="store_true",
-        help="with --skillopt-check: fail too when the evidence is not enough",
+        help="with it: fail too when the evidence is not enough",
     )
     group.addoption(
         "--skillopt-compare",
         nargs=2,
         metavar=("A", "B"),
-        help="compare two skills: files, git revisions, or versions of a run",
+        help="compare two skills: files, revisions, versions of a run",
     )
     group.addoption(
         "--skillopt-aa",
         action="store_true",
-        help="compare the skill with itself: the noise floor and the smallest gain to be seen",
+        help="compare the skill with itself: the noise floor",
     )
     group.addoption(
         "--skillopt-resume",
         nargs="?",
-        const="",
         metavar="RUN",
-        help="continue a training that ended early (default: the latest); write "
-        "--skillopt-resume=RUN",
+        help="=RUN: continue a training that ended early; =latest",
     )
     group.addoption(
         "--skillopt-init",
         action="store_true",
-        help="with --skillopt-train: make the SKILL.md from the tasks' docstrings if it is missing",
+        help="with --skillopt-train: make a missing SKILL.md",
     )
     group.addoption(
         "--skillopt-save-baseline",
         action="store_true",
-        help="with --skillopt: keep the counts in .skillopt-baseline.json for --skillopt-check",
+        help="with --skillopt: keep the counts for --skillopt-check",
     )

@@ -19,8 +19,13 @@ from pytest_skillopt.fixtures import (
     skill_judge,
     workspace,
 )
-from pytest_skillopt.options import add_mode_options, any_given
-from pytest_skillopt.settings import add_settings
+from pytest_skillopt.options import add_mode_options, any_given, refuse_bare_options
+from pytest_skillopt.settings import (
+    add_quiet_keys,
+    add_settings,
+    refuse_old_keys,
+    refuse_old_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,6 +52,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add_settings(parser, group)
 
 
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> None:
+    refuse_old_options(args)
+    refuse_bare_options(args)
+    if not early_config.known_args_namespace.help:
+        add_quiet_keys(parser)
+
+
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     from pytest_skillopt import hookspecs
 
@@ -56,6 +70,7 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
+    refuse_old_keys(config)
     if any_given(config):
         from pytest_skillopt.mode import Mode
         from pytest_skillopt.session import start

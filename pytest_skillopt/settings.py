@@ -1,9 +1,9 @@
 """Every setting of the plugin: one frozen dataclass, made once from pytest's configuration.
 
-Each field is an ini key ``skillopt_<name>`` (so it works in ``pyproject.toml``, ``pytest.ini`` and
-with ``-o``) and an option ``--skillopt-<name>``. The option wins over the ini key, the ini key over
-the default. Ini keys have pytest's own types, so that numbers, booleans and lists can be written as
-such in a native TOML configuration.
+Each is an ini key ``skillopt_<name>`` (so it works in ``pyproject.toml``, ``pytest.ini`` and with
+``-o``); those that a run is often given by hand are an option ``--skillopt-<name>`` too. The option
+wins over the ini key, the ini key over the default. Ini keys have pytest's own types, so that
+numbers, booleans and lists can be written as such in a native TOML configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 _YES = {"yes": True, "true": True, "on": True, "1": True}
 _INI_TYPES: dict[type, Literal["bool", "int", "float"]] = {
@@ -26,6 +26,19 @@ _INI_TYPES: dict[type, Literal["bool", "int", "float"]] = {
 }
 """In this order: a bool is an int too."""
 _NO = {"no": False, "false": False, "off": False, "0": False}
+
+_AT_URL = "write the server behind the model: skillopt_{0} = openai:MODEL@URL (--skillopt-{0})"
+_GONE = {
+    **{f"{role}_base_url": _AT_URL.format(role) for role in ("target", "optimizer", "judge")},
+    "breaker": "a run stops after 20 infrastructure errors in a row",
+    "prefetch": "idle workers always take samples ahead",
+    "call_retries": "a call that met a passing fault is repeated up to 6 times",
+    "contrastive": "passed and failed samples of a task are always shown side by side",
+    "optimizer_workers": "use skillopt_max_in_flight, which bounds the calls of all roles",
+    "mixed_weight": "skillopt_metric=mixed weighs both scores alike",
+    "gate_guard": "a harmless edit is blocked with a chance of 0.1",
+}
+"""Settings that were, and what to do instead."""
 
 
 def _setting(
@@ -37,7 +50,9 @@ def _setting(
     choices: tuple[str, ...] = (),
     metavar: str | None = None,
     many: bool = False,
+    option: bool = False,
 ) -> Any:
+    """A field that is an ini key and, with ``option``, an option."""
     metadata = {
         "help": help,
         "low": low,
@@ -45,8 +60,17 @@ def _setting(
         "choices": choices,
         "metavar": metavar,
         "many": many,
+        "option": option,
     }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def _option(default: Any, help: str, **how: Any) -> Any:
+    return _setting(default, help, option=True, **how)
+
+
+def _fixed(default: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"fixed": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,52 +78,41 @@ class Settings:
     """The settings of a session. Booleans are written ``yes`` or ``no``; 0 turns a cap off."""
 
     # the suite
-    skill: str = _setting("", "the skill file (default: the one SKILL.md under the root directory)")
-    split: str = _setting("2:1:1", "ratio of the splits train:val:test", metavar="T:V:T")
-    seed: int = _setting(0, "seed of every random choice of a training", low=0)
-    rollouts: int = _setting(3, "K, rollouts of a task under one version of the skill", low=1)
+    skill: str = _option("", "the skill file (default: the one SKILL.md there is)")
+    split: str = _option("2:1:1", "ratio train:val:test", metavar="T:V:T")
+    seed: int = _option(0, "of every random choice of a training", low=0)
+    rollouts: int = _option(3, "K, rollouts of a task under one version", low=1)
+    lanes: int = _option(1, "rollouts at once in each process", low=1, high=256)
+    timeout: float = _option(600.0, "seconds of a rollout; 0: no end", low=0)
     min_pass_rate: float = _setting(
-        0.5, "pass rate at which a task counts as passed with --skillopt", low=0, high=1
+        0.5, "pass rate from which a task counts as passed", low=0, high=1
     )
-    lanes: int = _setting(1, "rollouts at once in each process", low=1, high=256)
-    timeout: float = _setting(600.0, "seconds after which a rollout is killed; 0: never", low=0)
-    max_attempts: int = _setting(
-        3, "tries of a rollout that ends in an infrastructure error", low=1
-    )
+    max_attempts: int = _setting(3, "tries of a rollout that ends in an error", low=1)
     max_error_rate: float = _setting(
-        0.05, "share of infrastructure errors above which nothing is decided", low=0, high=1
+        0.05, "share of errors with which nothing is decided", low=0, high=1
     )
-    breaker: int = _setting(20, "infrastructure errors in a row that stop the run", low=1)
-    prefetch: bool = _setting(True, "let idle workers take samples that are likely needed soon")
-    dir: str = _setting(".skillopt", "where runs and the cache are kept")
-    write: bool = _setting(
-        True, "write the skill file when a better one is found; no: only propose"
-    )
+    dir: str = _option(".skillopt", "where runs and the cache are kept")
+    write: bool = _option(True, "write the better skill; no: only propose")
     propose_skills: str = _setting(
         "",
-        "skill files that a proposal may change, with commas (default: skillopt_skill)",
+        "skills that proposals may change (default: the skill)",
         many=True,
     )
 
     # models
-    model: str = _setting("", "provider:model of every role that has none of its own")
-    target: str = _setting("", "provider:model of the agent that uses the skill")
-    optimizer: str = _setting("", "provider:model that proposes edits")
-    judge: str = _setting("", "provider:model of skill_judge (default: the optimizer)")
-    base_url: str = _setting("", "base URL of an OpenAI-compatible server", metavar="URL")
-    target_base_url: str = _setting("", "base URL for the target alone", metavar="URL")
-    optimizer_base_url: str = _setting("", "base URL for the optimizer alone", metavar="URL")
-    judge_base_url: str = _setting("", "base URL for the judge alone", metavar="URL")
-    api_key_env: str = _setting("OPENAI_API_KEY", "environment variable that holds the API key")
+    model: str = _option("", "provider:model, or provider:model@URL, of every role")
+    target: str = _option("", "the model that uses the skill, written alike")
+    optimizer: str = _option("", "the model that proposes edits")
+    judge: str = _option("", "the model of skill_judge (default: the optimizer)")
+    base_url: str = _option("", "server of models without @URL", metavar="URL")
+    api_key_env: str = _setting("OPENAI_API_KEY", "variable that holds the key")
     temperature: str = _setting("", "temperature of the target (default: the provider's)")
-    max_output_tokens: int = _setting(0, "output tokens of one reply; 0: the provider's", low=0)
-    request_timeout: float = _setting(120.0, "seconds a single model call may take", low=0.1)
-    max_reply_bytes: int = _setting(
-        4_000_000, "bytes of one reply above which it is refused", low=1_000
+    max_output_tokens: int = _setting(
+        0, "output tokens of a reply (default: the provider's)", low=0
     )
-    max_turns: int = _setting(16, "model calls of one skill_agent call with tools", low=1)
-    call_retries: int = _setting(6, "retries of a model call that met a passing fault", low=0)
-    cache: Literal["rw", "ro", "off", "refresh"] = _setting(
+    request_timeout: float = _setting(120.0, "seconds a single model call may take", low=0.1)
+    max_turns: int = _setting(16, "model calls of a skill_agent with tools", low=1)
+    cache: Literal["rw", "ro", "off", "refresh"] = _option(
         "rw", "model replies: rw, ro, off or refresh", choices=("rw", "ro", "off", "refresh")
     )
     requests_per_minute: int = _setting(0, "model calls a minute, all workers together", low=0)
@@ -107,165 +120,227 @@ class Settings:
     max_in_flight: int = _setting(0, "model calls in flight, all workers together", low=0)
 
     # agents in a harness
-    harness: str = _setting(
-        "",
-        "coding agent of skill_harness: claude, codex, opencode, gemini, copilot, qwen, pi, "
-        "acp:COMMAND or module:object",
-    )
-    harness_env: str = _setting(
-        "", "environment variables that an agent in a harness is given", many=True
-    )
-    sandbox: str = _setting(
-        "auto", "what confines an agent in a harness: auto, bwrap, none or a command"
-    )
+    harness: str = _setting("", "agent of skill_harness: claude, codex, opencode, ...")
+    harness_env: str = _setting("", "variables that an agent is given", many=True)
+    sandbox: str = _setting("auto", "confines an agent: auto, bwrap, none or a command")
 
     # spending caps
-    max_rollouts: int = _setting(0, "stop cleanly after so many rollouts", low=0)
-    max_calls: int = _setting(0, "stop cleanly after so many paid model calls", low=0)
-    max_tokens: int = _setting(0, "stop cleanly after so many tokens", low=0)
-    max_cost: float = _setting(0.0, "stop cleanly after so many US dollars", low=0)
-    max_time: float = _setting(0.0, "stop cleanly after so many seconds", low=0)
+    max_rollouts: int = _option(0, "stop cleanly after so many rollouts", low=0)
+    max_calls: int = _option(0, "stop cleanly after so many paid calls", low=0)
+    max_tokens: int = _option(0, "stop cleanly after so many tokens", low=0)
+    max_cost: float = _option(0.0, "stop cleanly after so many US dollars", low=0)
+    max_time: float = _option(0.0, "stop cleanly after so many seconds", low=0)
     prices: str = _setting("", "MODEL=IN/OUT, ... in US dollars per million tokens", many=True)
 
     # the search
-    search: str = _setting(
-        "trials", "how edits are searched: trials or batch", choices=("trials", "batch")
-    )
-    epochs: int = _setting(4, "passes over the train tasks", low=1)
-    batch_size: int = _setting(0, "train tasks of a step; 0: fits the suite", low=0)
-    accumulation: int = _setting(
-        1, "search batch: rounds of rollout and reflection before one update", low=1
-    )
-    patience: int = _setting(3, "steps without an accepted edit before the training stops", low=1)
-    minibatch_size: int = _setting(
-        0, "tasks an analyst sees at once; 0: 1 in the search trials, 8 in batch", low=0
-    )
-    merge_batch_size: int = _setting(8, "search batch: patches merged in one call", low=2)
-    failure_only: bool = _setting(False, "search batch: no analysts for successes")
-    contrastive: bool = _setting(True, "show passed and failed samples of one task side by side")
-    edit_budget: int = _setting(4, "edits of one update at the start", low=1)
-    min_edit_budget: int = _setting(
-        0, "edits of one update at the end; 0: 2, or edit_budget where that is less", low=0
-    )
-    schedule: str = _setting(
-        "cosine",
-        "how the edit budget falls: constant, linear or cosine",
-        choices=("constant", "linear", "cosine"),
-    )
-    autonomous_budget: bool = _setting(
-        False, "search batch: let the optimizer say how many edits to apply"
-    )
-    update_mode: str = _setting(
-        "patch",
-        "patch, rewrite_from_suggestions or full_rewrite_minibatch",
-        choices=("patch", "rewrite_from_suggestions", "full_rewrite_minibatch"),
-    )
-    candidates: int = _setting(1, "candidates raced in a step", low=1)
-    splitting: bool = _setting(True, "take a patch apart that fixes some tasks and breaks others")
-    pruning: bool = _setting(True, "leave out accepted edits that turn out useless")
-    memory: bool = _setting(True, "remember what was tried, over steps and runs")
-    slow_update: bool = _setting(True, "compare epochs and write guidance, through the gate")
-    slow_update_samples: int = _setting(8, "train tasks of a slow update", low=1)
-    slow_update_pairs: str = _setting(
-        "mixed",
-        "tasks shown to a slow update: mixed, changed or unchanged",
-        choices=("mixed", "changed", "unchanged"),
-    )
-    meta_skill: bool = _setting(True, "advice to the optimizer about edits that worked")
-    skill_aware: bool = _setting(False, "tell defects of the skill from lapses in following it")
-    appendix_threshold: int = _setting(6, "reminders in the appendix before they are merged", low=1)
+    search: str = _option("trials", "trials or batch", choices=("trials", "batch"))
+    patience: int = _setting(3, "steps without a gain that end the search", low=1)
+    memory: bool = _setting(True, "remember what was tried, over runs")
     preferences: str = _setting("", "house rules for the optimizer: a text or a Markdown file")
     prompts: str = _setting("", "folder of Markdown templates that replace ours")
     feedback: str = _setting(
         "full",
-        "what analysts see of a failure: full, message or score",
+        "of a failure is shown: full, message or score",
         choices=("full", "message", "score"),
     )
-    max_skill_tokens: int = _setting(0, "largest skill, in tokens of about 4 characters", low=0)
-    lint_allow: str = _setting(
-        "", "rules of the lint that do not apply, separated by commas", many=True
-    )
-    scan: str = _setting(
-        "", "command that scans the skill's folder, as {skill}, before anything is written"
-    )
-    optimizer_workers: int = _setting(8, "optimizer calls at once", low=1)
+    max_skill_tokens: int = _setting(0, "largest skill, at 4 characters a token", low=0)
+    lint_allow: str = _setting("", "rules of the lint that do not apply", many=True)
+    scan: str = _setting("", "command that scans the folder {skill} before a write")
 
     # the gate
-    gate: str = _setting(
+    gate: str = _option(
         "staged",
-        "staged, strict, confirm, margin, paired or off",
+        "staged, strict, off or a published one",
         choices=("staged", "strict", "confirm", "margin", "paired", "off"),
     )
+    gate_alpha: float = _option(0.05, "chance of accepting a void edit", low=1e-6, high=0.5)
     metric: Literal["hard", "soft", "mixed"] = _setting(
-        "hard", "what is compared: hard, soft or mixed", choices=("hard", "soft", "mixed")
+        "hard",
+        "compared: hard, soft or mixed (half of each)",
+        choices=("hard", "soft", "mixed"),
     )
-    mixed_weight: float = _setting(0.5, "weight of the soft score in mixed", low=0, high=1)
-    gate_alpha: float = _setting(
-        0.05, "chance of accepting an edit without effect", low=1e-6, high=0.5
-    )
-    gate_guard: float = _setting(0.10, "chance of blocking a harmless edit", low=1e-6, high=0.5)
-    gate_k0: int = _setting(3, "samples of the current skill before a comparison", low=1)
-    gate_kc: int = _setting(3, "complete rounds of a candidate before it is accepted", low=1)
-    gate_kmax: int = _setting(32, "most samples of one task and skill in one decision", low=1)
-    gate_margin: float = _setting(0.05, "margin of the gate named margin", low=0, high=1)
-    gate_alpha_run: float = _setting(0.0, "alpha of a whole run; 0: per decision", low=0, high=0.5)
-    gate_trades: bool = _setting(False, "weigh fixed against broken tasks instead of the guard")
-    gate_broad: bool = _setting(False, "a second test for thin effects on many tasks")
-    final_rollouts: int = _setting(5, "fresh samples a task before the skill is written", low=1)
+    final_rollouts: int = _setting(5, "fresh samples a task before a write", low=1)
+
+    # what published mechanisms go by: declared and checked by ``published/settings.py``
+    epochs: int = 4
+    batch_size: int = 0
+    minibatch_size: int = 0
+    accumulation: int = 1
+    merge_batch_size: int = 8
+    failure_only: bool = False
+    update_mode: str = "patch"
+    autonomous_budget: bool = False
+    edit_budget: int = 4
+    min_edit_budget: int = 0
+    schedule: str = "cosine"
+    candidates: int = 1
+    splitting: bool = True
+    pruning: bool = True
+    slow_update: bool = True
+    slow_update_samples: int = 8
+    slow_update_pairs: str = "mixed"
+    meta_skill: bool = True
+    skill_aware: bool = False
+    appendix_threshold: int = 6
+    gate_margin: float = 0.05
+    gate_k0: int = 3
+    gate_kc: int = 3
+    gate_kmax: int = 32
+    gate_alpha_run: float = 0.0
+    gate_trades: bool = False
+    gate_broad: bool = False
+
+    # no settings: what nobody has needed to change; tests and benchmarks do
+    breaker: int = _fixed(20)
+    """Infrastructure errors in a row that stop the run."""
+    prefetch: bool = _fixed(True)
+    """Let idle workers take samples that are likely needed soon."""
+    call_retries: int = _fixed(6)
+    """Retries of a model call that met a passing fault."""
+    max_reply_bytes: int = _fixed(4_000_000)
+    """Bytes of one reply above which it is refused."""
+    contrastive: bool = _fixed(True)
+    """Show passed and failed samples of one task side by side."""
+    optimizer_workers: int = _fixed(8)
+    """Optimizer calls at once."""
+    mixed_weight: float = _fixed(0.5)
+    """Weight of the soft score in mixed."""
+    gate_guard: float = _fixed(0.1)
+    """Chance of blocking a harmless edit."""
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
         """Read options and ini keys.
 
         Raises:
-            pytest.UsageError: a value that cannot be read or lies out of range.
+            pytest.UsageError: a value that cannot be read or lies out of range, or a name that is
+                no setting any more.
         """
-        settings = cls(**{field.name: _read(config, field) for field in dataclasses.fields(cls)})
-        if settings.min_edit_budget > settings.edit_budget:
-            raise pytest.UsageError(
-                f"skillopt_min_edit_budget={settings.min_edit_budget} is above "
-                f"skillopt_edit_budget={settings.edit_budget}: the budget falls during a training; "
-                "lower the one or raise the other"
-            )
+        refuse_old_keys(config)
+        settings = cls(**{field.name: _read(config, field) for field in declared()})
+        given = {name: value for name in published() if (value := ini(config, name)) is not None}
+        if given:
+            from pytest_skillopt.published.settings import with_published
+
+            return with_published(settings, given, converted)
         return settings
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        """Every value that a user can set."""
+        fixed = {field.name for field in dataclasses.fields(self) if "fixed" in field.metadata}
+        return {k: v for k, v in dataclasses.asdict(self).items() if k not in fixed}
+
+
+def declared() -> list[dataclasses.Field[Any]]:
+    """The settings but those of published mechanisms, in the order of the documentation."""
+    return [field for field in dataclasses.fields(Settings) if "help" in field.metadata]
+
+
+def published() -> list[str]:
+    """Names of the settings of published mechanisms (``published/settings.py``)."""
+    return [field.name for field in dataclasses.fields(Settings) if not field.metadata]
 
 
 def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
-    """Declare every setting as an ini key and as an option of ``group``."""
-    for field in dataclasses.fields(Settings):
+    """Declare the options, and as ini keys what has no option.
+
+    ``add_quiet_keys`` declares the other keys: ``pytest --help`` need not say everything twice.
+    """
+    for field in declared():
         meta = field.metadata
-        shown = _show(field.default)
-        text = meta["help"] + (
-            f" (default: {shown})" if shown and "default:" not in meta["help"] else ""
-        )
-        group.addoption(
-            _flag(field.name),
-            dest=_dest(field.name),
-            default=None,
-            metavar=meta["metavar"] or _metavar(field),
-            help=text.replace("%", "%%"),
-        )
-        parser.addini(_key(field.name), text, type=_ini_type(field), default=None)
+        text, default = meta["help"], shown(field.default)
+        if default and "default:" not in text:
+            text += f" (default: {default})"
+        if meta["option"]:
+            group.addoption(
+                _flag(field.name),
+                dest=_dest(field.name),
+                default=None,
+                metavar=meta["metavar"] or _metavar(field),
+                help=text.replace("%", "%%"),
+            )
+        else:
+            parser.addini(_key(field.name), text, type=_ini_type(field), default=None)
+
+
+def add_quiet_keys(parser: pytest.Parser) -> None:
+    """Declare the ini keys that ``pytest --help`` leaves out."""
+    for field in dataclasses.fields(Settings):
+        if field.metadata.get("option") or not field.metadata:
+            parser.addini(_key(field.name), "", type=_ini_type(field), default=None)
+    for name in _GONE:
+        parser.addini(_key(name), "", default=None)
+
+
+def refuse_old_options(args: Sequence[str]) -> None:
+    """An option that is no more is an error that says what there is instead.
+
+    Raises:
+        pytest.UsageError: ``args`` holds one.
+    """
+    with_option = {field.name for field in declared() if field.metadata["option"]}
+    keys = {field.name for field in declared()} | set(published())
+    for word in args:
+        flag = word.partition("=")[0]
+        name = flag.removeprefix("--skillopt-").replace("-", "_")
+        if not flag.startswith("--skillopt-") or name in with_option:
+            continue
+        if name in keys:
+            key = _key(name)
+            raise pytest.UsageError(
+                f"{flag} is no option any more: write -o {key}=VALUE, or {key} in the "
+                "configuration file"
+            )
+        if name in _GONE:
+            raise pytest.UsageError(f"{flag} is no option any more: {_GONE[name]}")
+
+
+def refuse_old_keys(config: pytest.Config) -> None:
+    """As ``refuse_old_options``, for the ini keys.
+
+    Raises:
+        pytest.UsageError: the configuration holds one.
+    """
+    for name, instead in _GONE.items():
+        if ini(config, name) is not None:
+            raise pytest.UsageError(f"{_key(name)} is no setting any more: {instead}")
+
+
+def ini(config: pytest.Config, name: str) -> Any:
+    """The value of an ini key, None where it is not set.
+
+    Raises:
+        pytest.UsageError: pytest cannot read it as what it was declared to be.
+    """
+    try:
+        return config.getini(_key(name))
+    except (TypeError, ValueError, pytest.UsageError) as error:
+        if "unknown configuration value" in str(error):
+            # Loaded by a conftest file, the plugin comes too late for the keys that --help hides.
+            return None
+        raise pytest.UsageError(f"{_key(name)}: {error}") from None
 
 
 def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:
-    option = config.getoption(_dest(field.name))
-    if option is not None:
-        return _parse(field, option, _flag(field.name)) if option else field.default
-    where = _key(field.name)
-    try:
-        value = config.getini(where)
-    except (TypeError, ValueError, pytest.UsageError) as error:
-        raise pytest.UsageError(f"{where}: {error}") from None
+    if field.metadata["option"]:
+        option = config.getoption(_dest(field.name))
+        if option is not None:
+            return parse(field, option, _flag(field.name)) if option else field.default
+    return converted(field, ini(config, field.name), _key(field.name))
+
+
+def converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
+    """The value of an ini key as the field wants it.
+
+    Raises:
+        pytest.UsageError: it cannot be read or lies out of range; names ``where``.
+    """
     if isinstance(value, list):
         value = _joined(field, value, where)
     if value is None or value == "":
         return field.default
     if isinstance(value, str):
-        return _parse(field, value, where)
+        return parse(field, value, where)
     if isinstance(value, bool):
         return value
     number = _in_range(field, value, where)
@@ -274,12 +349,12 @@ def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:
 
 def _joined(field: dataclasses.Field[Any], values: list[str], where: str) -> str:
     """pytest hands a TOML list on where the file's form has no types, whatever was declared."""
-    if not field.metadata["many"]:
+    if not field.metadata.get("many"):
         raise pytest.UsageError(f"{where}: {values} is a list where one text is wanted")
     return ",".join(values)
 
 
-def _parse(field: dataclasses.Field[Any], raw: str, where: str) -> Any:
+def parse(field: dataclasses.Field[Any], raw: str, where: str) -> Any:
     raw = raw.strip()
     meta = field.metadata
     if meta["choices"]:
@@ -327,7 +402,7 @@ def _dest(name: str) -> str:
 def _ini_type(
     field: dataclasses.Field[Any],
 ) -> Literal["linelist", "bool", "int", "float", "string"]:
-    if field.metadata["many"]:
+    if field.metadata.get("many"):
         return "linelist"
     for kind, name in _INI_TYPES.items():
         if isinstance(field.default, kind):
@@ -343,12 +418,14 @@ def _metavar(field: dataclasses.Field[Any]) -> str:
     return {int: "N", float: "X"}.get(type(field.default), "TEXT")
 
 
-def _show(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A default as a user writes it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def names() -> Iterator[str]:
-    """The names of all settings, in the order of the help."""
-    return (field.name for field in dataclasses.fields(Settings))
+    """The names of all settings, in the order of the documentation."""
+    yield from (field.name for field in declared())
+    yield from published()

@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pytest_skillopt
-from pytest_skillopt.settings import Settings
+from pytest_skillopt.published.settings import RULES
+from pytest_skillopt.settings import Settings, declared, published
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(pytest_skillopt.__file__).parent
-REFERENCE = PACKAGE.parent / "docs" / "reference.md"
-FIELDS = dataclasses.fields(Settings)
+DOCS = PACKAGE.parent / "docs"
+DECLARED = declared()
+OPTIONS = [field.name for field in DECLARED if field.metadata["option"]]
+LATER = ("harness", "harness_env", "sandbox")
+"""Settings of capabilities that have a budget of their own."""
+KEYS = [field.name for field in DECLARED if not field.metadata["option"]]
+FIELDS = [field for field in dataclasses.fields(Settings) if "fixed" not in field.metadata]
 NAMES = [field.name for field in FIELDS]
 CANNED = """
 import json
@@ -70,9 +76,10 @@ def read(project: pytest.Pytester, *arguments: str) -> dict[str, Any]:
 
 def other(field: dataclasses.Field[Any]) -> tuple[str, Any]:
     """A value that is not the default, as a user writes it and as it is read."""
-    default, meta = field.default, field.metadata
-    if meta["choices"]:
-        chosen = next(choice for choice in meta["choices"] if choice != default)
+    default = field.default
+    choices = field.metadata["choices"] if field.metadata else RULES[field.name].choices
+    if choices:
+        chosen = next(choice for choice in choices if choice != default)
         return chosen, chosen
     if isinstance(default, bool):
         return ("no", False) if default else ("yes", True)
@@ -88,7 +95,7 @@ EVERYTHING = {field.name: other(field) for field in FIELDS}
 
 
 def as_options() -> list[str]:
-    return [f"--skillopt-{n.replace('_', '-')}={v}" for n, (v, _) in EVERYTHING.items()]
+    return [f"--skillopt-{n.replace('_', '-')}={EVERYTHING[n][0]}" for n in OPTIONS]
 
 
 def as_ini() -> str:
@@ -110,8 +117,15 @@ def test_nothing_set_gives_the_defaults(project: pytest.Pytester) -> None:
     assert read(project) == Settings().to_json()
 
 
-def test_every_setting_is_an_option(project: pytest.Pytester) -> None:
-    assert read(project, *as_options()) == WANTED
+def test_what_a_run_is_given_by_hand_is_an_option(project: pytest.Pytester) -> None:
+    found = read(project, *as_options())
+    assert found == Settings().to_json() | {name: WANTED[name] for name in OPTIONS}
+
+
+def test_there_are_few_settings_and_fewer_options() -> None:
+    assert len([field for field in DECLARED if field.name not in LATER]) <= 45
+    assert len(OPTIONS) <= 23
+    assert RULES.keys() == set(published())
 
 
 def test_every_setting_is_an_ini_key(project: pytest.Pytester) -> None:
@@ -172,7 +186,7 @@ def test_the_option_wins_over_the_ini_key_and_that_over_the_default(
     assert found["rollouts"] == 6
     assert found["seed"] == 8
     assert read(project, "-o", "skillopt_rollouts=7")["rollouts"] == 7
-    assert found["gate_k0"] == Settings().gate_k0
+    assert found["metric"] == Settings().metric
 
 
 @pytest.mark.parametrize(
@@ -210,21 +224,80 @@ def test_the_result_holds_every_setting(project: pytest.Pytester) -> None:
     assert kept == Settings(seed=5).to_json()
 
 
-def test_every_setting_is_in_the_help(
+OLD_OPTIONS = [
+    ("--skillopt-final-rollouts=3", "*-o skillopt_final_rollouts=VALUE, or skillopt_final_roll*"),
+    ("--skillopt-candidates=3", "*-o skillopt_candidates=VALUE, or skillopt_candidates*"),
+    ("--skillopt-target-base-url=http://h/", "*skillopt_target = openai:MODEL@URL (--skillopt-t*"),
+    ("--skillopt-breaker=3", "*no option any more: a run stops after 20*"),
+    ("--skillopt-check", "*--skillopt-check wants REF: write --skillopt-check=HEAD*"),
+    ("--skillopt-resume", "*--skillopt-resume wants RUN: write --skillopt-resume=latest*"),
+]
+
+
+@pytest.mark.parametrize(("option", "said"), OLD_OPTIONS)
+@pytest.mark.parametrize("where", ["before a path", "last", "addopts"])
+def test_an_old_option_says_what_there_is_instead(
+    project: pytest.Pytester, option: str, said: str, where: str
+) -> None:
+    arguments = {"before a path": (option, "."), "last": (".", option), "addopts": (".",)}[where]
+    if where == "addopts":
+        project.makeini(f"[pytest]\naddopts = {option}\n")
+    ran = project.runpytest_inprocess(*arguments)
+    assert ran.ret == pytest.ExitCode.USAGE_ERROR
+    ran.stderr.fnmatch_lines([said])
+
+
+@pytest.mark.parametrize("arguments", [(), ("-o", "skillopt_seed=1")])
+def test_an_old_ini_key_says_what_there_is_instead(
+    project: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    project.makeini("[pytest]\nskillopt_judge_base_url = http://h/v1\n")
+    ran = project.runpytest_inprocess(*arguments)
+    assert ran.ret == pytest.ExitCode.USAGE_ERROR
+    ran.stderr.fnmatch_lines(["*skillopt_judge_base_url*skillopt_judge = openai:MODEL@URL*"])
+
+
+def test_settings_that_do_not_go_together_are_a_usage_error(project: pytest.Pytester) -> None:
+    ran = project.runpytest_inprocess("--skillopt-train", "-o", "skillopt_min_edit_budget=9")
+    assert ran.ret == pytest.ExitCode.USAGE_ERROR
+    ran.stderr.fnmatch_lines(["*skillopt_min_edit_budget=9 is above skillopt_edit_budget=4*"])
+
+
+def test_a_conftest_file_may_load_the_plugin(project: pytest.Pytester) -> None:
+    """It is then too late for the ini keys that pytest --help leaves out; their options work."""
+    conftest = project.path / "conftest.py"
+    conftest.write_text('pytest_plugins = ["pytest_skillopt.plugin"]\n' + conftest.read_text())
+    ran = project.runpytest_subprocess("-p", "no:skillopt", "--skillopt", "--skillopt-seed=3")
+    assert ran.ret == 0
+    assert json.loads((project.path / "settings.json").read_text()) == Settings(seed=3).to_json()
+
+
+HELP_LINES = 120
+
+
+def test_the_help_names_every_setting_once_and_grows_little(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COLUMNS", "200")
-    text = pytester.runpytest_inprocess("--help").stdout.str()
-    for field in FIELDS:
-        shown = re.escape(field.metadata["help"])
-        assert re.search(rf"--skillopt-{field.name.replace('_', '-')}=\S+\s+{shown}", text)
-        assert f"skillopt_{field.name} (" in text
+    monkeypatch.setenv("COLUMNS", "80")
+    with_it, without = (
+        pytester.runpytest_subprocess(*arguments, "--help").stdout.lines
+        for arguments in ((), ("-p", "no:skillopt"))
+    )
+    assert len(with_it) - len(without) <= HELP_LINES
+    text = "\n".join(with_it)
+    for name in OPTIONS:
+        assert f"  --skillopt-{name.replace('_', '-')}=" in text
+    for name in KEYS:
+        assert f"  skillopt_{name} (" in text
+    assert "candidates" not in text
 
 
-def test_the_reference_names_every_setting() -> None:
-    text = REFERENCE.read_text()
-    missing = [n for n in NAMES if f"--skillopt-{n.replace('_', '-')}=" not in text]
-    assert not missing
+def test_the_documentation_names_every_setting() -> None:
+    reference = (DOCS / "reference.md").read_text()
+    assert [n for n in OPTIONS if f"--skillopt-{n.replace('_', '-')}=" not in reference] == []
+    assert [n for n in KEYS if f"`skillopt_{n}`" not in reference] == []
+    page = (DOCS / "published.md").read_text()
+    assert [name for name in RULES if f"| `{name}` |" not in page] == []
 
 
 def test_no_setting_is_dead() -> None:

@@ -79,7 +79,7 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
         process.kill()
         process.communicate()
         done += 1
-        resume = ("--skillopt-resume",)
+        resume = ("--skillopt-resume=latest",)
         assert project.skill.read_bytes() == SKILL
     assert done >= kills - 1
     project.run(*arguments, *resume)
@@ -124,7 +124,7 @@ if "DIE" in os.environ:
     project.run(env={"DIE": "1"}, expect=-signal.SIGKILL)
     assert project.skill.read_bytes() != SKILL
     paid = project.server.calls
-    project.run("--skillopt-resume")
+    project.run("--skillopt-resume=latest")
     assert project.server.calls == paid
     assert outcome(project.result) == undisturbed
 
@@ -214,7 +214,7 @@ def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
 ) -> None:
     deadly = f"test_greeting.py::test_greeting[{NAMES[1]}]"
     project.write_tests(f"if name == {NAMES[1]!r}: os._exit(3)")
-    output = project.run(*WORKERS, "--skillopt-max-attempts=2", expect=1)
+    output = project.run(*WORKERS, "-oskillopt_max_attempts=2", expect=1)
     (skill,) = project.result["skills"]
     assert project.result["status"] == skill["status"] == "unmeasured"
     assert deadly in skill["reason"]
@@ -232,7 +232,7 @@ def test_a_deadly_task_is_put_away_and_left_out_where_that_is_allowed(
 ) -> None:
     deadly = f"test_greeting.py::test_greeting[{name}]"
     project.write_tests(f"if name == {name!r}: os._exit(3)")
-    output = " ".join(project.run(*WORKERS, f"--skillopt-max-error-rate={rate}").split())
+    output = " ".join(project.run(*WORKERS, f"-oskillopt_max_error_rate={rate}").split())
     result = project.result
     assert result["status"] == "accepted"
     assert f"left out: {deadly}" in result["reason"]
@@ -368,10 +368,10 @@ def test_a_cache_that_breaks_stops_the_run_and_is_named(
     assert "the cache cannot be used" in " ".join(output.split())
     assert project.skill.read_bytes() == SKILL
     project.server.latency = 0.0
-    again = project.run(*arguments, "--skillopt-cache=rw", "--skillopt-resume", expect=4)
+    again = project.run(*arguments, "--skillopt-cache=rw", "--skillopt-resume=latest", expect=4)
     assert "Remove it with `pytest-skillopt cache clear`" in " ".join(again.split())
     shutil.rmtree(cache)
-    project.run(*arguments, "--skillopt-cache=rw", "--skillopt-resume")
+    project.run(*arguments, "--skillopt-cache=rw", "--skillopt-resume=latest")
     assert outcome(project.result) == undisturbed
 
 
@@ -456,7 +456,7 @@ def test_a_task_that_exits_fails_and_the_others_are_trained(project: FaultProjec
 
 # Where the rollouts run
 
-OFFLINE = (*QUICK, "--skillopt-rollouts=1", "--skillopt-final-rollouts=1", "-k", "test_amounts")
+OFFLINE = (*QUICK, "--skillopt-rollouts=1", "-oskillopt_final_rollouts=1", "-k", "test_amounts")
 EXECUTORS = [
     WORKERS,
     (*WORKERS, "--skillopt-lanes=8"),

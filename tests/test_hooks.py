@@ -199,8 +199,8 @@ def test_aggregate(project: Project) -> None:
     project.server.reply = lambda body: (
         reply_with(next(analysts)) if body["model"] == "thinker" else "Hello."
     )
-    batch = ("--skillopt-train", "--skillopt-search=batch", "--skillopt-minibatch-size=1")
-    short = ("--skillopt-edit-budget=1", "--skillopt-epochs=1", "--skillopt-cache=off")
+    batch = ("--skillopt-train", "--skillopt-search=batch", "-oskillopt_minibatch_size=1")
+    short = ("-oskillopt_edit_budget=1", "-oskillopt_epochs=1", "--skillopt-cache=off")
     project.run(*batch, *short)
     assert project.asked_to_merge
     project.server.requests.clear()
@@ -213,7 +213,7 @@ def test_aggregate(project: Project) -> None:
 def test_select(project: Project) -> None:
     project.edits = [FUSS, RULE]
     project.use("pytest_skillopt_select")
-    project.run("--skillopt-train", "--skillopt-search=batch", "--skillopt-edit-budget=1")
+    project.run("--skillopt-train", "--skillopt-search=batch", "-oskillopt_edit_budget=1")
     assert RULE in project.skill
     assert FUSS not in project.skill
 

@@ -131,7 +131,7 @@ def test_what_the_journal_holds_is_not_counted_again(project: pytest.Pytester) -
     first, _ = kept(project)
     before = len(paid(project))
     assert before
-    done = project.runpytest_subprocess(*TRAIN, "-p", "no:xdist", "--skillopt-resume")
+    done = project.runpytest_subprocess(*TRAIN, "-p", "no:xdist", "--skillopt-resume=latest")
     assert done.ret == 0
     result, _ = kept(project)
     assert len(set(paid(project))) == len(paid(project))
@@ -145,7 +145,7 @@ def test_rollouts_fetched_in_advance_are_kept_when_the_run_ends(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLOW", "0.1")
-    done = project.runpytest_subprocess(*TRAIN, "-n3", "--skillopt-final-rollouts=2")
+    done = project.runpytest_subprocess(*TRAIN, "-n3", "-oskillopt_final_rollouts=2")
     assert done.ret == 0
     result, directory = kept(project)
     lines = [json.loads(line) for line in (directory / "journal.jsonl").read_text().splitlines()]

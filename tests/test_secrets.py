@@ -77,7 +77,7 @@ def test_no_file_and_no_line_holds_a_secret(
         """
     )
     command = ("--skillopt-train", "--junitxml=junit.xml", "-v", *arguments)
-    done = pytester.runpytest_subprocess(*command, "--skillopt-max-error-rate=0.2")
+    done = pytester.runpytest_subprocess(*command, "-oskillopt_max_error_rate=0.2")
     assert done.ret == 0
     result = _result(pytester.path)
     assert result["status"] == "accepted"

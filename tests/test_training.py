@@ -291,8 +291,8 @@ def test_tasks_that_a_cap_left_out_are_skipped_and_named(project: Project) -> No
 
 
 def test_a_task_that_could_not_be_measured_says_what_it_met(project: Project) -> None:
-    project.server.reply = lambda body: Answer.error(500, "the disk is full")
-    result = project.run("--skillopt", "--skillopt-call-retries=0", "-k", "Ada or Ben")
+    project.server.reply = lambda body: Answer.error(500, "the disk is full", retry_after="0.01")
+    result = project.run("--skillopt", "-k", "Ada or Ben")
     assert result.ret == 1
     assert "2 of 2 tasks could not be measured" in project.result["reason"]
     assert "the disk is full" in project.result["reason"]
@@ -305,7 +305,7 @@ def test_a_task_that_could_not_be_measured_says_what_it_met(project: Project) ->
     )
 
 
-@pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train", "--skillopt-check"])
+@pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train", "--skillopt-check=HEAD"])
 def test_the_plan_costs_no_call_and_leaves_no_file(project: Project, mode: str) -> None:
     result = project.run(mode, "--collect-only")
     assert result.ret == 0
@@ -355,7 +355,7 @@ def test_init_needs_no_name_where_there_is_no_skill(project: Project) -> None:
 def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None:
     good = SKILL + b"\r\n\r\n" + RULE.encode()
     commit(project.path, good)
-    same = project.run("--skillopt-check")
+    same = project.run("--skillopt-check=HEAD")
     assert same.ret == 0
     assert project.server.calls == 0
     project.skill.write_bytes(SKILL)
@@ -373,15 +373,15 @@ def test_check_tells_a_worse_edit_and_names_what_broke(project: Project) -> None
 def test_a_check_that_meets_a_cap_keeps_what_it_measured(project: Project) -> None:
     commit(project.path, SKILL + b"\r\n\r\n" + RULE.encode())
     project.skill.write_bytes(SKILL + b" Be kind.")
-    capped = ("--skillopt-check", "--skillopt-max-rollouts=40", "-o", "skillopt_gate_k0=1")
+    capped = ("--skillopt-check=HEAD", "--skillopt-max-rollouts=40", "-o", "skillopt_gate_k0=1")
     assert project.run(*capped).ret in (0, 1)
     skill = project.result["skills"][0]
     assert len(skill["tasks"]) == 12
-    assert project.run("--skillopt-check", "--skillopt-max-rollouts=13").ret == 0
+    assert project.run("--skillopt-check=HEAD", "--skillopt-max-rollouts=13").ret == 0
     assert project.result["status"] == "unmeasured"
     assert "skillopt-max-rollouts" in project.result["reason"]
     assert project.run(
-        "--skillopt-check", "--skillopt-max-rollouts=13", "--skillopt-check-strict"
+        "--skillopt-check=HEAD", "--skillopt-max-rollouts=13", "--skillopt-check-strict"
     ).ret
 
 
@@ -392,10 +392,10 @@ def test_a_baseline_saves_the_calls_of_the_old_skill(project: Project) -> None:
     assert (project.path / ".skillopt-baseline.json").exists()
     project.skill.write_bytes(good + b"\r\nBe kind.")
     before = project.target_calls
-    assert project.run("--skillopt-check", "--skillopt-cache=off").ret == 0
+    assert project.run("--skillopt-check=HEAD", "--skillopt-cache=off").ret == 0
     with_baseline = project.target_calls - before
     (project.path / ".skillopt-baseline.json").unlink()
-    assert project.run("--skillopt-check", "--skillopt-cache=off").ret == 0
+    assert project.run("--skillopt-check=HEAD", "--skillopt-cache=off").ret == 0
     assert project.target_calls - before - with_baseline >= with_baseline + 12
 
 
@@ -430,7 +430,7 @@ BAD_INPUT: list[tuple[str, Callable[[Project], object], tuple[str, ...], str]] =
     ("K", lambda p: None, ("--skillopt-rollouts=0",), "*--skillopt-rollouts: 0 is out of range*"),
     ("choice", lambda p: None, ("--skillopt-gate=x",), "*'x' is none of staged, strict*"),
     ("number", lambda p: None, ("--skillopt-seed=x",), "*'x' is not a whole number*"),
-    ("bool", lambda p: None, ("--skillopt-pruning=maybe",), "*'maybe' is neither yes nor no*"),
+    ("bool", lambda p: None, ("-oskillopt_pruning=maybe",), "*'maybe' is neither yes nor no*"),
     ("ini", lambda p: None, ("-o", "skillopt_epochs=0"), "*skillopt_epochs: 0 is out of range*"),
     ("model", lambda p: None, ("--skillopt-target=gpt",), "*target model 'gpt'*provider:model*"),
     ("split", lambda p: None, ("--skillopt-split=1:0:1",), "*'1:0:1' is not a ratio*"),
@@ -577,7 +577,7 @@ def test_a_killed_run_continues_without_paying_twice(
     assert project.skill.read_bytes() == SKILL
     hint = project.run("--skillopt", "--collect-only")
     assert hint.ret == 0
-    assert project.run(*train, "--skillopt-resume").ret == 0
+    assert project.run(*train, "--skillopt-resume=latest").ret == 0
     assert project.server.calls <= paid + 8  # at most what was in flight when it was killed
     resumed = project.result["skills"][0]
     for part in ("after", "status", "suite", "val", "test", "verdict"):

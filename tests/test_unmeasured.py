@@ -25,8 +25,8 @@ def project(tmp_path: Path, chat_server: ChatServer) -> FaultProject:
     ("misbehaviour", "options", "said"),
     [
         ("pytest.skip('no license')", (), "6 of 6 were skipped, such as test_greeting.py::"),
-        ("pass", ("--skillopt-max-attempts=1",), "6 of 6 ended in an infrastructure error"),
-        ("pass", ("--skillopt-breaker=5",), "5 infrastructure errors in a row"),
+        ("pass", ("-oskillopt_max_attempts=1",), "6 of 6 ended in an infrastructure error"),
+        ("pass", ("-oskillopt_max_attempts=9",), "20 infrastructure errors in a row"),
     ],
     ids=["skipped", "errors", "breaker"],
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 PROVIDERS = ("openai", OFFLINE)
 NO_KEY = "none"
 """Value of ``skillopt_api_key_env`` that says the server wants no key."""
+
+_AT_URL = re.compile(r"([^\s@]+(?:@[^\s@/:]+)?)@([a-zA-Z][a-zA-Z0-9+.-]*://\S*)")
+"""A model with its server; a model's own name may hold an ``@`` too."""
 
 _FALLBACKS: dict[Role, tuple[Role, ...]] = {
     "target": ("target",),
@@ -100,7 +104,7 @@ class ModelConfig:
             raise ModelConfigError(
                 f"{self.name} ({self.role}): no API key. Set the environment variable "
                 f"{self.api_key_env}, or name another one with skillopt_api_key_env "
-                f"(--skillopt-api-key-env; '{NO_KEY}' for a server that wants no key)"
+                f"('{NO_KEY}' for a server that wants no key)"
             )
         if not (key.isascii() and key.isprintable()):
             raise ModelConfigError(
@@ -114,15 +118,14 @@ def model_config(settings: Settings, role: Role, environ: Mapping[str, str]) -> 
     """The model of a role.
 
     A role without a model of its own takes ``settings.model``; failing that the optimizer takes
-    the target's and the judge the optimizer's. The base URL comes from the role that the model
-    comes from, then from ``settings.base_url`` and ``OPENAI_BASE_URL``.
+    the target's and the judge the optimizer's. The base URL is the one behind the model, else
+    ``settings.base_url``, else ``OPENAI_BASE_URL``.
 
     Raises:
         ModelConfigError: no model, an unknown provider, a bad URL, price or temperature, or no key.
     """
-    named, source = _named_model(settings, role)
-    provider, model = _split(named, role)
-    base_url = OFFLINE if provider == OFFLINE else _base_url(settings, role, source, environ)
+    provider, model, url = _split(_named_model(settings, role), role)
+    base_url = OFFLINE if provider == OFFLINE else _base_url(url, settings, role, environ)
     config = ModelConfig(
         role=role,
         provider=provider,
@@ -150,7 +153,7 @@ def check_prices(configs: Iterable[ModelConfig]) -> None:
     if unpriced:
         raise ModelConfigError(
             f"skillopt_max_cost: no price is known for {', '.join(unpriced)}. Give it with "
-            f"skillopt_prices (--skillopt-prices), e.g. {unpriced[0]}=0.10/0.40 (US dollars per "
+            f"skillopt_prices, e.g. {unpriced[0]}=0.10/0.40 (US dollars per "
             "million input/output tokens), or cap calls or tokens instead"
         )
 
@@ -189,39 +192,40 @@ def canonical_url(url: str, where: str = "base URL") -> str:
     return f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
 
 
-def _named_model(settings: Settings, role: Role) -> tuple[str, Role]:
-    """The model's name and the role whose base URL goes with it."""
+def _named_model(settings: Settings, role: Role) -> str:
+    """The model of a role as the user wrote it."""
     own, *others = _FALLBACKS[role]
-    if getattr(settings, own):
-        return getattr(settings, own), own
-    if role == "judge" and settings.optimizer:
-        return settings.optimizer, "optimizer"
-    if settings.model:
-        return settings.model, own
+    judged_by = settings.optimizer if role == "judge" else ""
+    named: str = getattr(settings, own) or judged_by or settings.model
     for other in others:
-        if getattr(settings, other):
-            return getattr(settings, other), other
+        named = named or getattr(settings, other)
+    if named:
+        return named
     raise ModelConfigError(
         f"no {role} model is configured. Set skillopt_{role} (--skillopt-{role}) or, for every "
         "role, skillopt_model (--skillopt-model) to provider:model, e.g. openai:gpt-5-mini"
     )
 
 
-def _split(named: str, role: Role) -> tuple[str, str]:
-    provider, _, model = named.partition(":")
-    if provider not in PROVIDERS or not model.strip():
+def _split(named: str, role: Role) -> tuple[str, str, str]:
+    """Provider, model and URL of ``provider:model@URL``; the URL is empty where none is given."""
+    provider, _, rest = named.partition(":")
+    match = _AT_URL.fullmatch(rest.strip())
+    model, url = (match[1], match[2]) if match else (rest.strip(), "")
+    if provider not in PROVIDERS or not model or (url and provider == OFFLINE):
         raise ModelConfigError(
             f"{role} model {named!r}: write provider:model, where provider is one of "
-            f"{', '.join(PROVIDERS)}. Any OpenAI-compatible server is openai:MODEL with "
-            "skillopt_base_url (--skillopt-base-url) set"
+            f"{', '.join(PROVIDERS)}. Any OpenAI-compatible server is openai:MODEL@URL, or "
+            "openai:MODEL with skillopt_base_url (--skillopt-base-url) set"
         )
-    return provider, model.strip()
+    return provider, model, url
 
 
-def _base_url(settings: Settings, role: Role, source: Role, environ: Mapping[str, str]) -> str:
-    for where in (f"{role}_base_url", f"{source}_base_url", "base_url"):
-        if getattr(settings, where):
-            return canonical_url(getattr(settings, where), f"skillopt_{where}")
+def _base_url(url: str, settings: Settings, role: Role, environ: Mapping[str, str]) -> str:
+    if url:
+        return canonical_url(url, f"the URL of the {role} model")
+    if settings.base_url:
+        return canonical_url(settings.base_url, "skillopt_base_url")
     return canonical_url(environ.get("OPENAI_BASE_URL") or OPENAI_URL, "OPENAI_BASE_URL")
 
 

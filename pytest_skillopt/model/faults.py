@@ -68,7 +68,7 @@ class ReplyTooLarge(Exception):
     """A reply has more bytes than it may have."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"the reply is longer than {most:,} bytes (skillopt_max_reply_bytes)")
+        super().__init__(f"the reply is longer than {most:,} bytes")
 
 
 def classify(error: BaseException) -> Fault | None:

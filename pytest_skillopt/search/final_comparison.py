@@ -169,7 +169,7 @@ class FinalComparison:
             f"--skillopt-max-rollouts leaves {cap} for this skill and nothing to search with: the "
             f"final comparison and the test split need {bench.allowance.reserve} and the first "
             f"look at the suite {least - bench.allowance.reserve}; allow at least {least} for each "
-            "skill, or lower --skillopt-final-rollouts"
+            "skill, or lower skillopt_final_rollouts"
         )
 
     def run(self) -> Measured:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import SKILL_FILE, NoSkill, find_skill
 from pytest_skillopt.suite.tasks import MARKER, collect_tasks
@@ -105,7 +106,7 @@ def selected_skill(request: pytest.FixtureRequest) -> Path:
 
 
 def _locator(config: pytest.Config) -> SkillLocator:
-    given = config.getoption("skillopt_setting_skill") or config.getini("skillopt_skill")
+    given = config.getoption("skillopt_setting_skill") or ini(config, "skill")
     return SkillLocator(config.rootpath, given or "")
 
 

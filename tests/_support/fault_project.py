@@ -48,8 +48,8 @@ def test_greeting(skill_agent, name):
 """
 QUICK = (
     "--skillopt-rollouts=2",
-    "--skillopt-final-rollouts=2",
-    "--skillopt-patience=1",
+    "-oskillopt_final_rollouts=2",
+    "-oskillopt_patience=1",
     "--skillopt-cache=off",
     "-p",
     "no:cacheprovider",

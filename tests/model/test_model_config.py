@@ -57,11 +57,25 @@ def test_a_role_without_a_model_falls_back(given: dict[str, str], role: Any, mod
 
 
 def test_the_base_url_goes_with_the_model_it_was_given_for() -> None:
-    local = {"target": "openai:b", "target_base_url": "http://localhost:8000/v1"}
+    local = {"target": "openai:b@http://localhost:8000/v1/"}
     borrowed = model_config(settings(**local), "optimizer", {})
     own = model_config(settings(**local, optimizer="openai:gpt-5"), "optimizer", KEY)
     assert borrowed.base_url == "http://localhost:8000/v1"
     assert own.base_url == "https://api.openai.com/v1"
+
+
+@pytest.mark.parametrize(
+    ("named", "model", "url"),
+    [
+        ("openai:m@http://gpu:8000/v1", "m", "http://gpu:8000/v1"),
+        ("openai:org/m@2024@HTTPS://Gpu/v1", "org/m@2024", "https://gpu/v1"),
+        ("openai:org/m@2024", "org/m@2024", "https://other.example/v1"),
+        ("openai:m:7b@http://[::1]:80", "m:7b", "http://[::1]"),
+    ],
+)
+def test_a_server_stands_behind_its_model(named: str, model: str, url: str) -> None:
+    found = model_config(settings(target=named, base_url="https://other.example/v1"), "target", KEY)
+    assert (found.model, found.base_url, found.name) == (model, url, f"openai:{model}")
 
 
 def test_the_environment_names_the_base_url_where_no_setting_does() -> None:

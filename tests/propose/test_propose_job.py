@@ -116,7 +116,7 @@ def test_nightly_job_ends_in_a_branch_whose_only_change_is_the_skill(
         clone(remote, "train"),
         artifact,
         mode="train",
-        args="-q tests/test_references.py --skillopt-rollouts=2 --skillopt-final-rollouts=3",
+        args="-q tests/test_references.py --skillopt-rollouts=2 -oskillopt_final_rollouts=3",
         **{"max-calls": "5000"},
     )
     training.run(environ)

@@ -59,7 +59,7 @@ def project(
 
 
 def test_a_lapse_becomes_a_reminder_in_the_appendix(project: pytest.Pytester) -> None:
-    result = project.runpytest_subprocess("--skillopt-train", "--skillopt-skill-aware=yes")
+    result = project.runpytest_subprocess("--skillopt-train", "-oskillopt_skill_aware=yes")
     assert result.ret == 0
     written = (project.path / "SKILL.md").read_text()
     assert written == (
@@ -77,13 +77,13 @@ def test_a_setting_without_effect_is_named_before_anything_is_paid(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
     told = "*skillopt_accumulation changes nothing in this search*--skillopt-search=batch"
-    planned = ("--skillopt-train", "--collect-only", "--skillopt-accumulation=2")
+    planned = ("--skillopt-train", "--collect-only", "-oskillopt_accumulation=2")
     project.runpytest_subprocess(*planned).stdout.fnmatch_lines([told])
     assert not chat_server.calls
-    capped = ("--skillopt-train", "--skillopt-accumulation=2", "--skillopt-max-rollouts=1")
+    capped = ("--skillopt-train", "-oskillopt_accumulation=2", "--skillopt-max-rollouts=1")
     result = project.runpytest_subprocess(*capped)
     result.stdout.fnmatch_lines([f"skillopt: {told}"])
-    other = ("--skillopt-train", "--collect-only", "--skillopt-accumulation=2")
+    other = ("--skillopt-train", "--collect-only", "-oskillopt_accumulation=2")
     batch = project.runpytest_subprocess(*other, "--skillopt-search=batch")
     batch.stdout.no_fnmatch_line(told)
 
