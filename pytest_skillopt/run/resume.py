@@ -23,19 +23,15 @@ if TYPE_CHECKING:
 _FREE = frozenset(
     {
         "lanes",
-        "prefetch",
         "timeout",
         "max_attempts",
-        "breaker",
         "dir",
         "cache",
         "prices",
-        "optimizer_workers",
         "requests_per_minute",
         "tokens_per_minute",
         "max_in_flight",
         "request_timeout",
-        "call_retries",
         "api_key_env",
         "max_rollouts",
         "max_calls",
@@ -47,9 +43,6 @@ _FREE = frozenset(
         "optimizer",
         "judge",
         "base_url",
-        "target_base_url",
-        "optimizer_base_url",
-        "judge_base_url",
     }
 )
 """Settings that may differ when a run is continued, for they change no sample. All but the caps
