@@ -84,12 +84,10 @@ class Settings:
     rollouts: int = _option(3, "K, rollouts of a task under one version", low=1)
     lanes: int = _option(1, "rollouts at once in each process", low=1, high=256)
     timeout: float = _option(600.0, "seconds of a rollout; 0: no end", low=0)
-    min_pass_rate: float = _setting(
-        0.5, "pass rate from which a task counts as passed", low=0, high=1
-    )
+    min_pass_rate: float = _setting(0.5, "pass rate at which a task has passed", low=0, high=1)
     max_attempts: int = _setting(3, "tries of a rollout that ends in an error", low=1)
     max_error_rate: float = _setting(
-        0.05, "share of errors with which nothing is decided", low=0, high=1
+        0.05, "share of errors that lets nothing be decided", low=0, high=1
     )
     dir: str = _option(".skillopt", "where runs and the cache are kept")
     write: bool = _option(True, "write the better skill; no: only propose")
@@ -140,7 +138,7 @@ class Settings:
     prompts: str = _setting("", "folder of Markdown templates that replace ours")
     feedback: str = _setting(
         "full",
-        "of a failure is shown: full, message or score",
+        "shown of a failure: full, message, score",
         choices=("full", "message", "score"),
     )
     max_skill_tokens: int = _setting(0, "largest skill, at 4 characters a token", low=0)
@@ -156,7 +154,7 @@ class Settings:
     gate_alpha: float = _option(0.05, "chance of accepting a void edit", low=1e-6, high=0.5)
     metric: Literal["hard", "soft", "mixed"] = _setting(
         "hard",
-        "compared: hard, soft or mixed (half of each)",
+        "hard, soft or mixed (half of each)",
         choices=("hard", "soft", "mixed"),
     )
     final_rollouts: int = _setting(5, "fresh samples a task before a write", low=1)
