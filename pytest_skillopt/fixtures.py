@@ -35,7 +35,7 @@ def skill(request: pytest.FixtureRequest) -> Skill:
     context = _context(request)
     if context is None:
         return _skill_on_disk(request)
-    return _skill(request, Document.from_bytes(context.content), context.skill_dir)
+    return _skill(request, Document(context.content), context.skill_dir)
 
 
 @pytest.fixture

@@ -55,6 +55,19 @@ def refuse_bare_options(args: Sequence[str]) -> None:
             raise pytest.UsageError(f"{flag} wants {value}: write {flag}={usual}")
 
 
+def add_evals(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
+    """Declare what turns the eval files of skills into tests."""
+    text = "collect the evals.json of skills as tests"
+    group.addoption("--skillopt-evals", action="store_true", help=text)
+    # Without a text pytest --help leaves a key out; docs/evals.md has them.
+    parser.addini("skillopt_evals", "", type="bool", default=False)
+    parser.addini("skillopt_evals_pass", "")
+
+
+def evals_wanted(config: pytest.Config) -> bool:
+    return bool(config.option.skillopt_evals or config.getini("skillopt_evals"))
+
+
 def add_mode_options(group: pytest.OptionGroup) -> None:
     """Declare the options that turn the plugin on."""
     group.addoption(
@@ -84,7 +97,7 @@ def add_mode_options(group: pytest.OptionGroup) -> None:
         "--skillopt-compare",
         nargs=2,
         metavar=("A", "B"),
-        help="compare two skills: files, revisions, versions of a run",
+        help="compare two: files, revisions, versions of a run, none",
     )
     group.addoption(
         "--skillopt-aa",

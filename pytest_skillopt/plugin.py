@@ -19,7 +19,13 @@ from pytest_skillopt.fixtures import (
     skill_judge,
     workspace,
 )
-from pytest_skillopt.options import add_mode_options, any_given, refuse_bare_options
+from pytest_skillopt.options import (
+    add_evals,
+    add_mode_options,
+    any_given,
+    evals_wanted,
+    refuse_bare_options,
+)
 from pytest_skillopt.settings import (
     add_quiet_keys,
     add_settings,
@@ -50,6 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("skillopt", "training of agent skills (pytest-skillopt)")
     add_mode_options(group)
     add_settings(parser, group)
+    add_evals(parser, group)
 
 
 def pytest_load_initial_conftests(
@@ -71,6 +78,10 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
     refuse_old_keys(config)
+    if evals_wanted(config):
+        from pytest_skillopt.evals.collect import Evals
+
+        config.pluginmanager.register(Evals(config), "skillopt-evals")
     if any_given(config):
         from pytest_skillopt.mode import Mode
         from pytest_skillopt.session import start

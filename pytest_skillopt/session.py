@@ -81,6 +81,15 @@ class Controller:
         config.pluginmanager.register(run, "skillopt-xdist")
         self._workers = run
 
+    @property
+    def result(self) -> Result | None:
+        """What the mode came to; None before its end."""
+        return self._result
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
     def _work(self, executor: SkillExecutor, tasks: list[SkillTask]) -> None:
         """What an executor is wanted for; in a thread of its own where there are workers."""
         if tasks:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.propose import ProposeError
 from pytest_skillopt.propose.git import Clone
-from pytest_skillopt.skill.document import Document, SkillError
+from pytest_skillopt.skill.document import NO_SKILL, Document, SkillError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 _SKILL_LIMIT = 10_000_000
 _SHORTEST_VERSION = 6
+NONE = "none"
+"""What a side without any skill is called."""
 
 
 class RevisionError(Exception):
@@ -22,11 +24,13 @@ class RevisionError(Exception):
 
 
 def at_revision(root: Path, skill: str, ref: str) -> Document | None:
-    """The skill at a git revision; None where it did not exist there yet.
+    """The skill at a git revision; None where it did not exist there yet; no skill at ``none``.
 
     Raises:
         RevisionError: no git, no repository, no such revision, or a conflict in the skill.
     """
+    if ref == NONE:
+        return NO_SKILL
     try:
         git = Clone(root)
         _refuse_conflict(git, skill)
@@ -60,7 +64,7 @@ def is_staged_differently(root: Path, skill: str) -> bool:
 
 
 def named_skill(root: Path, home: Home, skill: str, name: str) -> Document:
-    """What a user calls a skill: a file, a git revision, or (part of) a version of a run.
+    """What a user calls a skill: a file, a git revision, (part of) a version of a run, ``none``.
 
     Raises:
         RevisionError: it is none of them.

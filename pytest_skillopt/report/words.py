@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.result import EditRow
+from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
 
 if TYPE_CHECKING:
@@ -128,8 +129,8 @@ def moment(started: str) -> str:
 
 
 def version(digest: str) -> str:
-    """A version short enough to read."""
-    return digest[:10]
+    """A version short enough to read; ``none`` for no skill at all."""
+    return "none" if digest == NO_SKILL.version else digest[:10]
 
 
 def command(argv: Sequence[str]) -> str:

@@ -25,7 +25,7 @@ from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.types import Model
@@ -147,6 +147,19 @@ class Journal:
             self._offsets[entry["kind"], key] = offset
         data = {} if key else entry["data"]
         self.entries.append(Entry(self._count, entry["kind"], data, offset))
+
+
+def entries_of(path: Path, kind: str) -> Iterator[dict[str, Any]]:
+    """The data of the whole entries of a kind, with the file opened for reading alone.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        for line in file:
+            entry = _unseal(line)
+            if entry is not None and entry["kind"] == kind:
+                yield entry["data"]
 
 
 class JournalLedger:

@@ -299,3 +299,7 @@ def _find_regions(
 
 def _line_of(text: str, offset: int) -> int:
     return len(_BREAK.findall(text, 0, offset)) + 1
+
+
+NO_SKILL = Document(b"")
+"""The side ``none`` of a comparison: no skill at all, an empty text."""

@@ -62,6 +62,11 @@ def find_skill(root: Path) -> Path:
     raise SkillError(f"{len(found)} skills under {root}: {shown}{more}; {way_out}")
 
 
+def skill_paths(root: Path) -> list[Path]:
+    """Every SKILL.md under ``root`` and in its ``AGENT_FOLDERS``."""
+    return _skills_in([root, *(root / name for name in AGENT_FOLDERS)])
+
+
 def _skills_in(folders: Sequence[Path]) -> list[Path]:
     walked = (found for start in folders for found in _walk(start))
     return sorted(Path(folder) / SKILL_FILE for folder, names in walked if SKILL_FILE in names)

@@ -1,0 +1,191 @@
+"""``benchmark.json`` and ``grading.json`` of a run, in the form that skill-creator's viewer opens.
+
+Layout, under ``evals/<skill>/`` in the run's directory::
+
+    benchmark.json
+    eval-<id>/eval_metadata.json
+    eval-<id>/<configuration>/run-<n>/grading.json timing.json outputs/answer.md
+
+A configuration is ``with_skill``, ``without_skill`` (compared with ``none``) or ``old_skill``. The
+form is that of skill-creator's ``references/schemas.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.run.journal import entries_of
+from pytest_skillopt.skill.document import NO_SKILL
+from pytest_skillopt.suite.rollouts import Rollout
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from pytest_skillopt.run.result import Result, SkillResult
+
+_ITEM = re.compile(r"evals/eval(?:s|_queries)\.json::\w+\[(?P<slug>.*)\]$")
+_METRICS = ("pass_rate", "time_seconds", "tokens")
+
+
+def write_benchmarks(run: Path, result: Result) -> list[Path]:
+    """Write the files for every skill of a run that has evals; the paths of ``benchmark.json``.
+
+    Args:
+        run: the run's directory, with its journal.
+        result: of the run.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    found: dict[str, list[Rollout]] = defaultdict(list)
+    for data in entries_of(run / "journal.jsonl", "rollout"):
+        rollout = Rollout.from_json(data)
+        if rollout.measured and _ITEM.search(rollout.request.task):
+            found[rollout.request.skill].append(rollout)
+    written = []
+    for skill in result.skills:
+        if rows := found.get(skill.path):
+            folder = run / "evals" / re.sub(r"[^\w.-]+", "-", skill.name or skill.path)
+            written.append(_write(folder, rows, skill, result))
+    return written
+
+
+def _write(folder: Path, rollouts: Sequence[Rollout], skill: SkillResult, result: Result) -> Path:
+    tasks = sorted({rollout.request.task for rollout in rollouts})
+    numbers = {task: number for number, task in enumerate(tasks, 1)}
+    runs: list[dict[str, Any]] = []
+    taken: dict[tuple[str, str], int] = defaultdict(int)
+    for rollout in rollouts:
+        configuration = _configuration(rollout.request.version, skill)
+        if configuration is None:
+            continue
+        task = rollout.request.task
+        taken[task, configuration] += 1
+        run = _run(rollout, numbers[task], configuration, taken[task, configuration])
+        runs.append(run)
+        _write_run(folder / f"eval-{numbers[task]}", rollout, run)
+    by_configuration: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for run in runs:
+        by_configuration[run["configuration"]].append(run["result"])
+    summary: dict[str, Any] = {name: _summary(rows) for name, rows in by_configuration.items()}
+    before = summary.get("without_skill") or summary.get("old_skill")
+    if before and "with_skill" in summary:
+        summary["delta"] = {
+            name: f"{summary['with_skill'][name]['mean'] - before[name]['mean']:+.2f}"
+            for name in _METRICS
+        }
+    return _dump(
+        folder / "benchmark.json",
+        {
+            "metadata": {
+                "skill_name": skill.name or skill.path,
+                "skill_path": skill.path,
+                "executor_model": result.models.get("target", ""),
+                "analyzer_model": result.models.get("judge", ""),
+                "timestamp": result.started,
+                "evals_run": list(numbers.values()),
+                "runs_per_configuration": max(taken.values(), default=0),
+            },
+            "runs": runs,
+            "run_summary": summary,
+            "notes": [result.reason] if result.reason else [],
+        },
+    )
+
+
+def _configuration(version: str, skill: SkillResult) -> str | None:
+    """None for a version that was only tried on the way."""
+    if version == NO_SKILL.version:
+        return "without_skill"
+    if version == skill.after:
+        return "with_skill"
+    return "old_skill" if version == skill.before else None
+
+
+def _run(rollout: Rollout, number: int, configuration: str, run_number: int) -> dict[str, Any]:
+    grades = _grades(rollout)
+    passed = sum(bool(grade["passed"]) for grade in grades)
+    tokens = rollout.usage.input_tokens + rollout.usage.output_tokens
+    name = _ITEM.search(rollout.request.task)
+    return {
+        "eval_id": number,
+        "eval_name": name["slug"] if name else rollout.request.task,
+        "configuration": configuration,
+        "run_number": run_number,
+        "result": {
+            "pass_rate": passed / len(grades),
+            "passed": passed,
+            "failed": len(grades) - passed,
+            "total": len(grades),
+            "time_seconds": round(rollout.duration, 3),
+            "tokens": tokens,
+            "tool_calls": sum(m.role == "tool" for m in rollout.transcript),
+            "errors": 0,
+        },
+        "expectations": grades,
+        "notes": [],
+    }
+
+
+def _grades(rollout: Rollout) -> list[dict[str, Any]]:
+    for message in reversed(rollout.transcript):
+        if message.role == "grading":
+            try:
+                found = json.loads(message.content)
+            except ValueError:
+                break
+            return [row for row in found if isinstance(row, dict)] or _verdict(rollout)
+    return _verdict(rollout)
+
+
+def _verdict(rollout: Rollout) -> list[dict[str, Any]]:
+    """The verdict of the test alone, where its grades were too long to be kept."""
+    return [{"text": "the eval passes", "passed": rollout.passed, "evidence": rollout.message}]
+
+
+def _write_run(folder: Path, rollout: Rollout, run: dict[str, Any]) -> None:
+    where = folder / run["configuration"] / f"run-{run['run_number']}"
+    (where / "outputs").mkdir(parents=True, exist_ok=True)
+    said = {m.role: m.content for m in rollout.transcript}
+    (where / "outputs" / "answer.md").write_text(said.get("assistant", ""), encoding="utf-8")
+    prompt = next((m.content for m in rollout.transcript if m.role == "user"), "")
+    about = {"eval_id": run["eval_id"], "eval_name": run["eval_name"], "prompt": prompt}
+    _dump(folder / "eval_metadata.json", {**about, "assertions": _texts(run["expectations"])})
+    result = run["result"]
+    seconds = result["time_seconds"]
+    summary = {key: result[key] for key in ("passed", "failed", "total", "pass_rate")}
+    timing = {"executor_duration_seconds": seconds, "total_duration_seconds": seconds}
+    grading = {"expectations": run["expectations"], "summary": summary, "timing": timing}
+    _dump(where / "grading.json", grading)
+    milliseconds = round(1000 * seconds)
+    _dump(
+        where / "timing.json",
+        {"total_tokens": result["tokens"], "duration_ms": milliseconds, **timing},
+    )
+
+
+def _texts(grades: Iterable[dict[str, Any]]) -> list[str]:
+    return [str(grade["text"]) for grade in grades]
+
+
+def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    return {name: _spread([row[name] for row in rows]) for name in _METRICS}
+
+
+def _spread(values: Sequence[float]) -> dict[str, float]:
+    return {
+        "mean": round(statistics.fmean(values), 4),
+        "stddev": round(statistics.stdev(values), 4) if len(values) > 1 else 0.0,
+        "min": min(values),
+        "max": max(values),
+    }
+
+
+def _dump(path: Path, data: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(data, indent=2, ensure_ascii=False), encoding="utf-8")
+    return path

@@ -1,0 +1,303 @@
+"""Eval files as a user runs them, against a server on loopback."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+SKILL = "---\nname: greet\ndescription: Greets people.\n---\n# Greet\n\nSay hello.\n"
+NAMES = ("Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea")
+RULE = "End with an exclamation mark."
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    """A project with a skill; ``answer`` of the world: greets, with a mark if the skill says so."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    (pytester.path / "skills" / "greet" / "evals").mkdir(parents=True)
+    (pytester.path / "skills" / "greet" / "SKILL.md").write_text(SKILL)
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        skillopt_model = "openai:m"
+        skillopt_base_url = "{chat_server.url}"
+        addopts = "-p no:cacheprovider"
+        """
+    )
+    chat_server.reply = world
+    return pytester
+
+
+def world(body: dict[str, Any]) -> str:
+    """Target, judge and optimizer of a world in which one rule is missing."""
+    system, user = body["messages"][0]["content"], body["messages"][-1]["content"]
+    if "numbered statements" in system:
+        listed = [line for line in user.split("\n") if line[:1].isdigit() and ". " in line]
+        answer = user.rpartition("Answer:")[2]
+        grades = [
+            {
+                "number": n,
+                "evidence": f"looked at {n}",
+                "holds": "mark" not in line or "!" in answer,
+            }
+            for n, line in enumerate(listed, 1)
+        ]
+        return json.dumps({"grades": grades})
+    if "response_format" in body or "edits" in system:
+        edit = {"op": "append", "target": "", "content": RULE}
+        return json.dumps({"reasoning": "missing", "edits": [edit]})
+    return f"Hello, {user}" + ("!" if "exclamation" in system else ".")
+
+
+def write(project: pytest.Pytester, content: Any, name: str = "evals.json") -> Path:
+    path = project.path / "skills" / "greet" / "evals" / name
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def judged(chat_server: ChatServer) -> list[dict[str, Any]]:
+    return [b for b in chat_server.bodies if "numbered" in b["messages"][0]["content"]]
+
+
+def test_nothing_is_collected_unless_it_is_asked_for(project: pytest.Pytester) -> None:
+    write(project, [{"prompt": "a", "checks": ["contains 'a'"]}])
+    result = project.runpytest_subprocess("--collect-only", "-q")
+    result.stdout.fnmatch_lines(["no tests collected*"])
+
+
+def test_evals_are_tests_next_to_others(project: pytest.Pytester, chat_server: ChatServer) -> None:
+    """An ordinary run: scripts decide without a call of the judge, the rest in one."""
+    write(
+        project,
+        {
+            "evals": [
+                {"id": 1, "prompt": "Ada", "assertions": ["contains 'Ada'"]},
+                {
+                    "id": 2,
+                    "prompt": "Ben",
+                    "assertions": ["contains 'Ben'", "Greets", "Has a mark"],
+                },
+                {"id": "x", "prompt": "Cleo", "must_have": ["Goodbye"]},
+            ]
+        },
+    )
+    project.makepyfile(test_other="def test_other(): pass")
+    result = project.runpytest_subprocess("--skillopt-evals", "-rA")
+    result.assert_outcomes(passed=2, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "*1 of 3 statements do not hold:*",
+            "*- Has a mark (looked at 2)*",
+            "PASSED skills/greet/evals/evals.json::scripted[[]1-ada]",
+            "PASSED test_other.py::test_other",
+            "FAILED skills/greet/evals/evals.json::graded[[]2-ben]*",
+        ]
+    )
+    (body,) = judged(chat_server)
+    said = body["messages"][-1]["content"]
+    assert "1. Greets\n2. Has a mark" in said
+    assert "Ben" in said
+    assert chat_server.calls == 4
+    assert not (project.path / ".skillopt").exists()
+
+
+def test_the_setting_does_the_same_and_a_share_may_be_enough(project: pytest.Pytester) -> None:
+    write(
+        project, [{"prompt": "Ada", "checks": ["contains 'Ada'", "contains 'x'", "ends with '.'"]}]
+    )
+    with (project.path / "pyproject.toml").open("a") as file:
+        file.write('\nskillopt_evals = true\nskillopt_evals_pass = "0.6"\n')
+    project.runpytest_subprocess().assert_outcomes(passed=1)
+    wrong = project.runpytest_subprocess("-o", "skillopt_evals_pass=60")
+    assert wrong.ret == 4
+    wrong.stderr.fnmatch_lines(["*skillopt_evals_pass: it must be above 0 and at most 1"])
+
+
+def test_files_are_put_before_the_model_as_data(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    folder = project.path / "skills" / "greet" / "evals" / "files"
+    folder.mkdir()
+    (folder / "a.txt").write_text("the content")
+    (folder / "b.bin").write_bytes(b"\xff\x00")
+    write(
+        project,
+        [
+            {"prompt": "Read", "checks": ["contains 'content'"], "files": ["evals/files/a.txt"]},
+            {"prompt": "Look", "checks": ["contains 'x'"], "files": ["evals/files/b.bin"]},
+        ],
+    )
+    project.runpytest_subprocess("--skillopt-evals").assert_outcomes(passed=1, skipped=1)
+    (body,) = chat_server.bodies
+    assert "File evals/files/a.txt:\n[data " in body["messages"][-1]["content"]
+
+
+@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n1",)])
+def test_a_broken_file_is_a_usage_error_that_names_the_line(
+    project: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    write(project, '[\n{"prompt": "a", "checks": ["x"]},\n{"id": 2}\n]')
+    result = project.runpytest_subprocess("--skillopt-evals", *workers)
+    said = result.stdout.str() + result.stderr.str()
+    assert "evals.json:3: eval 2 has no prompt" in said
+    assert "Traceback" not in said
+    assert result.ret == (1 if "-n1" in workers else 4)
+
+
+def test_an_unknown_key_is_a_warning(project: pytest.Pytester) -> None:
+    write(project, [{"prompt": "Ada", "checks": ["contains 'Ada'"], "sauce": 1}])
+    result = project.runpytest_subprocess("--skillopt-evals")
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*evals.json:1: the key 'sauce' is not known*"])
+
+
+def test_trigger_queries_want_an_agent_that_finds_the_skill(project: pytest.Pytester) -> None:
+    path = write(project, [{"query": "Greet Ada", "should_trigger": True}], "eval_queries.json")
+    result = project.runpytest_subprocess("--skillopt-evals")
+    assert result.ret == 4
+    result.stderr.fnmatch_lines([f"*{path}: *set skillopt_harness*--ignore={path}"])
+    assert project.runpytest_subprocess("--skillopt-evals", f"--ignore={path}").ret == 5
+
+
+def test_skills_in_hidden_folders_are_found(project: pytest.Pytester) -> None:
+    (project.path / "skills").rename(project.path / ".claude")
+    path = project.path / ".claude" / "greet" / "evals" / "evals.json"
+    path.write_text(json.dumps([{"prompt": "Ada", "checks": ["contains 'Ada'"]}]))
+    (path.parent / "test_not_ours.py").write_text("def test_not_ours(): assert False")
+    for workers in ((), ("-n1",)):
+        project.runpytest_subprocess("--skillopt-evals", *workers).assert_outcomes(passed=1)
+    # Whoever names files wants those alone.
+    project.makepyfile(test_other="def test_other(): pass")
+    done = project.runpytest_subprocess("--skillopt-evals", "test_other.py", "-v")
+    assert "scripted" not in done.stdout.str()
+
+
+def test_evals_train_as_they_stand(project: pytest.Pytester) -> None:
+    rows = [{"prompt": name, "checks": [f"contains '{name}'", "Has a mark"]} for name in NAMES]
+    write(project, rows)
+    result = project.runpytest_subprocess(
+        "--skillopt-evals", "--skillopt-train", "--skillopt-final-rollouts=3", "-p", "no:xdist"
+    )
+    assert result.ret == 0, result.stdout.str()
+    assert RULE in (project.path / "skills" / "greet" / "SKILL.md").read_text()
+    (bench,) = (project.path / ".skillopt" / "runs").glob("*/evals/greet/benchmark.json")
+    kept = json.loads(bench.read_text())
+    assert kept["run_summary"]["with_skill"]["pass_rate"]["mean"] == 1.0
+    assert kept["run_summary"]["old_skill"]["pass_rate"]["mean"] == 0.5
+    assert kept["run_summary"]["delta"]["pass_rate"] == "+0.50"
+
+
+def check_grading(folder: Path) -> None:
+    grading = json.loads((folder / "grading.json").read_text())
+    assert grading["expectations"][0].keys() == {"text", "passed", "evidence"}
+    assert grading["summary"].keys() == {"passed", "failed", "total", "pass_rate"}
+    assert (folder / "outputs" / "answer.md").read_text().startswith("Hello, ")
+    assert json.loads((folder / "timing.json").read_text())["duration_ms"] >= 0
+    assert json.loads((folder.parents[1] / "eval_metadata.json").read_text())["prompt"]
+
+
+def test_the_lift_over_no_skill_in_the_form_of_skill_creator(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    path = project.path / "skills" / "greet" / "SKILL.md"
+    path.write_text(f"{SKILL}{RULE}\n")
+    write(project, [{"id": n, "prompt": n, "checks": ["contains '!'"]} for n in NAMES])
+    result = project.runpytest_subprocess(
+        "--skillopt-evals", "--skillopt-compare", "none", "skills/greet/SKILL.md", "-p", "no:xdist"
+    )
+    assert result.ret == 0, result.stdout.str()
+    result.stdout.fnmatch_lines(["*version none -> *"])
+    assert any(body["messages"][0]["role"] == "user" for body in chat_server.bodies)
+    (bench,) = (project.path / ".skillopt" / "runs").glob("*/evals/greet/benchmark.json")
+    kept = json.loads(bench.read_text())
+    assert kept["metadata"]["skill_name"] == "greet"
+    assert kept["metadata"]["evals_run"] == list(range(1, len(NAMES) + 1))
+    run = kept["runs"][0]
+    assert run.keys() >= {"eval_id", "eval_name", "configuration", "run_number", "result"}
+    assert run["result"].keys() >= {"pass_rate", "passed", "total", "time_seconds", "tokens"}
+    summary = kept["run_summary"]
+    assert summary["with_skill"]["pass_rate"] == {
+        "mean": 1.0,
+        "stddev": 0.0,
+        "min": 1.0,
+        "max": 1.0,
+    }
+    assert summary["without_skill"]["pass_rate"]["mean"] == 0.0
+    assert summary["delta"]["pass_rate"] == "+1.00"
+    check_grading(bench.parent / "eval-1" / "without_skill" / "run-1")
+
+
+def test_none_is_a_side_of_the_check_too(project: pytest.Pytester) -> None:
+    write(project, [{"id": n, "prompt": n, "checks": ["contains '!'"]} for n in NAMES])
+    result = project.runpytest_subprocess("--skillopt-evals", "--skillopt-check=none")
+    assert result.ret == 0, result.stdout.str()
+    result.stdout.fnmatch_lines(["*version none -> *"])
+
+
+def grades(*holds: bool) -> Callable[[dict[str, Any]], str]:
+    rows = [{"number": n, "evidence": "", "holds": h} for n, h in enumerate(holds, 1)]
+    return lambda body: (
+        json.dumps({"grades": rows}) if "numbered" in str(body["messages"][0]) else "Hello"
+    )
+
+
+def test_grades_that_are_too_few_are_no_verdict(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    write(project, [{"prompt": "Ada", "checks": ["Greets", "Is short"]}])
+    chat_server.reply = grades(True)
+    result = project.runpytest_subprocess("--skillopt-evals", "--skillopt", "--skillopt-rollouts=1")
+    result.stdout.fnmatch_lines(["*unreadable grades: *one entry for each statement from 1 to 2*"])
+    assert result.ret == 1
+
+
+AGENT = """
+import pytest
+
+class Reply(str):
+    diff = "+++ b/made.txt\\n+module a"
+
+class Agent:
+    def __init__(self, workspace):
+        self.workspace = workspace
+
+    def __call__(self, prompt):
+        return Reply(f"read {(self.workspace / 'evals' / 'files' / 'a.txt').read_text()}")
+
+    def trigger(self, prompt):
+        return "Greet" in prompt
+
+@pytest.fixture
+def skill_harness(workspace):
+    return Agent(workspace)
+"""
+
+
+def test_an_agent_works_on_the_files_and_asks_for_the_skill(project: pytest.Pytester) -> None:
+    """With a stand-in for the agent."""
+    folder = project.path / "skills" / "greet" / "evals" / "files"
+    folder.mkdir()
+    (folder / "a.txt").write_text("the content")
+    row = {"prompt": "Make", "files": ["evals/files/a.txt"]}
+    write(project, [{**row, "must_have": ["the content", r"^\+module"]}, {**row, "checks": ["x"]}])
+    rows = [
+        {"query": "Greet Ada", "should_trigger": True},
+        {"query": "Greet Ben", "should_trigger": False},
+        {"query": "Sort", "should_trigger": False},
+    ]
+    write(project, rows, "eval_queries.json")
+    project.makeconftest(AGENT)
+    result = project.runpytest_subprocess("--skillopt-evals", "-o", "skillopt_harness=codex")
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["*the agent asked for the skill and should not: Greet Ben"])
