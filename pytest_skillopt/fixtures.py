@@ -40,10 +40,11 @@ def skill(request: pytest.FixtureRequest) -> Skill:
 
 @pytest.fixture
 def rollout(request: pytest.FixtureRequest) -> Recorder:
-    """The recorder: .index, .seed, .score(x), .feedback(text), .record(role, text), .usage()."""
+    """The recorder: .index, .seed, .key, .target, .score(x), .feedback(text), .record(role, text),
+    .usage()."""
     from pytest_skillopt.handles import Recorder
 
-    return Recorder(_context(request), request.node.nodeid)
+    return Recorder(_context(request), request.node.nodeid, request.config)
 
 
 @pytest.fixture

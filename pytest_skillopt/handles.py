@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import zlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    import pytest
+
+    from pytest_skillopt.model.prices import Price
     from pytest_skillopt.model.types import Completion, Model
+    from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.context import RolloutContext
 
 
@@ -42,12 +48,56 @@ class Skill:
         return self._open_proxy(self)
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target model as it is configured, for an agent of one's own."""
+
+    model: str
+    """The provider's name of it, such as ``gpt-5-mini``."""
+    base_url: str
+    api_key_env: str
+    """Environment variable that holds the key; empty where the server wants none."""
+    parameters: dict[str, Any]
+    """Of the Chat Completions API, as configured: temperature, limits."""
+
+
 class Recorder:
     """What the fixture ``rollout`` gives: who this rollout is, and where it leaves its traces."""
 
-    def __init__(self, context: RolloutContext | None, nodeid: str) -> None:
+    def __init__(
+        self, context: RolloutContext | None, nodeid: str, config: pytest.Config | None = None
+    ) -> None:
+        """Args:
+        config: of the session, for what its settings say of models; None: nothing is known.
+        """
         self._context = context
         self._nodeid = nodeid
+        self._config = config
+
+    @property
+    def target(self) -> Target:
+        """The target model of the settings, for an agent of one's own.
+
+        Raises:
+            ModelFault: the settings name no usable model; fatal.
+        """
+        from pytest_skillopt.model.config import NO_KEY, model_config
+        from pytest_skillopt.model.types import ModelConfigError, ModelFault
+
+        try:
+            config = model_config(self._settings(), "target", os.environ)
+        except ModelConfigError as error:
+            raise ModelFault(str(error), fatal=True) from None
+        key = "" if config.api_key(os.environ) == NO_KEY else config.api_key_env
+        return Target(config.model, config.base_url, key, config.parameters)
+
+    @property
+    def key(self) -> str:
+        """SHA-256 of all that this rollout depends on, for a cache of one's own: the task and its
+        source, the skill's version, the target model, and which sample it is."""
+        if self._context:
+            return self._context.request.key
+        return hashlib.sha256(self._nodeid.encode()).hexdigest()
 
     @property
     def index(self) -> int:
@@ -91,7 +141,13 @@ class Recorder:
         (self._context or _unrecorded(self._nodeid)).record(role, content)
 
     def usage(
-        self, *, calls: int = 1, input_tokens: int = 0, output_tokens: int = 0, cost: float = 0.0
+        self,
+        *,
+        calls: int = 1,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost: float = 0.0,
+        model: str = "",
     ) -> None:
         """Account for model calls that an agent of one's own has paid for.
 
@@ -99,13 +155,37 @@ class Recorder:
 
         Args:
             cost: in US dollars; 0.0 where it is not known.
+            model: the model that was called; without ``cost`` its price is taken from
+                ``skillopt_prices``, or from OpenAI's price list.
 
         Raises:
             ValueError: a negative or infinite number, or one that is none.
             TypeError: not a number.
+            ModelFault: fatal; there is a cap in money, and the price of the model is not known.
         """
         context = self._context or _unrecorded(self._nodeid)
-        context.report_usage(calls, input_tokens, output_tokens, cost)
+        price = self._price(model) if model and not cost else None
+        context.report_usage(calls, input_tokens, output_tokens, cost, price)
+
+    def _price(self, model: str) -> Price | None:
+        from pytest_skillopt.model.prices import OPENAI_URL, parse_prices, price_of
+        from pytest_skillopt.model.types import ModelFault
+
+        settings = self._settings()
+        price = price_of(model, OPENAI_URL, parse_prices(settings.prices))
+        if price is None and settings.max_cost:
+            raise ModelFault(
+                f"skillopt_max_cost: no price is known for {model}, which rollout.usage names. "
+                f"Give it with skillopt_prices, e.g. {model}=0.10/0.40",
+                fatal=True,
+            )
+        return price
+
+    def _settings(self) -> Settings:
+        from pytest_skillopt.models import Models
+        from pytest_skillopt.settings import Settings
+
+        return Models.of(self._config).settings if self._config else Settings()
 
 
 class GuardedModel:

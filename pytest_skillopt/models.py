@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.model.types import CapReached
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import protect
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pytest_skillopt.model.limits import Throttle
     from pytest_skillopt.model.replies import Replies
     from pytest_skillopt.model.types import Model, Role
@@ -75,6 +80,19 @@ class Models:
                 config=self._config, role=role
             )
         return self._made[role]
+
+    def probe(self, roles: Iterable[Role]) -> None:
+        """See whether the built-in clients of some roles are served, all at once.
+
+        Raises:
+            ModelConfigError: a provider refuses a model or a key.
+        """
+        found = {self.get(role).fingerprint: self.get(role) for role in roles}
+        probes = [model.probe for model in found.values() if hasattr(model, "probe")]
+        with ThreadPoolExecutor(max(1, len(probes))) as pool:
+            for done in [pool.submit(probe) for probe in probes]:
+                with suppress(CapReached):
+                    done.result()
 
     def close(self) -> None:
         """Close the connections and the cache."""

@@ -90,6 +90,58 @@ def test_they_are_in_the_usage_of_the_run(
     assert said in (directory / "report.html").read_text()
 
 
+@pytest.mark.parametrize("arguments", EXECUTORS, ids=" ".join)
+def test_an_agent_is_told_its_model_and_a_key_for_its_cache(
+    project: pytest.Pytester, arguments: tuple[str, ...]
+) -> None:
+    project.makepyfile(
+        test_greeting="""
+        import pathlib, pytest
+
+        TOLD = pathlib.Path(__file__).with_name("told")
+
+        @pytest.mark.skill_task
+        @pytest.mark.parametrize("name", ["Ada", "Ben"])
+        def test_greeting(skill, rollout, name):
+            target = rollout.target
+            with TOLD.open("a") as file:
+                print(target.model, target.base_url, target.api_key_env, file=file, end=" ")
+                print(target.parameters, rollout.key, file=file)
+            rollout.usage(input_tokens=1_000_000, output_tokens=100_000, model="worker")
+        """
+    )
+    given = ("-o", "skillopt_target=openai:worker", "-o", "skillopt_temperature=0.5")
+    prices = ("-o", "skillopt_prices=worker=2/30")
+    assert project.runpytest("-p", "no:xdist", *given).ret == 0, "an ordinary session tells it too"
+    (project.path / "told").unlink()
+    assert project.runpytest_subprocess("--skillopt", *arguments, *given, *prices).ret == 0
+    told = [line.rsplit(" ", 1) for line in (project.path / "told").read_text().splitlines()]
+    url = project.path.joinpath("pyproject.toml").read_text().split('base_url = "')[1].split('"')[0]
+    assert {said for said, _ in told} == {f"worker {url} OPENAI_API_KEY {{'temperature': 0.5}}"}
+    assert len({key for _, key in told}) == len(told) == 6
+    result, _ = kept(project)
+    assert own(result)["eval"]["cost"] == pytest.approx(6 * 5.0)
+
+
+def test_a_model_without_a_price_stops_a_run_that_is_capped_in_money(
+    project: pytest.Pytester,
+) -> None:
+    project.makepyfile(
+        test_greeting="""
+        import pytest
+
+        @pytest.mark.skill_task
+        def test_greeting(skill, rollout):
+            rollout.usage(input_tokens=1, model="unheard-of")
+        """
+    )
+    given = ("--skillopt", "-p", "no:xdist", "--skillopt-max-cost=1")
+    assert project.runpytest_subprocess(*given).ret == 1
+    result, _ = kept(project)
+    assert result["status"] == "unmeasured"
+    assert "no price is known for unheard-of" in result["reason"]
+
+
 CAPS = ["--skillopt-max-calls=60", "--skillopt-max-tokens=1000", "--skillopt-max-cost=0.3"]
 
 

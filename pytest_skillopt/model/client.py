@@ -22,7 +22,13 @@ from pytest_skillopt.model.faults import Fault, classify, hide_keys
 from pytest_skillopt.model.limits import Bounds, Limits, Wish
 from pytest_skillopt.model.reading import estimate_tokens, read_response
 from pytest_skillopt.model.replies import Replies, request_key
-from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault, Usage
+from pytest_skillopt.model.types import (
+    CacheMiss,
+    Completion,
+    ModelConfigError,
+    ModelFault,
+    Usage,
+)
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
@@ -38,6 +44,8 @@ LONGEST_DELAY = 60.0
 six retries a call outlives an outage of 40 s."""
 LONGEST_PAUSE = 900.0
 """Seconds that a call waits at most at a stretch for leave to go."""
+PROBE = "Reply with the word OK."
+"""What is asked to see whether a model is there."""
 _NAP = 5.0
 """Seconds after which a waiting call looks again whether a cap or a pause has changed."""
 MOST_ANSWERED = 2
@@ -118,6 +126,27 @@ class ChatModel:
                     return self._pay(key, request, account)
         self._throttle.note(found.usage.to_json(), account)
         return found
+
+    def probe(self) -> None:
+        """See with one tiny call whether the model is there and the key is taken.
+
+        The reply is kept like any other, so that a run which finds everything in the cache makes
+        no call. A fault that may pass is left to the calls that matter.
+
+        Raises:
+            ModelConfigError: the provider refuses the request.
+        """
+        messages = [{"role": "user", "content": PROBE}]
+        key = self._request_key(messages, "probe", (), None)
+        if self.simulated or self._replies.mode == "ro" or self._replies.find(key) is not None:
+            return
+        request = self._request(messages, "probe", (), None)
+        account = (self._config.role, "probe", "")
+        outcome, _ = self._call(key, request, account, last=True)
+        if isinstance(outcome, Fault) and outcome.refused:
+            raise ModelConfigError(
+                f"the {self._config.role} model cannot be used: {self._fault_words(outcome, 0)}"
+            )
 
     def close(self) -> None:
         """Close the connections."""

@@ -59,6 +59,11 @@ class Fault:
     stays: Completion | None = None
     """What the reply is taken for when a repetition brings the same."""
 
+    @property
+    def refused(self) -> bool:
+        """The provider does not serve such a request, now or later."""
+        return self.fatal or (400 <= self.status < 500 and not self.retry)
+
 
 class ReplyBroken(Exception):
     """The connection went while a reply was coming."""

@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.config import check_prices, model_config
+from pytest_skillopt.model.config import ModelConfigError, check_prices, model_config
 from pytest_skillopt.model.limits import Bounds, Limits
 from pytest_skillopt.model.replies import Replies
 from pytest_skillopt.models import MODELS, Models
@@ -56,7 +56,7 @@ def opened(
     """A run, closed again at the end whatever happens.
 
     Nothing is written and no model is called before everything the user configured is known to
-    be in order.
+    be in order, save one tiny call of each role that shows whether its provider serves it.
 
     Raises:
         SkillError, SplitError, ModelConfigError, CacheError, RunError: what is not in order.
@@ -73,6 +73,7 @@ def opened(
         stack.callback(models.close)
         roles = _roles(models, mode, tasks)
         fingerprints = {role: models.get(role).fingerprint for role in roles}
+        models.probe(roles)
         directory = _run_directory(home, mode)
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
@@ -81,7 +82,7 @@ def opened(
         check_same_run(journal, about)
         for skill in documents:
             executor.add_skill(skill, skill_files(root / skill, root))
-        fingerprint = fingerprints.get("target", "")
+        fingerprint = fingerprints.get("target") or _target_of_own_agents(settings)
         yield Run(
             mode=mode,
             settings=settings,
@@ -140,6 +141,14 @@ def _roles(models: Models, mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]
     if models.settings.max_cost:
         check_prices([model_config(models.settings, role, os.environ) for role in roles])
     return roles
+
+
+def _target_of_own_agents(settings: Settings) -> str:
+    """The fingerprint of the target that tests may ask for by ``rollout.target``, if there is one:
+    rollouts under another model are other rollouts."""
+    with contextlib.suppress(ModelConfigError):
+        return model_config(settings, "target", os.environ).fingerprint
+    return ""
 
 
 def _run_directory(home: Home, mode: Mode) -> RunDirectory:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_skillopt.model.prices import Price
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
 _MESSAGE_LIMIT = 200_000
@@ -145,9 +146,14 @@ class RolloutContext:
             self._usage += usage
 
     def report_usage(
-        self, calls: int, input_tokens: int, output_tokens: int, cost: float | None
+        self,
+        calls: int,
+        input_tokens: int,
+        output_tokens: int,
+        cost: float | None,
+        price: Price | None = None,
     ) -> None:
-        """Add what an agent of the test's own consumed.
+        """Add what an agent of the test's own consumed; without a cost at the given price.
 
         Raises:
             ValueError: a negative or infinite number, or one that is none.
@@ -164,6 +170,8 @@ class RolloutContext:
                 message = f"rollout.usage: {name}={number!r} is not a finite number from 0"
                 self._refusals.append(message)
                 raise ValueError(message)
+        if price is not None:
+            dollars = dollars or price.cost(counts["input_tokens"], counts["output_tokens"])
         usage = Usage(
             calls=counts["calls"],
             input_tokens=counts["input_tokens"],

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+PROBE = "Reply with the word OK."
+"""What the plugin asks to see whether a model is there."""
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -112,6 +115,10 @@ class ChatServer:
         self.latency = 0.0
         """Seconds before every answer."""
         self.requests: list[Request] = []
+        self.probes: list[Request] = []
+        """The calls that only see whether the model is there; in none of the other counts."""
+        self.probe: str | Answer = "OK"
+        """What they are answered."""
         self.peak = 0
         """Most requests that were being answered at once."""
         self._scripted: deque[str | Answer] = deque()
@@ -151,6 +158,9 @@ class ChatServer:
             self._http = None
 
     def _take(self, request: Request) -> Answer:
+        if request.last == PROBE:
+            self.probes.append(request)
+            return Answer(text=self.probe) if isinstance(self.probe, str) else self.probe
         with self._lock:
             self.requests.append(request)
             self._active += 1
@@ -159,9 +169,9 @@ class ChatServer:
         answer = self.reply(request.body) if scripted is None else scripted
         return Answer(text=answer) if isinstance(answer, str) else answer
 
-    def _leave(self) -> None:
+    def _leave(self, request: Request) -> None:
         with self._lock:
-            self._active -= 1
+            self._active -= request.last != PROBE
 
 
 class _Http(ThreadingHTTPServer):
@@ -187,12 +197,13 @@ class _Handler(BaseHTTPRequestHandler):
         owner = self.server.owner
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         headers = {name.lower(): value for name, value in self.headers.items()}
-        answer = owner._take(Request(self.path, headers, body, time.monotonic()))
+        request = Request(self.path, headers, body, time.monotonic())
+        answer = owner._take(request)
         try:
             time.sleep(owner.latency if answer.latency is None else answer.latency)
             self._send(answer, body)
         finally:
-            owner._leave()
+            owner._leave(request)
 
     def _send(self, answer: Answer, body: dict[str, Any]) -> None:
         if answer.drop:

@@ -1,0 +1,107 @@
+"""A model that is not there is found before the first rollout, by one tiny call of each role."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from chat_server import ChatServer
+
+TESTS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
+def test_greeting(skill_agent, skill_judge, name):
+    assert skill_agent(f"Greet {name}.").endswith("!")
+"""
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+
+    def reply(body: dict[str, Any]) -> str:
+        if body["model"] == "thinker":
+            edit = {"op": "append", "target": "", "content": "End with an exclamation mark."}
+            return json.dumps({"reasoning": "every reply lacks it", "edits": [edit]})
+        return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
+
+    chat_server.reply = reply
+    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    pytester.makepyfile(test_greeting=TESTS)
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        skillopt_target = "openai:worker"
+        skillopt_optimizer = "openai:thinker"
+        skillopt_base_url = "{chat_server.url}"
+        """
+    )
+    return pytester
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (400, "", "HTTP 400: Model Not Exist"),
+        (404, "model_not_found", "HTTP 404: Model Not Exist"),
+        (401, "invalid_api_key", "HTTP 401: Model Not Exist"),
+        (429, "insufficient_quota", "HTTP 429: Model Not Exist"),
+    ],
+)
+def test_a_model_that_is_refused_is_a_usage_error_before_anything_is_paid(
+    project: pytest.Pytester, chat_server: ChatServer, status: int, code: str, words: str
+) -> None:
+    chat_server.probe = chat_server.answer.error(status, "Model Not Exist", code=code)
+    done = project.runpytest_subprocess("--skillopt-train", "-p", "no:xdist")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines([f"ERROR: the * model cannot be used: openai:* {words}*"])
+    assert "Traceback" not in done.stderr.str()
+    assert chat_server.calls == 0
+    assert not list((project.path / ".skillopt").glob("runs/*"))
+
+
+def test_each_model_is_asked_once_and_never_again_what_the_cache_holds(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    skill = (project.path / "SKILL.md").read_bytes()
+    assert project.runpytest_subprocess("--skillopt-train", "-n1").ret == 0
+    asked = sorted(request.body["model"] for request in chat_server.probes)
+    assert asked == ["thinker", "worker"], "the judge is the optimizer"
+    (found,) = (project.path / ".skillopt" / "runs").glob("*/result.json")
+    rows = [row for row in json.loads(found.read_text())["usage"] if row["stage"] == "probe"]
+    assert sum(row["calls"] for row in rows) == 2
+    (project.path / "SKILL.md").write_bytes(skill)
+    before = chat_server.calls
+    assert project.runpytest_subprocess("--skillopt-train", "-p", "no:xdist").ret == 0
+    assert (chat_server.calls, len(chat_server.probes)) == (before, 2)
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_a_fault_that_may_pass_is_left_to_the_calls_that_matter(
+    project: pytest.Pytester, chat_server: ChatServer, status: int
+) -> None:
+    chat_server.probe = chat_server.answer.error(status, "come back later")
+    assert project.runpytest_subprocess("--skillopt", "-p", "no:xdist").ret == 1
+    assert len(chat_server.probes) == 2
+    assert chat_server.calls == 36
+
+
+@pytest.mark.parametrize("arguments", [(), ("--skillopt-train", "--collect-only")], ids=str)
+def test_an_ordinary_session_and_a_plan_ask_nothing(
+    project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
+) -> None:
+    project.runpytest_subprocess("-p", "no:xdist", *arguments)
+    assert not chat_server.probes
+
+
+def test_it_counts_towards_a_cap(project: pytest.Pytester, chat_server: ChatServer) -> None:
+    project.runpytest_subprocess("--skillopt", "-p", "no:xdist", "--skillopt-max-calls=3")
+    assert len(chat_server.probes) + chat_server.calls == 3
