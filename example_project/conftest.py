@@ -1,4 +1,4 @@
-"""The way in which most tests talk to the agent."""
+"""The way in which most tests talk to the agent, and the models that play it here."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from invoice_desk.prompts import ask_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pytest_skillopt import Model
+
+
+def pytest_skillopt_client(config: pytest.Config, role: str) -> Model | None:
+    """Serve the models named ``offline:...``, which are simulated (see ``simulation``)."""
+    from simulation import serve
+
+    from pytest_skillopt import chat_model
+
+    return chat_model(config, role, provider="offline", url=serve, simulated=True)
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         ToolCall,
         Usage,
     )
+    from pytest_skillopt.models import chat_model
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.search.stages import Stages
     from pytest_skillopt.search.trainer import Trainer
@@ -55,6 +56,7 @@ _HOMES = {
     "TrialParameters": "search.parameters",
     "Update": "edits.update",
     "Usage": "model.types",
+    "chat_model": "models",
 }
 
 __all__ = [
@@ -79,6 +81,7 @@ __all__ = [
     "TrialParameters",
     "Update",
     "Usage",
+    "chat_model",
 ]
 
 

@@ -30,7 +30,8 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     """Return the model of a role (``target``, ``optimizer`` or ``judge``).
 
     Called once a process and role. The calls of such a model are neither cached nor counted against
-    the spending caps, unless it does so itself::
+    the spending caps, unless it does so itself; ``pytest_skillopt.chat_model`` makes one that does,
+    for a server of the project's own (``example_project/conftest.py``)::
 
         # conftest.py
         from pytest_skillopt import Completion

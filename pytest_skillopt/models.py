@@ -14,8 +14,9 @@ from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import protect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
+    from pytest_skillopt.model.config import Server
     from pytest_skillopt.model.limits import Throttle
     from pytest_skillopt.model.replies import Replies
     from pytest_skillopt.model.types import Model, Role
@@ -102,16 +103,50 @@ class Models:
         if self._cache is not None:
             self._cache.close()
 
-    def build(self, role: Role) -> Model:
-        """The built-in client of a role: the official SDK against an OpenAI-compatible server."""
+    def build(self, role: Role, server: Server | None = None) -> Model:
+        """The built-in client of a role: the official SDK against an OpenAI-compatible server.
+
+        Args:
+            server: one that the project brings; None: as the settings say.
+        """
         from pytest_skillopt.model.client import ChatModel
         from pytest_skillopt.model.config import model_config
 
         return ChatModel(
-            model_config(self._settings, role, os.environ),
+            model_config(self._settings, role, os.environ, server),
             throttle=self._throttle,
             cache=self._cache,
         )
+
+
+def chat_model(
+    config: pytest.Config,
+    role: Role,
+    *,
+    provider: str,
+    url: Callable[[], str],
+    simulated: bool = False,
+) -> Model | None:
+    """For the hook ``pytest_skillopt_client``: the built-in client against a project's own server.
+
+    With the session's cache, accounts and caps, which a model of another kind goes without.
+
+    Args:
+        provider: what stands before the colon in the role's setting. It also names the server in
+            keys of the cache, so that the port may be another one every time.
+        url: tells the base URL when the first call of a process is made.
+        simulated: no real model answers, as every report then says. It costs nothing, and each
+            request has a ``seed`` that is another one for every sample.
+
+    Returns:
+        None where the role's setting names another provider.
+    """
+    from pytest_skillopt.model.config import Server, provider_of
+
+    models = Models.of(config)
+    if provider_of(models.settings, role) != provider:
+        return None
+    return models.build(role, Server(provider, url, simulated))
 
 
 MODELS = pytest.StashKey[Models]()

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from model_maker import ModelMaker
 
 _SUPPORT = Path(__file__).parent / "_support"
+# The example's simulated models are part of it, and are tested here.
+sys.path.append(str(Path(__file__).parents[1] / "example_project"))
 
 
 def _load_support(name: str) -> ModuleType:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from pytest_skillopt.model.offline import serve
+from simulation import serve
 
 ROOT = Path(__file__).parents[1]
 SKILL = "skills/invoice-extraction/SKILL.md"

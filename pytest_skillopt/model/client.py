@@ -78,7 +78,7 @@ class ChatModel:
         sleep: Callable[[float], None] = time.sleep,
         jitter: Callable[[], float] = random.random,
     ) -> None:
-        self._config = config
+        self.config = config
         self._throttle: Throttle = throttle or Limits(Bounds())
         self._replies = cache or Replies("off")
         self._key = config.api_key(os.environ if environ is None else environ)
@@ -92,15 +92,15 @@ class ChatModel:
 
     @property
     def name(self) -> str:
-        return self._config.name
+        return self.config.name
 
     @property
     def fingerprint(self) -> str:
-        return self._config.fingerprint
+        return self.config.fingerprint
 
     @property
     def simulated(self) -> bool:
-        return self._config.simulated
+        return self.config.simulated
 
     def complete(
         self,
@@ -113,7 +113,7 @@ class ChatModel:
         response_format: dict[str, Any] | None = None,
     ) -> Completion:
         """See ``Model.complete``."""
-        account = (self._config.role, stage, task)
+        account = (self.config.role, stage, task)
         request = self._request(messages, sample, tools, response_format)
         key = self._request_key(messages, sample, tools, response_format)
         found = self._replies.find(key)
@@ -141,11 +141,11 @@ class ChatModel:
         if self.simulated or self._replies.mode == "ro" or self._replies.find(key) is not None:
             return
         request = self._request(messages, "probe", (), None)
-        account = (self._config.role, "probe", "")
+        account = (self.config.role, "probe", "")
         outcome, _ = self._call(key, request, account, last=True)
         if isinstance(outcome, Fault) and outcome.refused:
             raise ModelConfigError(
-                f"the {self._config.role} model cannot be used: {self._fault_words(outcome, 0)}"
+                f"the {self.config.role} model cannot be used: {self._fault_words(outcome, 0)}"
             )
 
     def close(self) -> None:
@@ -163,8 +163,8 @@ class ChatModel:
         response_format: dict[str, Any] | None,
     ) -> dict[str, Any]:
         """The arguments of the SDK's call."""
-        request: dict[str, Any] = {"model": self._config.model, "messages": list(messages)}
-        request |= self._config.parameters
+        request: dict[str, Any] = {"model": self.config.model, "messages": list(messages)}
+        request |= self.config.parameters
         if tools:
             request["tools"] = list(tools)
         if response_format is not None and self._takes_schema:
@@ -182,10 +182,10 @@ class ChatModel:
         response_format: dict[str, Any] | None,
     ) -> str:
         return request_key(
-            base_url=self._config.base_url,
-            model=self._config.model,
+            base_url=self.config.base_url,
+            model=self.config.model,
             messages=messages,
-            parameters=self._config.parameters,
+            parameters=self.config.parameters,
             tools=tools,
             response_format=response_format,
             sample=sample,
@@ -204,7 +204,7 @@ class ChatModel:
                 key,
                 request,
                 account,
-                last=answered + 1 >= MOST_ANSWERED or attempt >= self._config.retries,
+                last=answered + 1 >= MOST_ANSWERED or attempt >= self.config.retries,
             )
             paid += used
             if isinstance(outcome, Completion):
@@ -216,7 +216,7 @@ class ChatModel:
                 continue
             answered += outcome.answered
             hopeless = not outcome.retry or answered >= MOST_ANSWERED
-            if hopeless or attempt >= self._config.retries:
+            if hopeless or attempt >= self.config.retries:
                 raise ModelFault(self._fault_words(outcome, attempt), fatal=outcome.fatal)
             if not outcome.retry_after:
                 delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR**attempt)
@@ -249,7 +249,7 @@ class ChatModel:
 
     def _without_secrets(self, completion: Completion) -> Completion:
         """What the target says is the test's to judge, as it is; nobody else needs a secret."""
-        if self._config.role == "target":
+        if self.config.role == "target":
             return completion
         return dataclasses.replace(completion, text=redact(completion.text))
 
@@ -262,12 +262,12 @@ class ChatModel:
         """
         call = f"{self._prefix}-{next(self._calls)}"
         asked = estimate_tokens(json.dumps(request["messages"]))
-        price = self._config.price
+        price = self.config.price
         wish = Wish(
-            provider=self._config.base_url,
-            role=self._config.role,
+            provider=self.config.base_url,
+            role=self.config.role,
             asked=asked,
-            most=self._config.max_output_tokens,
+            most=self.config.max_output_tokens,
             price=(price.input, price.output) if price else (0.0, 0.0),
         ).to_json()
         while wait := self._throttle.ask(call, wish):
@@ -287,8 +287,8 @@ class ChatModel:
                 raise
             return fault, Usage()
         # A limit that the user set is one that an edit of the skill can mend.
-        cut_counts = self._config.role == "target" and bool(self._config.max_output_tokens)
-        return read_response(body, request["messages"], self._config.price, cut_counts=cut_counts)
+        cut_counts = self.config.role == "target" and bool(self.config.max_output_tokens)
+        return read_response(body, request["messages"], self.config.price, cut_counts=cut_counts)
 
     def _client(self) -> Any:
         """The SDK's client, made on the first call: importing the SDK takes half a second."""
@@ -300,21 +300,18 @@ class ChatModel:
     def _make_client(self) -> Any:
         import openai
 
-        base_url = self._config.base_url
-        if self.simulated:
-            from pytest_skillopt.model.offline import serve
-
-            base_url = serve()
+        server = self.config.server
+        base_url = server.url() if server is not None else self.config.base_url
         from pytest_skillopt.model.transport import BoundedClient
 
         return openai.OpenAI(
             api_key=self._key,
             base_url=base_url,
             max_retries=0,
-            timeout=self._config.request_timeout,
+            timeout=self.config.request_timeout,
             http_client=BoundedClient.make(
-                self._config.request_timeout,
-                self._config.max_reply_bytes,
+                self.config.request_timeout,
+                self.config.max_reply_bytes,
                 # A proxy from the environment cannot reach a server of this machine.
                 trust_env=not is_local(base_url),
             ),

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pytest_skillopt.model.prices import OFFLINE, OPENAI_URL, Price, parse_prices, price_of
+from pytest_skillopt.model.prices import OPENAI_URL, Price, parse_prices, price_of
 from pytest_skillopt.model.types import ModelConfigError as ModelConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.settings import Settings
 
-PROVIDERS = ("openai", OFFLINE)
+PROVIDERS = ("openai",)
 NO_KEY = "none"
 """Value of ``skillopt_api_key_env`` that says the server wants no key."""
 
@@ -34,15 +34,25 @@ _FALLBACKS: dict[Role, tuple[Role, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
+class Server:
+    """A server that a project brings along, for one provider's name."""
+
+    provider: str
+    url: Callable[[], str]
+    """Tells its base URL when the first call is made."""
+    simulated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ModelConfig:
     """A model in one role. Holds the name of the variable with the key, never the key."""
 
     role: Role
     provider: str
-    """One of ``PROVIDERS``."""
+    """One of ``PROVIDERS``, or that of ``server``."""
     model: str
     base_url: str
-    """Canonical; ``offline`` for the embedded model."""
+    """Canonical; the provider's name where ``server`` tells the address."""
     api_key_env: str = "OPENAI_API_KEY"
     temperature: float | None = None
     """None: the provider's default."""
@@ -56,15 +66,18 @@ class ModelConfig:
     """Retries of a call that met a passing fault."""
     price: Price | None = None
     """None where no price is known."""
+    server: Server | None = None
+    """One that a project brings; None for one at ``base_url``."""
+
+    @property
+    def simulated(self) -> bool:
+        """Whether each request carries a seed that says which draw it is."""
+        return self.server is not None and self.server.simulated
 
     @property
     def name(self) -> str:
         """``provider:model``, as the user wrote it."""
         return f"{self.provider}:{self.model}"
-
-    @property
-    def simulated(self) -> bool:
-        return self.provider == OFFLINE
 
     @property
     def parameters(self) -> dict[str, Any]:
@@ -95,7 +108,7 @@ class ModelConfig:
         Raises:
             ModelConfigError: the variable is not set, and the server is not on this machine.
         """
-        if self.simulated or self.api_key_env == NO_KEY:
+        if self.server is not None or self.api_key_env == NO_KEY:
             return NO_KEY
         key = environ.get(self.api_key_env, "").strip()
         if not key and is_local(self.base_url):
@@ -114,7 +127,9 @@ class ModelConfig:
         return key
 
 
-def model_config(settings: Settings, role: Role, environ: Mapping[str, str]) -> ModelConfig:
+def model_config(
+    settings: Settings, role: Role, environ: Mapping[str, str], server: Server | None = None
+) -> ModelConfig:
     """The model of a role.
 
     A role without a model of its own takes ``settings.model``; failing that the optimizer takes
@@ -124,8 +139,15 @@ def model_config(settings: Settings, role: Role, environ: Mapping[str, str]) -> 
     Raises:
         ModelConfigError: no model, an unknown provider, a bad URL, price or temperature, or no key.
     """
-    provider, model, url = _split(_named_model(settings, role), role)
-    base_url = OFFLINE if provider == OFFLINE else _base_url(url, settings, role, environ)
+    providers = (server.provider,) if server else PROVIDERS
+    provider, model, url = _split(_named_model(settings, role), role, providers)
+    prices = parse_prices(settings.prices)
+    if server is not None:
+        base_url = provider
+        price = prices.get(model, Price(0.0, 0.0) if server.simulated else None)
+    else:
+        base_url = _base_url(url, settings, role, environ)
+        price = price_of(model, base_url, prices)
     config = ModelConfig(
         role=role,
         provider=provider,
@@ -137,7 +159,8 @@ def model_config(settings: Settings, role: Role, environ: Mapping[str, str]) -> 
         request_timeout=settings.request_timeout,
         max_reply_bytes=settings.max_reply_bytes,
         retries=settings.call_retries,
-        price=price_of(model, base_url, parse_prices(settings.prices)),
+        price=price,
+        server=server,
     )
     config.api_key(environ)
     return config
@@ -207,16 +230,25 @@ def _named_model(settings: Settings, role: Role) -> str:
     )
 
 
-def _split(named: str, role: Role) -> tuple[str, str, str]:
+def provider_of(settings: Settings, role: Role) -> str:
+    """The provider's name in the setting of a role; empty where there is none."""
+    try:
+        return _named_model(settings, role).partition(":")[0]
+    except ModelConfigError:
+        return ""
+
+
+def _split(named: str, role: Role, providers: Sequence[str]) -> tuple[str, str, str]:
     """Provider, model and URL of ``provider:model@URL``; the URL is empty where none is given."""
     provider, _, rest = named.partition(":")
     match = _AT_URL.fullmatch(rest.strip())
     model, url = (match[1], match[2]) if match else (rest.strip(), "")
-    if provider not in PROVIDERS or not model or (url and provider == OFFLINE):
+    if provider not in providers or not model:
         raise ModelConfigError(
-            f"{role} model {named!r}: write provider:model, where provider is one of "
-            f"{', '.join(PROVIDERS)}. Any OpenAI-compatible server is openai:MODEL@URL, or "
-            "openai:MODEL with skillopt_base_url (--skillopt-base-url) set"
+            f"{role} model {named!r}: write provider:model, where provider is "
+            f"{' or '.join(PROVIDERS)}, or one that a conftest.py serves. Any OpenAI-compatible "
+            "server is openai:MODEL@URL, or openai:MODEL with skillopt_base_url "
+            "(--skillopt-base-url) set"
         )
     return provider, model, url
 

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 OPENAI_URL = "https://api.openai.com/v1"
-OFFLINE = "offline"
-"""Stands for the base URL of the embedded model, whose port differs in every process."""
 AS_OF = "2026-03"
 """When the table was read from the provider's price list (standard tier, uncached input)."""
 
@@ -53,8 +51,6 @@ def price_of(model: str, base_url: str, overrides: Mapping[str, Price]) -> Price
     """
     if model in overrides:
         return overrides[model]
-    if base_url == OFFLINE:
-        return Price(0.0, 0.0)
     if base_url != OPENAI_URL:
         return None
     return _OPENAI.get(model) or _OPENAI.get(_SNAPSHOT.sub("", model))

@@ -77,7 +77,7 @@ class Model(Protocol):
 
     @property
     def simulated(self) -> bool:
-        """True for the embedded offline model."""
+        """True for what only plays a model, as the report then says."""
 
     def complete(
         self,

@@ -139,7 +139,7 @@ def _roles(models: Models, mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]
     for role in roles:
         models.get(role)
     if models.settings.max_cost:
-        check_prices([model_config(models.settings, role, os.environ) for role in roles])
+        check_prices([model.config for model in map(models.get, roles) if hasattr(model, "config")])
     return roles
 
 

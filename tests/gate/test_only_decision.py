@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -588,6 +589,19 @@ def test_a_session_says_that_there_was_one_decision(pytester: pytest.Pytester) -
     skill.write_text("---\nname: orders\ndescription: Reads orders.\n---\n\nAnswer in JSON.\n")
     pytester.makepyfile(INVOICES)
     pytester.makeini("[pytest]\nskillopt_model = offline:sim-steady\n")
+    pytester.makeconftest(
+        f"""
+        import sys
+        from pytest_skillopt import chat_model
+
+        sys.path.append({str(Path(__file__).parents[2] / "example_project")!r})
+
+        def pytest_skillopt_client(config, role):
+            from simulation import serve
+
+            return chat_model(config, role, provider="offline", url=serve, simulated=True)
+        """
+    )
     before = skill.read_text()
     result = pytester.runpytest_subprocess(
         "-p", "no:xdist", "--skillopt-train", "--skillopt-max-rollouts=150"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.model.config import Server
 from pytest_skillopt.model.limits import Bounds, Limits
 from pytest_skillopt.model.prices import Price
 from pytest_skillopt.model.replies import Replies
@@ -603,11 +604,23 @@ def test_processes_that_ask_the_same_pay_once(chat_server: ChatServer, tmp_path:
     assert chat_server.calls == 1
 
 
-def test_the_offline_model_is_reached_through_the_same_sdk(make_model: ModelMaker) -> None:
-    model = make_model(provider="offline", model="sim", base_url="offline", environ={})
-    assert model.simulated
-    assert model.name == "offline:sim"
-    assert model.complete(HI, sample="0").text == model.complete(HI, sample="0").text
+def test_a_server_of_the_projects_own_is_reached_when_first_called(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    asked: list[str] = []
+
+    def url() -> str:
+        asked.append("url")
+        return chat_server.url
+
+    server = Server("offline", url, simulated=True)
+    model = make_model(provider="offline", model="sim", base_url="offline", server=server)
+    assert (model.simulated, model.name, asked) == (True, "offline:sim", [])
+    for sample in "001":
+        model.complete(HI, sample=sample)
+    assert asked == ["url"]
+    seeds = [body["seed"] for body in chat_server.bodies]
+    assert seeds[0] == seeds[1] != seeds[2]
 
 
 def test_a_proxy_in_the_environment_does_not_stand_before_a_local_server(

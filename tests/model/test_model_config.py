@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.model.config import (
     ModelConfig,
+    Server,
     canonical_url,
     check_prices,
     is_local,
@@ -92,7 +93,7 @@ def test_the_environment_names_the_base_url_where_no_setting_does() -> None:
     [
         ({}, KEY, ["skillopt_target", "--skillopt-target", "skillopt_model", "provider:model"]),
         ({"target": "gpt-5-mini"}, KEY, ["provider:model", "openai", "skillopt_base_url"]),
-        ({"target": "claude:opus"}, KEY, ["openai, offline"]),
+        ({"target": "claude:opus"}, KEY, ["openai, or one that a conftest.py serves"]),
         ({"target": "openai:"}, KEY, ["provider:model"]),
         ({"target": "openai:m"}, {}, ["OPENAI_API_KEY", "skillopt_api_key_env"]),
         ({"target": "openai:m", "api_key_env": "MY_KEY"}, KEY, ["MY_KEY"]),
@@ -152,10 +153,15 @@ def test_the_fingerprint_tells_models_apart_and_holds_no_key() -> None:
     assert len({base.fingerprint, *(o.fingerprint for o in others)}) == 5
 
 
-def test_the_offline_model_has_no_port_in_its_fingerprint() -> None:
-    config = model_config(settings(model="offline:sim", base_url="http://h/v1"), "target", {})
-    assert config.base_url == "offline"
-    assert config.simulated
+def test_a_server_of_the_projects_own_has_no_port_in_its_fingerprint() -> None:
+    given = settings(model="mine:m", base_url="http://h/v1")
+    config = model_config(given, "target", {}, Server("mine", lambda: "http://h:1/v1"))
+    assert (config.base_url, config.name, config.simulated) == ("mine", "mine:m", False)
+    other = model_config(given, "target", {}, Server("mine", lambda: "http://h:2/v1"))
+    assert other.fingerprint == config.fingerprint
+    played = model_config(given, "target", {}, Server("mine", lambda: "", simulated=True))
+    assert played.simulated
+    assert (config.price, played.price) == (None, Price(0.0, 0.0))
 
 
 @pytest.mark.parametrize(
@@ -198,7 +204,6 @@ def test_prices_hold_for_the_providers_own_server_alone() -> None:
     assert price_of("gpt-4o-mini-2024-07-18", own, {}) == Price(0.15, 0.60)
     assert price_of("gpt-4o-mini", "http://gateway/v1", {}) is None
     assert price_of("unheard-of", own, {}) is None
-    assert price_of("sim", "offline", {}) == Price(0.0, 0.0)
     assert price_of("gpt-4o", own, {"gpt-4o": Price(1, 2)}) == Price(1, 2)
 
 

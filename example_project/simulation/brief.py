@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_skillopt.model.offline.language import strip_frontmatter
+from simulation.language import strip_frontmatter
 
 _DATA = re.compile(r"\[data (\w+)\]\n(.*?)\n?\[end of data \1\]", re.DOTALL)
 _SECTION = re.compile(r"^# (.+)$", re.MULTILINE)

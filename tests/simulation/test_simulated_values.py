@@ -6,8 +6,7 @@ from decimal import Decimal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from pytest_skillopt.model.offline.values import find_date, last_money
+from simulation.values import find_date, last_money
 
 DATES = st.dates(date(2000, 1, 1), date(2099, 12, 31))
 CENTS = st.integers(0, 10**10)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.offline.brief import read_brief
-from pytest_skillopt.model.offline.conventions import read
-from pytest_skillopt.model.offline.drafts import HARMFUL, LEAK, PLATITUDES, RULES, TOOL_RULES
-from pytest_skillopt.model.offline.hunches import contradicts, described, hunch, states
+from simulation.brief import read_brief
+from simulation.conventions import read
+from simulation.drafts import HARMFUL, LEAK, PLATITUDES, RULES, TOOL_RULES
+from simulation.hunches import contradicts, described, hunch, states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_skillopt.model.offline.brief import Suggestion
-    from pytest_skillopt.model.offline.chat import Request
-    from pytest_skillopt.model.offline.hunches import Hunch
+    from simulation.brief import Suggestion
+    from simulation.chat import Request
+    from simulation.hunches import Hunch
 
 Edit = dict[str, str]
 

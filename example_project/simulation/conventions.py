@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.model.offline.language import Statement, is_negated, statements
-from pytest_skillopt.model.offline.phrases import CONVENTIONS
+from simulation.language import Statement, is_negated, statements
+from simulation.phrases import CONVENTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.model.offline.phrases import Convention, Reading
+    from simulation.phrases import Convention, Reading
 
 
 def stated(convention: Convention, texts: Sequence[Statement]) -> frozenset[str]:

@@ -23,7 +23,7 @@ def serve() -> str:
     with _lock:
         pid = os.getpid()
         if pid not in _urls:
-            from pytest_skillopt.model.offline.server import start
+            from simulation.server import start
 
             _urls[pid] = start()
         return _urls[pid]

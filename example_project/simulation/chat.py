@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from pytest_skillopt.model.offline.draws import Draws
+from simulation.draws import Draws
 
 
 class BadRequest(Exception):

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_skillopt.model.offline.chat import Request
+    from simulation.chat import Request
 
 _COMMON = {"about", "answer", "contains", "every", "mentions", "names", "reply", "should", "states"}
 _NOISE = 0.05

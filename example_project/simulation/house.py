@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.model.offline.conventions import read
-from pytest_skillopt.model.offline.language import is_negated, statements
-from pytest_skillopt.model.offline.phrases import CONVENTIONS
-from pytest_skillopt.model.offline.prompt import without_names
+from simulation.conventions import read
+from simulation.language import is_negated, statements
+from simulation.phrases import CONVENTIONS
+from simulation.prompt import without_names
 
 if TYPE_CHECKING:
-    from pytest_skillopt.model.offline.chat import Request, Tool
-    from pytest_skillopt.model.offline.language import Statement
+    from simulation.chat import Request, Tool
+    from simulation.language import Statement
 
 # Beyond this many words attention thins out, as it does in real models.
 _EASY_WORDS = 500

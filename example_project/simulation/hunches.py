@@ -6,15 +6,15 @@ import re
 from datetime import date
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.offline.conventions import read
-from pytest_skillopt.model.offline.language import plain
-from pytest_skillopt.model.offline.prompt import concept_of
-from pytest_skillopt.model.offline.values import find_date
+from simulation.conventions import read
+from simulation.language import plain
+from simulation.prompt import concept_of
+from simulation.values import find_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_skillopt.model.offline.brief import Failure
+    from simulation.brief import Failure
 
 Hunch = tuple[str, str]
 """Name and value of a convention; ``("tool", name)`` for a tool that should have been called."""

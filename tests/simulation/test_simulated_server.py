@@ -12,8 +12,7 @@ from urllib.parse import urlsplit
 
 import openai
 import pytest
-
-from pytest_skillopt.model.offline import serve
+from simulation import serve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,8 +111,8 @@ def test_a_bad_request_is_refused_with_the_reason(
 
 def test_importing_the_package_starts_and_loads_nothing() -> None:
     code = (
-        "import sys, threading, pytest_skillopt.model.offline\n"
-        "loaded = {'http.server', 'openai', 'pytest_skillopt.model.offline.server'}\n"
+        "import sys, threading, simulation\n"
+        "loaded = {'http.server', 'openai', 'simulation.server'}\n"
         "assert not loaded & set(sys.modules), loaded & set(sys.modules)\n"
         "assert threading.active_count() == 1\n"
     )

@@ -8,11 +8,11 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.offline.chat import BadRequest, Temper, parse_request
-from pytest_skillopt.model.offline.roles import respond
+from simulation.chat import BadRequest, Temper, parse_request
+from simulation.roles import respond
 
 if TYPE_CHECKING:
-    from pytest_skillopt.model.offline.chat import Reply, Request
+    from simulation.chat import Reply, Request
 
 TEMPERS = {
     "sim": Temper(

@@ -8,18 +8,18 @@ import re
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.offline.chat import Reply
-from pytest_skillopt.model.offline.house import House
-from pytest_skillopt.model.offline.invoice import Invoice, read_invoice, without_legal_form
-from pytest_skillopt.model.offline.prompt import Key, requested, split_prompt
-from pytest_skillopt.model.offline.toolbox import tool_calls, tool_results
-from pytest_skillopt.model.offline.values import Money, code_of, find_date, last_money
+from simulation.chat import Reply
+from simulation.house import House
+from simulation.invoice import Invoice, read_invoice, without_legal_form
+from simulation.prompt import Key, requested, split_prompt
+from simulation.toolbox import tool_calls, tool_results
+from simulation.values import Money, code_of, find_date, last_money
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from decimal import Decimal
 
-    from pytest_skillopt.model.offline.chat import Request
+    from simulation.chat import Request
 
 _STANDARD = ("supplier", "invoice_number", "issue_date", "currency", "total")
 _ABSENT = object()

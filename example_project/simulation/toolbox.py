@@ -7,15 +7,15 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.offline.chat import ToolCall
-from pytest_skillopt.model.offline.prompt import concept_of
+from simulation.chat import ToolCall
+from simulation.prompt import concept_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.model.offline.chat import Message, Request, Tool
-    from pytest_skillopt.model.offline.prompt import Key
-    from pytest_skillopt.model.offline.target import Clerk
+    from simulation.chat import Message, Request, Tool
+    from simulation.prompt import Key
+    from simulation.target import Clerk
 
 # What a tool must say of itself to be of use for a key.
 _SERVES = {

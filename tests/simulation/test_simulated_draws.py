@@ -4,8 +4,7 @@ from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from pytest_skillopt.model.offline.draws import Draws
+from simulation.draws import Draws
 
 
 @given(st.text(), st.text())

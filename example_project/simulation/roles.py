@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.model.offline.chat import Reply
-from pytest_skillopt.model.offline.judge import is_judge, judge
-from pytest_skillopt.model.offline.optimizer import is_optimizer, propose
-from pytest_skillopt.model.offline.target import answer
+from simulation.chat import Reply
+from simulation.judge import is_judge, judge
+from simulation.optimizer import is_optimizer, propose
+from simulation.target import answer
 
 if TYPE_CHECKING:
-    from pytest_skillopt.model.offline.chat import Request
+    from simulation.chat import Request
 
 
 def respond(request: Request) -> Reply:

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import pytest
-
-from pytest_skillopt.model.offline.language import is_negated, plain, statements
+from simulation.language import is_negated, plain, statements
 
 
 def texts(markdown: str) -> list[str]:

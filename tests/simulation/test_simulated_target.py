@@ -6,11 +6,10 @@ import json
 from typing import Any
 
 import pytest
-
-from pytest_skillopt.model.offline.chat import Request, parse_request
-from pytest_skillopt.model.offline.drafts import TOOL_RULES
-from pytest_skillopt.model.offline.server import TEMPERS
-from pytest_skillopt.model.offline.target import answer
+from simulation.chat import Request, parse_request
+from simulation.drafts import TOOL_RULES
+from simulation.server import TEMPERS
+from simulation.target import answer
 
 INVOICE = """\
 Nordwind Logistik GmbH

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from pytest_skillopt.model.offline.labels import CREDIT, EXTRA, HEADER, LEGAL_FORM, SUM, TITLE
-from pytest_skillopt.model.offline.values import Money, currency_unit, last_money
+from simulation.labels import CREDIT, EXTRA, HEADER, LEGAL_FORM, SUM, TITLE
+from simulation.values import Money, currency_unit, last_money
 
 _TAG = re.compile(r"</?\w+>|```\w*|-{3,}")
 # Words may follow these without a colon; after other labels they make a sentence of it.

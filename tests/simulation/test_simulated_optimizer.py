@@ -8,6 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from simulation.brief import read_brief
+from simulation.chat import parse_request
+from simulation.conventions import read
+from simulation.drafts import HARMFUL, PLATITUDES
+from simulation.hunches import hunch
+from simulation.roles import respond
+from simulation.server import TEMPERS
 
 from pytest_skillopt.edits.aggregate import aggregate
 from pytest_skillopt.edits.calls import Calls
@@ -19,13 +26,6 @@ from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.templates import Prompts
 from pytest_skillopt.edits.vetting import Vetting
-from pytest_skillopt.model.offline.brief import read_brief
-from pytest_skillopt.model.offline.chat import parse_request
-from pytest_skillopt.model.offline.conventions import read
-from pytest_skillopt.model.offline.drafts import HARMFUL, PLATITUDES
-from pytest_skillopt.model.offline.hunches import hunch
-from pytest_skillopt.model.offline.roles import respond
-from pytest_skillopt.model.offline.server import TEMPERS
 from pytest_skillopt.model.structured import response_format
 from pytest_skillopt.model.types import Completion
 from pytest_skillopt.settings import Settings

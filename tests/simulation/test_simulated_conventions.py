@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from pytest_skillopt.model.offline.conventions import read
-from pytest_skillopt.model.offline.drafts import HARMFUL, PLATITUDES, RULES, TOOL_RULES
-from pytest_skillopt.model.offline.phrases import CONVENTIONS
+from simulation.conventions import read
+from simulation.drafts import HARMFUL, PLATITUDES, RULES, TOOL_RULES
+from simulation.phrases import CONVENTIONS
 
 START = Path(__file__).parents[1] / "data" / "example_skill_start.md"
 
