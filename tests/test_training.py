@@ -528,6 +528,19 @@ def test_caps_are_kept_and_the_run_ends_cleanly(project: Project, cap: str) -> N
     assert project.result["rollouts"] <= limit
 
 
+def test_a_run_that_ended_early_is_offered_once_and_only_where_it_would_be_taken(
+    project: Project,
+) -> None:
+    capped = ("--skillopt-train", "--skillopt-max-calls=15")
+    project.run(*capped)
+    (first,) = project.runs
+    offer = f"*run {first.name} ended early; --skillopt-resume={first.name} continues it*"
+    project.run(*capped).stdout.fnmatch_lines([offer])
+    assert first.name not in json.dumps(project.result["notes"])
+    project.skill.write_bytes(SKILL + b"\r\nBe kind.")
+    project.run(*capped).stdout.no_fnmatch_line("*ended early; --skillopt-resume*")
+
+
 def test_a_wrong_key_stops_at_once_with_the_providers_words(project: Project) -> None:
     answer = project.server.answer
     project.server.reply = lambda body: answer.error(401, "Incorrect API key provided")

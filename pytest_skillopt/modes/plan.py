@@ -19,6 +19,8 @@ from pytest_skillopt.published.search_batch import batch_size
 from pytest_skillopt.report import words
 from pytest_skillopt.report.runs import load_runs
 from pytest_skillopt.run.directory import Home
+from pytest_skillopt.search.allowance import Caps
+from pytest_skillopt.search.final_comparison import plan_final, shortage
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.search.stages import configured_gate
@@ -98,9 +100,22 @@ def plan_lines(
     yield from notes
     if mode.name == "train":
         yield from notes_on_search(settings)
+        yield from _hopeless(tasks, settings)
     from pytest_skillopt.modes.plan import forecast, known_costs
 
     yield from forecast(tasks, mode, settings, known_costs(tasks, mode, settings, home))
+
+
+def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
+    """Of which skills a cap on rollouts would leave nothing to search with."""
+    skills = skills_of(tasks)
+    shared = Caps.of(settings).share(Caps(), len(skills)).put_into(settings)
+    for skill in skills:
+        group = [task for task in tasks if task.skill == skill]
+        suite = sum(task.split != "test" for task in group)
+        plan = plan_final(shared, suite, alone_below=TrialParameters().alone_below)
+        if said := shortage(shared, plan, group):
+            yield f"{skill}: nothing would be trained: {said}"
 
 
 @dataclass(frozen=True, slots=True)

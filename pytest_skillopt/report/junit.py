@@ -72,16 +72,5 @@ def summary_link(result: Result, report: Path, page: Path) -> str:
     )
 
 
-def task_extra(report: Path, page: Path) -> dict[str, str | None]:
-    """The entry of ``report.extras`` that links a test case, in the form pytest-html takes."""
-    return {
-        "name": "skillopt report",
-        "format_type": "url",
-        "content": _relative(report, page),
-        "mime_type": None,
-        "extension": None,
-    }
-
-
 def _relative(report: Path, page: Path) -> str:
     return quote(os.path.relpath(report.absolute(), page.absolute().parent).replace(os.sep, "/"))

@@ -91,7 +91,7 @@ class Home:
     def unfinished(self, besides: str = "") -> str:
         """Name of the latest training (``besides`` one) if it can be continued, else ''."""
         names = [name for name in self._trainings() if name != besides]
-        if not names or _is_held(self.runs / names[-1]):
+        if not names or is_held(self.runs / names[-1]):
             return ""
         try:
             data = json.loads((self.runs / names[-1] / "result.json").read_text(encoding="utf-8"))
@@ -203,7 +203,7 @@ def _is_training(run: Path) -> bool:
         return False
 
 
-def _is_held(run: Path) -> bool:
+def is_held(run: Path) -> bool:
     """Whether a process works on the run at this moment."""
     try:
         with FileLock(run / "lock", timeout=0):

@@ -108,7 +108,7 @@ class Journal:
                     return None
                 newline = chunk.find(b"\n")
                 line += chunk if newline < 0 else chunk[: newline + 1]
-        entry = _unseal(bytes(line))
+        entry = unseal(bytes(line))
         return None if entry is None else entry["data"]
 
     def has(self, kind: str, key: str) -> bool:
@@ -138,7 +138,7 @@ class Journal:
         return end
 
     def _index(self, line: bytes, offset: int) -> None:
-        entry = _unseal(line)
+        entry = unseal(line)
         if entry is None:
             self.corrupt.append(self._count)
             return
@@ -188,7 +188,7 @@ def _seal(body: bytes) -> bytes:
     return text + _SEAL % zlib.crc32(text)
 
 
-def _unseal(line: bytes) -> dict[str, Any] | None:
+def unseal(line: bytes) -> dict[str, Any] | None:
     """The entry in a line, or None where the line is not what was written."""
     text, seal = line[:-_SEAL_LENGTH], line[-_SEAL_LENGTH:]
     if seal != _SEAL % zlib.crc32(text):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.suite.tasks import SkillTask
 
 BEGUN = "final"
 """Kind of the journal's line that says how a final comparison is carried out."""
@@ -92,6 +93,24 @@ def plan_final(settings: Settings, tasks: int, *, alone_below: int = 0) -> Final
     if min(caps) < alone_below * tasks:
         return FinalPlan(tasks, 0, most, alone=True)
     return FinalPlan(tasks, min(most, int(_SHARE * min(caps)) // (2 * tasks)), most)
+
+
+def shortage(settings: Settings, plan: FinalPlan, tasks: Sequence[SkillTask]) -> str:
+    """Why a cap on rollouts leaves nothing to search these tasks of a skill with, if so."""
+    cap = settings.max_rollouts
+    test = 2 * sum(t.rollouts or settings.rollouts for t in tasks if t.split == "test")
+    first = sum(
+        1 + (task.split == "both") for task in tasks if task.split in ("train", "val", "both")
+    )
+    reserve = plan.samples + test
+    if not cap or cap >= reserve + first:
+        return ""
+    return (
+        f"--skillopt-max-rollouts leaves {cap} for this skill and nothing to search with: the "
+        f"final comparison and the test split need {reserve} and the first look at the suite "
+        f"{first}; allow at least {reserve + first} for each skill, or lower "
+        "skillopt_final_rollouts"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,16 +180,8 @@ class FinalComparison:
 
     def shortage(self) -> str:
         """Why the caps cannot pay for the final comparison and a search before it, if so."""
-        bench, cap = self._bench, self._bench.settings.max_rollouts
-        least = bench.allowance.reserve + len(bench.train) + len(bench.val)
-        if not cap or cap >= least:
-            return ""
-        return (
-            f"--skillopt-max-rollouts leaves {cap} for this skill and nothing to search with: the "
-            f"final comparison and the test split need {bench.allowance.reserve} and the first "
-            f"look at the suite {least - bench.allowance.reserve}; allow at least {least} for each "
-            "skill, or lower skillopt_final_rollouts"
-        )
+        bench = self._bench
+        return shortage(bench.settings, self._plan, [*bench.suite, *bench.test])
 
     def run(self) -> Measured:
         """Compare, and where the verdict is good measure the test split.

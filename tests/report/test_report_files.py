@@ -9,7 +9,7 @@ import pytest
 
 from pytest_skillopt.report import runs
 from pytest_skillopt.report.html import render_html
-from pytest_skillopt.report.junit import summary_link, task_extra, task_properties
+from pytest_skillopt.report.junit import summary_link, task_properties
 from pytest_skillopt.report.markdown import step_summary
 from pytest_skillopt.run.result import Arm, Result, TaskRow
 
@@ -113,6 +113,3 @@ def test_pytest_html_gets_a_relative_link_to_the_report(
     assert anchor.get("href") == "../.skillopt/runs/r%201/report.html"
     assert anchor.text == "The report of run <b>"
     assert link.text == "skillopt: Accepted, but look closer before merging. "
-    extra = task_extra(report, page)
-    assert extra["format_type"] == "url"
-    assert extra["content"] == anchor.get("href")

@@ -1,0 +1,64 @@
+"""``--collect-only``: what a mode would do and cost, as a user sees it."""
+
+from __future__ import annotations
+
+import pytest
+
+TESTS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("n", range({tasks}))
+def test_n({fixture}, n):
+    assert {fixture}
+"""
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    (pytester.path / "SKILL.md").write_text("---\nname: a\ndescription: A.\n---\nSay ok.\n")
+    pytester.makepyfile(TESTS.format(tasks=12, fixture="skill_agent"))
+    pytester.makepyprojecttoml('[tool.pytest.ini_options]\nskillopt_model = "openai:gpt-5-mini"')
+    return pytester
+
+
+def planned(project: pytest.Pytester, *arguments: str) -> str:
+    result = project.runpytest_inprocess("--collect-only", "-q", *arguments)
+    assert result.ret == 0
+    return result.stdout.str().partition("skillopt plan")[2]
+
+
+def test_a_training_tells_what_is_usual_and_what_is_the_most(project: pytest.Pytester) -> None:
+    said = planned(project, "--skillopt-train")
+    assert "rollouts: about 177, at most 376;" in said
+    assert "optimizer calls: about 54, at most 60;" in said
+    assert "money: about $0.41, at most $0.70, if a rollout takes 1,500 tokens in" in said
+
+
+def test_without_a_price_no_money_is_named(project: pytest.Pytester) -> None:
+    assert "money:" not in planned(project, "--skillopt-train", "--skillopt-model=openai:mine")
+
+
+def test_a_cap_that_leaves_nothing_to_search_with_is_said(project: pytest.Pytester) -> None:
+    hopeless = "SKILL.md: nothing would be trained: --skillopt-max-rollouts leaves 20"
+    assert hopeless in planned(project, "--skillopt-train", "--skillopt-max-rollouts=20")
+    assert "nothing would be trained" not in planned(
+        project, "--skillopt-train", "--skillopt-max-rollouts=300"
+    )
+
+
+def test_one_is_one(project: pytest.Pytester) -> None:
+    project.makepyfile(TESTS.format(tasks=1, fixture="skill_agent"))
+    said = planned(project, "--skillopt", "--skillopt-rollouts=1")
+    assert "SKILL.md: 1 task\n" in said
+    assert "rollouts: 1;" in said
+    assert "1 tasks" not in said
+
+
+def test_nothing_is_said_of_the_turns_of_an_agent_of_ones_own(project: pytest.Pytester) -> None:
+    project.makepyfile(TESTS.format(tasks=2, fixture="skill"))
+    said = planned(project, "--skillopt")
+    assert "turn" not in said
+    assert "2 tasks without skill_agent: what an agent of your own calls" in said
