@@ -157,7 +157,7 @@ def entries_of(path: Path, kind: str) -> Iterator[dict[str, Any]]:
     """
     with path.open("rb") as file:
         for line in file:
-            entry = _unseal(line)
+            entry = unseal(line)
             if entry is not None and entry["kind"] == kind:
                 yield entry["data"]
 
