@@ -51,6 +51,8 @@ _MARKER = (
     "pytest-skillopt evaluates and trains."
 )
 
+_MODE_ON = pytest.StashKey[bool]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("skillopt", "training of agent skills (pytest-skillopt)")
@@ -89,6 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
         mode = Mode.from_config(config)
         assert mode is not None
         start(config, mode)
+        config.stash[_MODE_ON] = True
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -121,6 +124,8 @@ def _has_tasks(items: Sequence[pytest.Item]) -> bool:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    if _MODE_ON in item.config.stash:
+        return  # a rollout: its marker has been read, its skill is in the request
     if hasattr(item.config, "workerinput") and item.get_closest_marker("skill_task"):
         from pytest_skillopt.suite.tasks import MarkerArguments
 

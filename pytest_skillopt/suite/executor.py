@@ -309,11 +309,11 @@ class WorkersExecutor:
                 self._workers.append(worker)
         self._dispatch()
 
-    def finished(self, worker: Worker, key: str, text: str) -> None:
-        """A worker sent a rollout, as JSON text."""
+    def finished(self, worker: Worker, key: str, done: str | Rollout) -> None:
+        """A worker has carried out a request; a rollout that was sent is JSON text."""
         with self._changed:
             if worker.running.pop(key, None) is not None:
-                self._done[key] = text
+                self._done[key] = done
                 self._changed.notify_all()
         self._dispatch()
 

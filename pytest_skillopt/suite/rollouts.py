@@ -7,6 +7,7 @@ journal in the form that ``to_json`` gives.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ Outcome = Literal["passed", "failed", "skipped", "error"]
 """How a rollout ended. Only ``passed`` and ``failed`` are measurements."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RolloutRequest:
     """Sample number ``index`` of a stream of independent samples of one task under one version.
 
@@ -40,7 +41,7 @@ class RolloutRequest:
     stream: str
     index: int
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """Content address: two requests with one key ask for the same sample."""
         fields = [self.task, self.source, self.skill, self.version, self.model, self.stream]
@@ -66,7 +67,7 @@ class RolloutRequest:
         return int(self.key[:8], 16)
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return _plain(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> RolloutRequest:
@@ -81,7 +82,7 @@ class Message:
     content: str
 
     def to_json(self) -> dict[str, Any]:
-        return {"role": self.role, "content": self.content}
+        return _plain(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ class InfraError:
     """No retry can help (a wrong key, no quota, an unknown model): the run stops at once."""
 
     def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+        return _plain(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +139,14 @@ class Rollout:
         return self.outcome == "passed"
 
     def to_json(self) -> dict[str, Any]:
-        data = dataclasses.asdict(self)
-        data["transcript"] = [m.to_json() for m in self.transcript]
-        return data
+        return _plain(self) | {
+            "request": _plain(self.request),
+            "transcript": [_plain(turn) for turn in self.transcript],
+            "usage": _plain(self.usage),
+            "judge_usage": _plain(self.judge_usage),
+            "reported": _plain(self.reported),
+            "error": None if self.error is None else _plain(self.error),
+        }
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Rollout:
@@ -153,3 +159,8 @@ class Rollout:
         if data["error"] is not None:
             data["error"] = InfraError(**data["error"])
         return cls(**data)
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """The fields by name; ``dataclasses.asdict`` would copy all that is in them."""
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}

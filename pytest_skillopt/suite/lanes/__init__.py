@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import queue
 import sys
 import threading
@@ -25,11 +24,13 @@ from pytest_skillopt.suite.context import shorten
 from pytest_skillopt.suite.executor import Worker, WorkersExecutor
 from pytest_skillopt.suite.interrupts import Watchdog, sigterm_interrupts
 from pytest_skillopt.suite.lanes.internals import abandon_setup, more_sessions, shared_process
-from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
+from pytest_skillopt.suite.rollouts import InfraError, Rollout
 from pytest_skillopt.suite.runner import RolloutRunner, SkillVersions, rollouts_only
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator, Iterator, Mapping
+
+    from pytest_skillopt.suite.rollouts import RolloutRequest
 
 
 ALONE_FIXTURES = frozenset(
@@ -308,6 +309,17 @@ class Lanes:
             yield
 
 
+class _Here(Worker):
+    """The lanes of this process as a worker, which needs to be sent nothing but requests."""
+
+    def __init__(self, name: str, put: Callable[[RolloutRequest], None]) -> None:
+        super().__init__(name, None)
+        self._put = put
+
+    def run(self, request: RolloutRequest, library: object) -> None:
+        self._put(request)
+
+
 class LanesExecutor(WorkersExecutor):
     """Lanes in this process, behind the executor that serves workers: one, without a wire."""
 
@@ -323,20 +335,20 @@ class LanesExecutor(WorkersExecutor):
         self._lanes = Lanes(
             session, self._versions, self._deliver, lanes=lanes, watchdog=self._watchdog
         )
-        self._worker = Worker("main", self)
+        self._worker = _Here("main", self._lanes.put)
         self._signals = contextlib.ExitStack()
         self._signals.enter_context(sigterm_interrupts())
         self._lanes.start()
         self._watchdog.start()
         self.welcome(self._worker, lanes)
 
-    def send(self, message: tuple[Any, ...]) -> None:
-        """Take what a worker would be told over its channel."""
-        kind, *rest = message
-        if kind == "run":
-            self._lanes.put(RolloutRequest.from_json(json.loads(rest[0])))
-        elif kind in ("skill", "version"):
-            self._versions.receive(kind, *rest)
+    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
+        super().add_skill(skill, files)
+        self._versions.add_skill(skill, files)
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        super().add_version(skill, version, content)
+        self._versions.add_version(skill, version, content)
 
     def close(self) -> list[str]:
         """End; returns what went wrong in teardowns between rollouts."""
@@ -348,7 +360,7 @@ class LanesExecutor(WorkersExecutor):
         return stray
 
     def _deliver(self, rollout: Rollout) -> None:
-        self.finished(self._worker, rollout.request.key, json.dumps(rollout.to_json()))
+        self.finished(self._worker, rollout.request.key, rollout)
 
     def _give_up(self, request: RolloutRequest, message: str) -> None:
         self.stop(f"{message}; it cannot be interrupted here, with -n 1 it can be")
