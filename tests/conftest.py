@@ -34,6 +34,7 @@ def _load_support(name: str) -> ModuleType:
     return sys.modules[name]
 
 
+_load_support("patience")
 _load_support("chat_server")
 _load_support("model_maker")
 _load_support("model_server")

@@ -7,6 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import PATIENCE
 
 from pytest_skillopt import cli
 from pytest_skillopt.model.cache import DiskCache
@@ -237,7 +238,7 @@ def test_a_reader_that_leaves_early_is_no_error(home: Path) -> None:
         assert process.stderr is not None
         process.stdout.read(10)
         process.stdout.close()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
         assert process.stderr.read() == b""
 
 

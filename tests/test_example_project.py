@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import PATIENCE
 from simulation import serve
 
 ROOT = Path(__file__).parents[1]
@@ -49,7 +50,7 @@ def run(project: Path, *args: str, **env: str) -> subprocess.CompletedProcess[st
         env={**kept, **env},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=PATIENCE,
         check=False,
     )
 

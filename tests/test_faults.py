@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from fault_project import NAMES, QUICK, SKILL, FaultProject, is_optimizer, outcome, play, wait_for
+from patience import PATIENCE
 from socket_servers import SocketServers
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def test_sigterm_ends_with_2_and_the_run_can_be_continued(
     process = project.start(*arguments)
     assert wait_for(lambda: project.target_calls >= 20, process)
     process.terminate()
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert "INTERNALERROR" not in output
     assert project.result["status"] == "interrupted"
@@ -166,7 +167,7 @@ def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(
     try:
         assert wait_for(thinking.is_set, process)
         process.send_signal(signum)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE)
     finally:
         go_on.set()
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
@@ -202,7 +203,7 @@ def test_workers_killed_in_the_middle_of_rollouts_are_replaced(
         for worker in project.workers[:victims]:
             worker.unlink()
             os.kill(int(worker.name.partition("-")[2]), signal.SIGKILL)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, output
     assert outcome(project.result) == undisturbed
     assert {entry["data"]["error"]["kind"] for entry in project.journal("error")} == {"worker"}
@@ -310,7 +311,7 @@ def test_a_server_that_is_down_for_a_while_is_waited_for(
     time.sleep(2)
     down.clear()
     project.server.start()
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, output
     assert outcome(project.result) == undisturbed
     assert project.journal("error") == []
@@ -363,7 +364,7 @@ def test_a_cache_that_breaks_stops_the_run_and_is_named(
     cache = project.path / ".skillopt" / "cache"
     for file in cache.glob("cache.db*"):
         file.write_bytes(b"\xff" * 4096)
-    output, _ = process.communicate(timeout=120)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, output
     assert "the cache cannot be used" in " ".join(output.split())
     assert project.skill.read_bytes() == SKILL
@@ -499,7 +500,7 @@ def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
     command = [sys.executable, "-m", "pytest", "--skillopt-train", *OFFLINE, *arguments]
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OPENAI_"))}
     done = subprocess.run(
-        command, cwd=folder, env=kept, capture_output=True, text=True, timeout=120, check=False
+        command, cwd=folder, env=kept, capture_output=True, text=True, timeout=PATIENCE, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = folder.glob(".skillopt/runs/*/result.json")

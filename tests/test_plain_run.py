@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -153,7 +154,7 @@ def test_a_wrong_marker_is_seen_on_workers_too(project: pytest.Pytester) -> None
 @pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train"])
 def test_looping_on_failures_is_refused(project: pytest.Pytester, mode: str) -> None:
     project.makepyfile("def test_it(): pass")
-    result = project.runpytest_subprocess(mode, "-f", timeout=60)
+    result = project.runpytest_subprocess(mode, "-f", timeout=PATIENCE)
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*do not go with -f / --looponfail*"])
 

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from patience import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,7 +73,7 @@ class Project:
 
     def train(self, *arguments: str) -> str:
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, output
         return output
 
@@ -125,7 +126,7 @@ def test_an_interrupted_training_writes_no_skill_and_a_resumed_one_all(project: 
 
     project.server.reply = interrupt
     running.append(project.start())
-    output, _ = running[0].communicate(timeout=60)
+    output, _ = running[0].communicate(timeout=PATIENCE)
     assert running[0].returncode == pytest.ExitCode.INTERRUPTED, output
     assert project.improved == []
     found = project.result

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import Answer
+from patience import PATIENCE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -559,7 +560,7 @@ def test_ctrl_c_ends_with_2_and_the_run_can_be_continued(
     process = project.start("--skillopt-train", *arguments)
     wait_for(lambda: project.target_calls >= 20, process)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert project.skill.read_bytes() == SKILL
     resume = f"--skillopt-resume={project.runs[0].name}"
@@ -648,7 +649,7 @@ def test_a_funeral(skill_agent):
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline

@@ -220,10 +220,10 @@ def test_what_is_no_secret_stays(text: str) -> None:
     "text", ["a" * 100_000, "sk-" * 33_000, "\u200b" * 100_000, "x:/@" * 25_000]
 )
 def test_long_texts_take_no_more_than_a_moment(text: str) -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     for use in (strip_invisible, printable, fence, lambda t: redact(t, {"A_TOKEN": "12345678"})):
         use(text)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from patience import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -115,7 +117,7 @@ class FaultProject:
     def run(self, *arguments: str, expect: int = 0, **options: Any) -> str:
         """A training to its end; what it has printed."""
         process = self.start(*arguments, **options)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == expect, output
         assert "INTERNALERROR" not in output, output
         assert "Traceback" not in output, output
@@ -167,7 +169,7 @@ def outcome(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> bool:
     """Wait until something has happened; False where the process ended before."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         if process.poll() is not None:
             return condition()

@@ -7,8 +7,9 @@ import shlex
 import socket
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
+
+from patience import wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +61,4 @@ def _free_port() -> int:
 
 
 def _wait_for_text(path: Path, text: str) -> None:
-    deadline = time.monotonic() + 20
-    while text not in path.read_text(errors="replace"):
-        assert time.monotonic() < deadline, path.read_text(errors="replace")
-        time.sleep(0.05)
+    wait_until(lambda: text in path.read_text(errors="replace"), f"no {text!r} in {path}")

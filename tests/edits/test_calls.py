@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from patience import PATIENCE
 
 from pytest_skillopt.edits.calls import UNREADABLE, Calls, Question
 from pytest_skillopt.edits.forms import Guidance
@@ -75,7 +76,7 @@ def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType, tmp_pa
 
 
 def test_they_run_at_once() -> None:
-    barrier = threading.Barrier(4, timeout=10)
+    barrier = threading.Barrier(4, timeout=PATIENCE)
 
     def reply(sample: str) -> str:
         barrier.wait()

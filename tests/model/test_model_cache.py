@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import diskcache
 import pytest
+from patience import PATIENCE
 
 from pytest_skillopt.model import cache as caches
 from pytest_skillopt.model.cache import DiskCache, ReadOnlyCache
@@ -132,7 +133,7 @@ def test_threads_and_processes_write_at_once(cache: DiskCache) -> None:
     others = [subprocess.Popen([sys.executable, "-c", code, place, n]) for n in ("a", "b")]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda i: cache.set(f"c-{i}", "x" * 10 * i), range(40)))
-    assert [other.wait(30) for other in others] == [0, 0]
+    assert [other.wait(PATIENCE) for other in others] == [0, 0]
     for name in "abc":
         assert all(cache.get(f"{name}-{i}") == "x" * 10 * i for i in range(40))
 
@@ -537,7 +538,7 @@ def test_other_keys_do_not_wait(tmp_path: Path) -> None:
     with flight.claim("a"):
         thread = threading.Thread(target=other)
         thread.start()
-        assert entered.wait(5)
+        assert entered.wait(PATIENCE)
         thread.join()
 
 
@@ -573,7 +574,7 @@ def test_a_killed_holder_frees_the_key(tmp_path: Path) -> None:
     holder.send_signal(signal.SIGKILL)
     holder.wait()
     holder.stdout.close()
-    assert entered.wait(5)
+    assert entered.wait(PATIENCE)
     thread.join()
     assert list(locks.iterdir()) == []
 

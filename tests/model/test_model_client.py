@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from patience import PATIENCE
 
 from pytest_skillopt.model.config import Server
 from pytest_skillopt.model.limits import Bounds, Limits
@@ -521,7 +522,7 @@ def test_a_failed_call_frees_those_who_wait_for_it(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert sorted(map(str, outcomes)) == ["fault", "ok", "ok", "ok"]
     assert chat_server.calls == 2
 
@@ -600,7 +601,7 @@ def test_processes_that_ask_the_same_pay_once(chat_server: ChatServer, tmp_path:
     chat_server.latency = 1.0
     command = [sys.executable, "-c", code, chat_server.url, str(tmp_path / "cache")]
     asking = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [process.communicate(timeout=60)[0] for process in asking] == ["ok\n"] * 3
+    assert [process.communicate(timeout=PATIENCE)[0] for process in asking] == ["ok\n"] * 3
     assert chat_server.calls == 1
 
 

@@ -209,9 +209,9 @@ def test_a_group_counts_once() -> None:
 
 
 def test_long_texts_take_no_more_than_a_moment() -> None:
-    start = time.perf_counter()
+    start = time.process_time()
     INDEX.check("word 1234.5 XK-99 Some Name " * 4_000)
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("answer", ["EN-44317", "CP-95063", "ISO-730214"])

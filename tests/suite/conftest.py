@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import PATIENCE
 
 from pytest_skillopt.suite.rollouts import Rollout
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     Drive = Callable[..., "Driven"]
 
 _SUPPORT = Path(__file__).parent.parent / "_support"
-_TIMEOUT = 60
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def drive(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Drive:
         pytester.mkdir("skills").joinpath("demo").mkdir()
         (pytester.path / "skills/demo/SKILL.md").write_text("---\nname: demo\n---\non disk\n")
         command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", f"--drive={job}", *args]
-        result = pytester.run(*command, timeout=_TIMEOUT)
+        result = pytester.run(*command, timeout=PATIENCE)
         assert result.ret == expect, result.stdout.str() + result.stderr.str()
         kept = pytester.path / "rollouts.json"
         data = json.loads(kept.read_text()) if kept.exists() else []

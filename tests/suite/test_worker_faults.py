@@ -6,11 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import PATIENCE, wait_until
 
 if TYPE_CHECKING:
     from tests.suite.conftest import Drive
@@ -139,9 +139,9 @@ HANGING = """
     import os, pathlib, subprocess, time
 
     def test_hangs():
-        child = subprocess.Popen(["sleep", "100"])
+        child = subprocess.Popen(["sleep", "1000"])
         pathlib.Path("child").write_text(str(child.pid))
-        time.sleep(100)
+        time.sleep(1000)
 
     def test_fine():
         pass
@@ -152,9 +152,7 @@ HANGING = """
 def test_a_hanging_rollout_is_ended_with_what_it_started(
     drive: Drive, args: tuple[str, ...]
 ) -> None:
-    started = time.monotonic()
     driven = drive(HANGING, *args, "--drive-timeout=1", job="jobs:job", jobs=_ONE_AFTER_OTHER)
-    assert time.monotonic() - started < 50
     error = driven.one("test_hangs").error
     assert error is not None
     assert error.kind == "timeout"
@@ -221,18 +219,16 @@ def test_a_hanging_rollout_in_lanes_without_a_worker_ends_the_run(drive: Drive) 
 
 
 def test_a_thread_left_behind_does_not_keep_the_session(drive: Drive) -> None:
-    started = time.monotonic()
     driven = drive(
         """
         import threading, time
 
         def test_leaves_thread():
-            threading.Thread(target=time.sleep, args=(100,)).start()
+            threading.Thread(target=time.sleep, args=(1000,)).start()
         """,
         *WORKERS,
     )
     assert driven.rollouts[0].outcome == "passed"
-    assert time.monotonic() - started < 50
 
 
 def test_workers_that_collect_different_tests(drive: Drive) -> None:
@@ -299,7 +295,7 @@ WAITING = """
 
     def test_waits():
         pathlib.Path("started").touch()
-        time.sleep(30)
+        time.sleep(1000)
 """
 SAVING = """
     from pytest_skillopt.suite.executor import ExecutorClosed
@@ -324,9 +320,9 @@ def test_an_interrupted_session_lets_the_job_save(
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=pytester.path, text=True
     )
-    _wait_for(pytester.path / "started")
+    wait_until((pytester.path / "started").exists)
     process.send_signal(signum)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert (pytester.path / "saved").read_text() == "the session was interrupted"
     assert "INTERNALERROR" not in output
@@ -341,31 +337,21 @@ def test_a_killed_controller_leaves_no_worker_behind(
         import os, pathlib, subprocess, time
 
         def test_waits():
-            child = subprocess.Popen(["sleep", "100"])
+            child = subprocess.Popen(["sleep", "1000"])
             pathlib.Path("pids.new").write_text(f"{os.getpid()} {child.pid}")
             os.rename("pids.new", "pids")
-            time.sleep(100)
+            time.sleep(1000)
         """
     )
     command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", "-n1"]
     process = subprocess.Popen(
         [*command, "--drive=rollout_driver:once"], stdout=subprocess.DEVNULL, cwd=pytester.path
     )
-    _wait_for(pytester.path / "pids")
+    wait_until((pytester.path / "pids").exists)
     process.kill()
     process.wait()
     pids = [int(pid) for pid in (pytester.path / "pids").read_text().split()]
-    deadline = time.monotonic() + 20
-    while any(_is_alive(pid) for pid in pids):
-        assert time.monotonic() < deadline, "still running"
-        time.sleep(0.1)
-
-
-def _wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 30
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} has not appeared"
-        time.sleep(0.05)
+    wait_until(lambda: not any(map(_is_alive, pids)), "a worker still runs")
 
 
 def test_a_worker_asks_the_controller(drive: Drive) -> None:
