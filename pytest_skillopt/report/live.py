@@ -290,5 +290,6 @@ class Display:
             return
         if not self._drawn:
             self._reporter.ensure_newline()
-        self._reporter.rewrite(clip(text, self._reporter._tw.fullwidth - 1), erase=True)
+        width = self.config.get_terminal_writer().fullwidth - 1
+        self._reporter.rewrite(clip(text, width), erase=True)
         self._drawn = True
