@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.skill.blocks import get_block, set_block
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.edits import apply
+from pytest_skillopt.skill.edits import apply, get_block, set_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

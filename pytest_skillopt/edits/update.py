@@ -11,9 +11,8 @@ from pytest_skillopt.edits.forms import Body, Edits
 from pytest_skillopt.edits.proposals import whole_body
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.published.skill_aware import add_reminders
-from pytest_skillopt.skill.blocks import rewrite_body
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.edits import Edit
+from pytest_skillopt.skill.edits import Edit, rewrite_body
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

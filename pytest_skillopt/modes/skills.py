@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.propose.manifest import slug, unnamed
-from pytest_skillopt.skill.blocks import new_skill
+from pytest_skillopt.skill.edits import new_skill
 from pytest_skillopt.skill.files import read_skill
 from pytest_skillopt.suite.splits import assign_splits
 

@@ -11,8 +11,7 @@ from pytest_skillopt.edits.forms import Guidance
 from pytest_skillopt.edits.proposals import Proposal
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.skill.blocks import get_block
-from pytest_skillopt.skill.edits import Edit
+from pytest_skillopt.skill.edits import Edit, get_block
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -115,11 +115,9 @@ def disguised_words(text: str) -> Iterator[str]:
 
 
 def _is_disguised(word: str, writes_cyrillic: bool) -> bool:
+    if len(word) >= _SHORT and 2 * sum(map(_is_drawn, word)) > len(word):
+        return True
     scripts = {_script(char) for char in word}
-    if len(word) >= _SHORT and any("\U0001d400" <= char <= "\U0001d7ff" for char in word):
-        return True
-    if len(word) >= _SHORT and 2 * sum(map(_is_drawn_letter, word)) > len(word):
-        return True
     if "LATIN" in scripts and scripts - {"LATIN", "OTHER"}:
         greek_only = scripts <= {"LATIN", "GREEK", "OTHER"}
         return not greek_only or (len(word) > _SHORT and any(char in _GREEK_TWINS for char in word))
@@ -127,10 +125,13 @@ def _is_disguised(word: str, writes_cyrillic: bool) -> bool:
     return twins and not writes_cyrillic
 
 
-def _is_drawn_letter(char: str) -> bool:
-    """A small capital or a raised letter: phonetics use them one by one, words do not."""
-    name = unicodedata.name(char, "") if char > "\u024f" else ""
-    return "LETTER SMALL CAPITAL" in name or name.startswith("MODIFIER LETTER SMALL")
+def _is_drawn(char: str) -> bool:
+    """A mathematical, raised or small capital letter: single ones have their use, words do not."""
+    if char < "\u0250":
+        return False
+    return unicodedata.normalize("NFKC", char).isascii() or "LETTER SMALL CAPITAL" in (
+        unicodedata.name(char, "")
+    )
 
 
 def _script(char: str) -> str:
