@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_skillopt.edits.proposals import Patch, Proposal
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.handles import Recorder, Skill
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.reply import Reply
     from pytest_skillopt.model.types import (
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.trainer import Trainer
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.suite.context import Recorder, Skill
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
 
 __version__ = "0.1.0"
@@ -46,10 +46,10 @@ _HOMES = {
     "ModelFault": "model.types",
     "Patch": "edits.proposals",
     "Proposal": "edits.proposals",
-    "Recorder": "handles",
+    "Recorder": "suite.context",
     "Reply": "model.reply",
     "Rollout": "suite.rollouts",
-    "Skill": "handles",
+    "Skill": "suite.context",
     "Stages": "search.stages",
     "ToolCall": "model.types",
     "Trainer": "search.trainer",

@@ -15,14 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_skillopt.handles import Recorder, Skill
     from pytest_skillopt.harness.agent import HarnessAgent
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.judge import Judge
-    from pytest_skillopt.model.types import Usage
     from pytest_skillopt.models import Models
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.context import RolloutContext
+    from pytest_skillopt.suite.context import Recorder, Skill
 
 _T = TypeVar("_T")
 
@@ -31,39 +29,39 @@ _T = TypeVar("_T")
 def skill(request: pytest.FixtureRequest) -> Skill:
     """The version of the SKILL.md under test: .text, .body, .path, .name, .version, .proxy_url."""
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.context import current
 
-    context = _context(request)
-    if context is None:
+    running = current(request.config)
+    if running is None:
         return _skill_on_disk(request)
-    return _skill(request, Document(context.content), context.skill_dir)
+    return _skill(request, Document(running.content), running.skill_dir)
 
 
 @pytest.fixture
 def rollout(request: pytest.FixtureRequest) -> Recorder:
     """The recorder: .index, .seed, .key, .target, .score(x), .feedback(text), .record(role, text),
     .usage()."""
-    from pytest_skillopt.handles import Recorder
+    from pytest_skillopt.suite.context import recorder
 
-    return Recorder(_context(request), request.node.nodeid, request.config)
+    return recorder(request)
 
 
 @pytest.fixture
 def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
     """Call the target model with the skill as system prompt: skill_agent(prompt) -> Reply."""
-    from pytest_skillopt.handles import GuardedModel, Recorder
     from pytest_skillopt.model.agent import Agent
+    from pytest_skillopt.suite.context import GuardedModel, recorder
 
-    context = _context(request)
-    recorder = Recorder(context, request.node.nodeid)
+    running = recorder(request)
     return _configured(
         lambda models: Agent(
             GuardedModel(models.get("target")),
             system=skill.text,
-            sample=recorder.sample,
-            stage=recorder.stage,
+            sample=running.sample,
+            stage=running.stage,
             task=request.node.nodeid,
-            record=recorder.record,
-            on_usage=context.add_usage if context else _ignore,
+            record=running.record,
+            on_usage=running.add_usage,
             max_turns=models.settings.max_turns,
         ),
         request,
@@ -81,13 +79,12 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture
 def skill_harness(request: pytest.FixtureRequest, skill: Skill, workspace: Path) -> HarnessAgent:
     """Run a coding agent that finds the skill where its users put it: skill_harness(prompt)."""
-    from pytest_skillopt.handles import Recorder
     from pytest_skillopt.harness.binding import make_agent
     from pytest_skillopt.model.types import ModelConfigError
+    from pytest_skillopt.suite.context import recorder
 
-    recorder = Recorder(_context(request), request.node.nodeid)
     try:
-        return make_agent(request, skill, recorder, workspace)
+        return make_agent(request, skill, recorder(request), workspace)
     except (pytest.UsageError, ModelConfigError) as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
@@ -95,18 +92,17 @@ def skill_harness(request: pytest.FixtureRequest, skill: Skill, workspace: Path)
 @pytest.fixture
 def skill_judge(request: pytest.FixtureRequest) -> Judge:
     """An LLM judge: skill_judge(rubric, answer, votes=1) -> Judgement with .score and .reason."""
-    from pytest_skillopt.handles import GuardedModel, Recorder
     from pytest_skillopt.model.judge import Judge
+    from pytest_skillopt.suite.context import GuardedModel, recorder
 
-    context = _context(request)
-    recorder = Recorder(context, request.node.nodeid)
+    running = recorder(request)
     return _configured(
         lambda models: Judge(
             GuardedModel(models.get("judge")),
-            sample=recorder.sample,
-            stage=recorder.stage,
+            sample=running.sample,
+            stage=running.stage,
             task=request.node.nodeid,
-            on_usage=context.add_judge_usage if context else _ignore,
+            on_usage=running.add_judge_usage,
         ),
         request,
     )
@@ -123,16 +119,6 @@ def _configured(make: Callable[[Models], _T], request: pytest.FixtureRequest) ->
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
-def _context(request: pytest.FixtureRequest) -> RolloutContext | None:
-    from pytest_skillopt.suite.context import current
-
-    return current(request.config)
-
-
-def _ignore(usage: Usage) -> None:
-    """An ordinary run keeps no accounts."""
-
-
 def _skill_on_disk(request: pytest.FixtureRequest) -> Skill:
     from pytest_skillopt.skill.document import SkillError
     from pytest_skillopt.skill.files import read_skill
@@ -147,7 +133,7 @@ def _skill_on_disk(request: pytest.FixtureRequest) -> Skill:
 
 
 def _skill(request: pytest.FixtureRequest, document: Document, folder: Path) -> Skill:
-    from pytest_skillopt.handles import Skill
+    from pytest_skillopt.suite.context import Skill
 
     config = request.config
 

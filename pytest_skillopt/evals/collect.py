@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
-    from pytest_skillopt.handles import Recorder
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.judge import Judge
+    from pytest_skillopt.suite.context import Recorder
 
 EVALS, QUERIES = "evals.json", "eval_queries.json"
 GRADING = "grading"

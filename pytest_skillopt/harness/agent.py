@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_skillopt.handles import Skill
     from pytest_skillopt.harness.processes import Ended
     from pytest_skillopt.harness.proxy import Proxy
     from pytest_skillopt.harness.workspace import Snapshot
     from pytest_skillopt.model.replies import Replies
+    from pytest_skillopt.suite.context import Skill
 
 _CHECK_SECONDS = 120.0
 _OUTPUT = 4_000

@@ -30,11 +30,10 @@ from pytest_skillopt.suite.interrupts import before_the_end
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_skillopt.handles import Recorder, Skill
     from pytest_skillopt.harness.records import Harness
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.context import RolloutContext
+    from pytest_skillopt.suite.context import Recorder, Skill
 
 _SHARE = 0.9
 """Of ``skillopt_timeout``: what an agent has, so that a rollout ends before it is killed."""
@@ -128,7 +127,7 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
 _URLS: dict[Any, str] = {}
 
 
-def _conclude(context: RolloutContext, ticket: Ticket, stack: ExitStack) -> None:
+def _conclude(context: Recorder, ticket: Ticket, stack: ExitStack) -> None:
     """An agent of the test's own has ended: what the proxy knows of it."""
     stack.close()
     context.note_skill_read(ticket.skill_read)

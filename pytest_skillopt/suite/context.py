@@ -1,4 +1,4 @@
-"""What fixtures see of the rollout in progress, and where they record what it did."""
+"""What a test is handed: the skill, the recorder of its rollout, and its model."""
 
 from __future__ import annotations
 
@@ -6,98 +6,181 @@ import contextlib
 import json
 import math
 import operator
+import os
 import threading
 from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pytest_skillopt.model.types import Usage
-from pytest_skillopt.suite.rollouts import Message
+from pytest_skillopt.model.types import ModelConfigError, ModelError, ModelFault, Usage
+from pytest_skillopt.suite.rollouts import Message, RolloutRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
+    from collections.abc import Callable, Iterator, Sequence
 
     import pytest
 
     from pytest_skillopt.model.prices import Price
-    from pytest_skillopt.suite.rollouts import RolloutRequest
+    from pytest_skillopt.model.types import Completion, Model
+    from pytest_skillopt.settings import Settings
 
 _MESSAGE_LIMIT = 200_000
 _MESSAGES_LIMIT = 2_000
 
-_CURRENT: ContextVar[RolloutContext | None] = ContextVar("skillopt_rollout", default=None)
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """The version of the skill under test, read-only."""
+
+    text: str
+    """The whole file."""
+    body: str
+    """The file without its frontmatter."""
+    path: Path
+    """A directory that holds the whole skill with this version of its file."""
+    name: str
+    version: str
+    """SHA-256 of the file's bytes."""
+    _open_proxy: Callable[[Skill], str] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def proxy_url(self) -> str:
+        """Base URL, without ``/v1``, of a proxy to the target model, for an agent of one's own.
+
+        It counts the calls, keeps the caps, tells an infrastructure error from a wrong answer,
+        and sees whether the skill's body reached the model. It needs no key, and answers until
+        the rollout ends.
+        """
+        if self._open_proxy is None:
+            raise RuntimeError("skill.proxy_url is there in a test alone")
+        return self._open_proxy(self)
 
 
-def current(config: pytest.Config) -> RolloutContext | None:
-    """The rollout that this thread or coroutine runs in the session of ``config``; None outside.
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The target model as it is configured, for an agent of one's own."""
 
-    Threads that a test starts have no rollout of their own before Python 3.14: fixtures keep the
-    context they found during set-up.
+    model: str
+    """The provider's name of it, such as ``gpt-5-mini``."""
+    base_url: str
+    api_key_env: str
+    """Environment variable that holds the key; empty where the server wants none."""
+    parameters: dict[str, Any]
+    """Of the Chat Completions API, as configured: temperature, limits."""
+
+
+class Recorder:
+    """What the fixture ``rollout`` gives: who this rollout is, and where it leaves its traces.
+
+    In an ordinary run it checks what a test records and forgets it. Its methods may be called from
+    any thread of the test.
     """
-    context = _CURRENT.get()
-    return context if context is not None and context.config is config else None
-
-
-class RolloutContext:
-    """One rollout while it runs. Its recorders may be called from any thread of the test."""
 
     def __init__(
-        self, config: pytest.Config | None, request: RolloutRequest, skill_dir: Path, content: bytes
+        self,
+        request: RolloutRequest,
+        config: pytest.Config | None = None,
+        skill_dir: Path | None = None,
+        content: bytes = b"",
     ) -> None:
-        self.config = config
-        """Of the session that runs it; None where no session does, and nothing is kept."""
+        """Args:
+        config: of the session that runs it; None: nothing is known of its models.
+        skill_dir: directory that holds the whole skill, with this version of its file.
+        content: the bytes of the version under test.
+        """
         self.request = request
-        self.skill_dir = skill_dir
-        """Directory that holds the whole skill, with this version of its file."""
+        self.config = config
+        self.skill_dir = skill_dir or Path()
         self.content = content
-        """The bytes of the version under test."""
-        self._lock = threading.Lock()
-        self._transcript: list[Message] = []
-        self._score: float | None = None
-        self._feedback = ""
-        self._usage = Usage()
-        self._judge_usage = Usage()
-        self._reported = Usage()
-        self._refusals: list[str] = []
-        self._at_end: list[Callable[[], None]] = []
+        self.transcript: list[Message] = []
+        self.soft_score: float | None = None
+        """In [0, 1], None where the test recorded none."""
+        self.told = ""
+        """What the test told the optimizer."""
+        self.used = Usage()
+        """What calls of the target took, those of an agent of the test's own included."""
+        self.judge_used = Usage()
+        self.reported = Usage()
+        """The part of ``used`` that the test reported itself."""
+        self.refusals: list[str] = []
+        """What could not be recorded. The rollout fails even where the test swallowed the error."""
         self.skill_read: bool | None = None
         """Whether a coding agent read the skill's body; None where nobody can tell."""
         self.fault: Exception | None = None
         """Of the infrastructure, met by an agent of the test's own behind our back."""
+        self._at_end: list[Callable[[], None]] = []
+        self._lock = threading.Lock()
 
     @property
-    def transcript(self) -> tuple[Message, ...]:
-        return tuple(self._transcript)
+    def index(self) -> int:
+        """Number of this sample, from 0; always 0 in an ordinary run."""
+        return self.request.index
 
     @property
-    def score(self) -> float | None:
-        """Soft score in [0, 1], None where the test recorded none."""
-        return self._score
+    def seed(self) -> int:
+        """A seed in [0, 2**32), another for every sample and the same in every repetition."""
+        return self.request.seed
 
     @property
-    def feedback(self) -> str:
-        return self._feedback
+    def key(self) -> str:
+        """SHA-256 of all that this rollout depends on, for a cache of one's own: the task and its
+        source, the skill's version, the target model, and which sample it is."""
+        return self.request.key
 
     @property
-    def usage(self) -> Usage:
-        return self._usage
+    def sample(self) -> str:
+        """What keeps the model replies of two samples apart, for a cache of one's own."""
+        return self.request.sample
 
     @property
-    def judge_usage(self) -> Usage:
-        return self._judge_usage
+    def stage(self) -> str:
+        """What the sample is for, as in the report's accounts, such as ``train`` or ``final``."""
+        return self.request.stage
 
     @property
-    def reported(self) -> Usage:
-        """The part of ``usage`` that the test reported itself."""
-        return self._reported
+    def target(self) -> Target:
+        """The target model of the settings, for an agent of one's own.
 
-    @property
-    def refusals(self) -> tuple[str, ...]:
-        """What could not be recorded. The rollout fails even where the test swallowed the error."""
-        return tuple(self._refusals)
+        Raises:
+            ModelFault: the settings name no usable model; fatal.
+        """
+        from pytest_skillopt.model.config import NO_KEY, model_config
+
+        try:
+            config = model_config(self._settings(), "target", os.environ)
+        except ModelConfigError as error:
+            raise ModelFault(str(error), fatal=True) from None
+        key = "" if config.api_key(os.environ) == NO_KEY else config.api_key_env
+        return Target(config.model, config.base_url, key, config.parameters)
+
+    def score(self, value: float) -> None:
+        """Record the soft score of this rollout; the last one counts.
+
+        Raises:
+            ValueError: not a finite number in [0, 1].
+            TypeError: not a number.
+        """
+        try:
+            score = float(value)
+        except (TypeError, ValueError):
+            self._refuse(f"rollout.score: {_kind(value)} is not a number")
+        if not 0.0 <= score <= 1.0:
+            self._refuse(f"rollout.score: {score!r} is not a finite number from 0 to 1", ValueError)
+        self.soft_score = score
+
+    def feedback(self, text: str) -> None:
+        """Tell the optimizer this in place of the assertion's text; the last one counts.
+
+        Raises:
+            TypeError: ``text`` is not a text.
+        """
+        if not isinstance(text, str):
+            self._refuse(f"rollout.feedback: it must be a text, not {_kind(text)}")
+        self.told = shorten(text, _MESSAGE_LIMIT)
 
     def record(self, role: str, content: Any) -> None:
-        """Append a turn to the transcript.
+        """Append a turn to the transcript, for an agent of one's own.
 
         Args:
             role: chat role, or ``tool``.
@@ -108,84 +191,64 @@ class RolloutContext:
         """
         if not isinstance(role, str):
             self._refuse(f"rollout.record: the role must be a text, not {_kind(role)}")
-        text = content if isinstance(content, str) else self._as_json("rollout.record", content)
+        try:
+            text = content if isinstance(content, str) else _as_json(content)
+        except (TypeError, ValueError, RecursionError) as error:
+            self._refuse(f"rollout.record: {_kind(content)} cannot be kept as JSON ({error})")
         with self._lock:
-            if len(self._transcript) < _MESSAGES_LIMIT:
-                self._transcript.append(Message(clean(role), shorten(text, _MESSAGE_LIMIT)))
+            if len(self.transcript) < _MESSAGES_LIMIT:
+                self.transcript.append(Message(clean(role), shorten(text, _MESSAGE_LIMIT)))
 
-    def set_score(self, value: float) -> None:
-        """Record the soft score; the last one counts.
+    def usage(
+        self,
+        *,
+        calls: int = 1,
+        input_tokens: int = 0,
+        output_tokens: int = 0,
+        cost: float = 0.0,
+        model: str = "",
+    ) -> None:
+        """Account for model calls that an agent of one's own has paid for.
+
+        They count towards the spending caps when the rollout has ended.
+
+        Args:
+            cost: in US dollars; 0.0 where it is not known.
+            model: the model that was called; without ``cost`` its price is taken from
+                ``skillopt_prices``, or from OpenAI's price list.
 
         Raises:
-            ValueError: not a finite number in [0, 1].
+            ValueError: a negative or infinite number, or one that is none.
             TypeError: not a number.
+            ModelFault: fatal; there is a cap in money, and the price of the model is not known.
         """
         try:
-            score = float(value)
-        except (TypeError, ValueError):
-            self._refuse(f"rollout.score: {_kind(value)} is not a number")
-        if not math.isfinite(score) or not 0.0 <= score <= 1.0:
-            message = f"rollout.score: {score!r} is not a finite number from 0 to 1"
-            self._refusals.append(message)
-            raise ValueError(message)
-        self._score = score
-
-    def set_feedback(self, text: str) -> None:
-        """Record what the optimizer is told in place of the assertion's text; the last one counts.
-
-        Raises:
-            TypeError: ``text`` is not a text.
-        """
-        if not isinstance(text, str):
-            self._refuse(f"rollout.feedback: it must be a text, not {_kind(text)}")
-        self._feedback = shorten(text, _MESSAGE_LIMIT)
+            counts = [operator.index(count) for count in (calls, input_tokens, output_tokens)]
+            dollars = float(cost or 0.0)
+        except (TypeError, ValueError) as error:
+            self._refuse(f"rollout.usage: calls and tokens must be whole numbers ({error})")
+        names = ("calls", "input_tokens", "output_tokens", "cost")
+        for name, number in zip(names, (*counts, dollars), strict=True):
+            if not math.isfinite(number) or number < 0:
+                words = f"rollout.usage: {name}={number!r} is not a finite number from 0"
+                self._refuse(words, ValueError)
+        price = self._price(model) if model and not dollars else None
+        if price is not None:
+            dollars = price.cost(counts[1], counts[2])
+        usage = Usage(counts[0], 0, counts[1], counts[2], dollars or None)
+        self.add_usage(usage)
+        with self._lock:
+            self.reported += usage
 
     def add_usage(self, usage: Usage) -> None:
         """Add what a call of the target consumed."""
         with self._lock:
-            self._usage += usage
-
-    def report_usage(
-        self,
-        calls: int,
-        input_tokens: int,
-        output_tokens: int,
-        cost: float | None,
-        price: Price | None = None,
-    ) -> None:
-        """Add what an agent of the test's own consumed; without a cost at the given price.
-
-        Raises:
-            ValueError: a negative or infinite number, or one that is none.
-            TypeError: not numbers, or no whole ones.
-        """
-        given = {"calls": calls, "input_tokens": input_tokens, "output_tokens": output_tokens}
-        try:
-            counts = {name: operator.index(count) for name, count in given.items()}
-            dollars = float(cost or 0.0)
-        except (TypeError, ValueError) as error:
-            self._refuse(f"rollout.usage: calls and tokens must be whole numbers ({error})")
-        for name, number in {**counts, "cost": dollars}.items():
-            if not math.isfinite(number) or number < 0:
-                message = f"rollout.usage: {name}={number!r} is not a finite number from 0"
-                self._refusals.append(message)
-                raise ValueError(message)
-        if price is not None:
-            dollars = dollars or price.cost(counts["input_tokens"], counts["output_tokens"])
-        usage = Usage(
-            calls=counts["calls"],
-            input_tokens=counts["input_tokens"],
-            output_tokens=counts["output_tokens"],
-            cost=dollars or None,
-        )
-        with self._lock:
-            self._usage += usage
-            self._reported += usage
+            self.used += usage
 
     def add_judge_usage(self, usage: Usage) -> None:
         """Add what a call of the judge consumed."""
         with self._lock:
-            self._judge_usage += usage
+            self.judge_used += usage
 
     def note_skill_read(self, read: bool) -> None:
         """Record whether an agent read the skill's body; of several, one is enough."""
@@ -209,15 +272,89 @@ class RolloutContext:
         finally:
             _CURRENT.reset(token)
 
-    def _as_json(self, where: str, value: Any) -> str:
-        try:
-            return json.dumps(value, ensure_ascii=False, allow_nan=False)
-        except (TypeError, ValueError, RecursionError) as error:
-            self._refuse(f"{where}: {_kind(value)} cannot be kept as JSON ({error})")
+    def _price(self, model: str) -> Price | None:
+        from pytest_skillopt.model.prices import OPENAI_URL, parse_prices, price_of
 
-    def _refuse(self, message: str) -> NoReturn:
-        self._refusals.append(message)
-        raise TypeError(message)
+        settings = self._settings()
+        price = price_of(model, OPENAI_URL, parse_prices(settings.prices))
+        if price is None and settings.max_cost:
+            raise ModelFault(
+                f"skillopt_max_cost: no price is known for {model}, which rollout.usage names. "
+                f"Give it with skillopt_prices, e.g. {model}=0.10/0.40",
+                fatal=True,
+            )
+        return price
+
+    def _settings(self) -> Settings:
+        from pytest_skillopt.models import Models
+        from pytest_skillopt.settings import Settings
+
+        return Models.of(self.config).settings if self.config else Settings()
+
+    def _refuse(self, message: str, kind: type[Exception] = TypeError) -> NoReturn:
+        self.refusals.append(message)
+        raise kind(message)
+
+
+_CURRENT: ContextVar[Recorder | None] = ContextVar("skillopt_rollout", default=None)
+
+
+def current(config: pytest.Config) -> Recorder | None:
+    """The rollout that this thread or coroutine runs in the session of ``config``; None outside.
+
+    Threads that a test starts have no rollout of their own before Python 3.14: fixtures keep the
+    recorder they found during set-up.
+    """
+    found = _CURRENT.get()
+    return found if found is not None and found.config is config else None
+
+
+def recorder(request: pytest.FixtureRequest) -> Recorder:
+    """That of the rollout in progress; in an ordinary run one that keeps nothing."""
+    plain = RolloutRequest(request.node.nodeid, "", "", "", "", "plain", 0)
+    return current(request.config) or Recorder(plain, request.config)
+
+
+class OwnFault(ModelError):
+    """A fixture of ours, or the model behind it, broke while a test used it.
+
+    Whatever the cause, the test has not judged an answer.
+    """
+
+
+@dataclass(frozen=True)
+class GuardedModel:
+    """A model as tests get it: whatever breaks in it is a fault, never the verdict of a test.
+
+    An ``AssertionError`` is let through, it can only be somebody's verdict.
+    """
+
+    model: Model
+
+    @property
+    def name(self) -> str:
+        return self.model.name
+
+    @property
+    def fingerprint(self) -> str:
+        return self.model.fingerprint
+
+    @property
+    def simulated(self) -> bool:
+        return self.model.simulated
+
+    def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
+        """See ``Model.complete``.
+
+        Raises:
+            ModelError: nothing else but an ``AssertionError``.
+        """
+        try:
+            return self.model.complete(messages, **options)
+        except (ModelError, AssertionError):
+            raise
+        except Exception as error:
+            raise OwnFault(f"{type(error).__name__}: {error}") from error
 
 
 def clean(text: str) -> str:
@@ -232,6 +369,10 @@ def shorten(text: str, limit: int) -> str:
         gap = f"[... {len(text) - 2 * half} characters left out ...]"
         text = f"{text[:half]}\n{gap}\n{text[-half:]}"
     return clean(text)
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
 def _kind(value: object) -> str:

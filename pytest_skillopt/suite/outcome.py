@@ -15,7 +15,7 @@ import pytest
 
 from pytest_skillopt.model import faults
 from pytest_skillopt.model.types import ModelError
-from pytest_skillopt.suite.context import shorten
+from pytest_skillopt.suite.context import OwnFault, shorten
 from pytest_skillopt.suite.internals.items import crash_location
 from pytest_skillopt.suite.rollouts import InfraError
 
@@ -36,13 +36,6 @@ class RolloutTimeout(BaseException):
     """Interrupts a rollout that took longer than ``skillopt_timeout``.
 
     Not an ``Exception``, so that a test's own handlers let it through.
-    """
-
-
-class OwnFault(ModelError):
-    """A fixture of ours, or the model behind it, broke while a test used it.
-
-    Whatever the cause, the test has not judged an answer.
     """
 
 

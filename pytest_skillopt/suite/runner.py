@@ -30,7 +30,7 @@ import pytest
 from pytest_skillopt import fixtures
 from pytest_skillopt.model.types import ModelError, Usage
 from pytest_skillopt.skill.files import materialise
-from pytest_skillopt.suite.context import RolloutContext, shorten
+from pytest_skillopt.suite.context import OwnFault, Recorder, shorten
 from pytest_skillopt.suite.internals.items import (
     diverted_reports,
     finish_fixture,
@@ -46,7 +46,6 @@ from pytest_skillopt.suite.internals.items import (
 from pytest_skillopt.suite.internals.probe import probe
 from pytest_skillopt.suite.outcome import (
     Ending,
-    OwnFault,
     Phase,
     RolloutTimeout,
     captured_output,
@@ -218,7 +217,7 @@ class RolloutRunner:
         except OSError as error:
             ending = Ending.of_error("internal", f"the skill could not be laid out: {error}")
             return self._rollout(request, ending, started)
-        context = RolloutContext(self._session.config, request, directory, content)
+        context = Recorder(request, self._session.config, directory, content)
         running = _Running(self._skills, alone)
         token = _RUNNING.set(running)
         try:
@@ -238,7 +237,7 @@ class RolloutRunner:
         stray, self._stray = self._stray, []
         return stray
 
-    def _run_item(self, item: pytest.Item, running: _Running, context: RolloutContext) -> Ending:
+    def _run_item(self, item: pytest.Item, running: _Running, context: Recorder) -> Ending:
         try:
             self._switch(item, context.request)
             # The next item is a copy: then exactly the function scope is torn down.
@@ -305,11 +304,11 @@ class RolloutRunner:
         ending: Ending,
         started: float,
         running: _Running | None = None,
-        context: RolloutContext | None = None,
+        context: Recorder | None = None,
     ) -> Rollout:
         score = None
         if ending.outcome in ("passed", "failed"):
-            recorded = context.score if context is not None else None
+            recorded = context.soft_score if context is not None else None
             score = float(ending.outcome == "passed") if recorded is None else recorded
         output = running.output() if running is not None else ""
         stray, self._stray = self._stray, []
@@ -319,10 +318,10 @@ class RolloutRunner:
             score=score,
             message=ending.message,
             location=ending.location,
-            feedback=context.feedback if context else "",
-            transcript=context.transcript if context else (),
-            usage=context.usage if context else Usage(),
-            judge_usage=context.judge_usage if context else Usage(),
+            feedback=context.told if context else "",
+            transcript=tuple(context.transcript) if context else (),
+            usage=context.used if context else Usage(),
+            judge_usage=context.judge_used if context else Usage(),
             reported=context.reported if context else Usage(),
             duration=time.perf_counter() - started,
             output=shorten("\n".join([*stray, output]), _OUTPUT_LIMIT).strip(),

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.suite.context import RolloutContext, current, shorten
+from pytest_skillopt.suite.context import Recorder, current, shorten
 from pytest_skillopt.suite.rollouts import RolloutRequest
 
 REQUEST = RolloutRequest("a.py::t", "source", "SKILL.md", "v", "model", "train", 0)
 
 
 @pytest.fixture
-def context(pytestconfig: pytest.Config) -> RolloutContext:
-    return RolloutContext(pytestconfig, REQUEST, Path(), b"")
+def context(pytestconfig: pytest.Config) -> Recorder:
+    return Recorder(REQUEST, pytestconfig)
 
 
 def test_there_is_a_current_rollout_only_while_it_is_active(
-    context: RolloutContext, pytestconfig: pytest.Config
+    context: Recorder, pytestconfig: pytest.Config
 ) -> None:
     assert current(pytestconfig) is None
     with context.active():
@@ -31,25 +31,25 @@ def test_there_is_a_current_rollout_only_while_it_is_active(
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf])
-def test_a_score_out_of_range_is_refused(context: RolloutContext, value: float) -> None:
+def test_a_score_out_of_range_is_refused(context: Recorder, value: float) -> None:
     with pytest.raises(ValueError, match="is not a finite number from 0 to 1"):
-        context.set_score(value)
-    assert context.score is None
+        context.score(value)
+    assert context.soft_score is None
     assert len(context.refusals) == 1
 
 
-def test_a_score_that_is_no_number_is_refused(context: RolloutContext) -> None:
+def test_a_score_that_is_no_number_is_refused(context: Recorder) -> None:
     with pytest.raises(TypeError, match="an object of type list is not a number"):
-        context.set_score([1])  # type: ignore[arg-type]
+        context.score([1])  # type: ignore[arg-type]
 
 
-def test_the_last_score_counts(context: RolloutContext) -> None:
-    context.set_score(0)
-    context.set_score(1)
-    assert context.score == 1.0
+def test_the_last_score_counts(context: Recorder) -> None:
+    context.score(0)
+    context.score(1)
+    assert context.soft_score == 1.0
 
 
-def test_json_values_are_kept_as_json(context: RolloutContext) -> None:
+def test_json_values_are_kept_as_json(context: Recorder) -> None:
     context.record("tool", {"total": [1, None, "ä"]})
     assert context.transcript[0].content == '{"total": [1, null, "ä"]}'
 
@@ -59,19 +59,19 @@ def test_json_values_are_kept_as_json(context: RolloutContext) -> None:
     [object(), {1, 2}, b"bytes", math.nan, {"x": Path()}],
     ids=["object", "set", "bytes", "nan", "path"],
 )
-def test_what_is_not_json_is_refused(context: RolloutContext, value: object) -> None:
+def test_what_is_not_json_is_refused(context: Recorder, value: object) -> None:
     with pytest.raises(TypeError, match=r"^rollout\.record: an object of type \w+ cannot be kept"):
         context.record("tool", value)
-    assert context.transcript == ()
+    assert context.transcript == []
     assert context.refusals
 
 
-def test_usage_adds_up(context: RolloutContext) -> None:
+def test_usage_adds_up(context: Recorder) -> None:
     context.add_usage(Usage(calls=1, input_tokens=2))
     context.add_usage(Usage(calls=1, cost=0.5))
     context.add_judge_usage(Usage(cached=1))
-    assert context.usage == Usage(calls=2, input_tokens=2, cost=0.5)
-    assert context.judge_usage == Usage(cached=1)
+    assert context.used == Usage(calls=2, input_tokens=2, cost=0.5)
+    assert context.judge_used == Usage(cached=1)
 
 
 @given(st.text(st.characters(), max_size=300), st.integers(10, 400))
