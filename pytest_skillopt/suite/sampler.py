@@ -1,8 +1,9 @@
 """Takes every sample once: from the ledger of the run, else through the executor.
 
-Above the executor there are only measurements: infrastructure errors are tried again here, with
-back-off, and what stays an error comes back as one. Spending caps, fatal faults and a run of errors
-end the run by raising ``StopRun``; everything that was paid for is in the ledger by then.
+Above the executor there are only measurements: infrastructure errors are tried again here, and what
+stays an error comes back as one. A task that costs a worker or a time-out whenever it runs is put
+away (docs/decisions/gate-errors.md). Spending caps, fatal faults and a run of errors end the run by
+raising ``StopRun``; everything that was paid for is in the ledger by then.
 """
 
 from __future__ import annotations
@@ -15,20 +16,25 @@ from typing import TYPE_CHECKING, Protocol
 
 from pytest_skillopt.model.types import CapReached, Usage
 from pytest_skillopt.suite.executor import ExecutorClosed
-from pytest_skillopt.suite.retries import Quarantine, UnderWay
-from pytest_skillopt.suite.rollouts import RolloutRequest
+from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from pytest_skillopt.model.limits import Limits as Accounts
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.executor import Executor
-    from pytest_skillopt.suite.rollouts import InfraError, Rollout
     from pytest_skillopt.suite.tasks import SkillTask
 
 
 OWN_AGENT = "own agent"
 """Role, in the accounts, of what tests report with ``rollout.usage``."""
+_COSTLY = ("worker", "timeout")
+"""Errors that a task brings about itself and that cost a process or minutes each."""
+MOST_COSTLY = 5
+"""Of them in a row, under one version, before a task is not run again under it."""
+_VERSIONS = 2
+"""Versions under which a task that was never measured has to be put away, to be so under all."""
 
 
 class Ledger(Protocol):
@@ -43,41 +49,12 @@ class Ledger(Protocol):
     def __contains__(self, key: str) -> bool: ...
 
 
-class MemoryLedger:
+class MemoryLedger(dict[str, "Rollout"]):
     """Keeps finished rollouts for as long as the process lives."""
-
-    def __init__(self) -> None:
-        self._rollouts: dict[str, Rollout] = {}
-
-    def get(self, key: str) -> Rollout | None:
-        return self._rollouts.get(key)
 
     def put(self, rollout: Rollout) -> None:
         if rollout.error is None:
-            self._rollouts[rollout.request.key] = rollout
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._rollouts
-
-
-class Meter(Protocol):
-    """The accounts of the run, for calls that tests make by themselves."""
-
-    @property
-    def bounded(self) -> bool:
-        """Whether there is a spending cap at all."""
-
-    def report(self, usage: Usage, account: tuple[str, str, str]) -> None:
-        """Enter what was paid, under a role, a stage and a task."""
-
-    def check(self) -> None:
-        """Raises:
-        CapReached: a spending cap leaves nothing.
-        """
-
-
-_BACK_OFF = 0.5
-"""Seconds before the second try of a rollout; doubles with every further one."""
+            self[rollout.request.key] = rollout
 
 
 class StopRun(Exception):
@@ -124,7 +101,7 @@ class Sampler:
         *,
         model: str = "",
         limits: Limits | None = None,
-        meter: Meter | None = None,
+        meter: Accounts | None = None,
         on_rollout: Callable[[Rollout], None] | None = None,
         on_version: Callable[[str, bytes], None] | None = None,
     ) -> None:
@@ -143,32 +120,49 @@ class Sampler:
         self._meter = meter
         self._on_rollout = on_rollout
         self._on_version = on_version
+        self._deadline = time.monotonic() + self._limits.max_time if self._limits.max_time else None
         self._versions: set[tuple[str, str]] = set()
-        self._under_way = UnderWay(executor)
+        self._begun: dict[str, RolloutRequest] = {}
+        """Started and not got back."""
+        self._backlog: dict[str, RolloutRequest] = {}
+        """Those of them that are kept from the executor until there is a free worker."""
+        self._rationed = False
+        """The executor is given no more than can run at once, so that a cap can stop the rest."""
         self._attempts: dict[str, int] = {}
         self._errors: dict[str, Rollout] = {}
-        self._quarantine = Quarantine()
-        self._settled: set[str] = set()
+        self._errors_in_a_row = 0
+        self._ended: set[str] = set()
         """Keys that have got their rollout since ``take`` looked."""
         self._likely: list[RolloutRequest] = []
         self._asked: set[str] = set()
         self._capacity = 1
-        self._errors_in_a_row = 0
-        self._deadline = time.monotonic() + self._limits.max_time if self._limits.max_time else None
+        self._counted: set[str] = set()
+        self._prompts: dict[str, str] = {}
+        """By task, the first words to its model, as a digest."""
+        self._costly: Counter[tuple[str, str]] = Counter()
+        """By task and version, errors in a row that cost a worker or a time-out."""
+        self._put_away: dict[str, dict[str, InfraError]] = {}
+        """By task, the last error under each version under which it is not run again."""
+        self._measured: set[str] = set()
+        self._notes: list[str] = []
         self.taken = 0
         """Rollouts started by this process, those of the ledger not counted."""
         self.usage: dict[str, Usage] = {}
         """By task, what its rollouts took, those included that the ledger had."""
-        self._counted: set[str] = set()
-        self._prompts: dict[str, str] = {}
-        """By task, the first words to its model, as a digest."""
         self.errors = 0
         """Requests that stayed an infrastructure error."""
 
     @property
     def notes(self) -> list[str]:
         """What a reader must know of the rollouts."""
-        return [*self._quarantine.notes, *self._notes_on_prompts()]
+        shared = sum(n for n in Counter(self._prompts.values()).values() if n > 1)
+        if not shared:
+            return self._notes
+        return [
+            *self._notes,
+            f"{shared} tasks begin with the prompt of another one: each draws replies of its own, "
+            "so that they count as independent",
+        ]
 
     @property
     def rollouts_left(self) -> int | None:
@@ -215,16 +209,19 @@ class Sampler:
         """
         wanted = list(dict.fromkeys(requests))
         missing = [r for r in self._admitted(wanted) if not self._resolved(r.key)]
-        begun = [r for r in missing if r.key in self._under_way]
-        self._start([r for r in missing if r.key not in self._under_way], urgent=True)
-        self._under_way.hurry(begun)
+        prefetched = [r for r in missing if r.key in self._begun and r.key not in self._backlog]
+        self._start([r for r in missing if r.key not in self._begun], urgent=True)
+        if prefetched:
+            self._executor.submit(prefetched, urgent=True)
         self._fill_round(wanted)
         waiting = {r.key for r in missing}
         while waiting:
-            self._stop_where_spent(waiting)
+            reason = self._spent()
+            if reason and self._drop() & waiting:
+                raise StopRun(reason)
             self._receive()
-            waiting -= self._settled
-            self._settled.clear()
+            waiting -= self._ended
+            self._ended.clear()
         return [self._result(r.key) for r in requests]
 
     def prefetch(self, requests: Iterable[RolloutRequest]) -> None:
@@ -237,6 +234,10 @@ class Sampler:
         """
         self._likely = list(dict.fromkeys(requests)) if self._limits.prefetch else []
 
+    def cancel_prefetch(self) -> None:
+        """Forget what was named."""
+        self._likely = []
+
     def settle(self) -> int:
         """Keep what is under way when nobody wants more: it is paid for, or will be.
 
@@ -246,20 +247,18 @@ class Sampler:
             How many rollouts were lost because the session was interrupted.
         """
         self._drop()
-        while self._under_way:
+        while self._begun:
             try:
                 rollout = self._executor.next()
             except (ExecutorClosed, KeyboardInterrupt, RuntimeError):
                 break  # by the executor's protocol: what is missing now will never come
-            if rollout is not None and rollout.request.key in self._under_way:
-                self._under_way.end(rollout.request.key)
+            if rollout is not None and self._begun.pop(rollout.request.key, None) is not None:
                 self._keep(rollout)
-        lost, self._under_way = len(self._under_way), UnderWay(self._executor)
+        lost = len(self._begun)
+        self._begun.clear()
         return lost
 
-    def cancel_prefetch(self) -> None:
-        """Forget what was named."""
-        self._likely = []
+    # What is started.
 
     def _fill_round(self, wanted: Sequence[RolloutRequest]) -> None:
         self._capacity = max(self._capacity, self._executor.capacity)
@@ -269,62 +268,8 @@ class Sampler:
         likely = likely[: -new % self._capacity]
         self._likely = []
         self._asked.update(request.key for request in likely)
-        left = self.rollouts_left
         unknown = [r for r in self._admitted(likely) if not self._resolved(r.key)]
-        self._start(unknown[:left], urgent=False)
-
-    def _stop_where_spent(self, waiting: set[str]) -> None:
-        """Begin nothing more of what is waited for, once a cap is used up."""
-        reason = self._spent()
-        if reason and self._drop() & waiting:
-            raise StopRun(reason)
-
-    def _spent(self) -> str:
-        """Which cap leaves nothing, if any. Model calls of ours are stopped one by one."""
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            return f"--skillopt-max-time={self._limits.max_time:g} seconds are over"
-        if self._meter is not None and self._under_way.rationed:
-            try:
-                self._meter.check()
-            except CapReached as cap:
-                return str(cap)
-        return ""
-
-    def _drop(self) -> set[str]:
-        """Forget what has not begun, and return its keys."""
-        dropped = {request.key for request in self._under_way.drop()}
-        self.taken -= sum(key not in self._attempts for key in dropped)
-        return dropped
-
-    def _resolved(self, key: str) -> bool:
-        return key in self._errors or key in self._ledger
-
-    def _result(self, key: str) -> Rollout:
-        rollout = self._errors.get(key) or self._ledger.get(key)
-        assert rollout is not None, key
-        if key not in self._counted:
-            self._count(rollout)
-        return rollout
-
-    def _count(self, rollout: Rollout) -> None:
-        self._counted.add(rollout.request.key)
-        self._note_prompt(rollout)
-        used = self.usage.get(rollout.request.task, Usage())
-        self.usage[rollout.request.task] = used + rollout.usage + rollout.judge_usage
-
-    def _note_prompt(self, rollout: Rollout) -> None:
-        first = next((turn.content for turn in rollout.transcript if turn.role == "user"), "")
-        if first and rollout.request.task not in self._prompts:
-            self._prompts[rollout.request.task] = hashlib.sha256(first.encode()).hexdigest()
-
-    def _notes_on_prompts(self) -> list[str]:
-        shared = [n for n in Counter(self._prompts.values()).values() if n > 1]
-        if not shared:
-            return []
-        return [
-            f"{sum(shared)} tasks begin with the prompt of another one: each draws replies of its "
-            "own, so that they count as independent"
-        ]
+        self._start(unknown[: self.rollouts_left], urgent=False)
 
     def _start(self, requests: Sequence[RolloutRequest], *, urgent: bool) -> None:
         if not requests:
@@ -338,40 +283,70 @@ class Sampler:
         if reason := self._spent():
             raise StopRun(reason)
         self.taken += len(requests)
-        self._under_way.submit(requests, urgent=urgent)
+        self._begun |= {request.key: request for request in requests}
+        self._submit(requests, urgent=urgent)
+
+    def _submit(self, requests: Sequence[RolloutRequest], *, urgent: bool) -> None:
+        if self._rationed:
+            self._backlog |= {request.key: request for request in requests}
+        else:
+            self._executor.submit(requests, urgent=urgent)
+
+    def _spent(self) -> str:
+        """Which cap leaves nothing, if any. Model calls of ours are stopped one by one."""
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            return f"--skillopt-max-time={self._limits.max_time:g} seconds are over"
+        if self._meter is not None and self._rationed:
+            try:
+                self._meter.check()
+            except CapReached as cap:
+                return str(cap)
+        return ""
+
+    def _drop(self, keys: Iterable[str] | None = None) -> set[str]:
+        """Forget those (of all, or of some) that have not begun to run, and return their keys."""
+        wanted = set(self._begun if keys is None else keys)
+        dropped = self._executor.cancel(wanted) | (wanted & self._backlog.keys())
+        for key in dropped:
+            self._backlog.pop(key, None)
+            del self._begun[key]
+            self.taken -= key not in self._attempts
+        return dropped
+
+    # What comes back.
 
     def _receive(self) -> None:
-        """Wait for a rollout, or for the time of a delayed retry."""
-        self._resubmit_due()
+        """Wait for a rollout, after as much of the backlog as can run was handed over."""
+        free = self._executor.capacity - (len(self._begun) - len(self._backlog))
+        for key in list(self._backlog)[: max(0, free)]:
+            self._executor.submit([self._backlog.pop(key)])
         try:
-            rollout = self._under_way.next()
+            rollout = self._executor.next()
         except ExecutorClosed as closed:
             raise StopRun(str(closed), kind="interrupted") from closed
         except KeyboardInterrupt as interrupt:
             raise StopRun("the session was interrupted", kind="interrupted") from interrupt
-        if rollout is not None:
+        if rollout is not None and rollout.request.key in self._begun:
             self._finish(rollout)
 
-    def _resubmit_due(self) -> None:
-        for request in self._under_way.due():
-            self._under_way.submit([request], urgent=True)
-
     def _finish(self, rollout: Rollout) -> None:
-        key = rollout.request.key
-        if key not in self._under_way:
-            return
         rollout = self._keep(rollout)
-        if rollout.error is None:
-            self._under_way.end(key)
-            self._settled.add(key)
-            self._attempts.pop(key, None)
-            self._quarantine.measured(rollout.request)
+        request, error = rollout.request, rollout.error
+        if error is None:
+            self._end(request.key)
+            self._attempts.pop(request.key, None)
+            self._measured.add(request.task)
+            self._costly.pop((request.task, request.version), None)
             self._errors_in_a_row = 0
         else:
-            self._attempts[key] = rollout.attempt
-            self._quarantine.failed(rollout.request, rollout.error)
-            self._stop_where_hopeless(rollout.request, rollout.error)
-            self._retry_or_give_up(rollout, rollout.error)
+            self._attempts[request.key] = rollout.attempt
+            self._errors_in_a_row += 1
+            self._count_costly(request, error)
+            self._stop_where_hopeless(request, error)
+            if rollout.attempt < self._limits.max_attempts and not self._is_put_away(request):
+                self._submit([request], urgent=True)
+            else:
+                self._end_in_error(rollout)
         if self._on_rollout:
             self._on_rollout(rollout)
 
@@ -381,15 +356,16 @@ class Sampler:
         rollout = replace(rollout, attempt=self._attempts.get(request.key, 0) + 1)
         self._count(rollout)
         if self._meter is not None and rollout.reported != Usage():
-            # There is a cap, which nobody but the sampler can keep then.
-            if self._meter.bounded and not self._under_way.rationed:
-                self._under_way.ration()
+            if self._meter.bounded and not self._rationed:
+                # There is a cap, which nobody but the sampler can keep then.
+                self._rationed = True
+                queued = self._executor.cancel(self._begun)
+                self._backlog = {key: r for key, r in self._begun.items() if key in queued}
             self._meter.report(rollout.reported, (OWN_AGENT, request.stage, request.task))
         self._ledger.put(rollout)
         return rollout
 
     def _stop_where_hopeless(self, request: RolloutRequest, error: InfraError) -> None:
-        self._errors_in_a_row += 1
         if error.kind == "cap":
             stop = StopRun(error.message)
         elif error.fatal or error.kind == "cache":
@@ -402,40 +378,70 @@ class Sampler:
             )
         else:
             return
-        self._under_way.end(request.key)
+        del self._begun[request.key]
         raise stop
 
-    def _retry_or_give_up(self, rollout: Rollout, error: InfraError) -> None:
-        request = rollout.request
-        if rollout.attempt < self._quarantine.attempts(request, error, self._limits.max_attempts):
-            self._under_way.delay(request, _BACK_OFF * 2 ** (rollout.attempt - 1))
-            return
-        self._quarantine.gave_up(request, error)
-        self._under_way.end(request.key)
-        self._end_in_error(rollout)
-        if self._quarantine.holds(request):
-            self._call_off(request.task)
+    def _end(self, key: str) -> None:
+        self._begun.pop(key, None)
+        self._ended.add(key)
 
     def _end_in_error(self, rollout: Rollout) -> None:
         self._errors[rollout.request.key] = rollout
-        self._settled.add(rollout.request.key)
+        self._end(rollout.request.key)
         self.errors += 1
 
-    # Quarantine.
+    def _resolved(self, key: str) -> bool:
+        return key in self._errors or key in self._ledger
+
+    def _result(self, key: str) -> Rollout:
+        rollout = self._errors.get(key) or self._ledger.get(key)
+        assert rollout is not None, key
+        if key not in self._counted:
+            self._count(rollout)
+        return rollout
+
+    def _count(self, rollout: Rollout) -> None:
+        task = rollout.request.task
+        self._counted.add(rollout.request.key)
+        self.usage[task] = self.usage.get(task, Usage()) + rollout.usage + rollout.judge_usage
+        first = next((turn.content for turn in rollout.transcript if turn.role == "user"), "")
+        if first and task not in self._prompts:
+            self._prompts[task] = hashlib.sha256(first.encode()).hexdigest()
+
+    # Tasks that are put away.
+
+    def _count_costly(self, request: RolloutRequest, error: InfraError) -> None:
+        if error.kind not in _COSTLY:
+            return
+        key = request.task, request.version
+        self._costly[key] += 1
+        if self._costly[key] != MOST_COSTLY:
+            return
+        self._put_away.setdefault(request.task, {})[request.version] = error
+        self._notes.append(
+            f"{request.task} is not run again under version {request.version[:10]} of the "
+            f"skill: {MOST_COSTLY} times in a row it ended so: {error.message}"
+        )
+        ours = [r for r in self._begun.values() if r.task == request.task and self._is_put_away(r)]
+        waiting = {r.key: r for r in ours if r.key != request.key}
+        for dropped in self._drop(waiting):
+            self._stand_in(waiting[dropped])
+
+    def _is_put_away(self, request: RolloutRequest) -> bool:
+        versions = self._put_away.get(request.task, {})
+        never = len(versions) >= _VERSIONS and request.task not in self._measured
+        return never or request.version in versions
+
+    def _stand_in(self, request: RolloutRequest) -> None:
+        """An error in the place of a sample of a task that is put away."""
+        last = next(reversed(self._put_away[request.task].values()))
+        words = f"not run again after {MOST_COSTLY} errors: {last.message}"
+        self._end_in_error(Rollout(request, "error", error=InfraError(last.kind, words)))
 
     def _admitted(self, requests: Sequence[RolloutRequest]) -> list[RolloutRequest]:
         """Those that may be run; the others have ended in errors."""
         for request in requests:
-            if self._quarantine.holds(request) and not self._is_under_way(request.key):
-                self._end_in_error(self._quarantine.stand_in(request))
+            begun = request.key in self._begun or self._resolved(request.key)
+            if not begun and self._is_put_away(request):
+                self._stand_in(request)
         return [r for r in requests if r.key not in self._errors]
-
-    def _is_under_way(self, key: str) -> bool:
-        return key in self._under_way or self._resolved(key)
-
-    def _call_off(self, task: str) -> None:
-        """End what has not begun of a task that was just given up."""
-        ours = [r for r in self._under_way if r.task == task and self._quarantine.holds(r)]
-        for request in self._under_way.drop(r.key for r in ours):
-            self.taken -= request.key not in self._attempts
-            self._end_in_error(self._quarantine.stand_in(request))

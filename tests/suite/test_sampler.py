@@ -1,16 +1,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_skillopt.model.types import CapReached, Usage
-from pytest_skillopt.suite import sampler as sampler_module
 from pytest_skillopt.suite.executor import ExecutorClosed
-from pytest_skillopt.suite.retries import MOST
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
-from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
+from pytest_skillopt.suite.sampler import MOST_COSTLY, Limits, Sampler, StopRun
 from pytest_skillopt.suite.tasks import SkillTask
 
 if TYPE_CHECKING:
@@ -79,11 +77,6 @@ def passed(request: RolloutRequest, run: int) -> Rollout:
 
 def error(request: RolloutRequest, kind: str = "worker", *, fatal: bool = False) -> Rollout:
     return Rollout(request, "error", error=InfraError(kind, "it broke", fatal))
-
-
-@pytest.fixture(autouse=True)
-def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler_module, "_BACK_OFF", 0.0)
 
 
 def make(executor: ScriptedExecutor, limits: Limits | None = None) -> tuple[Sampler, MemoryLedger]:
@@ -202,7 +195,7 @@ def reporting(request: RolloutRequest, run: int) -> Rollout:
 
 def test_reported_calls_stop_the_run_before_the_next_rollout() -> None:
     executor = ScriptedExecutor(reporting)
-    accounts = Accounts(most=3)
+    accounts: Any = Accounts(most=3)
     sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=accounts)
     asked = requests(sampler)
     with pytest.raises(StopRun, match="3 of 3") as stop:
@@ -218,7 +211,8 @@ def test_reported_calls_stop_the_run_before_the_next_rollout() -> None:
 
 def test_at_most_as_many_are_handed_over_as_run_at_once_when_tests_report() -> None:
     executor = ScriptedExecutor(reporting, capacity=2)
-    sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=Accounts(most=99))
+    accounts: Any = Accounts(most=99)
+    sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=accounts)
     asked = requests(sampler)
     sampler.take(asked)
     queued: list[int] = []
@@ -270,20 +264,22 @@ def test_a_deadly_task_is_not_run_for_ever() -> None:
     asked = [replace(r, index=i) for i in range(6) for r in requests(sampler)]
     outcomes = {r.request.key: r.outcome for r in sampler.take(asked)}
     assert all((outcomes[r.key] == "error") == (r.task == "t1") for r in asked)
-    assert len(ledger.errors) == MOST
+    assert len(ledger.errors) == MOST_COSTLY
     (note,) = sampler.notes
     assert note.startswith("t1 is not run again under version ")
     assert "it broke" in note
     again = sampler.take([replace(asked[1], stream="final")])[0]
-    assert again.error == InfraError("worker", f"not run again after {MOST} errors: it broke")
-    assert len(ledger.errors) == MOST
+    assert again.error == InfraError(
+        "worker", f"not run again after {MOST_COSTLY} errors: it broke"
+    )
+    assert len(ledger.errors) == MOST_COSTLY
     other = sampler.add_version("SKILL.md", b"other")
     sampler.take([replace(r, version=other) for r in asked])
-    assert len(ledger.errors) == 2 * MOST
+    assert len(ledger.errors) == 2 * MOST_COSTLY
     third = sampler.add_version("SKILL.md", b"third")
     taken = sampler.taken
     assert sampler.take([replace(asked[1], version=third)])[0].outcome == "error"
-    assert (len(ledger.errors), sampler.taken) == (2 * MOST, taken)
+    assert (len(ledger.errors), sampler.taken) == (2 * MOST_COSTLY, taken)
     assert sampler.take([replace(asked[0], version=third)])[0].passed
 
 
@@ -299,7 +295,7 @@ def test_a_task_that_is_deadly_under_one_version_goes_on_under_the_others() -> N
         deadly = sampler.add_version("SKILL.md", content)
         worse = [replace(asked[1], version=deadly, index=i) for i in range(9)]
         assert {r.outcome for r in sampler.take(worse)} == {"error"}
-    assert len(ledger.errors) == 3 * MOST
+    assert len(ledger.errors) == 3 * MOST_COSTLY
     assert sampler.take([replace(asked[1], index=7)])[0].passed
 
 
