@@ -103,6 +103,25 @@ class Agent:
 
         return await asyncio.to_thread(self._turn, prompt, tools, system, fresh, on_this_loop)
 
+    @property
+    def model_name(self) -> str:
+        return self._model.name
+
+    def chat(self, messages: Sequence[dict[str, Any]]) -> Reply:
+        """One completion of messages of one's own, apart from the conversation.
+
+        The skill is not added: it stands in the messages where the caller has put it.
+
+        Raises:
+            ModelError: as calling the agent.
+        """
+        talk = _Conversation(messages=[dict(message) for message in messages])
+        for message in messages:
+            self._note(talk, str(message["role"]), str(message["content"]))
+        completion = self._complete(talk, [])
+        self._note(talk, "assistant", _as_turn(completion))
+        return Reply(completion.text, transcript=tuple(talk.turns), usage=completion.usage)
+
     def new(self) -> Agent:
         """An agent with the same skill and a conversation of its own, for use side by side."""
         other = copy.copy(self)

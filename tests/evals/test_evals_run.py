@@ -187,7 +187,7 @@ def test_evals_train_as_they_stand(project: pytest.Pytester) -> None:
     rows = [{"prompt": name, "checks": [f"contains '{name}'", "Has a mark"]} for name in NAMES]
     write(project, rows)
     result = project.runpytest_subprocess(
-        "--skillopt-evals", "--skillopt-train", "--skillopt-final-rollouts=3", "-p", "no:xdist"
+        "--skillopt-evals", "--skillopt-train", "-oskillopt_final_rollouts=3", "-p", "no:xdist"
     )
     assert result.ret == 0, result.stdout.str()
     assert RULE in (project.path / "skills" / "greet" / "SKILL.md").read_text()
