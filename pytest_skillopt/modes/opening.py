@@ -112,6 +112,7 @@ def opened(
                 *_notes_on_size(tasks, mode, settings),
                 *(notes_on_search(settings) if mode.name == "train" else ()),
                 *_notes_on_resuming(mode, journal),
+                *_notes_on_sandbox(tasks, settings),
                 *(f"journal line {n} was corrupt and is measured again" for n in journal.corrupt),
             ],
             roles={role: models.get(role).name for role in roles},
@@ -156,6 +157,17 @@ def _run_directory(home: Home, mode: Mode) -> RunDirectory:
     if mode.resume is None:
         return home.new_run()
     return RunDirectory.open(home.find_training(mode.resume))
+
+
+def _notes_on_sandbox(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
+    if any(task.harness for task in tasks):
+        from pytest_skillopt.harness.sandbox import resolve
+
+        if resolve(settings.sandbox) == "none":
+            yield (
+                "coding agents ran without a sandbox: they could read and change whatever you can, "
+                "secrets in files and other processes included (skillopt_sandbox)"
+            )
 
 
 def _notes_on_size(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:

@@ -243,6 +243,8 @@ def marks(row: TaskRow) -> list[str]:
     said = ["must pass"] if row.must_pass else []
     said += ["flaky"] if row.flaky else []
     said += ["skipped"] if row.skipped else []
+    arm = row.after or row.before
+    said += [f"skill read in {arm.read} of {arm.n}"] if arm.read is not None and arm.n else []
     return said + ([plural(errors, "error")] if errors else [])
 
 

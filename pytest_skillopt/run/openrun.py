@@ -87,7 +87,7 @@ class Run:
         Call it once, at the end: nothing can be sampled afterwards.
         """
         self._settle()
-        self.notes += _notes_on_left_out(skills)
+        self.notes += [*_notes_on_left_out(skills), *_notes_on_reading(skills)]
         return Result(
             mode=self.mode.name,
             run=self.directory.name,
@@ -99,7 +99,7 @@ class Run:
             skills=[self._with_usage(skill) for skill in skills],
             models=dict(self.roles),
             simulated=self.simulated,
-            versions=versions(),
+            versions={**versions(), **_harness_versions(self.tasks)},
             settings=self.settings.to_json(),
             usage=[UsageRow(**row) for row in self.limits.rows()],
             rollouts=self.sampler.taken if rollouts is None else rollouts,
@@ -144,6 +144,29 @@ def _notes_on_left_out(skills: Iterable[SkillResult]) -> Iterator[str]:
                 f"{skill.path} was decided without {', '.join(tasks)}: nothing but infrastructure "
                 "errors under both versions"
             )
+
+
+def _notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
+    """Tasks that a coding agent went about without the skill."""
+    for skill in skills:
+        arms = [(row.id, row.after or row.before) for row in skill.tasks]
+        told = [(name, arm) for name, arm in arms if arm.read is not None and arm.n]
+        unread = [name for name, arm in told if not arm.read]
+        if told and len(unread) == len(told):
+            accepted = "was accepted, but " if skill.status == "accepted" else ""
+            yield (
+                f"{skill.path} {accepted}was read in no rollout: the agent never asked for it, so "
+                "what it says had no effect; look at its name and description"
+            )
+        elif unread:
+            listed = ", ".join(unread[:5]) + (", ..." if len(unread) > 5 else "")
+            yield f"{skill.path} was read in no rollout of {len(unread)} tasks: {listed}"
+
+
+def _harness_versions(tasks: Iterable[SkillTask]) -> dict[str, str]:
+    """Of the coding agents that take part."""
+    named = {name for task in tasks for name in task.harness.split(", ") if name}
+    return {name: version for name, _, version in (n.rpartition(" ") for n in sorted(named))}
 
 
 def versions() -> dict[str, str]:

@@ -51,6 +51,8 @@ class Arm(_Record):
     n: int = 0
     score: float | None = None
     errors: int = 0
+    read: int | None = None
+    """Rollouts in which the skill's body reached the model; null where no proxy could tell."""
     sample: RolloutSample | None = None
 
 

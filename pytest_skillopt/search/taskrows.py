@@ -62,12 +62,14 @@ def _arm(rollouts: Sequence[Rollout]) -> Arm:
     scores = [rollout.score for rollout in measured if rollout.score is not None]
     failed = [rollout for rollout in measured if not rollout.passed]
     errors = [rollout for rollout in rollouts if rollout.outcome == "error"]
+    told = [bool(r.skill_read) for r in measured if r.skill_read is not None]
     shown = next(iter(failed or measured or errors), None)
     return Arm(
         passed=sum(rollout.passed for rollout in measured),
         n=len(measured),
         score=sum(scores) / len(scores) if scores else None,
         errors=len(errors),
+        read=sum(told) if told else None,
         sample=_example(shown) if shown else None,
     )
 

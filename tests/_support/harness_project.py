@@ -105,7 +105,9 @@ class Project:
     def pytest(self, *arguments: str) -> pytest.RunResult:
         ini = "\n".join(f"{name} = {value}" for name, value in self.settings.items())
         (self.path / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
-        return self.pytester.runpytest_subprocess("-p", "no:cacheprovider", *arguments)
+        quick = ("no:cacheprovider", "no:hypothesispytest", "no:anyio")
+        without = [word for name in quick for word in ("-p", name)]
+        return self.pytester.runpytest_subprocess(*without, *arguments)
 
     @property
     def kept(self) -> dict[str, Any]:

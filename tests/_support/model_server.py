@@ -47,6 +47,8 @@ class ModelServer:
         self.arrived = threading.Event()
         self.released = threading.Event()
         """Ends what hangs."""
+        self.thought = "A greeting"
+        """What is said to whoever brings no tools: an optimizer, an agent that wants a title."""
         self.delay = 0.0
         """Seconds before each reply."""
         handler = type("Handler", (_Handler,), {"server_of": self})
@@ -76,7 +78,7 @@ class ModelServer:
     def decide(self, scenario: str, seen: Seen) -> Act:
         """What the model does next."""
         if not seen.tools:
-            return "say", "Greeting", {}
+            return "say", self.thought, {}
         if scenario == "loop":
             return seen.shell("true")
         if scenario == "shell":

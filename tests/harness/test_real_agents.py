@@ -1,7 +1,11 @@
-"""Codex and Claude Code themselves, as their wheels bring them, with a provider on loopback."""
+"""Codex and Claude Code themselves, as their wheels bring them, with a provider on loopback.
+
+``.ci/harnesses`` installs the others and runs their tests here, too.
+"""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,7 +16,11 @@ from pytest_skillopt.harness.sandbox import bundled_path, find_bwrap
 if TYPE_CHECKING:
     from harness_project import Project
 
+OTHERS = os.environ.get("SKILLOPT_TEST_AGENTS", "").split()
 BOTH = pytest.mark.parametrize("agent", ["codex", "claude"])
+ALL = pytest.mark.parametrize("agent", ["codex", "claude", *OTHERS])
+KEYS = {"claude": "x-api-key", "gemini": "x-goog-api-key"}
+"""The header in which a provider wants its key."""
 MISSING = [h.name for h in (CODEX, CLAUDE) if not bundled_path(h.bundled)]
 pytestmark = pytest.mark.skipif(
     bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; pip install -e '.[dev]'"
@@ -27,7 +35,7 @@ keep(text=reply, files=reply.files, diff=reply.diff, used=reply.skill_used, read
 """
 
 
-@BOTH
+@ALL
 def test_the_skill_is_found_read_and_followed(project: Project, agent: str) -> None:
     project.settings["skillopt_harness"] = agent
     assert project.run(GREET).ret == 0
@@ -39,19 +47,19 @@ def test_the_skill_is_found_read_and_followed(project: Project, agent: str) -> N
     assert kept["used"]
     assert kept["read"]
     assert kept["ran"]
-    assert kept["calls"] == 3
-    assert kept["tokens"] == [3000, 75]
+    assert kept["calls"] == project.provider.calls >= 3
+    assert kept["tokens"] == [1000 * kept["calls"], 25 * kept["calls"]]
     assert kept["left"] == ["greeting.txt"]
     assert kept["status"] == 0
     assert kept["version"][0].isdigit()
     # The key is the proxy's to know, and the model is the one under test.
-    key = "x-api-key" if agent == "claude" else "authorization"
-    sent = [headers[key] for path, headers in project.provider.requests]
+    header = KEYS.get(agent, "authorization")
+    sent = [headers[header] for path, headers in project.provider.requests]
     assert all("sk-test-0123456789abcdefghij" in value for value in sent)
     assert {body.get("model", "fake-model") for body in project.provider.bodies} == {"fake-model"}
 
 
-@BOTH
+@ALL
 @pytest.mark.parametrize("status", [401, 500])
 def test_a_refusal_is_no_answer(project: Project, agent: str, status: int) -> None:
     """Claude calls a failed login a success, and both try again for minutes if they may."""
@@ -59,6 +67,7 @@ def test_a_refusal_is_no_answer(project: Project, agent: str, status: int) -> No
         "skillopt_harness": agent,
         "skillopt_base_url": project.provider.url(f"status-{status}"),
         "skillopt_max_attempts": 1,
+        "skillopt_rollouts": 1,
     }
     assert project.run(GREET, "--skillopt", "-p", "no:xdist").ret == 1
     first = project.errors[0]
@@ -67,7 +76,7 @@ def test_a_refusal_is_no_answer(project: Project, agent: str, status: int) -> No
     assert first["fatal"] is (status == 401)
     (row,) = project.result["skills"][0]["tasks"]
     assert row["before"]["n"] == 0
-    assert project.provider.calls == (1 if status == 401 else 3)
+    assert project.provider.calls == 1
 
 
 @pytest.mark.parametrize(
@@ -104,7 +113,7 @@ def test_a_busy_provider_is_asked_again_when_it_says(project: Project) -> None:
     assert project.provider.calls == 4
 
 
-@BOTH
+@ALL
 def test_whether_the_skill_triggers(project: Project, agent: str) -> None:
     """A yes costs one call: the run is ended as soon as the body is asked for."""
     project.settings["skillopt_harness"] = agent

@@ -1,0 +1,78 @@
+"""Whole trainings with Codex, from a skill in its folder to a decision, on loopback."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.harness.adapters import CODEX
+from pytest_skillopt.harness.sandbox import bundled_path
+
+if TYPE_CHECKING:
+    from harness_project import Project
+
+pytestmark = pytest.mark.skipif(
+    not bundled_path(CODEX.bundled), reason="Codex is not installed; pip install -e '.[dev]'"
+)
+START = """\
+---
+name: house-greeting
+description: How this house writes a greeting file. Use whenever asked to greet a guest.
+---
+# House greeting
+
+Write the greeting to greeting.txt as the house does, in one line, for whoever is named.
+"""
+RULE = "RULE: the first word of every greeting file is Ahoy"
+TASKS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("guest", "Ada Ben Cleo Dan Eve Finn".split())
+def test_greeting(skill_harness, workspace, guest):
+    reply = skill_harness(f"Greet {guest} for the front desk.")
+    assert reply.files == {"greeting.txt": "added"}
+    assert (workspace / "greeting.txt").read_text() == f"Ahoy {guest}\\n"
+"""
+
+
+def train(project: Project, addition: str) -> dict[str, Any]:
+    project.skill.write_text(START)
+    (project.path / "test_greeting.py").write_text(TASKS)
+    edit = {"op": "append", "target": "", "content": addition}
+    project.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
+    project.settings |= {
+        "skillopt_harness": "codex",
+        "skillopt_optimizer": "openai:thinker",
+        "skillopt_final_rollouts": 2,
+        "skillopt_lanes": 4,
+    }
+    project.pytest("--skillopt-train", "--skillopt-rollouts=1", "-p", "no:xdist")
+    return project.result
+
+
+def test_a_useful_edit_is_accepted_and_its_runs_are_kept(project: Project) -> None:
+    result = train(project, RULE)
+    assert result["status"] == "accepted"
+    assert project.skill.read_text() == START + f"\n{RULE}\n"
+    assert result["versions"]["codex"][0].isdigit()
+    target = [row for row in result["usage"] if row["role"] == "target"]
+    served = [body for body in project.provider.bodies if body["model"] == "fake-model"]
+    assert sum(row["calls"] for row in target) == len(served)
+    (skill,) = result["skills"]
+    assert all(row["after"]["read"] == row["after"]["n"] for row in skill["tasks"])
+    for run in (project.path / ".skillopt" / "runs").iterdir():
+        run.rename(project.path / "first-run")
+    again = train(project, RULE)
+    assert again["status"] == "accepted"
+    # A final comparison is drawn afresh each time; all else has been paid for.
+    paid = {row["stage"] for row in again["usage"] if row["calls"]}
+    assert paid == {"final"}
+
+
+def test_a_placebo_is_rejected(project: Project) -> None:
+    result = train(project, "Be friendly to every guest who is named.")
+    assert result["status"] in ("rejected", "unchanged")
+    assert project.skill.read_text() == START
