@@ -352,7 +352,7 @@ class HarnessAgent:
                 watch=ticket,
                 talk=talk,
             )
-            _read(harness, ended.out, trace)
+            read_events(harness, ended.out, trace)
             after = self._after(laid)
             problem = self._judge(task, ticket, ended, trace)
             return _Run.of(trace, ticket, ended, problem, place.skill.name, laid, after)
@@ -580,7 +580,7 @@ def _scratch() -> Any:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _read(harness: Harness, printed: str, trace: Trace) -> None:
+def read_events(harness: Harness, printed: str, trace: Trace) -> None:
     """Read the events, as far as they can be."""
     for line in printed.splitlines():
         try:

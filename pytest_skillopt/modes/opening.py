@@ -73,7 +73,7 @@ def opened(
         stack.callback(models.close)
         roles = _roles(models, mode, tasks)
         fingerprints = {role: models.get(role).fingerprint for role in roles}
-        models.probe(roles)
+        models.probe(_probed(roles, tasks))
         directory = _run_directory(home, mode)
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
@@ -119,6 +119,13 @@ def opened(
             simulated=any(models.get(role).simulated for role in roles),
             unfinished=_unfinished(home, mode, directory, about),
         )
+
+
+def _probed(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:
+    """The roles whose provider is asked first. Coding agents speak to theirs in their own way."""
+    ours = (task for task in tasks if not task.harness and "proxy_url" not in task.text)
+    own = any("target" in task.roles for task in ours)
+    return [role for role in roles if role != "target" or own]
 
 
 def _make_models(

@@ -73,8 +73,9 @@ class Project:
         self.settings: dict[str, Any] = {
             "skillopt_base_url": provider.url(),
             "skillopt_target": "openai:fake-model",
-            "skillopt_call_retries": 0,
         }
+        self.conftest = "from pytest_skillopt.model import client\nclient.FIRST_DELAY = 0.001\n"
+        """Nobody waits long between two tries."""
         folder = pytester.path / "skills" / "house-greeting"
         folder.mkdir(parents=True)
         self.skill = folder / "SKILL.md"
@@ -104,6 +105,7 @@ class Project:
 
     def pytest(self, *arguments: str) -> pytest.RunResult:
         ini = "\n".join(f"{name} = {value}" for name, value in self.settings.items())
+        (self.path / "conftest.py").write_text(self.conftest)
         (self.path / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
         quick = ("no:cacheprovider", "no:hypothesispytest", "no:anyio")
         without = [word for name in quick for word in ("-p", name)]

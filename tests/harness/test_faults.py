@@ -80,7 +80,7 @@ def test_a_harness_that_fails_is_no_wrong_answer(project: Project, agent: str, w
 def test_a_harness_that_prints_without_end(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (project.path / "conftest.py").write_text(
+    project.conftest += (
         "from pytest_skillopt.harness import processes\nprocesses.MOST_PRINTED = 1_000_000\n"
     )
     project.use_stub("while True: print('x' * 1000)")
@@ -88,7 +88,7 @@ def test_a_harness_that_prints_without_end(
 
 
 def test_a_full_disk(project: Project) -> None:
-    (project.path / "conftest.py").write_text(
+    project.conftest += (
         "import shutil\nfrom pytest_skillopt.harness import processes\n"
         "processes.LEAST_FREE = shutil.disk_usage('.').free - (64 << 20)\n"
     )
@@ -140,12 +140,12 @@ def test_the_time_that_a_provider_costs_is_not_the_agents(project: Project) -> N
     """The first try hangs for longer than the agent has; it is not counted."""
     project.settings |= {
         "skillopt_base_url": project.provider.url("hang"),
-        "skillopt_request_timeout": 3,
+        "skillopt_request_timeout": 2,
     }
     project.use_stub("call()")
     said = message(project, "skill_harness('Hello.', timeout=1)")
     assert said == "openai:fake-model: the provider did not answer in time " + (
-        "(skillopt_request_timeout)"
+        "(skillopt_request_timeout) (after 2 tries)"
     )
 
 
