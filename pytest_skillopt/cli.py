@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 USAGE_ERROR = 4
 """As pytest's own exit code for wrong usage."""
 
-_OWN = ("show", "diff", "runs", "cache")
+_OWN = ("show", "diff", "runs", "watch", "doctor", "cache")
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
@@ -61,6 +62,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     _add_show(commands)
     _add_diff(commands)
     _add_runs(commands)
+    _add_watch(commands)
     _add_cache(commands)
     if not argv or argv[0] not in _OWN:
         # git, HTTP and crontab are needed by these commands alone.
@@ -104,6 +106,16 @@ def _add_runs(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser = commands.add_parser("runs", help="list the runs, the latest last")
     _add_dir(parser)
     parser.set_defaults(handle=_runs)
+
+
+def _add_watch(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser("watch", help="follow a run in the browser, on this machine alone")
+    _add_run(parser)
+    parser.add_argument(
+        "--port", type=int, default=0, help="on 127.0.0.1 (default: a free one)"
+    )
+    parser.add_argument("--no-open", action="store_true", help="only print the address")
+    parser.set_defaults(handle=_watch)
 
 
 def _add_cache(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -210,6 +222,25 @@ def _runs(args: argparse.Namespace) -> int:
         return _fail(f"no run in {home.runs} ({ELSEWHERE})")
     for line in list_runs(runs):
         _say(line)
+    return 0
+
+
+def _watch(args: argparse.Namespace) -> int:
+    from pytest_skillopt.watch.server import Watch
+
+    run = Path(args.run) if args.run and Path(args.run).is_dir() else None
+    run = run or _home(args).find(args.run or "")
+    try:
+        server = Watch(run, args.port)
+    except OSError as error:
+        return _fail(f"watch: port {args.port}: {error.strerror or error}")
+    print(f"{run.name}: {server.url}\nCtrl-C ends the watcher, not the run.", flush=True)
+    if not args.no_open:
+        import webbrowser
+
+        webbrowser.open(server.url)
+    with contextlib.suppress(KeyboardInterrupt), server:
+        server.serve_forever()
     return 0
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import socket
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_skillopt.mode import Mode
+    from pytest_skillopt.modes.plan import Expected
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.services import Services
@@ -55,6 +58,7 @@ def conduct(
     ):
         plan = expected(run.tasks, mode, settings)
         display.header(run, typical=plan.typical, most=plan.most)
+        _journal_plan(run, plan)
         try:
             found = _carry_out(run, display)
         finally:
@@ -67,6 +71,23 @@ def conduct(
             lambda: leave_proposal(run.root, run.home, run.directory.path, found),
         )
     return result, list(task_reports(run, result))
+
+
+def _journal_plan(run: Run, plan: Expected) -> None:
+    """What whoever watches the run must know of this session of it."""
+    caps = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
+    run.journal.write(
+        "plan",
+        {
+            "tasks": [[task.id, task.split] for task in run.tasks],
+            "typical": plan.typical,
+            "most": plan.most,
+            "caps": {cap: getattr(run.settings, cap) for cap in caps},
+            "models": dict(run.roles),
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+        },
+    )
 
 
 def fails_the_session(mode: Mode, result: Result) -> bool:

@@ -95,6 +95,7 @@ class _Observer:
         self._display = display
 
     def step(self, row: StepRow) -> None:
+        self._run.journal.write("step", row.model_dump())
         self._display.step(row)
         config: pytest.Config = self._display.config
         config.hook.pytest_skillopt_step(config=config, step=row)

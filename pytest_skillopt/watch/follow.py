@@ -1,0 +1,253 @@
+"""The state of a run, put together from its journal as that grows. It is only read."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections import Counter
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.model.types import Usage
+from pytest_skillopt.run.directory import JOURNAL, is_held
+from pytest_skillopt.run.journal import unseal
+from pytest_skillopt.untrusted import bound, printable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+MOST_EDITS = 300
+MOST_FAULTS = 30
+MOST_TURN = 4_000
+"""Characters of one message of a transcript."""
+_PHASES = {
+    "train": "looking at train tasks",
+    "trial": "trying edits on the tasks that asked for them",
+    "prune": "leaving edits out",
+    "tape": "the gate: the skill as it is",
+    "screen": "the gate: the candidate",
+    "focus": "the gate: tasks in doubt",
+    "prior": "evidence for the gate",
+    "final": "final comparison",
+    "test": "test split",
+    "eval": "evaluation",
+    "aa": "comparison with itself",
+}
+"""What a rollout is for, by the first part of its stream."""
+
+
+class Follower:
+    """What the lines of a journal come to so far."""
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._end = 0
+        self._about: dict[str, Any] = {}
+        self._plan: dict[str, Any] = {}
+        self._tasks: dict[str, int] = {}
+        self._splits: list[str] = []
+        self._versions: dict[str, int] = {}
+        self._samples: list[tuple[int, float | None, int, int]] = []
+        self._outcomes: Counter[str] = Counter()
+        self._steps: list[dict[str, Any]] = []
+        self._edits: dict[tuple[str, str, str], dict[str, Any]] = {}
+        self._verdicts: list[dict[str, Any]] = []
+        self._workers: dict[str, list[float]] = {}
+        self._faults: Counter[str] = Counter()
+        self._spent: dict[str, Usage] = {}
+        self._phase = ""
+        self._first = self._last = self._session = 0.0
+        self._in_session = 0
+
+    def read(self) -> bool:
+        """Take in the complete lines that are new; whether there were any."""
+        try:
+            with (self._run / JOURNAL).open("rb") as file:
+                file.seek(self._end)
+                began = self._end
+                for line in file:
+                    if not line.endswith(b"\n"):
+                        break
+                    entry = unseal(line)
+                    if entry is not None:
+                        self._take(entry, self._end)
+                    self._end += len(line)
+        except OSError:
+            return False
+        return self._end > began
+
+    def _take(self, entry: Mapping[str, Any], offset: int) -> None:
+        self._last = _seconds(entry["at"])
+        self._first = self._first or self._last
+        kind, data = entry["kind"], entry["data"]
+        if kind == "run":
+            self._about = data
+            for version in data.get("skills", {}).values():
+                self._version(version)
+        elif kind == "plan":
+            self._plan, self._session, self._in_session = data, self._last, 0
+            for task, split in data["tasks"]:
+                self._task(task, split)
+        elif kind in ("rollout", "error"):
+            self._rollout(data, offset)
+        elif kind == "reply":
+            self._phase = "the optimizer thinks"
+            self._spend("optimizer", data["usage"])
+        elif kind == "step":
+            self._steps.append(data)
+        elif kind == "edit":
+            self._edits[data["op"], data["target"], data["content"]] = data
+        elif kind in ("verdict", "pruning"):
+            keys = ("step", "candidate", "decision", "reason", "before", "after")
+            self._verdicts.append({key: data.get(key) for key in keys})
+
+    def _rollout(self, data: Mapping[str, Any], offset: int) -> None:
+        request, outcome = data["request"], data["outcome"]
+        self._phase = _PHASES.get(request["stream"].split("/")[0], request["stream"])
+        score = data["score"] if outcome in ("passed", "failed") else None
+        if outcome == "passed":
+            score = 1.0
+        self._samples.append(
+            (self._task(request["task"]), score, self._version(request["version"]), offset)
+        )
+        self._outcomes[outcome] += 1
+        self._in_session += outcome != "error"
+        worker = self._workers.setdefault(data.get("worker") or "here", [0, 0.0, 0.0])
+        worker[0] += 1
+        worker[1] += data.get("duration", 0.0)
+        worker[2] = self._last
+        self._spend("target", data["usage"])
+        self._spend("judge", data["judge_usage"])
+        if outcome == "error":
+            self._faults[f"{request['task']}: {(data['error'] or {}).get('message', '')}"] += 1
+
+    def _task(self, task: str, split: str = "") -> int:
+        if task not in self._tasks:
+            self._tasks[task] = len(self._tasks)
+            self._splits.append(split)
+        elif split:
+            self._splits[self._tasks[task]] = split
+        return self._tasks[task]
+
+    def _version(self, version: str) -> int:
+        return self._versions.setdefault(version, len(self._versions))
+
+    def _spend(self, role: str, usage: Mapping[str, Any]) -> None:
+        self._spent[role] = self._spent.get(role, Usage()) + Usage.from_json(dict(usage))
+
+    # What a page is told.
+
+    def samples(self, since: int) -> list[tuple[int, float | None, int, int]]:
+        """Task, score in [0, 1] (null: not measured), version, and place in the journal."""
+        return self._samples[since:]
+
+    def summary(self) -> dict[str, Any]:
+        """Everything but the samples, as plain JSON; texts are printable and bounded."""
+        result = self._result()
+        done = self._outcomes["passed"] + self._outcomes["failed"] + self._outcomes["skipped"]
+        running = result is None and is_held(self._run)
+        state = "running" if running else "finished" if result else "not running"
+        summary = {
+            "run": self._run.name,
+            "mode": self._about.get("mode", ""),
+            "state": state,
+            "phase": self._phase if running else "",
+            "seconds": self._last - self._first,
+            "left": self._left(done) if running else None,
+            "done": done,
+            "passed": self._outcomes["passed"],
+            "errors": self._outcomes["error"],
+            "typical": self._plan.get("typical", 0),
+            "most": self._plan.get("most", 0),
+            "caps": self._plan.get("caps", {}),
+            "models": self._plan.get("models", {}),
+            "spent": {role: usage.to_json() for role, usage in self._spent.items()},
+            "tasks": list(zip(self._tasks, self._splits, strict=True)),
+            "versions": len(self._versions),
+            "steps": self._steps,
+            "verdicts": self._verdicts,
+            "edits": list(self._edits.values())[-MOST_EDITS:],
+            "workers": [
+                [name, int(n), total / n, self._last - seen]
+                for name, (n, total, seen) in sorted(self._workers.items())
+            ],
+            "faults": self._faults.most_common(MOST_FAULTS),
+            "stoppable": running and self.controller() is not None,
+            "said": result["said"] if result else None,
+        }
+        return _clean(summary)  # type: ignore[no-any-return]
+
+    def _left(self, done: int) -> float | None:
+        """Seconds, by the pace of this session."""
+        total = min(self._plan.get("typical") or 0, self._plan.get("most") or 0)
+        elapsed = self._last - self._session
+        if not self._in_session or total <= done:
+            return None
+        return elapsed / self._in_session * (total - done)
+
+    def _result(self) -> dict[str, Any] | None:
+        """What ``result.json`` says, if the session that wrote it was the last to work on this."""
+        from pytest_skillopt.report.advice import headline
+        from pytest_skillopt.run.result import Result
+
+        path = self._run / "result.json"
+        try:
+            if path.stat().st_mtime < self._session - 1:
+                return None
+            result = Result.load(path.read_bytes())
+        except (OSError, ValueError):
+            return None
+        said = headline(result)
+        return {"said": [said.answer, said.sentence, said.tone, *said.cautions]}
+
+    def transcript(self, offset: int) -> dict[str, Any] | None:
+        """One rollout, by its place in the journal."""
+        if (offset not in {sample[3] for sample in self._samples}) or offset < 0:
+            return None
+        with (self._run / JOURNAL).open("rb") as file:
+            file.seek(offset)
+            entry = unseal(file.readline())
+        if entry is None:
+            return None
+        data = entry["data"]
+        error = data.get("error") or {}
+        return _clean(  # type: ignore[no-any-return]
+            {
+                "task": data["request"]["task"],
+                "stream": data["request"]["stream"],
+                "index": data["request"]["index"],
+                "version": data["request"]["version"],
+                "outcome": data["outcome"],
+                "message": error.get("message") or data["message"],
+                "worker": data.get("worker", ""),
+                "duration": data.get("duration", 0.0),
+                "turns": [[turn["role"], turn["content"]] for turn in data["transcript"]],
+            }
+        )
+
+    def controller(self) -> int | None:
+        """Process that works on the run, where it can be reached from here."""
+        pid = self._plan.get("pid")
+        local = self._plan.get("host") == socket.gethostname() and is_held(self._run)
+        return pid if local and isinstance(pid, int) and pid > 1 else None
+
+
+def _seconds(at: str) -> float:
+    return datetime.fromisoformat(at).timestamp()
+
+
+def _clean(value: Any) -> Any:
+    """Texts of others without control characters, none longer than a page can bear."""
+    if isinstance(value, str):
+        return printable(bound(value, MOST_TURN * 3 // 4, MOST_TURN // 4))
+    if isinstance(value, dict):
+        return {key: _clean(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(item) for item in value]
+    return value
+
+
+def encoded(value: Any) -> bytes:
+    """JSON on one line."""
+    return json.dumps(value, separators=(",", ":")).encode()
