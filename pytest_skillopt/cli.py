@@ -111,9 +111,7 @@ def _add_runs(commands: argparse._SubParsersAction[_Parser]) -> None:
 def _add_watch(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser = commands.add_parser("watch", help="follow a run in the browser, on this machine alone")
     _add_run(parser)
-    parser.add_argument(
-        "--port", type=int, default=0, help="on 127.0.0.1 (default: a free one)"
-    )
+    parser.add_argument("--port", type=int, default=0, help="on 127.0.0.1 (default: a free one)")
     parser.add_argument("--no-open", action="store_true", help="only print the address")
     parser.set_defaults(handle=_watch)
 

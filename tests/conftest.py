@@ -42,6 +42,7 @@ _load_support("harness_project")
 _load_support("fault_project")
 _load_support("socket_servers")
 _load_support("toy_world")
+_load_support("journals")
 
 
 @pytest.fixture

@@ -107,6 +107,8 @@ class EditRow(_Record):
     ``lost``: its trial on the tasks that asked for it; ``dropped``: not missed when left out."""
     why: str = ""
     """Why it was rejected, refused or dropped, or how it lost."""
+    effects: dict[str, float] = Field(default_factory=dict)
+    """Change of the pass rate of train tasks in its trial, in [-1, 1], by task."""
     again: int = 0
     """Times that it was proposed once more after it had lost, and was not tried."""
 

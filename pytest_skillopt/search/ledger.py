@@ -50,6 +50,7 @@ class Ledger:
         self._memory = memory
         self._observer = observer
         self._edits: dict[str, EditRow] = {}
+        self._effects: dict[str, dict[str, float]] = {}
 
     @property
     def step(self) -> int:
@@ -81,8 +82,24 @@ class Ledger:
             own = {task: effects[task] for task in proposal.tasks if effects and task in effects}
             self._memory.remember(proposal, fate, why, own)
             row, known = edit_row(proposal, fate, detail or why), self._edits.get(proposal.key)
-            again = known.again if known else 0
-            self._edits[proposal.key] = row.model_copy(update={"again": again})
+            kept = {
+                "again": known.again if known else 0,
+                "effects": own or self._effects.get(proposal.key, {}),
+            }
+            self._edits[proposal.key] = row.model_copy(update=kept)
+            self._observer.record("edit", self._edits[proposal.key].model_dump())
+
+    def won(self, proposals: Iterable[Proposal], effects: Mapping[str, float]) -> None:
+        """Tell that edits have won their trial and wait for the decision about them all.
+
+        Args:
+            effects: change of the pass rate by train task, in [-1, 1].
+        """
+        for proposal in proposals:
+            own = {task: effects[task] for task in proposal.tasks if task in effects}
+            self._effects[proposal.key] = own
+            row = edit_row(proposal, "accepted", "").model_dump()
+            self._observer.record("edit", {**row, "status": "waiting", "effects": own})
 
     def turn_away(self, proposal: Proposal, why: str) -> None:
         """Count an edit that is not tried because it has lost, in this run or an earlier one."""

@@ -140,6 +140,7 @@ class Trials:
                 self._bench.ledger.settle(trial.lines, "failed", trial.describe(), trial.effects)
                 self._pool.lose(trial.lines)
             elif self._join(trial):
+                self._bench.ledger.won(trial.lines, trial.effects)
                 row.won += len(trial.lines)
 
     def _join(self, trial: Trial) -> bool:

@@ -69,7 +69,11 @@ class Browser:
             self.events.append(answer)
 
     def open(self, file: Path, *, width: int, height: int = 900, dark: bool = False) -> None:
-        """Load a page as a device of this size shows it and wait until it has been laid out."""
+        """Load a file as a device of this size shows it and wait until it has been laid out."""
+        self.open_url(file.resolve().as_uri(), width=width, height=height, dark=dark)
+
+    def open_url(self, url: str, *, width: int, height: int = 900, dark: bool = False) -> None:
+        """Likewise an address."""
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call(
@@ -80,7 +84,7 @@ class Browser:
             mobile=width < 700,
         )
         self.events.clear()
-        self.call("Page.navigate", url=file.resolve().as_uri())
+        self.call("Page.navigate", url=url)
         while not any(event.get("method") == "Page.loadEventFired" for event in self.events):
             self.events.append(self._next())
 
@@ -98,7 +102,8 @@ class Browser:
                 found.append(json.dumps(params))
             elif event.get("method") == "Network.requestWillBeSent":
                 url = params["request"]["url"]
-                if params["type"] != "Document" and not url.startswith("data:"):
+                ours = url.startswith(("data:", "http://127.0.0.1:"))
+                if params["type"] != "Document" and not ours:
                     found.append(f"fetched {url}")
         return found
 

@@ -1,0 +1,84 @@
+"""The watcher's page in a real browser: it follows, shows any size, and runs nothing of others."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from journals import write_journal
+
+from pytest_skillopt.watch.server import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from .conftest import Browser
+
+HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>\u202e"
+PATIENCE = 120.0
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[tuple[Path, Watch]]:
+    run = tmp_path / "run"
+    run.mkdir()
+    server = Watch(run)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield run, server
+    server.shutdown()
+    server.server_close()
+
+
+def wait_for(browser: Browser, condition: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not browser.evaluate(condition):
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.1)
+
+
+def show(browser: Browser, url: str, *, width: int, dark: bool = False) -> None:
+    browser.open_url(url, width=width, dark=dark)
+    wait_for(browser, "document.querySelectorAll('.cells i').length > 0")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("tasks", "rollouts"), [(10, 100), (45, 900), (500, 20_000)])
+def test_any_size_fits_the_screen(
+    browser: Browser, watched: tuple[Path, Watch], width: int, tasks: int, rollouts: int
+) -> None:
+    run, server = watched
+    write_journal(run, tasks=tasks, rollouts=rollouts).close()
+    show(browser, server.url, width=width, dark=width < 1000)
+    assert browser.evaluate("document.querySelectorAll('.cells i').length") == rollouts + 1
+    assert browser.evaluate("document.querySelectorAll('#tasks > li').length") == tasks
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.complaints() == []
+
+
+def test_it_follows_by_itself_and_opens_a_transcript(
+    browser: Browser, watched: tuple[Path, Watch]
+) -> None:
+    run, server = watched
+    write_journal(run, rollouts=6).close()
+    show(browser, server.url, width=1280)
+    write_journal(run, rollouts=12).close()
+    wait_for(browser, "document.querySelectorAll('.cells i').length > 7")
+    browser.evaluate("document.querySelector('.cells i').click()")
+    wait_for(browser, "document.getElementById('panel').open")
+    assert "reply 0: plain" in browser.evaluate("document.getElementById('panel').textContent")
+
+
+def test_hostile_text_is_text(browser: Browser, watched: tuple[Path, Watch]) -> None:
+    run, server = watched
+    write_journal(run, text=HOSTILE).close()
+    show(browser, server.url, width=1280)
+    browser.evaluate("document.querySelector('.cells i').click()")
+    wait_for(browser, "document.getElementById('panel').open")
+    assert browser.evaluate("document.querySelectorAll('main img, main script').length") == 0
+    assert "onerror" in browser.evaluate("document.getElementById('panel').textContent")
+    assert "owned" not in browser.evaluate("document.title")
+    assert "\u202e" not in browser.evaluate("document.body.textContent")
+    assert browser.complaints() == []
