@@ -15,24 +15,13 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.skill.document import to_lf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
 
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _NO_NEWLINE = "\\ No newline at end of file\n"
-_QUOTED = {
-    "\a": "a",
-    "\b": "b",
-    "\t": "t",
-    "\n": "n",
-    "\v": "v",
-    "\f": "f",
-    "\r": "r",
-    '"': '"',
-    "\\": "\\",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +88,8 @@ def _hunk(old: list[str], new: list[str], group: Sequence[tuple[str, int, int, i
     return Hunk("".join(lines), tuple(added), tuple(removed))
 
 
-def _signed(sign: str, lines: list[str]) -> Iterator[str]:
-    for line in lines:
-        yield sign + line if line.endswith("\n") else f"{sign}{line}\n{_NO_NEWLINE}"
+def _signed(sign: str, lines: list[str]) -> list[str]:
+    return [sign + (x if x.endswith("\n") else f"{x}\n{_NO_NEWLINE}") for x in lines]
 
 
 def _range(start: int, stop: int) -> str:
@@ -113,15 +101,9 @@ def _range(start: int, stop: int) -> str:
 
 def _file_name(name: str) -> str:
     """Quoted as git does; a tab ends a name that holds a space."""
-    if any(char in _QUOTED or char < " " or char == "\x7f" for char in name):
-        return '"' + "".join(_escaped(char) for char in name) + '"'
-    return name + "\t" if " " in name else name
-
-
-def _escaped(char: str) -> str:
-    if char in _QUOTED:
-        return "\\" + _QUOTED[char]
-    return f"\\{ord(char):03o}" if char < " " or char == "\x7f" else char
+    escaped = name.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\{ord(match[0]):03o}", escaped)
+    return f'"{escaped}"' if escaped != name else name + "\t" * (" " in name)
 
 
 def _made(edit: Edit, hunk: Hunk) -> bool:

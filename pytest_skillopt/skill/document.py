@@ -31,14 +31,7 @@ _MARKER = re.compile(
     re.IGNORECASE,
 )
 # What PyYAML lets through besides its own errors when a scalar carries an unfit tag.
-_YAML_FAULTS = (
-    yaml.YAMLError,
-    ValueError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    RecursionError,
-)
+_YAML_FAULTS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 class SkillError(ValueError):
@@ -143,15 +136,7 @@ class Document:
     @property
     def name(self) -> str:
         """``name`` of the frontmatter, else empty."""
-        return self._entry("name")
-
-    @property
-    def description(self) -> str:
-        """``description`` of the frontmatter, else empty."""
-        return self._entry("description")
-
-    def _entry(self, key: str) -> str:
-        value = (self.frontmatter or {}).get(key)
+        value = (self.frontmatter or {}).get("name")
         return value if isinstance(value, str) else ""
 
     @cached_property
@@ -255,17 +240,13 @@ def _find_fences(text: str, start: int) -> tuple[Fence, ...]:
         if match and opened is None:
             if match["run"][0] == "~" or "`" not in match["info"]:
                 opened = (position, match["run"])
-        elif match and opened and _closes(opened[1], match):
+        elif match and opened and match["run"].startswith(opened[1]) and not match["info"].strip():
             found.append(Fence(opened[0], position + len(line), closed=True))
             opened = None
         position += len(line)
     if opened:
         found.append(Fence(opened[0], len(text), closed=False))
     return tuple(found)
-
-
-def _closes(run: str, match: re.Match[str]) -> bool:
-    return match["run"].startswith(run) and not match["info"].strip()
 
 
 def _find_regions(

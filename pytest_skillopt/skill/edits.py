@@ -8,9 +8,8 @@ edits there are the trainer's own blocks, whole new bodies, and a new skill.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import yaml
 
@@ -25,7 +24,6 @@ from pytest_skillopt.skill.document import (
 )
 
 Op = Literal["append", "insert_after", "replace", "delete"]
-OPS: tuple[Op, ...] = get_args(Op)
 
 NAME_LIMIT = 64
 """Characters of a skill's name (Agent Skills specification)."""
@@ -58,42 +56,6 @@ class Edit:
     """Node ids of the train tasks that called for it."""
     support: int = 1
     """How many independent proposals it stands for, at least 1."""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "op": self.op,
-            "target": self.target,
-            "content": self.content,
-            "reason": self.reason,
-            "tasks": list(self.tasks),
-            "support": self.support,
-        }
-
-    @classmethod
-    def from_json(cls, data: object) -> Edit:
-        """Read what ``to_json`` wrote, or an edit as a model writes it.
-
-        Unknown keys are ignored, absent or null ones take their default; ``op`` may be written in
-        capitals or with a hyphen.
-
-        Raises:
-            SkillError: no mapping, an unknown operation, or a text field that is not a text.
-        """
-        if not isinstance(data, Mapping):
-            raise SkillError(f"an edit is an object, not {type(data).__name__}")
-        op = str(data.get("op") or "").strip().lower().replace("-", "_")
-        if op not in OPS:
-            raise SkillError(
-                f"unknown operation {data.get('op')!r}, it must be one of {', '.join(OPS)}"
-            )
-        return cls(
-            op=op,
-            target=_text(data, "target"),
-            content=_text(data, "content"),
-            reason=_text(data, "reason"),
-            tasks=_names(data.get("tasks")),
-            support=_count(data.get("support")),
-        )
 
 
 Patch: TypeAlias = tuple[Edit, ...]
@@ -130,13 +92,8 @@ class _RefusedError(Exception):
     """An edit does not fit; the message is the reason."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Change:
-    """``text[start:end]`` becomes ``new``."""
-
-    start: int
-    end: int
-    new: str
+_Change: TypeAlias = tuple[int, int, str]
+"""Start and end of what is replaced in the text, and what by."""
 
 
 def apply(document: Document, edits: Patch) -> Applied:
@@ -162,9 +119,9 @@ def apply(document: Document, edits: Patch) -> Applied:
 
 def _apply_one(document: Document, edit: Edit) -> Document:
     _check_form(edit)
-    change = _change(document, edit)
+    start, end, new = _change(document, edit)
     text = document.text
-    after = text[: change.start] + change.new + text[change.end :]
+    after = text[:start] + new + text[end:]
     if after == text:
         raise _RefusedError("no-op: the document would stay as it is")
     try:
@@ -200,8 +157,8 @@ def _change(document: Document, edit: Edit) -> _Change:
         return _added(document, offset, content)
     start, end = _find(document, edit.target)
     if edit.op == "replace":
-        return _Change(start, end, content)
-    return _Change(start, _with_line_end(document.text, start, end), "")
+        return start, end, content
+    return start, _with_line_end(document.text, start, end), ""
 
 
 def _find(document: Document, target: str) -> tuple[int, int]:
@@ -303,7 +260,7 @@ def _added(document: Document, offset: int, content: str) -> _Change:
         lead += newline
     if after and not in_code and not _runs_on(lines[-1], after[0]):
         tail += newline
-    return _Change(offset, offset, lead + content + tail)
+    return offset, offset, lead + content + tail
 
 
 def _runs_on(upper: str, lower: str) -> bool:
@@ -325,23 +282,6 @@ def _with_line_end(text: str, start: int, end: int) -> int:
 def protected_texts(document: Document) -> list[tuple[str, str, bool]]:
     """Name, text and whether it is closed, of every protected region in order."""
     return [(r.name, document.text[r.start : r.end], r.closed) for r in document.regions]
-
-
-def _text(data: Mapping[Any, Any], key: str) -> str:
-    value = data.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise SkillError(f"{key} of an edit is a text, not {type(value).__name__}")
-    return value
-
-
-def _names(value: object) -> tuple[str, ...]:
-    return tuple(v for v in value if isinstance(v, str)) if isinstance(value, list | tuple) else ()
-
-
-def _count(value: object) -> int:
-    return max(1, value) if isinstance(value, int) and not isinstance(value, bool) else 1
 
 
 def get_block(document: Document, name: str) -> str:

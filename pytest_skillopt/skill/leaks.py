@@ -122,7 +122,9 @@ class LeakIndex:
         for number, task in enumerate(self._tasks):
             for key in _task_keys(task):
                 self._holders.setdefault(key, []).append(number)
-        own = {key for key, _ in _keys(skill)} | set(_plain_words(skill))
+        own = {key for key, _ in _keys(skill)} | {
+            f"word {w.casefold()}" for w in _WORD.findall(skill)
+        }
         self._spelled = {key.partition(" ")[2] for key in self._holders}
         own |= {key for key, _ in _joined(skill, self._spelled)}
         for task in self._tasks:
@@ -294,10 +296,6 @@ def _word_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
             yield f"run {run}", (span[0], words[at + NGRAM - 1][1][1])
 
 
-def _plain_words(text: str) -> Iterator[str]:
-    return (f"word {match[0].casefold()}" for match in _WORD.finditer(text))
-
-
 def _is_code(text: str) -> bool:
     """An identifier with digits, such as an order number; no unit, standard or version."""
     digits = sum(char.isdigit() for char in text)
@@ -380,16 +378,9 @@ def _numeric(match: re.Match[str]) -> Iterator[tuple[int, int, int]]:
 
 def _month(name: str) -> int:
     """Number of a month by its name or abbreviation; 0 for another word."""
-    plain = "".join(c for c in unicodedata.normalize("NFKD", name) if not unicodedata.combining(c))
-    word = plain.casefold()
-    if len(word) < _SHORTEST_MONTH:
-        return 0
-    starts = (
-        number
-        for number, names in enumerate(_MONTHS, start=1)
-        if any(full.startswith(word) for full in names.split())
-    )
-    return next(starts, 0)
+    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
+    found = [number for number, names in enumerate(_MONTHS, 1) if f" {plain}" in f" {names}"]
+    return found[0] if found and len(plain) >= _SHORTEST_MONTH else 0
 
 
 def _iso(year: int, month: int, day: int) -> str:

@@ -57,11 +57,7 @@ class Scan:
 
 
 def check_command(command: str, root: Path) -> list[str]:
-    """The words of a command.
-
-    Args:
-        command: the setting.
-        root: where it is run; a program is looked for there or on ``PATH``.
+    """The words of a command; its program is looked for on ``PATH``, or under ``root``.
 
     Raises:
         SkillError: quotes that do not close, no ``{skill}``, or a program that is not there.
@@ -82,14 +78,7 @@ def check_command(command: str, root: Path) -> list[str]:
 
 
 def scan_candidate(command: str, root: Path, skill: str, candidate: bytes) -> Scan:
-    """Scan a copy of a skill's folder with another text of its skill file.
-
-    Args:
-        command: the setting ``skillopt_scan``.
-        root: of the project; the command is run there.
-        skill: path of the skill file under ``root``.
-        candidate: the text.
-    """
+    """Scan a copy of a skill's folder with another text of its skill file; see ``scan``."""
     path = root / skill
     with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
         folder = Path(parent, path.parent.resolve().name or "skill")
@@ -105,20 +94,21 @@ def scan(
     environ: Mapping[str, str] | None = None,
     timeout: float = TIMEOUT,
 ) -> Scan:
-    """Run the command on ``folder`` and wait for its end.
+    """Run the command in ``root`` on ``folder`` and wait for its end, ``timeout`` seconds at most.
 
     Args:
         environ: what its environment is taken from; that of the process where None.
-        timeout: seconds.
     """
     given = environment() if environ is None else environ
+    hidden = secret_variables(given)
+    passed_on = {k: v for k, v in given.items() if k in _PASSED_ON or k.startswith("LC_")}
     words = [word.replace(PLACE, str(folder)) for word in check_command(command, root)]
     with tempfile.TemporaryFile() as stream:
         try:
             process = subprocess.Popen(
                 words,
                 cwd=root,
-                env=_environment(given),
+                env={k: v for k, v in passed_on.items() if k not in hidden},
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -130,21 +120,12 @@ def scan(
         try:
             status = process.wait(timeout)
         except subprocess.TimeoutExpired:
-            said = f"[ended after {timeout:g} s]"
+            said = f"\n[ended after {timeout:g} s]"
         finally:
             with contextlib.suppress(OSError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-        stream.seek(0, os.SEEK_SET)
+        stream.seek(0)
         output = stream.read(8 * _OUTPUT).decode("utf-8", "replace")
     text = printable(redact(output, given)).replace(str(folder), folder.name).strip()
-    return Scan(command, status, "\n".join(filter(None, [bound(text, _OUTPUT, 0), said])))
-
-
-def _environment(given: Mapping[str, str]) -> dict[str, str]:
-    hidden = secret_variables(given)
-    return {
-        name: value
-        for name, value in given.items()
-        if (name in _PASSED_ON or name.startswith("LC_")) and name not in hidden
-    }
+    return Scan(command, status, (bound(text, _OUTPUT, 0) + said).strip())

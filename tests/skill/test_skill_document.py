@@ -25,7 +25,7 @@ def test_frontmatter_is_read_and_kept_raw() -> None:
         "\ufeff---\r\nname: my-skill\r\ndescription: 'It: reads'\r\n---\r\n\r\nBody\r\n"
     )
     assert document.frontmatter == {"name": "my-skill", "description": "It: reads"}
-    assert (document.name, document.description) == ("my-skill", "It: reads")
+    assert document.name == "my-skill"
     assert document.frontmatter_text.endswith("---\r\n")
     assert document.body == "\r\nBody\r\n"
     assert document.newline == "\r\n"
