@@ -38,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     args = _parser(argv).parse_args(argv)
     from pytest_skillopt.model.types import ModelError
+    from pytest_skillopt.propose import ProposeError
     from pytest_skillopt.run.directory import RunError
 
     try:
@@ -47,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has seen enough (`... | head`); without this, Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except ProposeError as error:
+        _fail(str(error))
+        return 1
     except (RunError, ModelError) as error:
         return _fail(str(error))
     return code

@@ -38,13 +38,8 @@ _CONFIG_FILES = (
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The tip of the base branch.
-
-    Args:
-        commit: its id.
-        settings: the ini keys ``skillopt_*`` of the project, without the prefix.
-        allowed: the files that a proposal may change, seen from the top of the repository.
-    """
+    """The tip of the base branch: its settings, the ini keys without ``skillopt_``, and the files
+    that a proposal may change, seen from the top of the repository."""
 
     commit: str
     settings: Mapping[str, str]

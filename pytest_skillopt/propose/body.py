@@ -52,11 +52,8 @@ _ACTIVE = (
 def compose(skill: Checked, text: str, *, simulated: bool, run_url: str = "") -> str:
     """The whole text of a skill's request, at most :data:`MAX_BODY` bytes.
 
-    Args:
-        skill: what is proposed, after every check.
-        text: Markdown of the proposal, not to be trusted.
-        simulated: a simulated model took part.
-        run_url: of the CI run that holds the report, ``""`` outside of CI.
+    ``text`` is the proposal's Markdown, not to be trusted; ``run_url`` leads to the CI run that
+    holds the report and is ``""`` outside of CI.
     """
     head = "\n\n".join(_vouched(skill, simulated, run_url))
     rest = inert(text, MAX_BODY - len(head.encode()) - 2)

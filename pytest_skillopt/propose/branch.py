@@ -49,11 +49,7 @@ class Plan:
 def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
     """Decide about a skill's branch, and make its commit if it needs one.
 
-    Args:
-        git: after a fetch.
-        base: id of the commit at the base branch's tip.
-        skill: what is proposed.
-        message: of the commit, without trailers.
+    ``git`` has fetched, ``base`` is the id of the base branch's tip, ``message`` has no trailers.
     """
     name = f"skillopt/{skill.name}"
     seen = git.resolve(f"{BRANCHES}{skill.name}") or ""

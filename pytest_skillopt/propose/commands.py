@@ -16,7 +16,6 @@ from pytest_skillopt.untrusted import environment, no_command, shown
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
 
 _LABEL = re.compile(r"[^\s,][^,\n]{0,49}")
 
@@ -59,7 +58,7 @@ def _add_propose(commands: argparse._SubParsersAction[Any]) -> None:
     )
     add("--ready", action="store_true", help="no draft")
     add("--label", metavar="LABEL", action="append", help="may be repeated (default: skillopt)")
-    parser.set_defaults(handle=_guarded(_propose))
+    parser.set_defaults(handle=_propose)
 
 
 def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
@@ -67,7 +66,7 @@ def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
         "job", help="train as a CI job does: with a spending cap, setting the job's outputs"
     )
     _add_training_options(parser)
-    parser.set_defaults(handle=_guarded(_job))
+    parser.set_defaults(handle=_job)
 
 
 def _add_training_options(parser: argparse.ArgumentParser) -> None:
@@ -90,7 +89,7 @@ def _add_schedule(commands: argparse._SubParsersAction[Any]) -> None:
     parser.add_argument(
         "--propose", metavar="ARGUMENTS", default="", help="arguments of propose, one string"
     )
-    parser.set_defaults(handle=_guarded(_schedule))
+    parser.set_defaults(handle=_schedule)
 
 
 def _propose(args: argparse.Namespace) -> int:
@@ -104,9 +103,9 @@ def _propose(args: argparse.Namespace) -> int:
         labels=_labels(args.label),
     )
     if not options.proposal.exists():
-        _say(
-            f"nothing to propose: there is no {options.proposal}, which the latest training "
-            "leaves if it accepted an edit, in a git repository"
+        sys.stdout.write(
+            f"nothing to propose: there is no {shown(str(options.proposal))}, which the latest "
+            "training leaves if it accepted an edit, in a git repository\n"
         )
         jobs.write_outputs({"pull-request-url": ""})
         return 0
@@ -121,9 +120,8 @@ def _propose(args: argparse.Namespace) -> int:
 
 def _report(outcome: Outcome, *, with_text: bool) -> None:
     sentence = _SENTENCES[outcome.action]
-    _say(sentence.format(path=outcome.skill.path, branch=outcome.request.branch))
-    if outcome.url:
-        _say(f"  {outcome.url}")
+    said = sentence.format(path=outcome.skill.path, branch=outcome.request.branch)
+    sys.stdout.write(shown(f"{said}\n  {outcome.url}" if outcome.url else said) + "\n")
     if with_text and outcome.action in ("create", "update", "keep"):
         # Not through shown: the body has been made inert by characters that it would take out.
         sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))
@@ -166,22 +164,3 @@ def _labels(given: list[str] | None) -> tuple[str, ...]:
         if not _LABEL.fullmatch(label):
             raise ProposeError(f"--label: {label!r} has no text, a comma, or over 50 characters")
     return labels
-
-
-def _guarded(
-    command: Callable[[argparse.Namespace], int],
-) -> Callable[[argparse.Namespace], int]:
-    """Turn what a user can mend into a message and exit code 1."""
-
-    def run(args: argparse.Namespace) -> int:
-        try:
-            return command(args)
-        except ProposeError as error:
-            sys.stderr.write(f"pytest-skillopt: error: {shown(str(error))}\n")
-            return 1
-
-    return run
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{shown(text)}\n")

@@ -72,9 +72,7 @@ class Forge:
     def publish(self, request: Request, said: str) -> str:
         """Open or update the request for a branch that is pushed; its URL where it is known.
 
-        Args:
-            request: as it should be.
-            said: what the server answered to the push, ``""`` without one.
+        ``said`` is what the server answered to the push.
         """
         return ""
 

@@ -61,9 +61,6 @@ _SETTINGS = (
     "gc.auto=0",
     "maintenance.auto=false",
 )
-_NETWORK = r"^http\.(.*\.)?(proxy|sslcainfo|sslcapath)$"
-"""The settings of the user's own configuration that a push with a token needs; none names a
-program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +254,8 @@ class Clone(Git):
 class Repository(Git):
     """A bare repository of our own, gone when the ``with`` block ends.
 
-    Args:
-        clone: whose remote is meant.
-        remote: its name.
-        headers: URL prefix to an HTTP header that holds a token. They go to git in its
-            environment, never in its arguments.
+    It fetches from and pushes to a remote of ``clone``. ``headers`` maps a URL prefix to an HTTP
+    header that holds a token; they go to git in its environment, never in its arguments.
 
     Raises:
         ProposeError: no such remote.
@@ -303,19 +297,10 @@ class Repository(Git):
             env = {k: v for k, v in _scrub(self._environ).items() if k not in _FORGE_TOKENS}
             return env | allowed
         pairs = [(f"http.{prefix}.extraheader", header) for prefix, header in headers.items()]
-        pairs += [("http.followRedirects", "false"), *self._network()]
+        pairs.append(("http.followRedirects", "false"))
         helpers = ("GIT_ASKPASS", "GIT_SSH", "SSH_ASKPASS", "GIT_CONFIG")
         env = {k: v for k, v in self._env.items() if not k.startswith(helpers)}
         return env | allowed | _ALONE | _config(pairs)
-
-    def _network(self) -> Iterator[tuple[str, str]]:
-        env = _scrub(self._environ)
-        for scope in ("--system", "--global"):
-            args = ("config", scope, "--includes", "-z", "--get-regexp", _NETWORK)
-            done = subprocess.run(["git", *args], env=env, cwd="/", capture_output=True)
-            for line in filter(None, os.fsdecode(done.stdout).split("\0")):
-                name, _, value = line.partition("\n")
-                yield name, value
 
     def fetch(self, base: str) -> str:
         """Bring over the tip of the base branch, whose id is returned, and the remote's
@@ -342,13 +327,10 @@ class Repository(Git):
         return self.run("rev-parse", "--verify", f"{BASE}^{{commit}}").decode().strip()
 
     def push(self, source: str, branch: str, *, seen: str, options: Iterable[str] = ()) -> str:
-        """Set a branch of the remote, provided it is still where it was seen.
+        """Set a branch of the remote, provided it is still where it was seen; the server's answer.
 
-        Args:
-            source: id of the commit; ``""`` deletes the branch.
-            branch: its name without ``refs/heads/``.
-            seen: id of its tip when it was looked at; ``""`` when it was not there.
-            options: push options for the server, whose answer is returned.
+        ``source`` and ``seen`` are ids of commits; ``""`` deletes the branch, and stands for one
+        that was not there. ``options`` are push options.
 
         Raises:
             BranchMoved: it is no longer there.

@@ -104,12 +104,8 @@ def crontab_entry(project: Path, home: Path, at: str, train: list[str], propose:
     It trains with ``--skillopt-write=no``: the skill file stays as it is, and the next night starts
     from what was merged, not from what was proposed.
 
-    Args:
-        project: its root directory, absolute.
-        home: its ``.skillopt``, absolute.
-        at: local time of day, ``HH:MM``.
-        train: the command that trains, from :func:`training_command`.
-        propose: further arguments of ``pytest-skillopt propose``, as one string.
+    ``project`` and its ``.skillopt``, ``home``, are absolute; ``at`` is a local time ``HH:MM``,
+    ``train`` a :func:`training_command`, ``propose`` arguments of that command, as one string.
 
     Raises:
         ProposeError: no time of day, open quotes, or a path that a crontab cannot hold.

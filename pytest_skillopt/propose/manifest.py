@@ -85,8 +85,6 @@ class Manifest(_Record):
     simulated: bool = False
     """A simulated model took part."""
     skills: list[SkillProposal] = Field(min_length=1, max_length=50)
-    files: dict[str, Sha256]
-    """Every other file of the proposal with its hash."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
 
@@ -94,14 +92,8 @@ class Manifest(_Record):
 def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
     """Replace the project's proposal by that of a run, or remove it when nothing was accepted.
 
-    Args:
-        root: the project's root directory.
-        home: where the proposal goes.
-        run: directory of the run.
-        result: of the run.
-
-    Returns:
-        Whether there is a proposal now; never outside of git.
+    Whether there is a proposal now; never outside of git. ``root`` is the project's root directory,
+    ``run`` that of the run, and the proposal goes to ``home``.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -131,7 +123,6 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
         run=result.run,
         simulated=result.simulated,
         skills=proposals,
-        files={name: sha256(data) for name, data in files.items()},
     )
     files[MANIFEST] = manifest.model_dump_json(by_alias=True, indent=1).encode()
     _replace(home.proposal, files)

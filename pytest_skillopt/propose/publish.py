@@ -55,10 +55,7 @@ class Outcome:
 class Publisher:
     """Publishes the proposals of one project.
 
-    Args:
-        root: the project.
-        options: what is asked for.
-        environ: holds tokens and what a CI says of itself.
+    ``environ`` holds tokens and what a CI says of itself.
 
     Raises:
         ProposeError: no git, no remote, no base branch, no forge that could be told.

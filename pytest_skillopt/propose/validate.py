@@ -33,13 +33,12 @@ if TYPE_CHECKING:
     from pytest_skillopt.propose.manifest import SkillProposal, TaskCounts
     from pytest_skillopt.skill.lint import Finding
 
-MEGABYTE = 1024 * 1024
 _MAX_ENTRIES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The files of a proposal, whole and matching their hashes; what they say is not checked."""
+    """The files of a proposal, none missing and none too many; what they say is not checked."""
 
     manifest: Manifest
     files: Mapping[str, bytes] = field(repr=False)
@@ -93,14 +92,13 @@ def load(directory: Path) -> Proposal:
     """Read a proposal and check that it is whole.
 
     Raises:
-        Refused: a file too many, missing, too large, not a regular file, or not matching its hash;
-            a manifest that is none.
+        Refused: a file too many, missing, too large or not a regular one; a manifest that is none.
     """
     found = set(_listed(directory))
     if MANIFEST not in found:
         raise Refused(f"{directory} holds no {MANIFEST}")
     try:
-        manifest = Manifest.model_validate_json(_read(directory, MANIFEST, 8 * MEGABYTE))
+        manifest = Manifest.model_validate_json(_read(directory, MANIFEST, 8 * 1024 * 1024))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
@@ -109,12 +107,9 @@ def load(directory: Path) -> Proposal:
     if len(set(names)) != len(names) or len({s.path for s in manifest.skills}) != len(names):
         raise Refused(f"{MANIFEST} names a skill twice")
     limits = {BODY: 256 * 1024, **{f"{name}/SKILL.md": MAX_SKILL for name in names}}
-    if odd := sorted((set(manifest.files) ^ set(limits)) | (found ^ {MANIFEST, *limits})):
+    if odd := sorted(found ^ {MANIFEST, *limits}):
         raise Refused(f"the proposal's files are not those it must have: {', '.join(odd[:5])}")
     files = {name: _read(directory, name, limit) for name, limit in limits.items()}
-    for name, digest in manifest.files.items():
-        if sha256(files[name]) != digest:
-            raise Refused(f"{name} is not the file that {MANIFEST} was written for")
     return Proposal(manifest, files)
 
 

@@ -127,15 +127,11 @@ class Project:
         )
         assert leave(self.root, result, {sha256(before): before, sha256(after): after})
         (self.proposal / "body.md").write_text(body)
-        self.tamper()
         return self.proposal
 
     def tamper(self, **changes: Any) -> None:
-        """Change fields of the proposed skill in the manifest; hashes of files are kept right."""
+        """Change fields of the proposed skill in the manifest."""
         file = self.proposal / "manifest.json"
         manifest = json.loads(file.read_bytes())
         manifest["skills"][0] |= changes
-        manifest["files"] = {
-            name: sha256((self.proposal / name).read_bytes()) for name in manifest["files"]
-        }
         file.write_text(json.dumps(manifest))

@@ -48,7 +48,8 @@ def test_proposal_names_what_it_rests_on(project: Project) -> None:
     (skill,) = manifest["skills"]
     assert skill["base_version"] == sha256(project.skill.read_bytes())
     assert [row["after_passed"] for row in skill["evidence"]["final"]] == [3, 3, 3]
-    assert set(manifest["files"]) == {"body.md", "invoices/SKILL.md"}
+    files = {p.relative_to(project.proposal).as_posix() for p in project.proposal.rglob("*.md")}
+    assert files == {"body.md", "invoices/SKILL.md"}
 
 
 def test_new_proposal_replaces_the_old_one_whole(project: Project) -> None:

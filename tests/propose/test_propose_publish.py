@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import json
 import os
 import shlex
 import subprocess
@@ -427,10 +426,7 @@ def test_refusal_starts_no_command_of_the_ci(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
     project.propose()
-    file = project.proposal / "manifest.json"
-    manifest = json.loads(file.read_bytes())
-    manifest["files"]["x\n::set-output name=a::b\n##[error]c"] = "0" * 64
-    file.write_text(json.dumps(manifest))
+    project.tamper(path="x\n::set-output name=a::b\n##[error]c")
     assert main(["propose", "--no-forge"]) == 1
     lines = capsys.readouterr().err.split("\n")
     assert any("set-output" in line for line in lines)

@@ -49,9 +49,8 @@ def edit_manifest(project: Project, change: Callable[[dict[str, Any]], None]) ->
 
 
 def rewrite(project: Project, name: str, data: bytes) -> None:
-    """Put another file in place and make its hash in the manifest right."""
+    """Put another file in place."""
     (project.proposal / name).write_bytes(data)
-    project.tamper()
 
 
 def test_honest_proposal_passes(project: Project) -> None:
@@ -307,15 +306,6 @@ def test_same_skill_twice(project: Project) -> None:
         check(project)
 
 
-@pytest.mark.parametrize("name", ["invoices/SKILL.md", "body.md"])
-def test_file_that_does_not_match_its_hash(project: Project, name: str) -> None:
-    project.propose()
-    with (project.proposal / name).open("ab") as file:
-        file.write(b"x")
-    with pytest.raises(Refused, match="is not the file"):
-        check(project)
-
-
 def test_new_file_that_is_not_the_measured_version(project: Project) -> None:
     project.propose()
     rewrite(project, "invoices/SKILL.md", project.skill.read_bytes() + b"Other.\n")
@@ -334,13 +324,6 @@ def test_file_missing(project: Project) -> None:
     project.propose()
     (project.proposal / "invoices" / "SKILL.md").unlink()
     with pytest.raises(Refused, match=r"invoices/SKILL.md"):
-        check(project)
-
-
-def test_file_that_the_manifest_leaves_out(project: Project) -> None:
-    project.propose()
-    edit_manifest(project, lambda manifest: manifest["files"].pop("body.md"))
-    with pytest.raises(Refused, match=r"body.md"):
         check(project)
 
 
