@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pytest_skillopt.edits.proposals import Patch, Proposal
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.model.agent import Agent
-    from pytest_skillopt.model.reply import Reply
+    from pytest_skillopt.model.agent import Agent, Reply
     from pytest_skillopt.model.types import (
         CacheMiss,
         CapReached,
@@ -47,7 +46,7 @@ _HOMES = {
     "Patch": "edits.proposals",
     "Proposal": "edits.proposals",
     "Recorder": "suite.context",
-    "Reply": "model.reply",
+    "Reply": "model.agent",
     "Rollout": "suite.rollouts",
     "Skill": "suite.context",
     "Stages": "search.stages",

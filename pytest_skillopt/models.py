@@ -16,9 +16,9 @@ from pytest_skillopt.untrusted import protect
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.model.config import Server
     from pytest_skillopt.model.limits import Throttle
-    from pytest_skillopt.model.replies import Replies
     from pytest_skillopt.model.types import Model, Role
 
 

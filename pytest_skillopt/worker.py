@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.model.replies import Replies
+from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.types import CacheError
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.suite.remote import (

@@ -26,7 +26,7 @@ from pytest_skillopt.harness.workspace import (
     leaking_memory,
     unified_diff,
 )
-from pytest_skillopt.model.reply import Reply, ReplyError, ToolRun
+from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import ModelFault, Usage
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.harness.processes import Ended
     from pytest_skillopt.harness.proxy import Proxy
     from pytest_skillopt.harness.workspace import Snapshot
-    from pytest_skillopt.model.replies import Replies
+    from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.suite.context import Skill
 
 _CHECK_SECONDS = 120.0

@@ -19,9 +19,8 @@ from pytest_skillopt.harness.agent import HarnessAgent, Installed, Place
 from pytest_skillopt.harness.processes import end_all
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.harness.upstream import Upstream
-from pytest_skillopt.model.config import model_config
+from pytest_skillopt.model.config import OPENAI_URL, model_config
 from pytest_skillopt.model.limits import Bounds, Limits
-from pytest_skillopt.model.prices import OPENAI_URL
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.models import Models
 from pytest_skillopt.suite import context as rollouts

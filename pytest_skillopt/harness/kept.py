@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.harness.workspace import Snapshot, Workspace
-    from pytest_skillopt.model.replies import Replies
+    from pytest_skillopt.model.cache import Replies
 
 REVISION = 1
 """Of what is kept, and of what an adapter makes of an agent's events."""

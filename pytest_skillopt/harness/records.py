@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.model.reply import ToolRun
+from pytest_skillopt.model.agent import ToolRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -1,30 +1,75 @@
-"""Model replies kept on disk, so that no request is paid for twice."""
+"""Model replies kept on disk, so that no request is paid for twice.
+
+diskcache keeps them. A cache may come from elsewhere, restored by a CI service or copied from a
+colleague, and diskcache unpickles what a row marks as pickled (CVE-2025-69872), opens and removes
+the files that rows name, and obeys the settings and triggers that the database holds. So a database
+is looked at before it is opened, and its disk knows one kind of row: a plain text in the database.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import re
 import shutil
 import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import diskcache
 import filelock
 
-from pytest_skillopt.model.cachedisk import MODE_RAW, SETTINGS, RefusedRow, TextDisk, inspect
-from pytest_skillopt.model.types import CacheError as CacheError
+from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+CacheMode = Literal["rw", "ro", "off", "refresh"]
+FORMAT = 1
+"""Version of the key and of the kept form."""
 _DATABASE = "cache.db"
 _BUSY_SECONDS = 30
 _ATTEMPTS = 4
+_SETTINGS: dict[str, Any] = {
+    "statistics": 0,
+    "tag_index": 0,
+    "eviction_policy": "none",
+    "size_limit": 2**62,
+    "cull_limit": 0,
+    "sqlite_auto_vacuum": 1,
+    "sqlite_cache_size": 2**13,
+    "sqlite_journal_mode": "wal",
+    "sqlite_mmap_size": 0,
+    "sqlite_synchronous": 1,
+    "sqlite_trusted_schema": 0,
+    "disk_min_file_size": 2**15,
+    "disk_pickle_protocol": 4,
+}
+"""Every setting of diskcache, so that none is taken from the database."""
+_COUNTERS = frozenset({"count", "size", "hits", "misses"})
+_COLUMNS = frozenset(
+    {"rowid", "key", "raw", "store_time", "expire_time", "access_time", "access_count"}
+    | {"tag", "size", "mode", "filename", "value"}
+)
+_OBJECTS: dict[str, re.Pattern[str]] = {
+    "table": re.compile(r"CREATE TABLE \w+ ?\([\w ,]*\)"),
+    "index": re.compile(r"CREATE (UNIQUE )?INDEX \w+ ON \w+ ?\([\w ,]*\)( WHERE [\w .>=]+)?"),
+    "trigger": re.compile(
+        r"CREATE TRIGGER Settings_\w+ AFTER (INSERT|UPDATE|DELETE) ON Cache FOR EACH ROW BEGIN "
+        r"UPDATE Settings SET value = value( [+-] (1|NEW\.size|OLD\.size)){1,2} "
+        r'WHERE key = "(count|size)"; END'
+    ),
+    "view": re.compile(r"(?!)"),
+}
+"""By kind of object, the SQL that diskcache writes: plain columns, and triggers that count. SQLite
+would run any other trigger, default, check or expression when a reply is kept."""
 
 
 class ReplyCache(Protocol):
@@ -35,6 +80,46 @@ class ReplyCache(Protocol):
 
     def set(self, key: str, value: str) -> None:
         """Keep a value; replaces an earlier one."""
+
+
+class RefusedRow(Exception):
+    """What this package has not written."""
+
+
+class TextDisk(diskcache.Disk):  # type: ignore[misc]
+    """Keeps text under text keys inside the database, and touches no file."""
+
+    def put(self, key: object) -> tuple[str, bool]:
+        if type(key) is not str:
+            raise TypeError("the cache is keyed by text")
+        return key, True
+
+    def get(self, key: object, raw: object) -> str:
+        if not raw or type(key) is not str:
+            raise RefusedRow("a key that is not plain text")
+        return key
+
+    def store(self, value: object, read: bool, key: object = None) -> Any:
+        if type(value) is not str or read:
+            raise TypeError("the cache holds text")
+        return 0, diskcache.core.MODE_RAW, None, value
+
+    def fetch(self, mode: object, filename: object, value: object, read: bool) -> str:
+        return _fetch(mode, filename, value)
+
+    def remove(self, file_path: object) -> None:
+        """No row of ours has a file."""
+
+
+def _fetch(mode: object, filename: object, value: object) -> str:
+    """The text of a row.
+
+    Raises:
+        RefusedRow: anything but a text in the database.
+    """
+    if mode == diskcache.core.MODE_RAW and filename is None and type(value) is str:
+        return value
+    raise RefusedRow("a row that is no text")
 
 
 class DiskCache:
@@ -113,7 +198,6 @@ class ReadOnlyCache:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.refused = 0
-        self._disk = TextDisk(str(directory))
         self._lock = threading.Lock()
         self._connection = _open_for_reading(directory)
 
@@ -124,17 +208,11 @@ class ReadOnlyCache:
         try:
             with self._lock:
                 row = self._connection.execute(query, (key,)).fetchone()
+            return None if row is None else _fetch(*row)
         except sqlite3.Error as error:
             raise CacheError(_unusable(self.directory, error)) from error
-        if row is None:
-            return None
-        try:
-            mode, filename, value = row
-            return self._disk.fetch(mode, filename, value, read=False)
         except RefusedRow:
             self.refused += 1
-            return None
-        except OSError:
             return None
 
     def set(self, key: str, value: str) -> None:
@@ -146,13 +224,139 @@ class ReadOnlyCache:
             self._connection = None
 
 
+class Replies:
+    """What has been replied before, under one of the modes of ``skillopt_cache``.
+
+    ``rw`` finds and keeps; ``ro`` only finds; ``off`` does neither; ``refresh`` keeps, and finds
+    only what was kept since this object was made.
+
+    Args:
+        mode: one of the four.
+        cache: where replies lie; None with ``off``.
+    """
+
+    def __init__(self, mode: CacheMode, cache: ReplyCache | None = None) -> None:
+        self.mode: CacheMode = mode
+        self.cache = cache if mode != "off" else None
+        """Where replies lie; None with ``off``."""
+        self._notes: list[str] = []
+        self._since = time.time() if mode == "refresh" else 0.0
+        self._asked: dict[str, tuple[threading.Lock, list[object]]] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, directory: Path, mode: CacheMode) -> Replies:
+        """The replies in ``directory``, which is made unless the mode only reads.
+
+        Raises:
+            CacheError: the directory or its database cannot be used.
+        """
+        if mode == "off":
+            return cls(mode)
+        return cls(mode, ReadOnlyCache(directory) if mode == "ro" else DiskCache(directory))
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader of the report must know."""
+        refused = getattr(self.cache, "refused", 0)
+        words = f"{refused} rows of {self.place} were refused: this package has not written them"
+        return [*self._notes, *([words] if refused else [])]
+
+    @property
+    def place(self) -> str:
+        """Where replies are looked for, for messages."""
+        return str(getattr(self.cache, "directory", "the cache"))
+
+    def find(self, key: str) -> Completion | None:
+        """The kept reply, with a usage that says it was free.
+
+        Raises:
+            CacheError: the cache cannot be read.
+        """
+        text = self.cache.get(key) if self.cache is not None else None
+        return None if text is None else _from_text(text, self._since)
+
+    def keep(self, key: str, completion: Completion) -> None:
+        """Keep a paid reply. A cache that fails here must not cost the reply: it leaves a note.
+
+        One that holds a secret is not written anywhere: redacted, it would be another reply when it
+        is found again.
+        """
+        if self.cache is None or self.mode == "ro":
+            return
+        if _holds_secret(completion):
+            self._note("replies that hold secrets are not kept in the cache, they are paid anew")
+            return
+        try:
+            self.cache.set(key, _to_text(completion))
+        except Exception as error:
+            self._note(f"a reply could not be kept: {error}")
+
+    @contextmanager
+    def claim(self, key: str) -> Iterator[None]:
+        """Held while a reply is paid for, so that a thread which asks the same waits for it.
+
+        Processes need none: a sample belongs to one worker.
+        """
+        if self.cache is None:
+            yield
+            return
+        me = object()
+        with self._lock:
+            turn, waiting = self._asked.setdefault(key, (threading.Lock(), []))
+            waiting.append(me)
+        try:
+            with turn:
+                yield
+        finally:
+            with self._lock:
+                waiting.remove(me)
+                if not waiting:
+                    del self._asked[key]
+
+    def close(self) -> None:
+        """Close the cache, where it can be closed."""
+        close = getattr(self.cache, "close", None)
+        if close is not None:
+            close()
+
+    def _note(self, text: str) -> None:
+        if text not in self._notes:
+            self._notes.append(text)
+
+
+def request_key(
+    *,
+    base_url: str,
+    model: str,
+    messages: Sequence[Mapping[str, Any]],
+    parameters: Mapping[str, Any],
+    tools: Sequence[Mapping[str, Any]],
+    response_format: Mapping[str, Any] | None,
+    sample: str,
+) -> str:
+    """SHA-256 of the canonical request. No key and no header has a part in it."""
+    fields = {
+        "format": FORMAT,
+        "base_url": base_url,
+        "model": model,
+        "messages": list(messages),
+        "parameters": parameters,
+        "tools": list(tools),
+        "response_format": response_format,
+        "sample": sample,
+    }
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class CacheStats:
     """What a cache holds. Times are seconds since the epoch, 0.0 for an empty cache."""
 
     replies: int
     size: int
-    """Bytes of the replies."""
+    """Characters of the replies."""
     oldest: float
     newest: float
 
@@ -180,7 +384,7 @@ def prune(
     Args:
         directory: of the cache.
         older_than: seconds; replies stored longer ago go.
-        max_size: bytes that may stay.
+        max_size: characters that may stay.
         now: seconds since the epoch; the present time where None.
 
     Raises:
@@ -190,19 +394,16 @@ def prune(
     limit = (time.time() if now is None else now) - older_than if older_than is not None else None
     size = sum(row[2] for row in rows)
     doomed = []
-    for key, stored, bytes_ in rows:
+    for key, stored, length in rows:
         too_old = limit is not None and stored < limit
         too_much = max_size is not None and size > max_size
         if too_old or too_much:
             doomed.append(key)
-            size -= bytes_
+            size -= length
     if doomed:
-        cache = DiskCache(directory)
-        try:
+        with closing(DiskCache(directory)) as cache:
             for key in doomed:
                 cache.delete(key)
-        finally:
-            cache.close()
     return len(doomed)
 
 
@@ -220,15 +421,13 @@ def clear(directory: Path) -> None:
 
 
 def _open(directory: Path) -> Any:
-    path = directory / _DATABASE
     try:
         with filelock.FileLock(directory / "open.lock"):
-            if path.is_symlink():
-                raise RefusedRow("a link in place of the database")
-            if path.exists():
-                _check_owner(path)
-                inspect(path)
-            return diskcache.Cache(str(directory), timeout=_BUSY_SECONDS, disk=TextDisk, **SETTINGS)
+            if (directory / _DATABASE).exists():
+                _inspect(directory / _DATABASE)
+            return diskcache.Cache(
+                str(directory), timeout=_BUSY_SECONDS, disk=TextDisk, **_SETTINGS
+            )
     except (RefusedRow, sqlite3.Error, OSError) as error:
         raise CacheError(_unusable(directory, error)) from error
 
@@ -238,34 +437,62 @@ def _open_for_reading(directory: Path) -> sqlite3.Connection | None:
     path = directory / _DATABASE
     if not path.exists():
         return None
+    # In a directory where SQLite can make no side file it reads only what is declared to be
+    # immutable; the log of a writer that was killed is then left out.
+    query = "mode=ro" if os.access(directory, os.W_OK) else "mode=ro&immutable=1"
     try:
-        if path.is_symlink():
-            raise RefusedRow("a link in place of the database")
         _check_owner(directory)
-        _check_owner(path)
-        writable = os.access(directory, os.W_OK)
-        # In a directory where SQLite can make no side file it reads only what is declared to be
-        # immutable; the log of a writer that was killed is then left out.
-        query = "mode=ro" if writable else "mode=ro&immutable=1"
-        inspect(path, query)
+        _inspect(path, query)
         uri = f"{path.absolute().as_uri()}?{query}"
         return sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=_BUSY_SECONDS)
     except (RefusedRow, sqlite3.Error, OSError) as error:
         raise CacheError(_unusable(directory, error)) from error
 
 
+def _inspect(path: Path, query: str = "mode=ro") -> None:
+    """Look at a database before anything else opens it.
+
+    Args:
+        query: of the URI that SQLite opens.
+
+    Raises:
+        RefusedRow: it holds settings, tables or triggers that no cache of this package has.
+        CacheError: it belongs to another user.
+        sqlite3.Error: it is not a readable database.
+    """
+    if path.is_symlink():
+        raise RefusedRow("a link in place of the database")
+    _check_owner(path)
+    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{query}", uri=True)) as connection:
+        connection.execute("PRAGMA trusted_schema = 0")
+        objects = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
+        for kind, _, sql in objects:
+            if sql is not None and not _OBJECTS[kind].fullmatch(" ".join(sql.split())):
+                raise RefusedRow(f"a {kind} that no cache has")
+        tables = {name for kind, name, _ in objects if kind == "table"}
+        if not tables <= {"Settings", "Cache", "sqlite_sequence"}:
+            raise RefusedRow("tables that are not a cache's")
+        if "Settings" in tables:
+            for key, value in connection.execute("SELECT key, value FROM Settings"):
+                # diskcache writes names and values into SQL, and disk_* into its disk.
+                counted = key in _COUNTERS and type(value) is int
+                if not counted and (key not in _SETTINGS or value != _SETTINGS[key]):
+                    raise RefusedRow(f"the setting {str(key)[:40]!r}, which no cache of ours has")
+        if "Cache" in tables:
+            columns = {row[1] for row in connection.execute("PRAGMA table_info(Cache)")}
+            if columns != _COLUMNS:
+                raise RefusedRow("a table with other columns")
+
+
 def _list(directory: Path) -> list[tuple[str, float, int]]:
-    """Key, time stored and bytes of every reply."""
+    """Key, time stored and length of every reply."""
     connection = _open_for_reading(directory)
     if connection is None:
         return []
-    query = (
-        "SELECT key, store_time, CASE WHEN mode = ? THEN length(value) ELSE size END"
-        " FROM Cache WHERE raw = 1"
-    )
+    query = "SELECT key, store_time, length(value) FROM Cache WHERE raw = 1"
     try:
         with closing(connection):
-            rows = connection.execute(query, (MODE_RAW,)).fetchall()
+            rows = connection.execute(query).fetchall()
     except sqlite3.Error as error:
         raise CacheError(_unusable(directory, error)) from error
     return [(str(key), float(stored or 0), int(size or 0)) for key, stored, size in rows]
@@ -312,3 +539,43 @@ def _unusable(directory: Path, error: Exception) -> str:
         f"{directory}: the cache cannot be used ({said}). Remove it with "
         f"`pytest-skillopt cache clear`, or run with --skillopt-cache=off"
     )
+
+
+def _holds_secret(completion: Completion) -> bool:
+    texts = (completion.text, *(call.arguments for call in completion.tool_calls))
+    return any(redact(text) != text for text in texts)
+
+
+def _to_text(completion: Completion) -> str:
+    return json.dumps(
+        {
+            "format": FORMAT,
+            "stored": time.time(),
+            "text": completion.text,
+            "tool_calls": [[c.id, c.name, c.arguments] for c in completion.tool_calls],
+            "finish_reason": completion.finish_reason,
+        }
+    )
+
+
+def _from_text(text: str, since: float) -> Completion | None:
+    """Read a kept reply; None for one that is older or not of our form."""
+    try:
+        data = json.loads(text)
+        if data["format"] != FORMAT or data["stored"] < since:
+            return None
+        calls = [tuple(map(_text, call)) for call in data["tool_calls"]]
+        return Completion(
+            text=_text(data["text"]),
+            tool_calls=tuple(ToolCall(id, name, arguments) for id, name, arguments in calls),
+            finish_reason=_text(data["finish_reason"]),
+            usage=Usage(cached=1),
+        )
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value

@@ -17,11 +17,11 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import NO_KEY, is_local
 from pytest_skillopt.model.faults import Fault, classify, hide_keys
 from pytest_skillopt.model.limits import Bounds, Limits, Wish
 from pytest_skillopt.model.reading import estimate_tokens, read_response
-from pytest_skillopt.model.replies import Replies, request_key
 from pytest_skillopt.model.types import (
     CacheMiss,
     Completion,

@@ -16,7 +16,7 @@ from pytest_skillopt.model.types import Completion, ToolCall, Usage
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.model.prices import Price
+    from pytest_skillopt.model.config import Price
 
 _CHARACTERS_PER_TOKEN = 4
 _BROKEN_OFF = ("error", "insufficient_system_resource")

@@ -6,9 +6,9 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import ModelConfigError, check_prices, model_config
 from pytest_skillopt.model.limits import Bounds, Limits
-from pytest_skillopt.model.replies import Replies
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.plan import FEW_TASKS, gated, sight
 from pytest_skillopt.modes.skills import read_documents, split_tasks

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from pytest_skillopt.model.prices import Price
+    from pytest_skillopt.model.config import Price
     from pytest_skillopt.model.types import Completion, Model
     from pytest_skillopt.settings import Settings
 
@@ -273,7 +273,7 @@ class Recorder:
             _CURRENT.reset(token)
 
     def _price(self, model: str) -> Price | None:
-        from pytest_skillopt.model.prices import OPENAI_URL, parse_prices, price_of
+        from pytest_skillopt.model.config import OPENAI_URL, parse_prices, price_of
 
         settings = self._settings()
         price = price_of(model, OPENAI_URL, parse_prices(settings.prices))

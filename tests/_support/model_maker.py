@@ -8,8 +8,8 @@ from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.config import ModelConfig
 
 if TYPE_CHECKING:
+    from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.model.limits import Throttle
-    from pytest_skillopt.model.replies import Replies
 
 
 class ModelMaker:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.model.agent import Agent
-from pytest_skillopt.model.replies import Replies
-from pytest_skillopt.model.reply import Reply, ReplyError, ToolRun
+from pytest_skillopt.model.agent import Agent, Reply, ReplyError, ToolRun
+from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.types import ModelFault, Usage
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.model.jsontext import NoJson, find_json
+from pytest_skillopt.model.structured import NoJson, find_json
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

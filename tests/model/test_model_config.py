@@ -10,13 +10,15 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.model.config import (
     ModelConfig,
+    Price,
     Server,
     canonical_url,
     check_prices,
     is_local,
     model_config,
+    parse_prices,
+    price_of,
 )
-from pytest_skillopt.model.prices import Price, parse_prices, price_of
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.settings import Settings
 
