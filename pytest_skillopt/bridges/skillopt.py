@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from pytest_skillopt.handles import Recorder, Skill
     from pytest_skillopt.model.agent import Agent
+    from pytest_skillopt.suite.context import Recorder, Skill
 
 
 @dataclass

@@ -9,8 +9,8 @@ from pytest_skillopt.bridges import Chat, as_test, settle
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_skillopt.handles import Recorder, Skill
     from pytest_skillopt.model.agent import Agent
+    from pytest_skillopt.suite.context import Recorder, Skill
 
 
 class Client:

@@ -14,9 +14,8 @@ import pytest
 
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.harness.upstream import Upstream
-from pytest_skillopt.model.config import ModelConfig
+from pytest_skillopt.model.config import ModelConfig, Price
 from pytest_skillopt.model.limits import Bounds, Limits
-from pytest_skillopt.model.prices import Price
 from pytest_skillopt.model.types import CapReached, ModelFault, Usage
 
 if TYPE_CHECKING:
