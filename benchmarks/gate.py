@@ -299,7 +299,7 @@ RULES: dict[str, Rule] = {
     "staged (default)": ours("staged"),
     "economy": ours("economy"),
     "thin": ours("thin"),
-    "staged, net trades": ours("staged", GateOptions(trades=True)),
+    "staged, a break is a veto": ours("staged", GateOptions(price=math.inf)),
     "staged, broad": ours("staged", GateOptions(broad=True)),
     "staged, alpha_run .10": ours("staged", GateOptions(alpha_run=0.10)),
     "strict K=3": ours("strict"),

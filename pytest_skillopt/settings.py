@@ -185,7 +185,7 @@ class Settings:
     gate_kc: int = 3
     gate_kmax: int = 32
     gate_alpha_run: float = 0.0
-    gate_trades: bool = False
+    gate_veto: bool = False
     gate_broad: bool = False
 
     # no settings: what nobody has needed to change; tests and benchmarks do

@@ -626,23 +626,25 @@ def test_another_candidate_is_compared_with_fresh_samples_of_the_skill_on_disk(
     assert paid()["final", start] == first["final", start]
 
 
-def test_a_train_task_that_the_edit_breaks_is_named_and_nothing_is_written(
-    project: Project,
-) -> None:
-    tests = project.path / "test_greeting.py"
-    tests.write_text(
+@pytest.mark.parametrize("how", ["", "must_pass=True", "-o skillopt_gate_veto=yes"])
+def test_a_train_task_that_the_edit_breaks_is_named_first(project: Project, how: str) -> None:
+    """It refuses the edit where it must pass or where that is asked for."""
+    marker, option = (f", {how}", ()) if how.startswith("must") else ("", how.split())
+    (project.path / "test_greeting.py").write_text(
         TESTS.format(names=NAMES)
-        + """
-@pytest.mark.skill_task(split="train")
+        + f"""
+@pytest.mark.skill_task(split="train"{marker})
 def test_a_funeral(skill_agent):
     assert "!" not in skill_agent("Greet the mourners.")
 """
     )
-    project.run("--skillopt-train", "-p", "no:xdist")
-    assert project.skill.read_bytes() == SKILL
+    project.run("--skillopt-train", "-p", "no:xdist", *option)
+    assert (project.skill.read_bytes() == SKILL) == bool(how)
     (found,) = project.result["skills"]
-    assert found["status"] == "rejected"
-    assert found["reason"].startswith("broken: test_greeting.py::test_a_funeral (passed 5 of 5")
+    assert found["status"] == ("rejected" if how else "accepted")
+    must = "must pass, but " if marker else ""
+    broken = "broken: test_greeting.py::test_a_funeral (passed 5 of 5"
+    assert found["reason"].startswith(must + broken)
     changes = {task["id"]: task["change"] for task in found["tasks"]}
     assert changes["test_greeting.py::test_a_funeral"] == "broken"
     assert not project.result["resume"]

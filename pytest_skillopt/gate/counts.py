@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TaskEvidence
 from pytest_skillopt.gate.draws import TAPE
-from pytest_skillopt.gate.statistics import log_e
+from pytest_skillopt.gate.statistics import expected_change, log_e
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
@@ -128,7 +128,22 @@ class Counts:
         """Tasks that credibly got worse."""
         return [task for task in self.tasks if self.down(task) >= DECISIVE]
 
+    def net_effect(self, price: float) -> tuple[float, float]:
+        """Expectation and standard deviation of the tasks won on balance.
+
+        Args:
+            price: what a task that got worse counts.
+        """
+        changes = [self.change(task, price) for task in self.tasks]
+        mean = math.fsum(mean for mean, _ in changes)
+        return mean, math.sqrt(math.fsum(variance for _, variance in changes) + 1e-9)
+
     # Of a task.
+
+    def change(self, task: str, price: float) -> tuple[float, float]:
+        """Expectation and variance of what its rate moved by."""
+        new, old = self[CANDIDATE, task], self[INCUMBENT, task]
+        return expected_change(new.total, new.n, old.total, old.n, price)
 
     def gain(self, task: str) -> float:
         """The candidate's mean over the incumbent's, in [-1, 1]."""

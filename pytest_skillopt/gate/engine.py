@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from pytest_skillopt.gate.counts import Counts, named
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, GateOptions, GateTask, Metric, Verdict
 from pytest_skillopt.gate.draws import SCREEN, TAPE, Draws, Round, Want
+from pytest_skillopt.gate.statistics import suite_log_e
 
 if TYPE_CHECKING:
     from pytest_skillopt.gate.counts import OneCount
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 Plan = Generator[Round, None, Verdict]
 MAX_REPLACEMENTS = 3
 """Samples in a row that a task may fail to give before its arm counts as not measurable."""
+CREDIBLE = math.log(30)
+"""Log e-value from which a task is taken for broken where it blocks nothing: no more samples."""
+CLEAR, LIKELY, HOPELESS = 1.3, 1.0, -0.5
+"""Standard deviations of the net effect: from which it is good, is good enough when there are no
+more samples to take, and is given up (docs/decisions/gate-net-effect.md)."""
 MIN_ERRORS = 3
 """Infrastructure errors from which their share is looked at: one of ten says nothing."""
 
@@ -116,6 +122,7 @@ class SequentialGate:
         self.decision = decision if decision is not None else decisions_before + 1
         _check_tasks(names, self.old_tape)
 
+        self._highest = -math.inf
         self._draws = Draws()
         self._outlook: Iterable[Want] = ()
         self._plan = self.decide()
@@ -176,28 +183,124 @@ class SequentialGate:
         thin = [task for task in tasks if self.counts[INCUMBENT, task].n < self.options.kmax]
         return self.wants(CANDIDATE, tasks, stream) + self.wants(INCUMBENT, thin)
 
-    def sample_suspects(
-        self, tasks: Sequence[str], bars: Mapping[str, float]
+    def affordable(self, samples: int) -> int:
+        """So many samples, or what the budget leaves of them."""
+        if self.options.budget is None:
+            return samples
+        return max(0, min(samples, self.options.budget - self._draws.total))
+
+    # Evidence that some task changed.
+
+    def evidence(self) -> float:
+        """Log e-value that the sought change happened to some task: the highest it has been.
+
+        That it has ever been beyond the bar is what Ville's inequality bounds.
+        """
+        log_es = (self.sought(task) for task in self.tasks)
+        now = suite_log_e(log_es, len(self.tasks)) + math.log(self.options.prior)
+        self._highest = max(self._highest, now)
+        return self._highest
+
+    def sought(self, task: str) -> float:
+        """Log e-value of the change that is looked for in a task."""
+        return self.counts.up(task)
+
+    @property
+    def bar(self) -> float:
+        """Where the evidence suffices: chance reaches ``1 / alpha`` with probability alpha."""
+        return -math.log(self.alpha)
+
+    def promising(self, tasks: Iterable[str]) -> list[str]:
+        """Those that still look changed as is sought, the most promising first."""
+        log_es = {task: self.sought(task) for task in tasks}
+        least = math.log(self.options.focus)
+        promising = self.unfinished(task for task in log_es if log_es[task] >= least)
+        return sorted(promising, key=lambda task: -log_es[task])
+
+    # What broke, and what it comes to on balance.
+
+    @property
+    def blocking(self) -> list[str]:
+        """Tasks that refuse the edit when they credibly broke."""
+        veto = math.isinf(self.options.price)
+        return [task for task in self.tasks if veto or task in self.must_pass]
+
+    def follow_suspects(
+        self, tasks: Sequence[str], least: float
     ) -> Generator[Round, None, list[str]]:
-        """Sample both arms of every task that looks broken until it no longer does.
+        """Sample both arms of every task that looks broken until it no longer does, or is.
+
+        The worst first, those that must pass before all others; as far as the budget reaches.
 
         Args:
-            tasks: the suspects are looked for among these.
-            bars: log e-value from which a task counts as broken, for those that can block.
+            least: e-value from which a task looks broken.
 
         Returns:
-            The broken tasks, as soon as there is one.
+            The broken tasks of those that block, as soon as there is one.
         """
-        least = math.log(self.options.focus)
         while True:
             down = {task: self.counts.down(task) for task in tasks}
-            if broken := [task for task in bars if down[task] >= bars[task]]:
+            bars = self.guard_bars(self.blocking)
+            if broken := [task for task in bars if task in down and down[task] >= bars[task]]:
                 return broken
-            suspects = self.unfinished(task for task in tasks if down[task] >= least)
+            suspects = self.unfinished(
+                task
+                for task in tasks
+                if math.log(least) <= down[task] < bars.get(task, CREDIBLE)
+                and self.counts[INCUMBENT, task].n
+            )
+            suspects.sort(key=lambda task: (task not in self.must_pass, -down[task]))
+            suspects = suspects[: self.affordable(2 * len(suspects)) // 2]
             if not suspects:
                 return []
-            suspects.sort(key=lambda task: -down[task])
             yield Round(self.again(suspects), self.again(suspects) * 2)
+
+    def weigh(self, stream: str | None = None) -> Generator[Round, None, bool]:
+        """Whether the net effect is good, sampled where it is least certain until that is clear.
+
+        By the expected balance over its standard deviation, ``Counts.net_effect``: above ``CLEAR``
+        yes, below ``HOPELESS`` no, and after so many samples as a round of ``kc`` has, whether it
+        is above ``LIKELY``.
+
+        Args:
+            stream: the candidate's, where it is not the usual one.
+        """
+        price = self.price
+        left = self.options.kc * len(self.tasks)
+        while True:
+            mean, deviation = self.counts.net_effect(price)
+            size = self.affordable(min(left, max(2, len(self.tasks) // 4))) // 2
+            if mean >= CLEAR * deviation or mean <= HOPELESS * deviation or not size:
+                return mean >= LIKELY * deviation
+            doubt = {
+                task: self.counts.change(task, price)[1] / (1 + self.counts[CANDIDATE, task].n)
+                for task in self.unfinished(self.tasks)
+            }
+            doubtful = sorted(doubt, key=lambda task: -doubt[task])[:size]
+            if not doubtful:
+                return mean >= LIKELY * deviation
+            left -= 2 * len(doubtful)
+            yield Round(self.again(doubtful, stream))
+
+    @property
+    def price(self) -> float:
+        """What a task that got worse counts in the net effect."""
+        return 1.0 if math.isinf(self.options.price) else self.options.price
+
+    def balance(self) -> str:
+        """``+2.1 tasks (standard deviation 0.8)``: the net effect, in words."""
+        mean, deviation = self.counts.net_effect(self.price)
+        return f"{mean:+.1f} tasks (standard deviation {deviation:.1f})"
+
+    def refuse_for(self, broken: Sequence[str]) -> str:
+        """The words for a task that refuses the edit."""
+        must = "must pass, but " if not self.must_pass.isdisjoint(broken) else ""
+        return f"{must}broken: {self.counts.compared(broken)}"
+
+    def named_breaks(self) -> str:
+        """The tasks that credibly broke, for the beginning of a reason; empty without any."""
+        broken = self.counts.broken()
+        return f"broken: {self.counts.compared(broken)}; " if broken else ""
 
     def unfinished(self, tasks: Iterable[str]) -> list[str]:
         """Those of which the candidate may still be sampled in this decision."""

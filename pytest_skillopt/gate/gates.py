@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.gate.counts import change_of
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.draws import Round
-from pytest_skillopt.gate.engine import Decided, SequentialGate
+from pytest_skillopt.gate.engine import SequentialGate
 from pytest_skillopt.gate.final import FinalGate
 from pytest_skillopt.gate.staged import StagedGate
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
-
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.gate.engine import Plan
 
@@ -38,18 +36,12 @@ class StrictGate(SequentialGate):
             yield Round(both * self.options.rollouts, both)
             if not self.wins():
                 return self._reject_for_rule()
-        must_pass = [task for task in self.tasks if task in self.must_pass]
-        yield from self.watch_over(must_pass)
+        broken = yield from self.follow_suspects(self.blocking, self.options.focus)
+        if broken:
+            return self.verdict("rejected", self.refuse_for(broken))
         if not self.wins():
             return self._reject_for_rule()
         return self.verdict("accepted", f"the suite's mean rose from {self._moved()}")
-
-    def watch_over(self, must_pass: Sequence[str]) -> Generator[Round, None, None]:
-        """Sample those that look broken until they no longer do; end the decision when one is."""
-        broken = yield from self.sample_suspects(must_pass, self.guard_bars(must_pass))
-        if broken:
-            reason = f"must pass, but broken: {self.counts.compared(broken)}"
-            raise Decided(self.verdict("rejected", reason))
 
     def _reject_for_rule(self) -> Verdict:
         return self.verdict("rejected", f"{self.shortfall()}: {self._moved()}")

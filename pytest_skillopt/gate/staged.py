@@ -5,7 +5,8 @@ changes nothing looks better nearly half of the time, with any number of samples
 keeps that rule as its last condition and puts two others before it:
 
 1. evidence: it is credible that some task improved, whatever the pass rates are;
-2. guard: it is not credible that any task got worse;
+2. the net effect: what got worse, at its price, is credibly outweighed, and nothing broke that must
+   pass;
 3. the literal rule: the observed suite mean is strictly greater.
 
 An edit to a skill changes a few tasks a lot, so the evidence is cheap: try once every task that the
@@ -22,8 +23,8 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.gate.counts import change_of, counted, named, plainly
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.draws import TAPE, Round
-from pytest_skillopt.gate.engine import Decided, SequentialGate
-from pytest_skillopt.gate.statistics import log_e, suite_log_e
+from pytest_skillopt.gate.engine import SequentialGate
+from pytest_skillopt.gate.statistics import log_e
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class StagedGate(SequentialGate):
-    """Screen, focus, confirm.
+    """Screen, focus, confirm, weigh.
 
     The incumbent's samples are a *tape* which every candidate is measured against; it is extended
     where a decision needs more of it. A candidate's screen and focus samples are selected by their
@@ -42,12 +43,11 @@ class StagedGate(SequentialGate):
     after an acceptance they are the new incumbent's tape without anything being moved.
 
     Whatever the pass rates, the noise and the suite: an edit that changes nothing is accepted with
-    probability at most ``alpha``; one that makes no task worse is blocked by the guard with
+    probability at most ``alpha``; one that makes no task worse is refused for a broken task with
     probability at most ``guard``.
     """
 
     name = "staged"
-    _highest = -math.inf
 
     def decide(self) -> Plan:
         yield from self.lay_tape(self.options.k0)
@@ -56,9 +56,11 @@ class StagedGate(SequentialGate):
             return self._reject_for_lack_of_evidence()
         for rounds in (1, self.options.kc):
             yield from self.complete(rounds)
-            yield from self.watch_over_the_rest()
-        yield from self.look_again()
-        return self.apply_literal_rule()
+            broken = yield from self.follow_suspects(self.tasks, self.options.focus)
+            if broken:
+                return self.judge("rejected", self.refuse_for(broken))
+        good = yield from self.weigh(TAPE)
+        return self.apply_rules(good)
 
     def lay_tape(self, length: int) -> Generator[Round, None, None]:
         """All there is of the incumbent's tape, and at least ``length`` samples of every task."""
@@ -83,36 +85,10 @@ class StagedGate(SequentialGate):
             yield Round(self.again(promising), self._if_it_goes_on(promising))
         return True
 
-    def evidence(self) -> float:
-        """Log e-value that the candidate improves some task: the highest it has been.
-
-        That it has ever been beyond the bar is what Ville's inequality bounds.
-        """
-        log_es = (self.sought(task) for task in self.tasks)
-        now = suite_log_e(log_es, len(self.tasks)) + math.log(self.options.prior)
-        self._highest = max(self._highest, now)
-        return self._highest
-
-    def sought(self, task: str) -> float:
-        """Log e-value of the change that is looked for in a task."""
-        return self.counts.up(task)
-
-    @property
-    def bar(self) -> float:
-        """Where the evidence suffices: chance reaches ``1 / alpha`` with probability alpha."""
-        return -math.log(self.alpha)
-
     def _worth_a_try(self, task: str) -> bool:
         """Whether one pass of the candidate could make the task look improved."""
         old = self.counts[INCUMBENT, task]
         return log_e(1, 1, old.total, old.n) >= math.log(self.options.focus)
-
-    def promising(self, screened: Sequence[str]) -> list[str]:
-        """Tasks that still look improved, the most promising first."""
-        log_es = {task: self.sought(task) for task in screened}
-        least = math.log(self.options.focus)
-        promising = self.unfinished(task for task in screened if log_es[task] >= least)
-        return sorted(promising, key=lambda task: -log_es[task])
 
     def _if_it_goes_on(self, tasks: Sequence[str]) -> list[Want]:
         """What follows if the tasks go on looking as they do: more of them, then all the others."""
@@ -127,45 +103,27 @@ class StagedGate(SequentialGate):
         if wants:
             yield Round(wants, self.wants(CANDIDATE, self.tasks, TAPE))
 
-    def watch_over_the_rest(self) -> Generator[Round, None, None]:
-        """Sample what looks broken until it no longer does; end the decision when it is.
-
-        Also where nothing may block: the luck of the promising tasks has been sampled away, and
-        leaving the bad luck of the others would make the literal rule refuse good edits.
-        """
-        broken = yield from self.sample_suspects(self.tasks, self.guard_bars(self.guarded()))
-        if broken:
-            raise Decided(self.judge("rejected", f"broken: {self.counts.compared(broken)}"))
-
-    def guarded(self) -> list[str]:
-        """The tasks that block when they credibly got worse."""
-        return self.tasks
-
-    def look_again(self) -> Generator[Round, None, None]:
-        """While the mean has not risen, more rounds of both arms, as many again at most.
-
-        Some task did improve, so that it has not risen is likely the noise of the others. The bound
-        on accepting an edit that changes nothing is the evidence's, and stands.
-        """
-        for _ in range(self.options.kc):
-            if self.counts.improves():
-                return
-            more = self.again(self.tasks, TAPE)
-            yield Round(more, more)
-            yield from self.watch_over_the_rest()
-
-    def apply_literal_rule(self) -> Verdict:
+    def apply_rules(self, good: bool) -> Verdict:
+        """The verdict on an edit that improves some task, ``good`` being its net effect."""
+        breaks = self.named_breaks()
         moved = change_of(self.counts.mean(INCUMBENT), self.counts.mean(CANDIDATE))
+        if not good:
+            return self.judge(
+                "rejected",
+                f"{breaks}some task improved, but on balance it is not credible that the suite "
+                f"did: {self.balance()}, {moved}",
+            )
         if not self.counts.improves():
             return self.judge(
                 "rejected",
-                f"some task improved, but the suite's mean did not strictly rise: {moved}",
+                f"{breaks}some task improved, but the suite's mean did not strictly rise: {moved}",
             )
         fixed = self.counts.fixed()
         gains = f", {counted(len(fixed), 'task')} fixed ({named(fixed)})" if fixed else ""
+        safe = f"net effect {self.balance()}" if breaks else "no task credibly broke"
         return self.judge(
             "accepted",
-            f"the suite's mean rose from {moved}{gains}, and no task credibly broke: "
+            f"{breaks}the suite's mean rose from {moved}{gains}, {safe}: "
             f"evidence {plainly(self.evidence())} where {plainly(self.bar)} is needed",
         )
 

@@ -80,6 +80,64 @@ def log_bayes_factor(better: float, better_n: int, worse: float, worse_n: int) -
     return math.log(changed * len(_COMMON_RATES) / alike)
 
 
+_STAYS = 0.9
+"""Part of the tasks that an edit leaves as they are, in the model of the net effect: recorded edits
+of real agents move two to seven of 50 (benchmarks/recorded.py)."""
+_SHARES = (0.20, 0.10, 0.10, 0.15, 0.10, 0.10, 0.25)
+"""How common each of the rates is, in that model."""
+
+
+def _moves() -> list[tuple[int, int, float]]:
+    """Rate before, rate after (as indices) and the prior probability of the pair."""
+    spread = [
+        (i, j, _SHARES[i] * _SHARES[j] * abs(_RATES[j] - _RATES[i]))
+        for i in range(len(_RATES))
+        for j in range(len(_RATES))
+        if i != j
+    ]
+    total = math.fsum(weight for _, _, weight in spread)
+    stays = [(i, i, _STAYS * share) for i, share in enumerate(_SHARES)]
+    return stays + [(i, j, (1 - _STAYS) * weight / total) for i, j, weight in spread]
+
+
+_MOVES = _moves()
+
+
+@lru_cache(maxsize=1 << 17)
+def expected_change(
+    after: float, after_n: int, before: float, before_n: int, price: float = 1.0
+) -> tuple[float, float]:
+    """Expectation and variance of what a task's pass rate moves by, given its samples.
+
+    In a model where most tasks stay as they are, so that the noise of what an edit did not touch
+    counts for little: pass rates are one of seven, nine tasks of ten keep theirs, the others move
+    to any other with a probability that grows with the distance.
+
+    Args:
+        after: sum of the candidate's passes or scores, in [0, after_n].
+        before: the same of the incumbent.
+        price: what a rate that falls counts, where one that rises counts 1.
+    """
+    likely = [
+        (
+            math.exp(after * math.log(rate) + (after_n - after) * math.log1p(-rate)),
+            math.exp(before * math.log(rate) + (before_n - before) * math.log1p(-rate)),
+        )
+        for rate in _RATES
+    ]
+    total = mean = square = 0.0
+    for i, j, prior in _MOVES:
+        weight = prior * likely[i][1] * likely[j][0]
+        change = _RATES[j] - _RATES[i]
+        if change < 0:
+            change *= price
+        total += weight
+        mean += weight * change
+        square += weight * change * change
+    mean /= total
+    return mean, max(0.0, square / total - mean * mean)
+
+
 def _best_common(passed: float, n: int) -> float:
     """Largest log likelihood of ``passed`` of ``n`` under any one pass rate."""
     failed = n - passed

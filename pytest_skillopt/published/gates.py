@@ -14,7 +14,7 @@ from pytest_skillopt.gate.statistics import exact_test
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from pytest_skillopt.gate.data import GateOptions, Verdict
+    from pytest_skillopt.gate.data import GateOptions
     from pytest_skillopt.gate.engine import SequentialGate
 
 
@@ -52,30 +52,6 @@ class PairedGate(StrictGate):
     def _p_value(self) -> float:
         pairs = [(self.counts[CANDIDATE, t], self.counts[INCUMBENT, t]) for t in self.tasks]
         return exact_test([(new.passed, new.n, old.passed, old.n) for new, old in pairs])
-
-
-class TradingGate(StagedGate):
-    """Staged, but a broken task may be paid for by fixed ones.
-
-    In place of the guard, the tasks that credibly changed either way have to win by more than half
-    a task on balance. Tasks that must pass still block.
-    """
-
-    name = "staged, net trades"
-
-    def guarded(self) -> list[str]:
-        return [task for task in self.tasks if task in self.must_pass]
-
-    def apply_literal_rule(self) -> Verdict:
-        changed = [*self.counts.fixed(), *self.counts.broken()]
-        balance = math.fsum(self.counts.gain(task) for task in changed)
-        if changed and balance <= 0.5:
-            return self.judge(
-                "rejected",
-                f"what was fixed outweighs what broke by only {balance:+.1f} tasks, "
-                "more than half a task is needed",
-            )
-        return super().apply_literal_rule()
 
 
 class BroadGate(StagedGate):
@@ -123,12 +99,6 @@ class BroadGate(StagedGate):
         return passed, new, sum(self.counts[INCUMBENT, task].rounds[:old]), old
 
 
-class BroadTradingGate(BroadGate, TradingGate):
-    """Staged, with trades and with the second test."""
-
-    name = "staged, broad, net trades"
-
-
 def _standard_errors(strata: Sequence[tuple[int, int, int, int]]) -> float:
     """The difference of the two suite means over its standard error."""
     gain, variance = 0.0, 0.0
@@ -145,10 +115,8 @@ def published_gate(name: str, options: GateOptions) -> type[SequentialGate]:
     Raises:
         ValueError: there is no such gate.
     """
-    if name == "staged":
-        if options.broad and options.trades:
-            return BroadTradingGate
-        return BroadGate if options.broad else TradingGate
+    if name == "staged" and options.broad:
+        return BroadGate
     if gate := {**GATES, **_PUBLISHED}.get(name):
         return gate
     known = ", ".join([*GATES, *_PUBLISHED])

@@ -65,7 +65,7 @@ RULES = {
     "gate_kc": _Rule("complete rounds of a candidate before it is accepted", low=1),
     "gate_kmax": _Rule("most samples of one task and skill in one decision", low=1),
     "gate_alpha_run": _Rule("alpha of a whole run; 0: per decision", low=0, high=0.5),
-    "gate_trades": _Rule("weigh fixed against broken tasks instead of the guard"),
+    "gate_veto": _Rule("refuse an edit that breaks a task, whatever it fixes"),
     "gate_broad": _Rule("a second test for thin effects on many tasks"),
 }
 """Every setting, with what it means and its range."""

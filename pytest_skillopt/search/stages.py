@@ -5,6 +5,7 @@ The built-in behaviour is the default of each; the plugin puts the user's hooks 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -54,7 +55,7 @@ def gate_options(settings: Settings) -> GateOptions:
         kmax=settings.gate_kmax,
         margin=settings.gate_margin,
         alpha_run=settings.gate_alpha_run,
-        trades=settings.gate_trades,
+        price=math.inf if settings.gate_veto else 1.0,
         broad=settings.gate_broad,
         max_error_rate=settings.max_error_rate,
     )
@@ -105,7 +106,7 @@ def make_gate(
         name, preset = "staged", name
         options = options.economy() if preset == "economy" else options.thin()
     kind = GATES.get(name)
-    if kind is None or (name == "staged" and (options.trades or options.broad)):
+    if kind is None or (name == "staged" and options.broad):
         from pytest_skillopt.published.gates import published_gate
 
         kind = published_gate(name, options)

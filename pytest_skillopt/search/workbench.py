@@ -96,7 +96,6 @@ class Workbench:
         return (
             self.settings.gate == "staged"
             and self.settings.metric == "hard"
-            and not self.settings.gate_trades
             and not searches_in_batches(self.settings)
             and self.stages.gate(self._question()) is None
         )
