@@ -15,12 +15,7 @@ import pytest
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.types import CacheError
 from pytest_skillopt.models import MODELS, Models
-from pytest_skillopt.suite.remote import (
-    WorkerLoop,
-    link,
-    sees_files_of_controller,
-    shared_directory,
-)
+from pytest_skillopt.suite.remote import WorkerLoop, link, shared_directory
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 
 if TYPE_CHECKING:
@@ -58,10 +53,11 @@ class _TasksOnly:
 
 def _replies(config: pytest.Config, settings: Settings, wire: Link) -> Replies:
     mode: Any = settings.cache
-    if mode != "off" and sees_files_of_controller(config):
+    shared = shared_directory(config)
+    if mode != "off" and shared is not None:
         # A broken cache is the controller's to tell; a worker that fails here would only be gone.
         with contextlib.suppress(CacheError):
-            return Replies.open(shared_directory(config), mode)
+            return Replies.open(shared, mode)
     return Replies(mode, RemoteCache(wire))
 
 

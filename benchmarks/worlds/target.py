@@ -32,7 +32,7 @@ class WorldExecutor:
     def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
         self._queue.update((request.key, request) for request in requests)
 
-    def next(self, timeout: float | None = None) -> Rollout | None:
+    def next(self) -> Rollout:
         return self._run(self._queue.pop(next(iter(self._queue))))
 
     def cancel(self, keys: Iterable[str]) -> set[str]:

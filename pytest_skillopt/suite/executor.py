@@ -51,8 +51,8 @@ class Executor(Protocol):
         that runs already, or has ended and was not fetched, is not run twice.
         """
 
-    def next(self, timeout: float | None = None) -> Rollout | None:
-        """Block until a rollout has finished and return it; None when ``timeout`` seconds passed.
+    def next(self) -> Rollout:
+        """Block until a rollout has finished and return it.
 
         Raises:
             ExecutorClosed: the session was interrupted, or no worker is left.
@@ -97,7 +97,7 @@ class FunctionExecutor:
     def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
         self._queue.update((request.key, request) for request in requests)
 
-    def next(self, timeout: float | None = None) -> Rollout:
+    def next(self) -> Rollout:
         if not self._queue:
             raise RuntimeError("nothing is queued, so nothing could ever arrive")
         request = self._queue.pop(next(iter(self._queue)))
@@ -203,43 +203,14 @@ class Worker:
         with self._sending:
             shutdown()
 
-    def run(self, request: RolloutRequest, library: _Library) -> None:
-        """Send a request, after whatever of its skill the worker has not been sent yet."""
+    def run(self, request: RolloutRequest, before: Iterable[tuple[Any, ...]]) -> None:
+        """Send a request, after those messages about its skill that it has not been sent yet."""
         with self._sending, contextlib.suppress(OSError):
-            for message in library.messages(request):
-                address = tuple(message[:-1])
-                if address not in self._known:
+            for message in before:
+                if message[:-1] not in self._known:
                     self._channel.send(message)
-                    self._known.add(address)
+                    self._known.add(message[:-1])
             self._channel.send(("run", json.dumps(request.to_json())))
-
-
-class _Library:
-    """What a worker has to be told of a skill before it can run a request."""
-
-    def __init__(self) -> None:
-        self._files: dict[str, dict[bytes, bytes]] = {}
-        self._contents: dict[tuple[str, str], bytes] = {}
-
-    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
-        self._files[skill] = {os.fsencode(name): data for name, data in files.items()}
-
-    def add_version(self, skill: str, version: str, content: bytes) -> None:
-        self._contents[skill, version] = content
-
-    def check(self, requests: Iterable[RolloutRequest]) -> None:
-        """Raises:
-        KeyError: a request names a version that was never added.
-        """
-        for request in requests:
-            self._contents[request.skill, request.version]
-
-    def messages(self, request: RolloutRequest) -> list[tuple[Any, ...]]:
-        skill, version = request.skill, request.version
-        messages: list[tuple[Any, ...]] = []
-        if skill in self._files:
-            messages.append(("skill", skill, self._files[skill]))
-        return [*messages, ("version", skill, version, self._contents[skill, version])]
 
 
 class WorkersExecutor:
@@ -251,7 +222,9 @@ class WorkersExecutor:
         self._workers: list[Worker] = []
         self._done: OrderedDict[str, str | Rollout] = OrderedDict()
         """By key, what nobody has asked for yet."""
-        self._library = _Library()
+        self._files: dict[str, tuple[Any, ...]] = {}
+        self._versions: dict[tuple[str, str], tuple[Any, ...]] = {}
+        """What workers are told of skills and versions, before the first request that needs it."""
         self._closed = ""
 
     @property
@@ -265,30 +238,31 @@ class WorkersExecutor:
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
         """Make the files beside a skill's document known, by relative path."""
-        self._library.add_skill(skill, files)
+        self._files[skill] = ("skill", skill, {os.fsencode(n): data for n, data in files.items()})
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
-        self._library.add_version(skill, version, content)
+        self._versions[skill, version] = ("version", skill, version, content)
 
     def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+        """Raises:
+        KeyError: a request names a version that was never added.
+        """
         requests = list(requests)
-        self._library.check(requests)
+        for request in requests:
+            self._versions[request.skill, request.version]
         with self._changed:
             begun = {key for worker in self._workers for key in worker.running} | self._done.keys()
             self._pending.add((r for r in requests if r.key not in begun), urgent=urgent)
         self._dispatch()
 
-    def next(self, timeout: float | None = None) -> Rollout | None:
+    def next(self) -> Rollout:
         with self._changed:
-            self._changed.wait_for(self._anything_to_say, timeout)
-            if self._done:
-                _, done = self._done.popitem(last=False)
-            elif self._closed:
-                raise ExecutorClosed(self._closed)
-            elif self._is_idle():
+            self._changed.wait_for(lambda: self._done or self._closed or self._is_idle())
+            if not self._done:
+                if self._closed:
+                    raise ExecutorClosed(self._closed)
                 raise RuntimeError("no rollout is queued or running")
-            else:
-                return None
+            _, done = self._done.popitem(last=False)
         return done if isinstance(done, Rollout) else Rollout.from_json(json.loads(done))
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
@@ -339,7 +313,9 @@ class WorkersExecutor:
             assigned = [] if self._closed else self._assign()
         # Outside of the lock: a worker behind a slow network must not stop the others.
         for worker, request in assigned:
-            worker.run(request, self._library)
+            files = self._files.get(request.skill)
+            version = self._versions[request.skill, request.version]
+            worker.run(request, [files, version] if files else [version])
 
     def _assign(self) -> list[tuple[Worker, RolloutRequest]]:
         assigned = []
@@ -351,9 +327,6 @@ class WorkersExecutor:
             worker.running[request.key] = worker.last = request
             assigned.append((worker, request))
         return assigned
-
-    def _anything_to_say(self) -> bool:
-        return bool(self._done or self._closed or self._is_idle())
 
     def _is_idle(self) -> bool:
         return not self._pending and not any(worker.running for worker in self._workers)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 
 _SEND_PATIENCE = 5.0
+"""Seconds that a process which is about to end waits for its other threads to have sent."""
 
 
 class LostController(ConnectionError):
@@ -67,20 +68,16 @@ class Link:
         self._on_lost = on_lost
         self._channel.setcallback(self._receive, endmarker=None)
 
-    def send(self, *message: Any) -> None:
-        """Raises:
-        OSError: the controller is gone.
-        """
-        with self._sending:
-            self._channel.send(message)
+    def send(self, *message: Any, patience: float = -1) -> None:
+        """Args:
+            patience: seconds to wait for another thread that is sending; -1: as long as it takes.
 
-    def send_last(self, *message: Any) -> None:
-        """Send from a process that is about to end, whatever its other threads are doing."""
-        if self._sending.acquire(timeout=_SEND_PATIENCE):
+        Raises:
+            OSError: the controller is gone.
+        """
+        if self._sending.acquire(timeout=patience):
             try:
                 self._channel.send(message)
-            except OSError:
-                return
             finally:
                 self._sending.release()
 
@@ -149,11 +146,6 @@ _ORPHAN = 5.0
 """Seconds that a worker has to end by itself when its controller was killed."""
 
 
-def is_warm_worker(config: pytest.Config) -> bool:
-    """Whether this is a worker of a controller that runs rollouts."""
-    return worker_channel(config) is not None
-
-
 def link(config: pytest.Config) -> Link:
     """This worker's connection to the controller, to ask its services."""
     if _LINK not in config.stash:
@@ -162,18 +154,13 @@ def link(config: pytest.Config) -> Link:
     return config.stash[_LINK]
 
 
-def sees_files_of_controller(config: pytest.Config) -> bool:
-    """Whether a file that the controller wrote for this purpose is there, with its content."""
+def shared_directory(config: pytest.Config) -> Path | None:
+    """The directory that this worker shares with its controller, where it sees its files."""
     path, content = worker_input(config).get("skillopt_nonce", ("", ""))
-    try:
-        return bool(path) and Path(path).read_text(encoding="utf-8") == content
-    except OSError:
-        return False
-
-
-def shared_directory(config: pytest.Config) -> Path:
-    """The directory that this worker shares with its controller, where it sees it."""
-    return Path(worker_input(config)["skillopt_nonce"][0]).parent
+    with contextlib.suppress(OSError):
+        if path and Path(path).read_text(encoding="utf-8") == content:
+            return Path(path).parent
+    return None
 
 
 class WorkerLoop:
@@ -213,7 +200,8 @@ class WorkerLoop:
             else:
                 self._say_hello(session, tasks)
                 self._serve(engine)
-            self._wait_for_stop()
+            while self._link.inbox.get()[0] != "stop":
+                continue
         return True
 
     @pytest.hookimpl(trylast=True)
@@ -275,10 +263,6 @@ class WorkerLoop:
                 self._link.inbox.put(("stop",))
                 return
 
-    def _wait_for_stop(self) -> None:
-        while self._link.inbox.get()[0] != "stop":
-            continue
-
     def _deliver(self, rollout: Rollout) -> None:
         # When the controller is gone, a stop is in the inbox already.
         with contextlib.suppress(OSError):
@@ -288,8 +272,9 @@ class WorkerLoop:
         """End the worker: nothing else stops a rollout that hangs, or what it started."""
         error = InfraError("timeout", message)
         rollout = Rollout(request, "error", error=error, worker=self._worker)
-        self._link.send_last("leaving")
-        self._link.send_last("result", request.key, json.dumps(rollout.to_json()))
+        with contextlib.suppress(OSError):
+            self._link.send("leaving")
+        self._deliver(rollout)
         end_now()
 
 

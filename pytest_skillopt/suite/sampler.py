@@ -252,7 +252,7 @@ class Sampler:
                 rollout = self._executor.next()
             except (ExecutorClosed, KeyboardInterrupt, RuntimeError):
                 break  # by the executor's protocol: what is missing now will never come
-            if rollout is not None and self._begun.pop(rollout.request.key, None) is not None:
+            if self._begun.pop(rollout.request.key, None) is not None:
                 self._keep(rollout)
         lost = len(self._begun)
         self._begun.clear()
@@ -326,7 +326,7 @@ class Sampler:
             raise StopRun(str(closed), kind="interrupted") from closed
         except KeyboardInterrupt as interrupt:
             raise StopRun("the session was interrupted", kind="interrupted") from interrupt
-        if rollout is not None and rollout.request.key in self._begun:
+        if rollout.request.key in self._begun:
             self._finish(rollout)
 
     def _finish(self, rollout: Rollout) -> None:

@@ -58,8 +58,8 @@ class SerialExecutor:
     def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
         self._pending.add(requests, urgent=urgent)
 
-    def next(self, timeout: float | None = None) -> Rollout | None:
-        """Run one request. ``timeout`` is not looked at: nothing runs while nobody waits."""
+    def next(self) -> Rollout:
+        """Run one request: nothing runs while nobody waits."""
         if not self._pending:
             raise RuntimeError("no rollout is queued")
         request = self._last = self._pending.take(functools.partial(start_cost, self._last))

@@ -121,7 +121,7 @@ class XdistRun:
         services: what workers may ask for, by name. Called in receiver threads: they must neither
             block nor take long. Arguments and value are JSON.
         on_lost: told the prefix of a worker that has ended, to give up what it had asked for.
-        shared: a directory, made if need be; ``remote.sees_files_of_controller`` tells a worker
+        shared: a directory, made if need be; ``remote.shared_directory`` tells a worker
             whether it has the same one.
         """
         self._config = config

@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     lanes = config.getoption("drive_lanes")
     timeout = config.getoption("drive_timeout")
-    if remote.is_warm_worker(config):
+    if hasattr(config, "workerinput"):
         if config.getoption("drive_limits"):
             ask_before_calls(config)
         config.pluginmanager.register(
@@ -140,7 +140,6 @@ def take(executor: Executor, wanted: list[RolloutRequest], content: bytes) -> li
     found: dict[str, Rollout] = {}
     while len(found) < len(wanted):
         rollout = executor.next()
-        assert rollout is not None
         assert rollout.request.key not in found
         found[rollout.request.key] = rollout
     return [found[request.key] for request in wanted]

@@ -54,7 +54,7 @@ class ScriptedExecutor:
             self.queue = [(r, u) for r, u in self.queue if r.key != request.key]
             self.queue.append((request, urgent))
 
-    def next(self, timeout: float | None = None) -> Rollout | None:
+    def next(self) -> Rollout:
         if self.closed:
             raise ExecutorClosed("interrupted")
         if not self.queue:

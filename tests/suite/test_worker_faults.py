@@ -381,7 +381,7 @@ def test_a_worker_asks_the_controller(drive: Drive) -> None:
                 remote.link(request.config).ask("nothing")
 
         def test_shared_files(request):
-            assert remote.sees_files_of_controller(request.config)
+            assert remote.shared_directory(request.config)
 
         def test_cap(request):
             remote.link(request.config).ask("fail", "CapReached")

@@ -87,9 +87,7 @@ def test_every_request_comes_back_exactly_once_or_is_cancelled(
 
     def take_what_is_there() -> None:
         while fleet.executor._done:
-            rollout = fleet.executor.next(0)
-            assert rollout is not None
-            given_back.append(rollout.request.key)
+            given_back.append(fleet.executor.next().request.key)
 
     for action, number, urgent in steps:
         alive = fleet.alive
@@ -115,7 +113,7 @@ def test_every_request_comes_back_exactly_once_or_is_cancelled(
     take_what_is_there()
     assert sorted(given_back) == sorted(asked)
     with pytest.raises(RuntimeError, match="no rollout is queued or running"):
-        fleet.executor.next(0)
+        fleet.executor.next()
 
 
 def test_a_version_is_sent_once_to_each_worker_before_its_first_use() -> None:
@@ -165,7 +163,7 @@ def test_what_has_ended_and_is_not_fetched_yet_is_not_run_twice() -> None:
     fleet.finish(worker)
     fleet.executor.submit([request(0)])
     assert not worker.running
-    assert fleet.executor.next() is not None
+    assert fleet.executor.next().request == request(0)
     fleet.executor.submit([request(0)])
     assert worker.running
 
@@ -185,8 +183,8 @@ def test_a_leaving_worker_gets_nothing_more() -> None:
     fleet.executor.leaving(worker)
     fleet.finish(worker)
     assert not worker.running
-    assert fleet.executor.next() is not None
-    assert fleet.executor.next(0.01) is None
+    assert fleet.executor.next().request == request(0)
+    assert not fleet.executor._done
 
 
 def test_after_the_end_results_are_still_given_and_then_the_reason() -> None:
@@ -195,7 +193,7 @@ def test_after_the_end_results_are_still_given_and_then_the_reason() -> None:
     fleet.executor.submit([request(0), request(1)])
     fleet.finish(worker)
     fleet.executor.stop("the session was interrupted")
-    assert fleet.executor.next() is not None
+    assert fleet.executor.next().request == request(0)
     with pytest.raises(ExecutorClosed, match="the session was interrupted"):
         fleet.executor.next()
 

@@ -316,7 +316,7 @@ class _Here(Worker):
         super().__init__(name, None)
         self._put = put
 
-    def run(self, request: RolloutRequest, library: object) -> None:
+    def run(self, request: RolloutRequest, before: object) -> None:
         self._put(request)
 
 
@@ -330,10 +330,10 @@ class LanesExecutor(WorkersExecutor):
         """
         super().__init__()
         self._timeout = timeout
-        self._versions = SkillVersions(kept=lanes)
+        self._laid_out = SkillVersions(kept=lanes)
         self._watchdog = Watchdog(timeout, self._give_up)
         self._lanes = Lanes(
-            session, self._versions, self._deliver, lanes=lanes, watchdog=self._watchdog
+            session, self._laid_out, self._deliver, lanes=lanes, watchdog=self._watchdog
         )
         self._worker = _Here("main", self._lanes.put)
         self._signals = contextlib.ExitStack()
@@ -344,18 +344,18 @@ class LanesExecutor(WorkersExecutor):
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
         super().add_skill(skill, files)
-        self._versions.add_skill(skill, files)
+        self._laid_out.add_skill(skill, files)
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         super().add_version(skill, version, content)
-        self._versions.add_version(skill, version, content)
+        self._laid_out.add_version(skill, version, content)
 
     def close(self) -> list[str]:
         """End; returns what went wrong in teardowns between rollouts."""
         self.stop("the session has ended")
         self._watchdog.stop()
         stray = self._lanes.close()
-        self._versions.close()
+        self._laid_out.close()
         self._signals.close()
         return stray
 
