@@ -31,7 +31,7 @@ _AT_URL = "write the server behind the model: skillopt_{0} = openai:MODEL@URL (-
 _GONE = {
     **{f"{role}_base_url": _AT_URL.format(role) for role in ("target", "optimizer", "judge")},
     "breaker": "a run stops after 20 infrastructure errors in a row",
-    "prefetch": "idle workers always take samples ahead",
+    "prefetch": "no sample is taken before it is asked for",
     "call_retries": "a call that met a passing fault is repeated up to 6 times",
     "contrastive": "passed and failed samples of a task are always shown side by side",
     "optimizer_workers": "use skillopt_max_in_flight, which bounds the calls of all roles",
@@ -191,8 +191,6 @@ class Settings:
     # no settings: what nobody has needed to change; tests and benchmarks do
     breaker: int = _fixed(20)
     """Infrastructure errors in a row that stop the run."""
-    prefetch: bool = _fixed(True)
-    """Let idle workers take samples that are likely needed soon."""
     call_retries: int = _fixed(6)
     """Retries of a model call that met a passing fault."""
     max_reply_bytes: int = _fixed(4_000_000)

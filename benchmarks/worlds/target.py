@@ -29,7 +29,7 @@ class WorldExecutor:
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self.texts[version] = content.decode()
 
-    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+    def submit(self, requests: Iterable[RolloutRequest]) -> None:
         self._queue.update((request.key, request) for request in requests)
 
     def next(self) -> Rollout:

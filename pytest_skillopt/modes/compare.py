@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import RolloutRequest
     from pytest_skillopt.suite.tasks import SkillTask
 
-_LIKELY = 64
-
 
 @dataclass(frozen=True, slots=True)
 class Decided:
@@ -93,7 +91,6 @@ def decide(
         return on_tape and draw.index < len((stored or {}).get(draw.task, ()))
 
     def take(draws: Sequence[Draw]) -> list[Sample]:
-        run.sampler.prefetch(request(d) for d in gate.likely(_LIKELY) if not is_stored(d))
         fresh = [draw for draw in draws if not is_stored(draw)]
         taken = dict(zip(fresh, run.sampler.take([request(d) for d in fresh]), strict=True))
         for draw in draws:
@@ -108,7 +105,6 @@ def decide(
         if stop.kind != "cap":
             raise
         verdict = _undecided(gate, stop.reason)
-    run.sampler.cancel_prefetch()
     run.journal.write("verdict", {"candidate": candidate, **verdict.to_json()})
     return Decided(verdict, rollouts["incumbent"], rollouts["candidate"])
 

@@ -11,7 +11,7 @@ from pytest_skillopt.gate.data import Sample, Verdict
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.gate.data import Draw
     from pytest_skillopt.gate.engine import Gate
@@ -24,8 +24,6 @@ UNMEASURED = "unmeasured"
 """Kind of the end of a training that has nothing to learn from."""
 _UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructure error"))
 """Outcomes that measure nothing, with what is said of tasks that ended so."""
-_PREFETCH = 64
-"""Draws that a gate names in advance for idle workers."""
 
 
 class Sampling(Protocol):
@@ -36,10 +34,6 @@ class Sampling(Protocol):
     def request(self, task: str, version: str, stream: str, index: int) -> RolloutRequest: ...
 
     def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]: ...
-
-    def prefetch(self, requests: Iterable[RolloutRequest]) -> None: ...
-
-    def cancel_prefetch(self) -> None: ...
 
 
 class Samples:
@@ -148,7 +142,6 @@ class Samples:
         while not isinstance(asked := gate.ask(), Verdict):
             self._allowance.require(len(asked))
             self._answer(gate, asked, before, after)
-        self._sampler.cancel_prefetch()
         return asked
 
     def compare(
@@ -175,8 +168,6 @@ class Samples:
         self, gate: Gate, draws: Sequence[Draw], before: Document, after: Document
     ) -> list[tuple[Draw, Rollout]]:
         versions = {"incumbent": self._add(before), "candidate": self._add(after)}
-        if not self._allowance.capped:
-            self._sampler.prefetch(self._request(d, versions) for d in gate.likely(_PREFETCH))
         rollouts = self._take([self._request(draw, versions) for draw in draws])
         answers = list(zip(draws, rollouts, strict=True))
         gate.tell(sample_of(draw, rollout) for draw, rollout in answers)

@@ -9,9 +9,7 @@ next request at once; whoever wants the rollouts waits in ``next`` in a thread o
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
-import math
 import os
 import threading
 from collections import OrderedDict
@@ -44,12 +42,8 @@ class Executor(Protocol):
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         """Make a version of a skill known before the first request that names it."""
 
-    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
-        """Queue requests; those that are not urgent run when nothing urgent waits (prefetching).
-
-        A request (by its key) that is queued already only moves up when it is urgent now, and one
-        that runs already, or has ended and was not fetched, is not run twice.
-        """
+    def submit(self, requests: Iterable[RolloutRequest]) -> None:
+        """Queue requests; one that is queued or runs already, or was not fetched, is no second."""
 
     def next(self) -> Rollout:
         """Block until a rollout has finished and return it.
@@ -94,7 +88,7 @@ class FunctionExecutor:
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self._texts[version] = content.decode()
 
-    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+    def submit(self, requests: Iterable[RolloutRequest]) -> None:
         self._queue.update((request.key, request) for request in requests)
 
     def next(self) -> Rollout:
@@ -112,64 +106,22 @@ _WINDOW = 64
 """How many waiting requests are looked at for one that suits a worker."""
 
 
-class PendingRequests:
-    """Two queues, urgent before the rest, without duplicates. Not thread-safe."""
+def cheapest(
+    pending: OrderedDict[str, RolloutRequest], last: RolloutRequest | None
+) -> RolloutRequest:
+    """Take out the one among the first requests for which least must be set up after ``last``.
 
-    def __init__(self) -> None:
-        # A plain dict that loses its first entries is slow to iterate over.
-        self._urgent: OrderedDict[str, RolloutRequest] = OrderedDict()
-        self._later: OrderedDict[str, RolloutRequest] = OrderedDict()
+    Another version of a skill counts more than another module.
+    """
 
-    def __len__(self) -> int:
-        return len(self._urgent) + len(self._later)
+    def cost(request: RolloutRequest) -> int:
+        if last is None:
+            return 0
+        other_version = (request.skill, request.version) != (last.skill, last.version)
+        other_module = request.task.partition("::")[0] != last.task.partition("::")[0]
+        return 2 * other_version + other_module
 
-    def add(self, requests: Iterable[RolloutRequest], *, urgent: bool) -> None:
-        """Queue requests; one that waits already moves up when it is urgent now."""
-        for request in requests:
-            if urgent:
-                self._later.pop(request.key, None)
-                self._urgent.setdefault(request.key, request)
-            elif request.key not in self._urgent:
-                self._later.setdefault(request.key, request)
-
-    def take(self, cost: Callable[[RolloutRequest], int]) -> RolloutRequest:
-        """Remove and return the request that costs least to start among the first ones.
-
-        Args:
-            cost: what starting a request would set up anew, 0 at best.
-
-        Raises:
-            IndexError: nothing waits.
-        """
-        queue = self._urgent or self._later
-        if not queue:
-            raise IndexError("no request waits")
-        best, least = "", math.inf
-        for key, request in islice(queue.items(), _WINDOW):
-            price = cost(request)
-            if price < least:
-                best, least = key, price
-            if price == 0:
-                break
-        return queue.pop(best)
-
-    def drop(self, keys: Iterable[str]) -> set[str]:
-        """Remove requests by key and return the keys that were there."""
-        dropped = set()
-        for key in keys:
-            for queue in (self._urgent, self._later):
-                if queue.pop(key, None) is not None:
-                    dropped.add(key)
-        return dropped
-
-
-def start_cost(last: RolloutRequest | None, request: RolloutRequest) -> int:
-    """What a process has to set up anew for ``request`` after ``last``: 0 nothing, 3 all."""
-    if last is None:
-        return 0
-    other_version = (request.skill, request.version) != (last.skill, last.version)
-    other_module = request.task.partition("::")[0] != last.task.partition("::")[0]
-    return 2 * other_version + other_module
+    return pending.pop(min(islice(pending.values(), _WINDOW), key=cost).key)
 
 
 class Worker:
@@ -218,7 +170,7 @@ class WorkersExecutor:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._pending = PendingRequests()
+        self._pending: OrderedDict[str, RolloutRequest] = OrderedDict()
         self._workers: list[Worker] = []
         self._done: OrderedDict[str, str | Rollout] = OrderedDict()
         """By key, what nobody has asked for yet."""
@@ -243,7 +195,7 @@ class WorkersExecutor:
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self._versions[skill, version] = ("version", skill, version, content)
 
-    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
+    def submit(self, requests: Iterable[RolloutRequest]) -> None:
         """Raises:
         KeyError: a request names a version that was never added.
         """
@@ -252,7 +204,9 @@ class WorkersExecutor:
             self._versions[request.skill, request.version]
         with self._changed:
             begun = {key for worker in self._workers for key in worker.running} | self._done.keys()
-            self._pending.add((r for r in requests if r.key not in begun), urgent=urgent)
+            for request in requests:
+                if request.key not in begun:
+                    self._pending.setdefault(request.key, request)
         self._dispatch()
 
     def next(self) -> Rollout:
@@ -267,7 +221,7 @@ class WorkersExecutor:
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
         with self._changed:
-            return self._pending.drop(keys)
+            return {key for key in keys if self._pending.pop(key, None)}
 
     def stop(self, reason: str) -> None:
         """No rollout will be run any more; whoever waits is told why."""
@@ -323,7 +277,7 @@ class WorkersExecutor:
             worker = max(self._workers, key=lambda w: w.free)
             if worker.free < 1:
                 break
-            request = self._pending.take(functools.partial(start_cost, worker.last))
+            request = cheapest(self._pending, worker.last)
             worker.running[request.key] = worker.last = request
             assigned.append((worker, request))
         return assigned

@@ -75,18 +75,14 @@ class Limits:
     max_rollouts: int = 0
     max_time: float = 0.0
     breaker: int = 20
-    prefetch: bool = True
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Limits:
-        caps = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
         return cls(
             max_attempts=settings.max_attempts,
             max_rollouts=settings.max_rollouts,
             max_time=settings.max_time,
             breaker=settings.breaker,
-            # Under a cap nothing is spent on a guess.
-            prefetch=settings.prefetch and not any(getattr(settings, cap) for cap in caps),
         )
 
 
@@ -133,9 +129,6 @@ class Sampler:
         self._errors_in_a_row = 0
         self._ended: set[str] = set()
         """Keys that have got their rollout since ``take`` looked."""
-        self._likely: list[RolloutRequest] = []
-        self._asked: set[str] = set()
-        self._capacity = 1
         self._counted: set[str] = set()
         self._prompts: dict[str, str] = {}
         """By task, the first words to its model, as a digest."""
@@ -209,11 +202,7 @@ class Sampler:
         """
         wanted = list(dict.fromkeys(requests))
         missing = [r for r in self._admitted(wanted) if not self._resolved(r.key)]
-        prefetched = [r for r in missing if r.key in self._begun and r.key not in self._backlog]
-        self._start([r for r in missing if r.key not in self._begun], urgent=True)
-        if prefetched:
-            self._executor.submit(prefetched, urgent=True)
-        self._fill_round(wanted)
+        self._start([r for r in missing if r.key not in self._begun])
         waiting = {r.key for r in missing}
         while waiting:
             reason = self._spent()
@@ -223,20 +212,6 @@ class Sampler:
             waiting -= self._ended
             self._ended.clear()
         return [self._result(r.key) for r in requests]
-
-    def prefetch(self, requests: Iterable[RolloutRequest]) -> None:
-        """Name samples that are likely to be asked for soon, the most useful first.
-
-        The next ``take`` adds as many of them as fill up its last round on the workers, which would
-        otherwise wait for its slowest rollouts. How many follows from what was asked and from the
-        number of workers, never from timing: a repeated run takes the same samples, and finds all
-        of them in the cache. See docs/decisions/prefetch.md.
-        """
-        self._likely = list(dict.fromkeys(requests)) if self._limits.prefetch else []
-
-    def cancel_prefetch(self) -> None:
-        """Forget what was named."""
-        self._likely = []
 
     def settle(self) -> int:
         """Keep what is under way when nobody wants more: it is paid for, or will be.
@@ -260,18 +235,7 @@ class Sampler:
 
     # What is started.
 
-    def _fill_round(self, wanted: Sequence[RolloutRequest]) -> None:
-        self._capacity = max(self._capacity, self._executor.capacity)
-        new = sum(request.key not in self._asked for request in wanted)
-        self._asked.update(request.key for request in wanted)
-        likely = [request for request in self._likely if request.key not in self._asked]
-        likely = likely[: -new % self._capacity]
-        self._likely = []
-        self._asked.update(request.key for request in likely)
-        unknown = [r for r in self._admitted(likely) if not self._resolved(r.key)]
-        self._start(unknown[: self.rollouts_left], urgent=False)
-
-    def _start(self, requests: Sequence[RolloutRequest], *, urgent: bool) -> None:
+    def _start(self, requests: Sequence[RolloutRequest]) -> None:
         if not requests:
             return
         left = self.rollouts_left
@@ -284,13 +248,13 @@ class Sampler:
             raise StopRun(reason)
         self.taken += len(requests)
         self._begun |= {request.key: request for request in requests}
-        self._submit(requests, urgent=urgent)
+        self._submit(requests)
 
-    def _submit(self, requests: Sequence[RolloutRequest], *, urgent: bool) -> None:
+    def _submit(self, requests: Sequence[RolloutRequest]) -> None:
         if self._rationed:
             self._backlog |= {request.key: request for request in requests}
         else:
-            self._executor.submit(requests, urgent=urgent)
+            self._executor.submit(requests)
 
     def _spent(self) -> str:
         """Which cap leaves nothing, if any. Model calls of ours are stopped one by one."""
@@ -344,7 +308,7 @@ class Sampler:
             self._count_costly(request, error)
             self._stop_where_hopeless(request, error)
             if rollout.attempt < self._limits.max_attempts and not self._is_put_away(request):
-                self._submit([request], urgent=True)
+                self._submit([request])
             else:
                 self._end_in_error(rollout)
         if self._on_rollout:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import signal
 import threading
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.suite.executor import PendingRequests, start_cost
+from pytest_skillopt.suite.executor import cheapest
 from pytest_skillopt.suite.interrupts import kill_descendants, sigterm_interrupts
 from pytest_skillopt.suite.outcome import RolloutTimeout
 from pytest_skillopt.suite.rollouts import InfraError, Rollout
@@ -42,7 +42,7 @@ class SerialExecutor:
         self._versions = SkillVersions()
         self._runner = RolloutRunner(session, self._versions)
         self._timeout = timeout
-        self._pending = PendingRequests()
+        self._pending: OrderedDict[str, RolloutRequest] = OrderedDict()
         self._last: RolloutRequest | None = None
         self._open = contextlib.ExitStack()
         self._open.enter_context(rollouts_only(session.config))
@@ -55,14 +55,14 @@ class SerialExecutor:
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self._versions.add_version(skill, version, content)
 
-    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
-        self._pending.add(requests, urgent=urgent)
+    def submit(self, requests: Iterable[RolloutRequest]) -> None:
+        self._pending |= {r.key: r for r in requests if r.key not in self._pending}
 
     def next(self) -> Rollout:
         """Run one request: nothing runs while nobody waits."""
         if not self._pending:
             raise RuntimeError("no rollout is queued")
-        request = self._last = self._pending.take(functools.partial(start_cost, self._last))
+        request = self._last = cheapest(self._pending, self._last)
         try:
             with _interrupted_after(self._timeout, request.task):
                 return self._runner.run(request)
@@ -70,7 +70,7 @@ class SerialExecutor:
             return Rollout(request, "error", error=InfraError("timeout", str(late)))
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
-        return self._pending.drop(keys)
+        return {key for key in keys if self._pending.pop(key, None)}
 
     def close(self) -> list[str]:
         """End; returns what went wrong in teardowns between rollouts. May be called twice."""

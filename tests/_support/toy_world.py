@@ -109,12 +109,6 @@ class ToySampler:
                 self.taken[request.key] = self.world.run(request, text)
         return [self.taken[request.key] for request in requests]
 
-    def prefetch(self, requests: Iterable[RolloutRequest]) -> None:
-        """Nothing is idle here."""
-
-    def cancel_prefetch(self) -> None:
-        """Nothing is queued here."""
-
 
 @dataclass
 class ToyOptimizer:

@@ -83,10 +83,10 @@ def test_a_request_is_handed_over_once() -> None:
     submitted: list[str] = []
 
     class Naive(FunctionExecutor):
-        def submit(self, requests: Any, *, urgent: bool = True) -> None:
+        def submit(self, requests: Any) -> None:
             requests = list(requests)
             submitted.extend(request.key for request in requests)
-            super().submit(requests, urgent=urgent)
+            super().submit(requests)
 
     train(Naive(run), max_rollouts=300)
     assert len(submitted) == len(set(submitted))

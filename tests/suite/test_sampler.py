@@ -41,7 +41,7 @@ class ScriptedExecutor:
     def __init__(self, answer: Callable[[RolloutRequest, int], Rollout], capacity: int = 2) -> None:
         self.answer = answer
         self.capacity = capacity
-        self.queue: list[tuple[RolloutRequest, bool]] = []
+        self.queue: list[RolloutRequest] = []
         self.runs: dict[str, int] = {}
         self.closed = False
         self.ended = ""
@@ -49,25 +49,22 @@ class ScriptedExecutor:
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         pass
 
-    def submit(self, requests: Iterable[RolloutRequest], *, urgent: bool = True) -> None:
-        for request in requests:
-            self.queue = [(r, u) for r, u in self.queue if r.key != request.key]
-            self.queue.append((request, urgent))
+    def submit(self, requests: Iterable[RolloutRequest]) -> None:
+        self.queue += requests
 
     def next(self) -> Rollout:
         if self.closed:
             raise ExecutorClosed("interrupted")
         if not self.queue:
             raise RuntimeError("nothing queued")
-        self.queue.sort(key=lambda entry: entry[1])
-        request, _ = self.queue.pop()
+        request = self.queue.pop()
         self.runs[request.key] = self.runs.get(request.key, 0) + 1
         return self.answer(request, self.runs[request.key])
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
         wanted = set(keys)
-        dropped = {r.key for r, _ in self.queue if r.key in wanted}
-        self.queue = [(r, u) for r, u in self.queue if r.key not in dropped]
+        dropped = {r.key for r in self.queue if r.key in wanted}
+        self.queue = [r for r in self.queue if r.key not in dropped]
         return dropped
 
 
@@ -226,38 +223,6 @@ def test_at_most_as_many_are_handed_over_as_run_at_once_when_tests_report() -> N
     assert queued == [1, 1, 1, 0]
 
 
-def test_what_is_under_way_at_the_end_is_kept_and_the_rest_dropped() -> None:
-    executor = ScriptedExecutor(passed, capacity=4)
-    sampler, ledger = make(executor)
-    asked = requests(sampler)
-    sampler.prefetch(asked[1:])
-    sampler.take(asked[:1])
-    assert sampler.taken == 4
-    begun, executor.queue = executor.queue[0], executor.queue[1:]
-    dropped = {request.key for request, _ in executor.queue}
-
-    def cancel(keys: Iterable[str]) -> set[str]:
-        executor.queue = [begun] if begun[0].key in set(keys) else []
-        return dropped & set(keys)
-
-    executor.cancel = cancel  # type: ignore[method-assign]
-    assert sampler.settle() == 0
-    assert set(ledger.rollouts) == {asked[0].key, begun[0].key}
-    assert sampler.taken == 2
-    assert sampler.settle() == 0
-
-
-def test_what_an_interrupt_cuts_off_is_said() -> None:
-    executor = ScriptedExecutor(passed, capacity=4)
-    sampler, _ = make(executor)
-    asked = requests(sampler)
-    sampler.prefetch(asked[1:])
-    sampler.take(asked[:1])
-    executor.closed = True
-    executor.cancel = lambda keys: set()  # type: ignore[method-assign]
-    assert sampler.settle() == 3
-
-
 def test_a_deadly_task_is_not_run_for_ever() -> None:
     executor = ScriptedExecutor(lambda r, run: error(r) if r.task == "t1" else passed(r, run))
     sampler, ledger = make(executor, Limits(breaker=99))
@@ -315,60 +280,29 @@ def test_an_interrupt_stops_the_run() -> None:
         sampler.take(requests(sampler))
 
 
-def test_the_last_round_is_filled_up_with_likely_samples() -> None:
-    executor = ScriptedExecutor(passed, capacity=6)
+def test_what_is_under_way_at_the_end_is_kept_and_the_rest_dropped() -> None:
+    executor = ScriptedExecutor(passed, capacity=2)
     sampler, ledger = make(executor)
     asked = requests(sampler)
-    likely = [replace(asked[0], index=i) for i in range(10)]
-    sampler.prefetch(likely)
-    assert executor.queue == []
-    assert [r.request for r in sampler.take(asked)] == asked
-    assert [request for request, urgent in executor.queue if not urgent] == likely[1:3]
-    assert not any(r.key in ledger for r in likely[1:])
-    assert [r.request for r in sampler.take(likely)] == likely
-    assert set(executor.runs.values()) == {1}
-
-
-@pytest.mark.parametrize(
-    ("limits", "capacity"),
-    [(Limits(prefetch=False), 6), (Limits(max_rollouts=4), 6), (Limits(), 1), (Limits(), 2)],
-)
-def test_nothing_is_prefetched_against_the_settings_or_without_need(
-    limits: Limits, capacity: int
-) -> None:
-    executor = ScriptedExecutor(passed, capacity=capacity)
-    sampler, _ = make(executor, limits)
-    asked = requests(sampler)
-    sampler.prefetch([replace(asked[0], index=i) for i in range(1, 10)])
-    sampler.take(asked)
+    executor.answer = lambda request, run: error(request, "provider", fatal=True)
+    with pytest.raises(StopRun):
+        sampler.take(asked)
     assert sampler.taken == 4
+    executor.answer = passed
+    runs = executor.queue.pop()
+    executor.cancel = lambda keys: {r.key for r in asked[:2]} & set(keys)  # type: ignore[method-assign]
+    executor.queue = [runs]
+    assert sampler.settle() == 0
+    assert set(ledger.rollouts) == {runs.key}
+    assert sampler.taken == 2
+    assert sampler.settle() == 0
 
 
-def test_what_was_named_and_forgotten_is_not_taken() -> None:
-    executor = ScriptedExecutor(passed, capacity=6)
+def test_what_an_interrupt_cuts_off_is_said() -> None:
+    executor = ScriptedExecutor(passed, capacity=4)
     sampler, _ = make(executor)
-    asked = requests(sampler)
-    sampler.prefetch(asked[1:])
-    sampler.cancel_prefetch()
-    sampler.take(asked[:1])
-    assert sampler.taken == 1
-
-
-def test_a_repeated_run_takes_the_same_samples_whatever_the_timing() -> None:
-    def run(ledger: MemoryLedger, order: int) -> tuple[set[str], int]:
-        executor = ScriptedExecutor(passed, capacity=5)
-        sampler = Sampler(executor, TASKS, ledger, model="m")
-        asked = requests(sampler)
-        for index in range(4):
-            batch = [replace(r, index=index) for r in asked]
-            sampler.prefetch(replace(r, index=index + 1) for r in asked)
-            sampler.take(batch[::order])
-        while executor.queue:
-            sampler._receive()
-        return set(executor.runs), sampler.taken
-
-    ledger = MemoryLedger()
-    first, taken = run(ledger, 1)
-    assert len(first) == taken > 16
-    assert run(MemoryLedger(), -1)[0] == first
-    assert run(ledger, 1) == (set(), 0)
+    executor.closed = True
+    executor.cancel = lambda keys: set()  # type: ignore[method-assign]
+    with pytest.raises(StopRun):
+        sampler.take(requests(sampler))
+    assert sampler.settle() == 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from typing import Any
 
 import pytest
@@ -11,10 +12,9 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.suite.executor import (
     ExecutorClosed,
-    PendingRequests,
     Worker,
     WorkersExecutor,
-    start_cost,
+    cheapest,
 )
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
@@ -63,12 +63,12 @@ class Fleet:
 
 actions = st.lists(
     st.one_of(
-        st.tuples(st.just("submit"), st.integers(0, 15), st.booleans()),
-        st.tuples(st.just("cancel"), st.integers(0, 15), st.just(False)),
-        st.tuples(st.just("finish"), st.integers(0, 3), st.just(False)),
-        st.tuples(st.just("die"), st.integers(0, 3), st.just(False)),
-        st.tuples(st.just("hire"), st.integers(1, 3), st.just(False)),
-        st.tuples(st.just("take"), st.just(0), st.just(False)),
+        st.tuples(st.just("submit"), st.integers(0, 15)),
+        st.tuples(st.just("cancel"), st.integers(0, 15)),
+        st.tuples(st.just("finish"), st.integers(0, 3)),
+        st.tuples(st.just("die"), st.integers(0, 3)),
+        st.tuples(st.just("hire"), st.integers(1, 3)),
+        st.tuples(st.just("take"), st.just(0)),
     ),
     max_size=60,
 )
@@ -76,7 +76,7 @@ actions = st.lists(
 
 @given(actions)
 def test_every_request_comes_back_exactly_once_or_is_cancelled(
-    steps: list[tuple[str, int, bool]],
+    steps: list[tuple[str, int]],
 ) -> None:
     fleet = Fleet()
     asked: list[str] = []
@@ -89,7 +89,7 @@ def test_every_request_comes_back_exactly_once_or_is_cancelled(
         while fleet.executor._done:
             given_back.append(fleet.executor.next().request.key)
 
-    for action, number, urgent in steps:
+    for action, number in steps:
         alive = fleet.alive
         if action == "take":
             take_what_is_there()
@@ -97,7 +97,7 @@ def test_every_request_comes_back_exactly_once_or_is_cancelled(
             wanted = request(number)
             if not outstanding(wanted.key):
                 asked.append(wanted.key)
-            fleet.executor.submit([wanted], urgent=urgent)
+            fleet.executor.submit([wanted])
         elif action == "cancel":
             given_back += fleet.executor.cancel([request(number).key])
         elif action == "hire":
@@ -134,19 +134,6 @@ def test_an_unknown_version_is_refused_at_once() -> None:
         Fleet().executor.submit([request(0, version="never added")])
 
 
-def test_urgent_requests_overtake_and_a_prefetched_one_can_be_hurried() -> None:
-    fleet = Fleet()
-    fleet.executor.submit([request(0), request(1)], urgent=False)
-    fleet.executor.submit([request(2)])
-    fleet.executor.submit([request(1)])
-    channel = Channel()
-    worker = Worker("gw0", channel)
-    fleet.executor.welcome(worker, 1)
-    for _ in range(3):
-        fleet.finish(worker)
-    assert [r.index for r in channel.runs()] == [2, 1, 0]
-
-
 def test_what_runs_already_is_not_run_twice() -> None:
     fleet = Fleet()
     worker = fleet.hire()
@@ -159,7 +146,7 @@ def test_what_runs_already_is_not_run_twice() -> None:
 def test_what_has_ended_and_is_not_fetched_yet_is_not_run_twice() -> None:
     fleet = Fleet()
     worker = fleet.hire()
-    fleet.executor.submit([request(0)], urgent=False)
+    fleet.executor.submit([request(0)])
     fleet.finish(worker)
     fleet.executor.submit([request(0)])
     assert not worker.running
@@ -199,13 +186,10 @@ def test_after_the_end_results_are_still_given_and_then_the_reason() -> None:
 
 
 def test_a_worker_goes_on_with_what_it_has_set_up() -> None:
-    pending = PendingRequests()
     last = request(0, task="b.py::t", version="v")
     other_version = request(1, task="b.py::t", version="w")
     other_module = request(2, task="a.py::t", version="v")
     same = request(3, task="b.py::u", version="v")
-    pending.add([other_version, other_module, same], urgent=True)
-    order = [pending.take(lambda r: start_cost(last, r)).index for _ in range(3)]
-    assert order == [3, 2, 1]
-    with pytest.raises(IndexError):
-        pending.take(lambda r: 0)
+    pending = OrderedDict((r.key, r) for r in (other_version, other_module, same))
+    assert [cheapest(pending, last).index for _ in range(3)] == [3, 2, 1]
+    assert not pending
