@@ -1,17 +1,62 @@
-"""Which of the plugin's modes is on, and what may not stand beside it on the command line."""
+"""The modes: the options that turn one on, and what may not stand beside it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_skillopt.options import COMPANIONS, FLAGS, Name, given
-
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+Name = Literal["evaluate", "train", "check", "compare", "aa"]
+
+FLAGS: tuple[tuple[str, str, Name], ...] = (
+    ("--skillopt", "skillopt_evaluate", "evaluate"),
+    ("--skillopt-train", "skillopt_train", "train"),
+    ("--skillopt-check", "skillopt_check", "check"),
+    ("--skillopt-compare", "skillopt_compare", "compare"),
+    ("--skillopt-aa", "skillopt_aa", "aa"),
+)
+"""Option, its name in the namespace, and the mode that it turns on."""
+COMPANIONS: tuple[tuple[str, str, tuple[Name, ...]], ...] = (
+    ("--skillopt-check-strict", "skillopt_check_strict", ("check",)),
+    ("--skillopt-init", "skillopt_init", ("train",)),
+    ("--skillopt-save-baseline", "skillopt_save_baseline", ("evaluate",)),
+    ("--skillopt-resume", "skillopt_resume", ("train",)),
+)
+"""Option, its name in the namespace, and the modes that it goes with."""
+_ON: dict[str, Any] = {"action": "store_true"}
+_OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
+    (
+        "--skillopt",
+        {**_ON, "dest": "skillopt_evaluate"},
+        "measure every task K times. Options from --skillopt-skill on are ini keys too: "
+        "skillopt_skill",
+    ),
+    ("--skillopt-train", _ON, "improve SKILL.md; written only if the pass rate rises"),
+    (
+        "--skillopt-check",
+        {"nargs": "?", "metavar": "REF"},
+        "=REF: fail if SKILL.md is credibly worse than at REF",
+    ),
+    ("--skillopt-check-strict", _ON, "with it: fail too when the evidence is not enough"),
+    (
+        "--skillopt-compare",
+        {"nargs": 2, "metavar": ("A", "B")},
+        "compare two: files, revisions, versions of a run, none",
+    ),
+    ("--skillopt-aa", _ON, "compare the skill with itself: the noise floor"),
+    (
+        "--skillopt-resume",
+        {"nargs": "?", "metavar": "RUN"},
+        "=RUN: continue a training that ended early; =latest",
+    ),
+    ("--skillopt-init", _ON, "with --skillopt-train: make a missing SKILL.md"),
+    ("--skillopt-save-baseline", _ON, "with --skillopt: keep the counts for --skillopt-check"),
+)
+"""Option, how it is declared, and its help."""
 _BIASING: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
     ("maxfail", "-x / --maxfail", bool),
     ("lf", "--lf", bool),
@@ -20,6 +65,49 @@ _BIASING: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
     ("trace", "--trace", bool),
     ("reruns", "--reruns", bool),
 )
+
+
+def given(config: pytest.Config, dest: str) -> bool:
+    """Whether an option stands on the command line."""
+    return getattr(config.option, dest) not in (None, False)
+
+
+def any_given(config: pytest.Config) -> bool:
+    """Whether any of them does, so that this is no ordinary session."""
+    return any(given(config, dest) for _, dest, _ in (*FLAGS, *COMPANIONS))
+
+
+def refuse_bare_options(args: Sequence[str]) -> None:
+    """An option whose value may stand for a path takes it with ``=`` alone.
+
+    Raises:
+        pytest.UsageError: one of them without; the next word is then never taken for its value.
+    """
+    for flag, value, usual in (
+        ("--skillopt-check", "REF", "HEAD"),
+        ("--skillopt-resume", "RUN", "latest"),
+    ):
+        if flag in args:
+            raise pytest.UsageError(f"{flag} wants {value}: write {flag}={usual}")
+
+
+def add_evals(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
+    """Declare what turns the eval files of skills into tests."""
+    text = "collect the evals.json of skills as tests"
+    group.addoption("--skillopt-evals", action="store_true", help=text)
+    # Without a text pytest --help leaves a key out; docs/evals.md has them.
+    parser.addini("skillopt_evals", "", type="bool", default=False)
+    parser.addini("skillopt_evals_pass", "")
+
+
+def evals_wanted(config: pytest.Config) -> bool:
+    return bool(config.option.skillopt_evals or config.getini("skillopt_evals"))
+
+
+def add_mode_options(group: pytest.OptionGroup) -> None:
+    """Declare the options that turn the plugin on."""
+    for flag, how, text in _OPTIONS:
+        group.addoption(flag, help=text, **how)
 
 
 @dataclass(frozen=True, slots=True)

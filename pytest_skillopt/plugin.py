@@ -19,7 +19,8 @@ from pytest_skillopt.fixtures import (
     skill_judge,
     workspace,
 )
-from pytest_skillopt.options import (
+from pytest_skillopt.mode import (
+    Mode,
     add_evals,
     add_mode_options,
     any_given,
@@ -85,7 +86,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(Evals(config), "skillopt-evals")
     if any_given(config):
-        from pytest_skillopt.mode import Mode
         from pytest_skillopt.session import start
 
         mode = Mode.from_config(config)

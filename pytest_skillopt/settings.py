@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 _YES = {"yes": True, "true": True, "on": True, "1": True}
 _INI_TYPES: dict[type, Literal["bool", "int", "float"]] = {
@@ -419,9 +419,3 @@ def shown(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def names() -> Iterator[str]:
-    """The names of all settings, in the order of the documentation."""
-    yield from (field.name for field in declared())
-    yield from published()

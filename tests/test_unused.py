@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-DECLARATIONS = {"fixtures", "hookspecs", "options", "plugin", "settings"}
+DECLARATIONS = {"fixtures", "hookspecs", "mode", "plugin", "settings"}
 PROBE = """
 import json
 import sys
