@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_skillopt.model.cache import ReplyCache
-    from pytest_skillopt.model.limits import Limits
+    from pytest_skillopt.model.limits import Meter
 
 
 class Services:
@@ -19,9 +19,9 @@ class Services:
 
     def __init__(self) -> None:
         self.table: dict[str, Callable[..., Any]] = {}
-        self._limits: Limits | None = None
+        self._limits: Meter | None = None
 
-    def open(self, limits: Limits, cache: ReplyCache | None) -> None:
+    def open(self, limits: Meter, cache: ReplyCache | None) -> None:
         """Begin to answer."""
         self._limits = limits
         self.table |= {

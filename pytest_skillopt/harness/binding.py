@@ -20,7 +20,7 @@ from pytest_skillopt.harness.processes import end_all
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.harness.upstream import Upstream
 from pytest_skillopt.model.config import OPENAI_URL, model_config
-from pytest_skillopt.model.limits import Bounds, Limits
+from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.models import Models
 from pytest_skillopt.suite import context as rollouts
@@ -226,7 +226,7 @@ def _proxy(config: pytest.Config) -> Proxy:
     with _PROXY_LOCK:
         if _PROXY not in config.stash:
             models = Models.of(config)
-            throttle = models.throttle or Limits(Bounds())
+            throttle = models.throttle or Meter()
             config.stash[_PROXY] = Proxy(Upstream(_target(models.settings), throttle))
             config.add_cleanup(config.stash[_PROXY].close)
             before_the_end(end_all)

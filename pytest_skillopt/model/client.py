@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import NO_KEY, is_local
 from pytest_skillopt.model.faults import Fault, classify, hide_keys
-from pytest_skillopt.model.limits import Bounds, Limits, Wish
+from pytest_skillopt.model.limits import Meter, Wish
 from pytest_skillopt.model.reading import estimate_tokens, read_response
 from pytest_skillopt.model.types import (
     CacheMiss,
@@ -79,7 +79,7 @@ class ChatModel:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.config = config
-        self._throttle: Throttle = throttle or Limits(Bounds())
+        self._throttle: Throttle = throttle or Meter()
         self._replies = cache or Replies("off")
         self._key = config.api_key(os.environ if environ is None else environ)
         self._sleep = sleep

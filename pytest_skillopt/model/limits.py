@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 BURST_SECONDS = 3.0
 """How much of a minute's rate may be used at once."""
+_LEAST = 1e-9
+"""A cap of dollars or seconds that is used up."""
 _RESTART_SECONDS = 0.5
 _RESTART_SPACING = 0.01
 """After a pause, calls go this many seconds apart for a while, so that those who waited do not
@@ -94,26 +96,77 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
-    """The settings that bound model calls; 0 means no bound."""
+class Caps:
+    """Amounts of what a training spends; as a bound, zero is none.
+
+    ``seconds`` is wall time, ``cost`` US dollars.
+    """
+
+    rollouts: int = 0
+    calls: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, settings: Settings) -> Caps:
+        return cls(
+            settings.max_rollouts,
+            settings.max_calls,
+            settings.max_tokens,
+            settings.max_cost,
+            settings.max_time,
+        )
+
+    def share(self, spent: Caps, parts: int) -> Caps:
+        """An equal part of what is left of each bound: never zero, which would turn it off."""
+
+        def whole(cap: int, used: int) -> int:
+            return max(1, (cap - used) // parts) if cap else 0
+
+        def real(cap: float, used: float) -> float:
+            return max(_LEAST, (cap - used) / parts) if cap else 0.0
+
+        return Caps(
+            whole(self.rollouts, spent.rollouts),
+            whole(self.calls, spent.calls),
+            whole(self.tokens, spent.tokens),
+            real(self.cost, spent.cost),
+            real(self.seconds, spent.seconds),
+        )
+
+    def plus(self, other: Caps) -> Caps:
+        return Caps(
+            self.rollouts + other.rollouts,
+            self.calls + other.calls,
+            self.tokens + other.tokens,
+            self.cost + other.cost,
+            self.seconds + other.seconds,
+        )
+
+    def put_into(self, settings: Settings) -> Settings:
+        """The settings with these bounds in the place of theirs."""
+        return dataclasses.replace(
+            settings,
+            max_rollouts=self.rollouts,
+            max_calls=self.calls,
+            max_tokens=self.tokens,
+            max_cost=self.cost,
+            max_time=self.seconds,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """How fast one provider may be called; 0 means no bound."""
 
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
-    max_in_flight: int = 0
-    """Calls at once to one provider."""
-    max_calls: int = 0
-    max_tokens: int = 0
-    max_cost: float = 0.0
-    """US dollars."""
-    max_time: float = 0.0
-    """Seconds since the ``Limits`` were made."""
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Bounds:
-        return cls(**{f.name: getattr(settings, f.name) for f in dataclasses.fields(cls)})
+    in_flight: int = 0
+    """Calls at once."""
 
 
-class Limits:
+class Meter:
     """The ``Throttle`` of this process, and the accounts. Safe to use from many threads.
 
     Under a cap of tokens or money a call reserves what it may come to: as much output as the
@@ -127,19 +180,22 @@ class Limits:
     ``skillopt_max_output_tokens`` not at all, save for the estimate of the first input.
 
     Args:
-        bounds: rates and caps.
+        caps: what may be spent; time counts from now. Rollouts are the sampler's to count.
+        rates: of every provider.
         spent: what an earlier part of the same run has consumed; counts towards the caps.
         clock: seconds that never go back.
     """
 
     def __init__(
         self,
-        bounds: Bounds,
+        caps: Caps = Caps(),
+        rates: Rates = Rates(),
         *,
         spent: Usage | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._bounds = bounds
+        self._limit = caps
+        self._rates = rates
         self._clock = clock
         self._start = clock()
         self._spent = spent or Usage()
@@ -151,13 +207,19 @@ class Limits:
         self._duration = 0.1
         self._lock = threading.Lock()
 
+    @classmethod
+    def of(cls, settings: Settings, clock: Callable[[], float] = time.monotonic) -> Meter:
+        """With the caps and rates of the settings."""
+        rates = (settings.requests_per_minute, settings.tokens_per_minute, settings.max_in_flight)
+        return cls(Caps.of(settings), Rates(*rates), clock=clock)
+
     def ask(self, call: str, wish: dict[str, Any]) -> float:
         wanted = Wish(**wish)
         with self._lock:
             now = self._clock()
             self._waiting.discard(call)
             self._check_time(now)
-            full = 0 < self._bounds.max_in_flight <= self._count(wanted.provider)
+            full = 0 < self._rates.in_flight <= self._count(wanted.provider)
             tokens, cost = self._reserve(wanted)
             if self._must_wait_for_others(tokens, cost) or full:
                 self._waiting.add(call)
@@ -265,7 +327,7 @@ class Limits:
         self._accounts[key] = self._accounts.get(key, Usage()) + usage
 
     def _check_time(self, now: float) -> None:
-        limit = self._bounds.max_time
+        limit = self._limit.seconds
         if limit and now - self._start >= limit:
             raise CapReached(f"skillopt_max_time: {limit:g} s are over")
 
@@ -309,11 +371,11 @@ class Limits:
 
     def _caps(self) -> tuple[tuple[str, float, float], ...]:
         """Name, bound and what counts towards it, of calls, tokens and cost."""
-        bounds, spent = self._bounds, self._spent
+        caps, spent = self._limit, self._spent
         return (
-            ("max_calls", bounds.max_calls, spent.calls),
-            ("max_tokens", bounds.max_tokens, spent.input_tokens + spent.output_tokens),
-            ("max_cost", bounds.max_cost, spent.cost or 0.0),
+            ("max_calls", caps.calls, spent.calls),
+            ("max_tokens", caps.tokens, spent.input_tokens + spent.output_tokens),
+            ("max_cost", caps.cost, spent.cost or 0.0),
         )
 
     def _busy_wait(self) -> float:
@@ -327,8 +389,8 @@ class Limits:
 
     def _pacer(self, provider: str) -> _Pacer:
         if provider not in self._pacers:
-            rates = (self._bounds.requests_per_minute, self._bounds.tokens_per_minute)
-            self._pacers[provider] = _Pacer(*rates)
+            rates = self._rates
+            self._pacers[provider] = _Pacer(rates.requests_per_minute, rates.tokens_per_minute)
         return self._pacers[provider]
 
     def _count(self, provider: str) -> int:

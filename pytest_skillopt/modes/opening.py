@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import ModelConfigError, check_prices, model_config
-from pytest_skillopt.model.limits import Bounds, Limits
+from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.plan import FEW_TASKS, gated, sight
 from pytest_skillopt.modes.skills import read_documents, split_tasks
@@ -67,7 +67,7 @@ def opened(
     documents = read_documents(root, tasks, settings, init=mode.init)
     if settings.scan and mode.name == "train":
         check_command(settings.scan, root)
-    limits = Limits(Bounds.from_settings(settings))
+    limits = Meter.of(settings)
     models = _make_models(config, settings, home, limits, services)
     with contextlib.ExitStack() as stack:
         stack.callback(models.close)
@@ -129,7 +129,7 @@ def _probed(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:
 
 
 def _make_models(
-    config: pytest.Config, settings: Settings, home: Home, limits: Limits, services: Services
+    config: pytest.Config, settings: Settings, home: Home, limits: Meter, services: Services
 ) -> Models:
     replies = Replies.open(home.cache, settings.cache)
     services.open(limits, replies.cache)

@@ -13,13 +13,13 @@ import pytest
 
 from pytest_skillopt.gate.power import smallest_gain
 from pytest_skillopt.model.config import model_config
+from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.skills import skills_of, split_tasks
 from pytest_skillopt.published.search_batch import batch_size
 from pytest_skillopt.report import words
 from pytest_skillopt.report.runs import load_runs
 from pytest_skillopt.run.directory import Home
-from pytest_skillopt.search.allowance import Caps
 from pytest_skillopt.search.final_comparison import plan_final, shortage
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.searches import notes_on_search

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.editrows import edit_row
+from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.modes.compare import joined_reasons
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import Hunk, ScanRow, SkillResult, WarningRow
-from pytest_skillopt.search.allowance import Caps
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.together import check_together

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.mode import Mode
-    from pytest_skillopt.model.limits import Limits
+    from pytest_skillopt.model.limits import Meter
     from pytest_skillopt.models import Models
     from pytest_skillopt.run.directory import Home, RunDirectory
     from pytest_skillopt.run.journal import Journal
@@ -44,7 +44,7 @@ class Run:
     home: Home
     directory: RunDirectory
     journal: Journal
-    limits: Limits
+    limits: Meter
     models: Models
     sampler: Sampler
     tasks: Sequence[SkillTask]

@@ -10,23 +10,20 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.rollouts import Rollout
 
 
 _OWN = "the search's own bound"
 _LOSS = 1.25
 """Time that a round takes over the durations of its rollouts, since its last ones run alone."""
-_LEAST = 1e-9
-"""A bound of dollars or seconds that is used up."""
 
 
 class OutOfMeans(Exception):
@@ -37,67 +34,6 @@ class OutOfMeans(Exception):
         self.reason = reason
         self.capped = capped
         """A cap of the user ended it: with a higher one the run could go on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """Amounts of what a training spends; as a bound, zero is none.
-
-    ``seconds`` is wall time, ``cost`` US dollars.
-    """
-
-    rollouts: int = 0
-    calls: int = 0
-    tokens: int = 0
-    cost: float = 0.0
-    seconds: float = 0.0
-
-    @classmethod
-    def of(cls, settings: Settings) -> Caps:
-        return cls(
-            settings.max_rollouts,
-            settings.max_calls,
-            settings.max_tokens,
-            settings.max_cost,
-            settings.max_time,
-        )
-
-    def share(self, spent: Caps, parts: int) -> Caps:
-        """An equal part of what is left of each bound: never zero, which would turn it off."""
-
-        def whole(cap: int, used: int) -> int:
-            return max(1, (cap - used) // parts) if cap else 0
-
-        def real(cap: float, used: float) -> float:
-            return max(_LEAST, (cap - used) / parts) if cap else 0.0
-
-        return Caps(
-            whole(self.rollouts, spent.rollouts),
-            whole(self.calls, spent.calls),
-            whole(self.tokens, spent.tokens),
-            real(self.cost, spent.cost),
-            real(self.seconds, spent.seconds),
-        )
-
-    def plus(self, other: Caps) -> Caps:
-        return Caps(
-            self.rollouts + other.rollouts,
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            self.seconds + other.seconds,
-        )
-
-    def put_into(self, settings: Settings) -> Settings:
-        """The settings with these bounds in the place of theirs."""
-        return dataclasses.replace(
-            settings,
-            max_rollouts=self.rollouts,
-            max_calls=self.calls,
-            max_tokens=self.tokens,
-            max_cost=self.cost,
-            max_time=self.seconds,
-        )
 
 
 class Allowance:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.statistics import interval
+from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.run.result import Comparison, Rate
-from pytest_skillopt.search.allowance import Caps
 from pytest_skillopt.search.taskrows import task_row
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from pytest_skillopt.edits.guidance import contracts_of, read_preferences
 from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.templates import Prompts
 from pytest_skillopt.edits.vetting import Vetting
+from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.published.search_batch import BatchSearch
-from pytest_skillopt.search.allowance import Allowance, Caps, OutOfMeans
+from pytest_skillopt.search.allowance import Allowance, OutOfMeans
 from pytest_skillopt.search.final_comparison import FinalComparison
 from pytest_skillopt.search.ledger import NullObserver
 from pytest_skillopt.search.outcome import TrainOutcome, comparison, task_rows

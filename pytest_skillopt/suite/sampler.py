@@ -21,7 +21,7 @@ from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from pytest_skillopt.model.limits import Limits as Accounts
+    from pytest_skillopt.model.limits import Meter
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.executor import Executor
     from pytest_skillopt.suite.tasks import SkillTask
@@ -97,7 +97,7 @@ class Sampler:
         *,
         model: str = "",
         limits: Limits | None = None,
-        meter: Accounts | None = None,
+        meter: Meter | None = None,
         on_rollout: Callable[[Rollout], None] | None = None,
         on_version: Callable[[str, bytes], None] | None = None,
     ) -> None:

@@ -71,11 +71,11 @@ def ask_before_calls(config: pytest.Config) -> None:
 
 
 def limits() -> dict[str, Callable[..., Any]]:
-    from pytest_skillopt.model.limits import Bounds, Limits
+    from pytest_skillopt.model.limits import Meter
     from pytest_skillopt.services import Services
 
     services = Services()
-    services.open(Limits(Bounds()), None)
+    services.open(Meter(), None)
     return services.table
 
 

@@ -15,8 +15,9 @@ import pytest
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.harness.upstream import Upstream
 from pytest_skillopt.model.config import ModelConfig, Price
-from pytest_skillopt.model.limits import Bounds, Limits
+from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import CapReached, ModelFault, Usage
+from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,8 +46,8 @@ class Setting:
         self.provider = provider
         self.proxies: list[Proxy] = []
 
-    def open(self, scenario: str = "ok", **bounds: Any) -> tuple[Proxy, Limits]:
-        limits = Limits(Bounds(**bounds))
+    def open(self, scenario: str = "ok", **bounds: Any) -> tuple[Proxy, Meter]:
+        limits = Meter.of(Settings(**bounds))
         config = ModelConfig(
             "target",
             "openai",

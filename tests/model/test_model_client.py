@@ -14,7 +14,7 @@ from patience import PATIENCE
 
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import Price, Server
-from pytest_skillopt.model.limits import Bounds, Limits
+from pytest_skillopt.model.limits import Caps, Meter, Rates
 from pytest_skillopt.model.types import (
     CacheMiss,
     CapReached,
@@ -146,7 +146,7 @@ def test_a_reply_in_parts_is_read_without_the_thoughts(
 def test_an_empty_reply_is_asked_for_once_more_and_is_then_the_answer(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path, text: str, retries: int
 ) -> None:
-    limits = Limits(Bounds())
+    limits = Meter()
     chat_server.reply = lambda body: chat_server.answer(text=text)
     cache = Replies.open(tmp_path / "cache", "rw")
     model = make_model(throttle=limits, cache=cache, retries=retries)
@@ -214,7 +214,7 @@ def test_a_cap_is_passed_at_most_by_what_the_replies_in_flight_are_longer_than_t
 
 def _spend(make_model: ModelMaker, *, cap: int) -> int:
     """Tokens spent by 16 threads that call until the cap stops them."""
-    limits = Limits(Bounds(max_tokens=cap))
+    limits = Meter(Caps(tokens=cap))
     model = make_model(throttle=limits)
     model._sleep = time.sleep
 
@@ -327,7 +327,7 @@ def test_a_page_is_not_shown_as_markup_and_not_at_length(
 def test_a_pause_asked_for_holds_for_other_threads(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
-    limits = Limits(Bounds())
+    limits = Meter()
     chat_server.script(chat_server.answer.error(429, retry_after="0.4"))
     model = make_model(throttle=limits)
     model._sleep = time.sleep
@@ -341,7 +341,7 @@ def test_a_pause_asked_for_holds_for_other_threads(
 def test_every_model_of_the_process_waits_for_a_pause(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
-    limits = Limits(Bounds())
+    limits = Meter()
     chat_server.script(chat_server.answer.error(429, retry_after="2000"))
     with pytest.raises(ModelFault, match="asks to wait 2000 s"):
         make_model(throttle=limits).complete(HI, sample="0")
@@ -354,7 +354,7 @@ def test_no_more_calls_are_in_flight_than_allowed(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
     chat_server.latency = 0.03
-    model = make_model(throttle=Limits(Bounds(max_in_flight=3)))
+    model = make_model(throttle=Meter(rates=Rates(in_flight=3)))
     model._sleep = time.sleep
     with ThreadPoolExecutor(12) as pool:
         list(pool.map(lambda i: model.complete(HI, sample=str(i)), range(24)))
@@ -379,7 +379,7 @@ def test_threads_share_one_model(chat_server: ChatServer, make_model: ModelMaker
 def test_a_cap_stops_before_the_call_it_forbids(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
-    limits = Limits(Bounds(max_calls=2))
+    limits = Meter(Caps(calls=2))
     model = make_model(throttle=limits)
     model.complete(HI, sample="0", stage="rollout", task="t")
     model.complete(HI, sample="1", stage="rollout", task="t")
@@ -392,7 +392,7 @@ def test_a_cap_stops_before_the_call_it_forbids(
 def test_a_reply_that_is_no_use_is_paid_for_all_the_same(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
-    limits = Limits(Bounds())
+    limits = Meter()
     chat_server.script(chat_server.answer.truncated("two words"))
     with pytest.raises(ModelFault):
         make_model(throttle=limits).complete(HI, sample="0")
@@ -403,7 +403,7 @@ def test_a_reply_that_is_no_use_is_paid_for_all_the_same(
 def test_nothing_stays_in_flight_when_a_call_is_interrupted(
     chat_server: ChatServer, make_model: ModelMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = Limits(Bounds())
+    limits = Meter()
     model = make_model(throttle=limits)
 
     def interrupted(request: dict[str, Any]) -> None:
@@ -445,7 +445,7 @@ def test_samples_are_kept_apart_and_repetitions_are_free(
 ) -> None:
     replies = iter(["first", "second"])
     chat_server.reply = lambda body: next(replies)
-    limits = Limits(Bounds())
+    limits = Meter()
     model = make_model(cache=Replies.open(tmp_path / "cache", "rw"), throttle=limits)
     texts = [model.complete(HI, sample=s, stage="s").text for s in ("0", "1", "0", "1")]
     assert texts == ["first", "second", "first", "second"]
@@ -528,13 +528,13 @@ def test_a_failed_call_frees_those_who_wait_for_it(
 def test_a_paid_reply_survives_a_throttle_that_fails(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
-    class Broken(Limits):
+    class Broken(Meter):
         def done(self, *args: Any, **kwargs: Any) -> None:
             raise ConnectionError("the controller is gone")
 
     cache = Replies.open(tmp_path / "cache", "rw")
     with pytest.raises(ConnectionError):
-        make_model(cache=cache, throttle=Broken(Bounds())).complete(HI, sample="0")
+        make_model(cache=cache, throttle=Broken()).complete(HI, sample="0")
     assert make_model(cache=cache).complete(HI, sample="0").usage.cached == 1
     assert chat_server.calls == 1
 

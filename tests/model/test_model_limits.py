@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.model.limits import BURST_SECONDS, Bounds, Limits, Wish
+from pytest_skillopt.model.limits import BURST_SECONDS, Caps, Meter, Wish
 from pytest_skillopt.model.types import CapReached, Usage
 from pytest_skillopt.settings import Settings
 
@@ -24,11 +24,11 @@ class Clock:
         return self.now
 
 
-def limits(clock: Clock | None = None, **bounds: Any) -> Limits:
-    return Limits(Bounds(**bounds), clock=clock or Clock())
+def limits(clock: Clock | None = None, **bounds: Any) -> Meter:
+    return Meter.of(Settings(**bounds), clock=clock or Clock())
 
 
-def go(lim: Limits, call: str, tokens: int = 10, cost: float = 0.0, provider: str = "p") -> float:
+def go(lim: Meter, call: str, tokens: int = 10, cost: float = 0.0, provider: str = "p") -> float:
     return lim.ask(call, Wish(provider, "target", tokens - 1, 1, (0.0, cost * 1e6)).to_json())
 
 
@@ -36,7 +36,7 @@ def paid(tokens: int = 10, cost: float | None = None) -> dict[str, Any]:
     return Usage(1, 0, max(0, tokens - 1), min(1, tokens), cost).to_json()
 
 
-def sent(lim: Limits, clock: Clock, seconds: float, tokens: int = 10) -> list[float]:
+def sent(lim: Meter, clock: Clock, seconds: float, tokens: int = 10) -> list[float]:
     """When calls went that asked again as soon as they were told to."""
     times: list[float] = []
     end = clock.now + seconds
@@ -55,10 +55,6 @@ def test_without_bounds_everything_goes() -> None:
     lim = limits()
     assert all(go(lim, str(i)) == 0 for i in range(1000))
     assert lim.in_flight == 1000
-
-
-def test_bounds_come_from_the_settings() -> None:
-    assert Bounds.from_settings(Settings()) == Bounds()
 
 
 @settings(max_examples=25, deadline=None)
@@ -150,7 +146,7 @@ def test_who_waited_for_a_pause_does_not_arrive_all_at_once() -> None:
 
 
 def test_many_workers_cannot_overshoot_the_cap_of_calls() -> None:
-    lim = Limits(Bounds(max_calls=25))
+    lim = Meter(Caps(calls=25))
     stopped = []
 
     def work(name: int) -> None:
@@ -229,7 +225,7 @@ def test_the_cap_of_time_stops_a_waiting_call_too() -> None:
 
 
 def test_a_resumed_run_counts_what_was_spent_before() -> None:
-    lim = Limits(Bounds(max_calls=5), spent=Usage(calls=5))
+    lim = Meter(Caps(calls=5), spent=Usage(calls=5))
     with pytest.raises(CapReached):
         go(lim, "a")
     assert lim.accounts() == {}

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.search.allowance import Allowance, Caps, OutOfMeans
+from pytest_skillopt.search.allowance import Allowance, OutOfMeans
 from pytest_skillopt.search.outcome import suite_rate
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.run.result import Arm, TaskRow
-from pytest_skillopt.search.allowance import Caps
 from pytest_skillopt.search.outcome import TrainOutcome
 from pytest_skillopt.search.together import check_together
 from pytest_skillopt.settings import Settings
