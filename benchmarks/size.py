@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 PACKAGE = Path(__file__).parent.parent / "pytest_skillopt"
-LATER = ("harness", "evals", "bridges", "mine", "watch")
+LATER = ("harness", "evals", "bridges", "cases", "checks", "mine", "watch")
 LATER_SETTINGS = ("harness", "harness_env", "sandbox")
 MOST = {"lines": 23_000, "modules": 140, "settings": 45, "lines of help": 120}
 LOOSE = "(no folder)"

@@ -73,6 +73,9 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         from pytest_skillopt.propose.commands import add_commands
 
         add_commands(commands)
+        from pytest_skillopt.mine.commands import add_commands as add_more
+
+        add_more(commands)
     return parser
 
 

@@ -60,7 +60,7 @@ def conduct(
         display.header(run, typical=plan.typical, most=plan.most)
         _journal_plan(run, plan)
         try:
-            found = _carry_out(run, display)
+            found = _with_doubt(run, _carry_out(run, display))
         finally:
             display.end()
         result = _noted(found, "the report", lambda: write_reports(run.directory.path, found))
@@ -113,6 +113,17 @@ def _carry_out(run: Run, display: Display) -> Result:
     except OSError as error:
         reason = f"a file of the run could not be read or written: {error}"
     return run.result(status, reason, [], resume=run.resume_command)
+
+
+def _with_doubt(run: Run, result: Result) -> Result:
+    """A judge behind a decision whom nobody has compared with people is worth a note."""
+    judged = any(row.role == "judge" for row in result.usage)
+    if not judged or result.simulated or run.mode.name in ("evaluate", "aa"):
+        return result
+    from pytest_skillopt.mine.calibrate import doubt
+
+    note = doubt(run.home, [result.models.get("judge", "")])
+    return result.model_copy(update={"notes": [*result.notes, note]}) if note else result
 
 
 def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
