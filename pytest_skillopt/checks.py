@@ -27,8 +27,8 @@ from pytest_skillopt.untrusted import environment, secret_variables
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from pytest_skillopt.model.agent import Reply
     from pytest_skillopt.model.judge import Judge
-    from pytest_skillopt.model.reply import Reply
     from pytest_skillopt.suite.context import Recorder
 
 _REFUSAL = re.compile(
@@ -86,7 +86,7 @@ def schema(value: Any, wanted: Mapping[str, Any]) -> Any:
     import importlib
 
     if isinstance(value, str):
-        from pytest_skillopt.model.jsontext import NoJson, find_json
+        from pytest_skillopt.model.structured import NoJson, find_json
 
         try:
             value = find_json(value)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pytest_skillopt.model.reply import Reply, ToolRun
 
 from pytest_skillopt import checks
+from pytest_skillopt.model.agent import Reply, ToolRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
