@@ -28,11 +28,11 @@ from pytest_skillopt.model.faults import (
     ReplyBroken,
     ReplyTooLarge,
     brief,
+    estimate_tokens,
     hide_keys,
     judge_status,
 )
 from pytest_skillopt.model.limits import Wish
-from pytest_skillopt.model.reading import estimate_tokens
 from pytest_skillopt.model.types import ModelFault, Usage
 
 if TYPE_CHECKING:
@@ -245,9 +245,9 @@ class Upstream:
     def _connections(self) -> Any:
         with self._lock:
             if self._client is None:
-                from pytest_skillopt.model.transport import BoundedClient
+                from pytest_skillopt.model.transport import bounded_client
 
-                self._client = BoundedClient.make(
+                self._client = bounded_client(
                     self.config.request_timeout,
                     self.config.max_reply_bytes,
                     timeout=self.config.request_timeout,

@@ -28,15 +28,14 @@ from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 CacheMode = Literal["rw", "ro", "off", "refresh"]
 FORMAT = 1
 """Version of the key and of the kept form."""
 _DATABASE = "cache.db"
-_BUSY_SECONDS = 30
-_ATTEMPTS = 4
+_BUSY_SECONDS = 120
 _SETTINGS: dict[str, Any] = {
     "statistics": 0,
     "tag_index": 0,
@@ -139,11 +138,11 @@ class DiskCache:
 
     def get(self, key: str) -> str | None:
         try:
-            found = self._do(lambda cache: cache.get(key))
+            found: str | None = self._do(lambda cache: cache.get(key))
+            return found
         except RefusedRow:
             self.refused += 1
             return None
-        return None if found is None else str(found)
 
     def set(self, key: str, value: str) -> None:
         self._do(lambda cache: cache.set(key, value))
@@ -173,23 +172,14 @@ class DiskCache:
             # A fork copies the executor without its thread.
             self._start()
         try:
-            return self._thread.submit(self._patiently, operation).result()
+            return self._thread.submit(operation, self._cache).result()
         except (sqlite3.Error, OSError) as error:
             raise CacheError(_unusable(self.directory, error)) from error
         except diskcache.Timeout:
             raise CacheError(
                 f"{self.directory}: the cache has been locked by another process for "
-                f"{_BUSY_SECONDS * _ATTEMPTS} s"
+                f"{_BUSY_SECONDS} s"
             ) from None
-
-    def _patiently(self, operation: Callable[[Any], Any]) -> Any:
-        """What diskcache's ``retry=True`` is for; that one never ends on a read-only database."""
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                return operation(self._cache)
-            except diskcache.Timeout:
-                continue
-        return operation(self._cache)
 
 
 class ReadOnlyCache:
@@ -221,7 +211,6 @@ class ReadOnlyCache:
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
-            self._connection = None
 
 
 class Replies:
@@ -325,29 +314,13 @@ class Replies:
             self._notes.append(text)
 
 
-def request_key(
-    *,
-    base_url: str,
-    model: str,
-    messages: Sequence[Mapping[str, Any]],
-    parameters: Mapping[str, Any],
-    tools: Sequence[Mapping[str, Any]],
-    response_format: Mapping[str, Any] | None,
-    sample: str,
-) -> str:
-    """SHA-256 of the canonical request. No key and no header has a part in it."""
-    fields = {
-        "format": FORMAT,
-        "base_url": base_url,
-        "model": model,
-        "messages": list(messages),
-        "parameters": parameters,
-        "tools": list(tools),
-        "response_format": response_format,
-        "sample": sample,
-    }
-    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+def request_key(**fields: Any) -> str:
+    """SHA-256 of the canonical request: all that shapes the reply, and which draw it is. No key and
+    no header has a part in it."""
+    fields["format"] = FORMAT
+    return hashlib.sha256(
+        json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

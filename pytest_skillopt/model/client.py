@@ -19,9 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import NO_KEY, is_local
-from pytest_skillopt.model.faults import Fault, classify, hide_keys
+from pytest_skillopt.model.faults import (
+    Fault,
+    classify,
+    estimate_tokens,
+    hide_keys,
+    read_response,
+)
 from pytest_skillopt.model.limits import Meter, Wish
-from pytest_skillopt.model.reading import estimate_tokens, read_response
 from pytest_skillopt.model.types import (
     CacheMiss,
     Completion,
@@ -44,13 +49,13 @@ LONGEST_DELAY = 60.0
 six retries a call outlives an outage of 40 s."""
 LONGEST_PAUSE = 900.0
 """Seconds that a call waits at most at a stretch for leave to go."""
-PROBE = "Reply with the word OK."
-"""What is asked to see whether a model is there."""
 _NAP = 5.0
 """Seconds after which a waiting call looks again whether a cap or a pause has changed."""
 MOST_ANSWERED = 2
 """How often a request is sent that may have been paid for each time: a reply of no use, a reply
 that broke off or was too long in coming. See docs/decisions/replies.md."""
+PROBE = "Reply with the word OK."
+"""What is asked to see whether a model is there."""
 
 
 class ChatModel:
@@ -79,6 +84,9 @@ class ChatModel:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.config = config
+        self.name = config.name
+        self.fingerprint = config.fingerprint
+        self.simulated = config.simulated
         self._throttle: Throttle = throttle or Meter()
         self._replies = cache or Replies("off")
         self._key = config.api_key(os.environ if environ is None else environ)
@@ -89,18 +97,6 @@ class ChatModel:
         self._takes_schema = True
         self._calls = itertools.count()
         self._prefix = uuid.uuid4().hex[:12]
-
-    @property
-    def name(self) -> str:
-        return self.config.name
-
-    @property
-    def fingerprint(self) -> str:
-        return self.config.fingerprint
-
-    @property
-    def simulated(self) -> bool:
-        return self.config.simulated
 
     def complete(
         self,
@@ -114,11 +110,15 @@ class ChatModel:
     ) -> Completion:
         """See ``Model.complete``."""
         account = (self.config.role, stage, task)
-        request = self._request(messages, sample, tools, response_format)
-        key = self._request_key(messages, sample, tools, response_format)
+        key, request = self._request(messages, sample, tools, response_format)
         found = self._replies.find(key)
         if found is None and self._replies.mode == "ro":
-            raise CacheMiss(self._miss_words(stage, task, sample))
+            what = f"a {stage or 'model'} call" + (f" of {task}" if task else "")
+            raise CacheMiss(
+                f"{what} (sample {sample}, {self.name}) has no reply in {self._replies.place}, "
+                "and --skillopt-cache=ro lets nothing leave the machine; record it with "
+                "--skillopt-cache=rw"
+            )
         if found is None:
             with self._replies.claim(key):
                 found = self._replies.find(key)
@@ -136,11 +136,9 @@ class ChatModel:
         Raises:
             ModelConfigError: the provider refuses the request.
         """
-        messages = [{"role": "user", "content": PROBE}]
-        key = self._request_key(messages, "probe", (), None)
+        key, request = self._request([{"role": "user", "content": PROBE}], "probe", (), None)
         if self.simulated or self._replies.mode == "ro" or self._replies.find(key) is not None:
             return
-        request = self._request(messages, "probe", (), None)
         account = (self.config.role, "probe", "")
         outcome, _ = self._call(key, request, account, last=True)
         if isinstance(outcome, Fault) and outcome.refused:
@@ -161,10 +159,19 @@ class ChatModel:
         sample: str,
         tools: Sequence[dict[str, Any]],
         response_format: dict[str, Any] | None,
-    ) -> dict[str, Any]:
-        """The arguments of the SDK's call."""
-        request: dict[str, Any] = {"model": self.config.model, "messages": list(messages)}
-        request |= self.config.parameters
+    ) -> tuple[str, dict[str, Any]]:
+        """The key of the reply, and the arguments of the SDK's call."""
+        config = self.config
+        key = request_key(
+            base_url=config.base_url,
+            model=config.model,
+            messages=messages,
+            parameters=config.parameters,
+            tools=tools,
+            response_format=response_format,
+            sample=sample,
+        )
+        request = {"model": config.model, "messages": list(messages), **config.parameters}
         if tools:
             request["tools"] = list(tools)
         if response_format is not None and self._takes_schema:
@@ -172,24 +179,7 @@ class ChatModel:
         if self.simulated:
             # A real model draws anew each time; the simulated one must be told which draw it is.
             request["seed"] = int(hashlib.sha256(sample.encode()).hexdigest()[:8], 16)
-        return request
-
-    def _request_key(
-        self,
-        messages: Sequence[dict[str, Any]],
-        sample: str,
-        tools: Sequence[dict[str, Any]],
-        response_format: dict[str, Any] | None,
-    ) -> str:
-        return request_key(
-            base_url=self.config.base_url,
-            model=self.config.model,
-            messages=messages,
-            parameters=self.config.parameters,
-            tools=tools,
-            response_format=response_format,
-            sample=sample,
-        )
+        return key, request
 
     def _pay(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
         """Call until there is a reply, the fault is no passing one, or the retries are used up.
@@ -294,36 +284,24 @@ class ChatModel:
         """The SDK's client, made on the first call: importing the SDK takes half a second."""
         with self._sdk_lock:
             if self._sdk is None:
-                self._sdk = self._make_client()
-            return self._sdk
+                import openai
 
-    def _make_client(self) -> Any:
-        import openai
+                from pytest_skillopt.model.transport import bounded_client
 
-        server = self.config.server
-        base_url = server.url() if server is not None else self.config.base_url
-        from pytest_skillopt.model.transport import BoundedClient
-
-        return openai.OpenAI(
-            api_key=self._key,
-            base_url=base_url,
-            max_retries=0,
-            timeout=self.config.request_timeout,
-            http_client=BoundedClient.make(
-                self.config.request_timeout,
-                self.config.max_reply_bytes,
+                config = self.config
+                base_url = config.server.url() if config.server else config.base_url
                 # A proxy from the environment cannot reach a server of this machine.
-                trust_env=not is_local(base_url),
-            ),
-        )
-
-    def _miss_words(self, stage: str, task: str, sample: str) -> str:
-        what = f"a {stage or 'model'} call" + (f" of {task}" if task else "")
-        return (
-            f"{what} (sample {sample}, {self.name}) has no reply in {self._replies.place}, and "
-            "--skillopt-cache=ro lets nothing leave the machine; record it with "
-            "--skillopt-cache=rw"
-        )
+                client = bounded_client(
+                    config.request_timeout, config.max_reply_bytes, trust_env=not is_local(base_url)
+                )
+                self._sdk = openai.OpenAI(
+                    api_key=self._key,
+                    base_url=base_url,
+                    max_retries=0,
+                    timeout=config.request_timeout,
+                    http_client=client,
+                )
+            return self._sdk
 
     def _fault_words(self, fault: Fault, attempt: int) -> str:
         tries = f" (after {attempt + 1} tries)" if attempt else ""

@@ -37,17 +37,6 @@ class BoundedClient(openai.DefaultHttpxClient):
         self._seconds = seconds
         self._most = most
 
-    @classmethod
-    def make(cls, seconds: float, most: int, **options: Any) -> BoundedClient:
-        """As the constructor, while other threads change the environment.
-
-        httpx looks for proxies in it and raises ``KeyError`` where a variable goes meanwhile.
-        """
-        for _ in range(_TRIES):
-            with contextlib.suppress(KeyError):
-                return cls(seconds, most, **options)
-        return cls(seconds, most, **options)
-
     def __del__(self) -> None:
         """As the client that the SDK makes for itself: a test may leave it behind."""
         if not self.is_closed:
@@ -106,3 +95,14 @@ class BoundedClient(openai.DefaultHttpxClient):
             yield unpack.decompress(part, self._most + 1)
             if unpack.unconsumed_tail:
                 raise ReplyTooLarge(self._most)
+
+
+def bounded_client(seconds: float, most: int, **options: Any) -> BoundedClient:
+    """A ``BoundedClient``, made while other threads may change the environment.
+
+    httpx looks for proxies in it and raises ``KeyError`` where a variable goes meanwhile.
+    """
+    for _ in range(_TRIES):
+        with contextlib.suppress(KeyError):
+            return BoundedClient(seconds, most, **options)
+    return BoundedClient(seconds, most, **options)
