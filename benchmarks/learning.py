@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from worlds.proposer import Proposer
+from worlds.proposer import TEMPERS, Proposer
 from worlds.target import WorldExecutor
 from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, START, World, make_world, statements
 
@@ -49,6 +49,8 @@ class Variant:
     name: str
     settings: dict[str, Any] = field(default_factory=dict)
     parameters: dict[str, Any] = field(default_factory=dict)
+    temper: str = "plain"
+    """How the simulated optimizer goes about it."""
     unfiltered: bool = False
     """The leak filter sees no task text and the lint allows everything."""
 
@@ -132,7 +134,7 @@ def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
     executor = WorldExecutor(world)
     sampler = Sampler(executor, tasks, _Ledger(), model="world", limits=Limits(max_rollouts=cap))
     verdicts = Verdicts()
-    proposer = Proposer(world.kind, seed)
+    proposer = Proposer(world.kind, seed, TEMPERS[variant.temper])
     outcome = Trainer(
         Document(START.encode()),
         tasks,
@@ -271,6 +273,7 @@ def main() -> None:
     parser.add_argument("--mechanisms", action="store_true", help="each switched on or off")
     parser.add_argument("--only", default="", help="variants whose name holds this")
     parser.add_argument("--full", action="store_true", help="all worlds, both tables, 12 seeds")
+    parser.add_argument("--tempers", default="plain", help=f"of {', '.join(TEMPERS)}")
     parser.add_argument("--runs", action="store_true", help="print every single run")
     args = parser.parse_args()
     seeds = 12 if args.full else args.seeds
@@ -278,7 +281,8 @@ def main() -> None:
     caps = [int(cap) for cap in args.caps.split(",")]
     started = time.monotonic()
     if args.full or not args.mechanisms:
-        cells = measure(worlds, caps, [DEFAULT], seeds, args.processes)
+        tempers = [Variant(temper, temper=temper) for temper in args.tempers.split(",")]
+        cells = measure(worlds, caps, tempers, seeds, args.processes)
         print_worlds(cells)
         _print_runs(cells, args.runs)
     if args.full or args.mechanisms:

@@ -10,6 +10,7 @@ import json
 import random
 import re
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Completion, Usage
@@ -27,19 +28,36 @@ from worlds.world import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _WRONG = re.compile(r"AssertionError: wrong (\w+) in")
 _WROTE = re.compile(r"wrote the (\w+) ")
 _NUMBERED = re.compile(r"^## Edit \d+: append\nFrom .*?support (\d+).*?\n(?:Target:.*?)?Content:\n"
                        r"\[data \w+\]\n(.*?)\n\[end of data", re.MULTILINE | re.DOTALL)  # fmt: skip
 _NUMBERS = {thing: number for number, (thing, _) in enumerate(CONVENTIONS)}
-_OBEYS = 0.8
-"""Chance of leaving out what the prompt lists as tried before."""
-_FAVOURITE = 0.6
-"""Chance of the wording that this optimizer likes best for a convention."""
 _ADVISED = 0.7
 """What advice from earlier epochs leaves of the useless lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class Temper:
+    """How an optimizer goes about it."""
+
+    obeys: float = 0.8
+    """Chance of leaving out what the prompt lists as tried before."""
+    favourite: float = 0.6
+    """Chance of the wording that this optimizer likes best for a convention."""
+    more: float = 0.4
+    """Chance of one line more in an answer, and again of one more."""
+    strays: float = 0.0
+    """Chance that a line is to replace a text that is not in the document."""
+
+
+TEMPERS: Mapping[str, Temper] = {
+    "plain": Temper(),
+    "careless": Temper(obeys=0.0, favourite=0.25, more=0.6, strays=0.3),
+    "stubborn": Temper(obeys=0.0, favourite=1.0, more=0.0),
+}
 
 
 class Proposer:
@@ -49,8 +67,9 @@ class Proposer:
     fingerprint = "proposer"
     simulated = True
 
-    def __init__(self, kind: Kind, seed: int) -> None:
+    def __init__(self, kind: Kind, seed: int, temper: Temper = TEMPERS["plain"]) -> None:
         self._kind = kind
+        self._temper = temper
         self._seed = seed
         self.calls = 0
 
@@ -77,7 +96,7 @@ class Proposer:
         if form == "Edits" and stage == "update":
             return _edits([])
         if form == "Edits":
-            return _edits(self._propose(prompt, luck))
+            return self._strayed(_edits(self._propose(prompt, luck)), luck)
         if form == "Ranking":
             return {"selected_indices": list(range(50))}
         if form == "EditCount":
@@ -98,11 +117,23 @@ class Proposer:
         hints = [n for n in dict.fromkeys(hints) if n not in known and n < self._kind.rules]
         advised = "# Advice from earlier epochs" in tried
         lines: list[str] = []
-        for _ in range(1 + (luck.random() < 0.4)):
+        for _ in range(1 + self._further(luck)):
             line = self._line(hints, CODE.findall(evidence), advised, luck)
-            if line and not (line in tried and luck.random() < _OBEYS):
+            if line and not (line in tried and luck.random() < self._temper.obeys):
                 lines.append(line)
         return list(dict.fromkeys(lines))
+
+    def _further(self, luck: random.Random) -> int:
+        """Lines beside the first, at most two."""
+        if luck.random() >= self._temper.more:
+            return 0
+        return 1 + (self._temper.more > 0.5 and luck.random() < self._temper.more)
+
+    def _strayed(self, answer: dict[str, Any], luck: random.Random) -> dict[str, Any]:
+        for edit in answer["edits"] if self._temper.strays else ():
+            if luck.random() < self._temper.strays:
+                edit["op"], edit["target"] = "replace", "Write the record as you see fit."
+        return answer
 
     def _line(self, hints: list[int], codes: list[str], advised: bool, luck: random.Random) -> str:
         mix, draw = self._kind.mix, luck.random()
@@ -122,7 +153,7 @@ class Proposer:
 
     def _state(self, number: int, luck: random.Random) -> str:
         favourite = random.Random(f"{self._seed}/{number}").randrange(len(WORDINGS))
-        likes = luck.random() < _FAVOURITE
+        likes = luck.random() < self._temper.favourite
         return wording(number, favourite if likes else luck.randrange(len(WORDINGS)))
 
     def _merge(self, prompt: str) -> list[str]:

@@ -106,6 +106,12 @@ class Kind:
     """Range of what all their conventions together add."""
     two: float = 0.2
     """Share of the needy tasks that need two conventions."""
+    three: float = 0.0
+    """Share of those that need three."""
+    together: bool = False
+    """A task is lifted by all its conventions at once or not at all."""
+    shared: bool = False
+    """The first convention is needed by every needy task, beside its own."""
     flaky: tuple[float, float] = (0.5, 1.0)
     """Range of the pass rates of the others, which nothing moves."""
     clear: float = 0.7
@@ -124,6 +130,11 @@ KINDS: Mapping[str, Kind] = {
     "placebo": Kind(Mix(0.0, 0.15, 0.15), rules=0, needy=0.0, flaky=(0.1, 0.95)),
     "easy": Kind(Mix(0.8, 0.0, 0.0), rules=5, low=(0.0, 0.1), lift=(0.85, 0.9), two=0.0,
                  flaky=(0.95, 1.0), clear=1.0),
+    "multi": Kind(Mix(0.45, 0.05, 0.05), two=0.7, three=0.4, together=True),
+    "zero": Kind(Mix(0.4, 0.1, 0.05), rules=6, needy=1.0, low=(0.0, 0.03), lift=(0.8, 0.9),
+                 two=0.0, together=True, shared=True),
+    "rare": Kind(Mix(0.45, 0.05, 0.05), rules=12),
+    "weak": Kind(Mix(0.45, 0.05, 0.05), low=(0.35, 0.45), lift=(0.4, 0.4), two=0.0),
     "slight": Kind(Mix(0.45, 0.05, 0.05), low=(0.2, 0.4), lift=(0.4, 0.4), two=0.0),
     "thin": Kind(Mix(0.45, 0.05, 0.05), rules=6, needy=0.0, flaky=(0.25, 0.45), everywhere=0.08),
     "conflicting": Kind(Mix(0.45, 0.05, 0.05), conflicts=2),
@@ -179,7 +190,8 @@ class World:
             return 0.97
         rate = case.base + self.kind.everywhere * len(stated)
         if case.needs:
-            rate += case.lift * sum(n in stated for n in case.needs) / len(case.needs)
+            met = sum(n in stated for n in case.needs) / len(case.needs)
+            rate += case.lift * (float(met == 1.0) if self.kind.together else met)
         for harm in HARMS + INJECTIONS:
             if harm in text and name in self._breaks(harm):
                 rate *= _BROKEN
@@ -253,15 +265,22 @@ def _spread(kind: Kind, count: int, luck: random.Random) -> list[tuple[int, ...]
     needy = round(kind.needy * count)
     rules = [i % kind.rules for i in range(needy)] if kind.rules else []
     luck.shuffle(rules)
-    needs: list[tuple[int, ...]] = [
-        (rule, (rule + luck.randrange(1, kind.rules)) % kind.rules)
-        if luck.random() < kind.two
-        else (rule,)
-        for rule in rules
-    ]
+    needs = [_needs_with(rule, kind, luck) for rule in rules]
     needs += [()] * (count - len(needs))
     luck.shuffle(needs)
     return needs
+
+
+def _needs_with(rule: int, kind: Kind, luck: random.Random) -> tuple[int, ...]:
+    if kind.shared:
+        return tuple(dict.fromkeys((0, rule)))
+    if luck.random() >= kind.two:
+        return (rule,)
+    more = 2 if kind.three and luck.random() < kind.three else 1
+    if more == 1:
+        return (rule, (rule + luck.randrange(1, kind.rules)) % kind.rules)
+    others = [n for n in range(kind.rules) if n != rule]
+    return (rule, *luck.sample(others, more))
 
 
 def _make_case(
