@@ -71,18 +71,12 @@ PUBLISHED = Variant(
 )
 MECHANISMS = (
     DEFAULT,
-    Variant("gates on the way", parameters={"alone_below": 0}),
     Variant("no contrast", {"contrastive": False}),
-    Variant("no splitting", {"splitting": False}),
     Variant("no pruning (edits not left out)", {"pruning": False}),
     Variant("no memory", {"memory": False}),
-    Variant("no slow update", {"slow_update": False}),
-    Variant("no meta skill", {"meta_skill": False}),
     Variant("no lint, no leak filter", unfiltered=True),
     Variant("tasks that failed once", parameters={"failures": 1}),
     Variant("one analyst call a task", parameters={"calls_per_task": 1}),
-    Variant("two tasks an analyst call", parameters={"tasks_per_call": 2}),
-    Variant("two candidates", {"candidates": 2}),
     Variant("gate strict, K = 1", {"gate": "strict", "rollouts": 1}),
     Variant("gate strict, K = 3", {"gate": "strict"}),
     Variant("gate paired, K = 3", {"gate": "paired"}),

@@ -170,7 +170,7 @@ def test_step(project: Project) -> None:
     told = (project.path / "steps.txt").read_text().splitlines()
     steps = project.result["skills"][0]["steps"]
     assert told == [f"{s['step']} {s['verdict']} {s['reason']}" for s in steps]
-    assert any("accepted" in line for line in told)
+    assert any("kept for the final comparison" in line for line in told)
 
 
 def test_prompt(project: Project) -> None:
@@ -254,7 +254,7 @@ def test_gate(project: Project) -> None:
 
 @pytest.mark.parametrize("cap", [100, 0])
 def test_a_gate_hook_that_only_looks_changes_nothing(project: Project, cap: int) -> None:
-    """Neither the gate nor whether there are gates on the way."""
+    """Neither the gate nor when it is asked."""
     arguments = ("--skillopt-train", "--skillopt-cache=off", f"--skillopt-max-rollouts={cap}")
 
     def outcome() -> tuple[Any, ...]:
@@ -262,8 +262,6 @@ def test_a_gate_hook_that_only_looks_changes_nothing(project: Project, cap: int)
         result = project.result
         (project.path / "SKILL.md").write_bytes(SKILL)
         (skill,) = result["skills"]
-        alone = any("samples for one decision" in note for note in result["notes"])
-        assert alone == bool(cap)
         return skill["status"], skill["after"], skill["steps"], skill["verdict"], result["rollouts"]
 
     without = outcome()

@@ -129,6 +129,10 @@ class Memory:
         """What became of this edit in this run, else in an earlier one."""
         return self._attempts.get(proposal.key) or self._past.get(proposal.key)
 
+    def earlier(self, proposal: Proposal) -> Attempt | None:
+        """What became of this edit in an earlier run."""
+        return self._past.get(proposal.key)
+
     def render(self, limit: int = 20, *, accepted: bool = False) -> str:
         """The latest attempts and the commonest failures, as text for a prompt.
 

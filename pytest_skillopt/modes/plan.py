@@ -22,7 +22,7 @@ from pytest_skillopt.report.runs import load_runs
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.search.final_comparison import plan_final, shortage
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.search.searches import notes_on_search
+from pytest_skillopt.search.searches import decides_once, notes_on_search
 from pytest_skillopt.search.stages import configured_gate
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
@@ -113,7 +113,7 @@ def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
     for skill in skills:
         group = [task for task in tasks if task.skill == skill]
         suite = sum(task.split != "test" for task in group)
-        plan = plan_final(shared, suite, alone_below=TrialParameters().alone_below)
+        plan = plan_final(shared, suite, alone=decides_once(shared))
         if said := shortage(shared, plan, group):
             yield f"{skill}: nothing would be trained: {said}"
 

@@ -80,19 +80,18 @@ class FinalPlan:
         return replace(self, rollouts=min(self.most, max(fitting, self.rollouts)))
 
 
-def plan_final(settings: Settings, tasks: int, *, alone_below: int = 0) -> FinalPlan:
+def plan_final(settings: Settings, tasks: int, *, alone: bool = False) -> FinalPlan:
     """The final comparison over so many train and val tasks under the caps of the settings.
 
     Args:
-        alone_below: samples for each task, of the cap, below which it is the only decision.
+        alone: it is the only decision.
     """
     most = settings.final_rollouts
     caps = [cap for cap in (settings.max_rollouts, settings.max_calls) if cap]
     if not caps:
-        return FinalPlan(tasks, most, most)
-    if min(caps) < alone_below * tasks:
-        return FinalPlan(tasks, 0, most, alone=True)
-    return FinalPlan(tasks, min(most, int(_SHARE * min(caps)) // (2 * tasks)), most)
+        return FinalPlan(tasks, most, most, alone)
+    rounds = min(most, int(_SHARE * min(caps)) // (2 * tasks))
+    return FinalPlan(tasks, 0 if alone and rounds < 2 else rounds, most, alone)
 
 
 def shortage(settings: Settings, plan: FinalPlan, tasks: Sequence[SkillTask]) -> str:
@@ -155,26 +154,18 @@ class FinalComparison:
         *,
         skill: str = "SKILL.md",
         begun: Sequence[Mapping[str, Any]] = (),
-        alone_below: int = 0,
+        alone: bool = False,
     ) -> None:
         """Args:
         skill: path of the skill as in the tasks.
         begun: what the journal has of final comparisons of this run, in its order.
-        alone_below: as ``plan_final`` has it, where the gate can be left to it.
+        alone: no gate is on the way.
         """
         self._bench = bench
         self._skill = skill
         self._begun = [Begun(**{**data, "first": tuple(data["first"])}) for data in begun]
-        plan = plan_final(bench.settings, len(bench.suite), alone_below=alone_below)
-        if plan.alone and not bench.has_built_in_gate():
-            plan = plan_final(bench.settings, len(bench.suite))
-        self._plan = plan
-        bench.sole = plan.alone
-        if bench.sole:
-            bench.ledger.notes.append(
-                "the cap leaves samples for one decision: edits gathered without a gate on the "
-                "way, and the final comparison decided on all of them together"
-            )
+        self._plan = plan = plan_final(bench.settings, len(bench.suite), alone=alone)
+        bench.sole = alone
         self._test = {task.id: task.rollouts or bench.settings.rollouts for task in bench.test}
         bench.allowance.reserve = plan.samples + self._test_samples
 

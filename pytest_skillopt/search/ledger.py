@@ -106,6 +106,12 @@ class Ledger:
         row = self._edits.get(proposal.key) or edit_row(proposal, "failed", why)
         self._edits[proposal.key] = row.model_copy(update={"again": row.again + 1})
 
+    def leave(self, proposals: Iterable[Proposal]) -> None:
+        """Edits that were proposed and not tried before the search ended: for the report alone."""
+        for proposal in proposals:
+            why = "the search ended before it was tried"
+            self._edits.setdefault(proposal.key, edit_row(proposal, "dropped", why))
+
     def refuse(self, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:
             self.settle([refusal.proposal], "refused", refusal.why, detail=refusal.detail)

@@ -24,46 +24,56 @@ class TrialParameters:
     """Analyst calls of one round about tasks that fail in the same place and way."""
     calls_per_round: int = 30
 
-    lifted: float = 0.85
-    """Pass rate, in (0, 1), to which a useful edit lifts a task that asked for it."""
     share: float = 0.6
     """Share of its tasks, in (0, 1], on which a useful edit works."""
-    upper: float = 2.7
-    """Log likelihood ratio at which an edit has won its trial."""
-    later: float = 1.0
-    """What is added to it after the first fresh start: by then most useful edits are found, and
-    what fails is bad luck more often."""
-    lower: float = -0.6
-    """Log likelihood ratio at which it has lost."""
+    useful: float = 0.4
+    """Chance that an edit is useful to a task that can be helped."""
+    open_to_help: float = 0.85
+    """Chance that a task which fails reliably can be helped."""
+    unhelped: float = 0.07
+    """What each lost trial takes off that chance, in [0, 1)."""
+    harms: float = -3.0
+    """Log odds that a line of the working skill broke a task which fails since it joined."""
+    certain: float = 3.0
+    """Log odds from which a line of the working skill is not left out."""
+    doubts: int = 3
+    """Most fresh samples of each arm and task when a line is left out."""
+    held: float = 0.08
+    """Part of the search's samples, in [0, 1), that is kept for leaving lines out at the end."""
+    keep: float = 1.8
+    """Log odds at which an edit that has won joins after fresh samples with it and without."""
+    drop: float = -0.3
+    """Log odds at which it is out after them."""
+    unsure: float = 1.0
+    """Log odds above which it joins when ``most_controls`` rounds of them have left it open."""
+    most_controls: int = 4
+    upper: float = 1.5
+    """Log odds that an edit is useful at which it has won its trial."""
+    lower: float = -1.0
+    """Log odds at which it has lost."""
+    hopeless: float = -1.2
+    """Log odds below which it is not tried again."""
     most_samples: int = 10
-    """Samples of one trial."""
+    """Samples of one try."""
     most_per_task: int = 5
-    """Samples of one task in one trial."""
-    lapse_samples: int = 20
-    """Samples of the trial of a reminder: where a task often passes, each sample says less."""
-    tries: int = 1
-    """Lost trials after which an edit is not tried alone again; it has one more, with others."""
+    """Samples of one task in one try."""
+    most_tries: int = 2
+    """Tries of an edit while nothing else that its tasks asked for has joined."""
+    tries: int = 2
+    """Lost trials in earlier runs after which an edit is not tried in this one."""
     lines_at_once: int = 4
     """Edits on trial at the same time, on tasks of their own."""
-    joint_lines: int = 4
+    joint_lines: int = 5
     """Edits that lost alone and are tried together for the task that asked for them."""
+    joint_tries: int = 2
+    """Times that each of them is."""
     advance: float = 0.9
     """What a failure further on in a test counts in a trial, where a pass counts 1."""
+    controls: int = 2
+    """Fresh samples without an edit that has won, of each task that it turned."""
+    fresh: int = 1
+    """The same with it."""
 
-    bundle: int = 5
-    """Edits that gather before they go to the gate together."""
-    growth: int = 2
-    """Edits that join a refused bundle before it goes to the gate again."""
-    refusals: int = 3
-    """Refusals after which a bundle is taken apart."""
-    revalidation: int = 4
-    """Most fresh samples of each arm and task when an edit is left out before the gate; 0: none."""
-    prior_samples: int = 2
-    """Most fresh samples of each arm on a task that the bundle turned, as evidence for the gate."""
-
-    alone_below: int = 20
-    """Samples for each train and val task, of a cap, below which there is no gate on the way: the
-    final comparison is the only decision."""
     samples_per_task: int = 34
     """Samples that the search may take for each train and val task, the gate's included."""
     least_samples: int = 250
@@ -75,6 +85,6 @@ class TrialParameters:
         """Samples that the search may take in a suite of so many train and val tasks."""
         return max(self.least_samples, self.samples_per_task * tasks)
 
-    def search_calls(self, train: int) -> int:
+    def search_calls(self, train: int, left: int | None = None) -> int:
         """Optimizer calls that the search may make for so many train tasks."""
         return max(self.least_calls, self.calls_for_task * train)

@@ -1,12 +1,11 @@
-"""The edits that wait for a trial, and those that have lost one."""
+"""The edits that may be tried: what was proposed, and what trials have shown of it so far."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.proposals import say_the_same, unite
-from pytest_skillopt.edits.select import by_support
+from pytest_skillopt.search.trial import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -16,58 +15,46 @@ if TYPE_CHECKING:
 
 
 class Pool:
-    """Edits by support. One that says the same as another adds to it; losers have few tries."""
+    """One trial an edit. One that says the same as another adds to its support."""
 
     def __init__(self, memory: Memory, tries: int) -> None:
         """Args:
-        tries: lost trials after which an edit is not tried alone again, in this run or a later
-            one; it has one more try together with others.
+        tries: lost trials in earlier runs after which an edit is not tried in this one.
         """
         self._memory = memory
         self._tries = tries
-        self._waiting: list[Proposal] = []
-        self._lost: list[Proposal] = []
-        """Edits that lost and have a try left, together with others."""
-        self._losses: Counter[str] = Counter()
+        self.trials: list[Trial] = []
+        self._spent: list[Proposal] = []
 
-    @property
-    def waiting(self) -> tuple[Proposal, ...]:
-        """The best supported first."""
-        return tuple(by_support(self._waiting))
+    def known(self, proposal: Proposal) -> Trial | None:
+        """The trial of an edit that says the same."""
+        return next((t for t in self.trials if say_the_same(t.line, proposal)), None)
 
-    def awaits(self, proposal: Proposal) -> bool:
-        """Whether the edit waits for its trial already; it has more support now."""
-        for i, known in enumerate(self._waiting):
-            if say_the_same(known, proposal):
-                self._waiting[i] = unite([known, proposal])
-                return True
-        return False
-
-    def has_lost(self, proposal: Proposal) -> bool:
-        """Whether the edit was tried often enough, in this run or an earlier one."""
-        if self._losses[proposal.key] >= self._tries:
+    def is_spent(self, proposal: Proposal) -> bool:
+        """Whether it joined or was given up in this run, or lost often enough in earlier ones."""
+        if any(say_the_same(spent, proposal) for spent in self._spent):
             return True
-        known_fate = self._memory.attempt(proposal)
-        return (
-            known_fate is not None
-            and known_fate.fate == "failed"
-            and known_fate.times >= self._tries
-        )
+        earlier = self._memory.earlier(proposal)
+        return earlier is not None and earlier.fate == "failed" and earlier.times >= self._tries
 
-    def add(self, proposals: Iterable[Proposal]) -> None:
-        self._waiting += proposals
+    def add(self, proposal: Proposal) -> Trial:
+        """Let an edit wait for its trial, or add to the support of one that says the same."""
+        trial = self.known(proposal)
+        if trial is None:
+            trial = Trial([proposal])
+            self.trials.append(trial)
+        else:
+            trial.lines = (unite([trial.line, proposal]),)
+        return trial
 
-    def remove(self, proposal: Proposal) -> None:
-        self._waiting = [known for known in self._waiting if known != proposal]
+    def remove(self, lines: Iterable[Proposal]) -> None:
+        """Edits that are not to be tried again."""
+        keys = {line.key for line in lines}
+        self._spent += [trial.line for trial in self.trials if trial.line.key in keys]
+        self.trials = [trial for trial in self.trials if trial.line.key not in keys]
 
-    def lose(self, proposals: Iterable[Proposal]) -> None:
-        """Count a lost trial, or a refusal of the gate that was final."""
-        for proposal in proposals:
-            self._losses[proposal.key] += 1
-            if self._losses[proposal.key] <= self._tries:
-                self._lost.append(proposal)
-
-    def take_lost(self) -> list[Proposal]:
-        """The edits that have a last try, the best supported first; they are gone from here."""
-        lost, self._lost = by_support(self._lost), []
-        return lost
+    def reopen(self, tasks: Iterable[str]) -> None:
+        """The working skill has changed for these tasks: what they asked for may help now."""
+        for task in tasks:
+            for trial in self.trials:
+                trial.forget(task)

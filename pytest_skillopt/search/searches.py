@@ -9,18 +9,38 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.settings import Settings
 
-BATCH_ONLY = {
-    "accumulation": "updates once an edit has won its trial",
-    "merge_batch_size": "merges only what says the same, without a call",
-    "failure_only": "has no analysts of successes anyhow",
-    "autonomous_budget": "tries every edit, so that there is none to choose",
-}
-"""Settings of the search ``batch`` alone, with what ``trials`` does instead."""
+BATCH_ONLY = (
+    "accumulation",
+    "appendix_threshold",
+    "autonomous_budget",
+    "candidates",
+    "failure_only",
+    "merge_batch_size",
+    "meta_skill",
+    "min_edit_budget",
+    "minibatch_size",
+    "schedule",
+    "skill_aware",
+    "slow_update",
+    "slow_update_pairs",
+    "slow_update_samples",
+    "splitting",
+)
+"""Settings of the published pipeline, the search ``batch``."""
 
 
 def searches_in_batches(settings: Settings) -> bool:
     """A rewrite of the whole body cannot be tried edit by edit, whatever ``search`` says."""
     return settings.search == "batch" or settings.update_mode != "patch"
+
+
+def decides_once(settings: Settings) -> bool:
+    """Whether nothing but the final comparison decides, as it does by default."""
+    return (
+        settings.gate == "staged"
+        and settings.metric == "hard"
+        and not searches_in_batches(settings)
+    )
 
 
 def notes_on_search(settings: Settings) -> Iterator[str]:
@@ -33,9 +53,6 @@ def notes_on_search(settings: Settings) -> Iterator[str]:
             )
         return
     standard = type(settings)()
-    for name, instead in BATCH_ONLY.items():
+    for name in BATCH_ONLY:
         if getattr(settings, name) != getattr(standard, name):
-            yield (
-                f"skillopt_{name} changes nothing in this search, which {instead}; it is for "
-                "--skillopt-search=batch"
-            )
+            yield f"skillopt_{name} changes nothing here, it is for --skillopt-search=batch"

@@ -26,9 +26,9 @@ from pytest_skillopt.search.ledger import NullObserver
 from pytest_skillopt.search.outcome import TrainOutcome, comparison, task_rows
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.samples import UNMEASURED
-from pytest_skillopt.search.search_trials import TrialSearch
 from pytest_skillopt.search.searches import notes_on_search, searches_in_batches
 from pytest_skillopt.search.stages import Stages
+from pytest_skillopt.search.trial_search import TrialSearch
 from pytest_skillopt.search.workbench import Workbench
 from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
 
@@ -148,7 +148,7 @@ class Trainer:
             self._bench,
             skill=skill,
             begun=begun,
-            alone_below=self._parameters.alone_below,
+            alone=self._bench.has_built_in_gate(),
         )
         self._bench.ledger.notes += notes_on_search(settings)
 

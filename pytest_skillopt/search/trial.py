@@ -1,8 +1,9 @@
-"""The trial of an edit on the tasks that asked for it: a sequential likelihood ratio.
+"""The trial of an edit on the tasks that asked for it: a sequential test by posterior odds.
 
 A useful rule turns the tasks whose failures called for it, a useless one leaves them as they are,
-so two to ten samples tell them apart. The trial decides only what joins the working skill; it gives
-no guarantee, and nothing is accepted on its word.
+so one to five samples tell most of them apart. What a trial has seen is kept: an edit that had bad
+luck goes on from there. The trial decides only what joins the working skill; it gives no guarantee,
+and nothing is accepted on its word.
 """
 
 from __future__ import annotations
@@ -17,57 +18,90 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.search.parameters import TrialParameters
+    from pytest_skillopt.search.rates import TaskRates
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout
 
 _TASKS_A_LOOK = 2
-_LEAST_RATE, _LARGEST_RATE = 0.1, 0.7
-"""Bounds of the pass rate that a task is taken to have without the edit."""
+_FALL = 0.4
+"""Log odds that a further try may lose before it ends."""
 
 
 class Trial:
     """Samples in; open, won or lost out."""
 
-    def __init__(
+    def __init__(self, lines: Sequence[Proposal], *, removes: bool = False) -> None:
+        """Args:
+        lines: one edit, or several that are tried together.
+        removes: the lines stand in the working skill, and are left out on trial.
+        """
+        self.lines = tuple(lines)
+        self.removes = removes
+        self._doubted = False
+        self.tries = 0
+        """Times that it was opened since what is known of its tasks has changed."""
+        self.after: dict[str, TaskRecord] = {}
+        self._credit: dict[str, float] = {}
+        """Passes, and failures further on in the test at a part of a pass."""
+        self._taken: dict[str, int] = {}
+        """Samples asked for in this try, those included that could not be measured."""
+
+    @property
+    def line(self) -> Proposal:
+        return self.lines[0]
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """Tasks that asked for its edits."""
+        return tuple(dict.fromkeys(task for line in self.lines for task in line.tasks))
+
+    def open(
         self,
-        lines: Sequence[Proposal],
         document: Document,
         records: Sequence[TaskRecord],
         parameters: TrialParameters,
-        usual: Mapping[str, float] | None = None,
+        rates: TaskRates,
+        prior: float,
     ) -> None:
-        """Args:
-        lines: one edit, or several that are tried together.
-        document: the working skill with them.
-        records: of the failing tasks that asked for them, under the working skill.
-        usual: pass rate of the tasks over the whole search, where it is known.
+        """Begin, or go on where the last try ended.
+
+        Args:
+            document: the working skill with the edits (or without those that it removes).
+            records: of the failing tasks that asked for them, under the working skill.
+            prior: log odds that an edit is useful.
         """
-        self.lines = tuple(lines)
         self.document = document
+        self.tries += 1
         self.before = {record.task.id: record for record in records}
-        self.after = {task: TaskRecord(record.task) for task, record in self.before.items()}
-        self._parameters = parameters
-        self._usual = usual or {}
-        self._credit = dict.fromkeys(self.before, 0.0)
-        """Passes, and failures further on in the test at a part of a pass."""
-        self._tried = dict.fromkeys(self.before, 0)
-        """Samples asked for, those included that could not be measured."""
+        self._parameters, self._rates, self._prior = parameters, rates, prior
+        self._taken = dict.fromkeys(self.before, 0)
+        for task, record in self.before.items():
+            self.after.setdefault(task, TaskRecord(record.task))
+            self._credit.setdefault(task, 0.0)
+        self._floor = min(parameters.lower, self.odds - _FALL)
+
+    def forget(self, task: str) -> None:
+        """The working skill has changed in what matters to this task: it is open again."""
+        if self.after.pop(task, None) is not None:
+            self._credit.pop(task, None)
+            self.tries = 0
 
     @property
-    def samples(self) -> int:
-        return sum(record.n for record in self.after.values())
-
-    @property
-    def log_ratio(self) -> float:
-        """Log likelihood ratio of "it lifts a share of its tasks" against "it does nothing"."""
-        return sum(self._log_ratio(task) for task in self.before)
+    def odds(self) -> float:
+        """Log odds that the edits lift a share of the tasks that asked for them."""
+        share = self._parameters.share if len(self.before) > 1 else 1.0
+        return self._prior + sum(
+            math.log(share * math.exp(min(self._log_factor(task), 50.0)) + 1 - share)
+            for task in self.before
+        )
 
     @property
     def outcome(self) -> Literal["open", "won", "lost"]:
-        ratio = self.log_ratio
-        if ratio >= self._parameters.upper:
+        odds = self.odds
+        if odds >= self._parameters.upper:
             return "won"
-        if ratio <= self._parameters.lower or not self._next_tasks():
+        fell = odds < self._prior
+        if (fell and odds <= self._floor) or not self._next_tasks():
             return "lost"
         return "open"
 
@@ -75,52 +109,75 @@ class Trial:
         """Tasks to sample next, once each; empty when the trial is over."""
         return dict.fromkeys(self._next_tasks(), 1) if self.outcome == "open" else {}
 
+    def wants_controls(self) -> list[str]:
+        """Tasks to sample without the edits too: where these help, and less is known of them."""
+        return [
+            task
+            for task, before in self.before.items()
+            if self._log_factor(task) > 0 and before.n < self.after[task].n
+        ]
+
     def tell(self, found: Mapping[str, Sequence[Rollout]]) -> None:
         """Take in samples of the document; those that are no measurement are only counted."""
         for task, rollouts in found.items():
             failures = self.before[task].failures
             self.after[task] = self.after[task].plus(rollouts)
-            self._tried[task] += len(rollouts)
+            self._taken[task] += len(rollouts)
             for rollout in rollouts:
                 if rollout.passed:
                     self._credit[task] += 1.0
                 elif rollout.measured and goes_further(rollout, failures):
                     self._credit[task] += self._parameters.advance
 
+    def part(self, line: Proposal) -> Trial:
+        """What a won trial says of one of its edits, without which its tasks fell back."""
+        part = Trial([line])
+        part.__dict__.update(self.__dict__, lines=(line,))
+        part.before = {t: TaskRecord(r.task, r.failures[:1]) for t, r in self.before.items()}
+        part.after, part._credit = dict(self.after), dict(self._credit)
+        return part
+
+    def doubt(
+        self, without: Mapping[str, Sequence[Rollout]], found: Mapping[str, Sequence[Rollout]]
+    ) -> None:
+        """Take in fresh samples of the working skill without the edit and with it."""
+        for task, rollouts in without.items():
+            known, fresh = self.before[task], TaskRecord.of(self.before[task].task, rollouts)
+            if not self._doubted and fresh.passed:
+                known = TaskRecord(known.task, known.failures[:1])
+            self.before[task] = known.plus(fresh.rollouts)
+        self._doubted = True
+        self._taken = dict.fromkeys(self.before, 0)
+        self.tell({task: found[task] for task in without})
+
     @property
     def turned(self) -> tuple[str, ...]:
-        """Tasks that did better in the trial than before it."""
-        return tuple(task for task, credit in self._credit.items() if credit > 0)
+        """Tasks that did better in the trial than before it, the surest first."""
+        better = [task for task in self.before if self._credit[task] > 0]
+        return tuple(sorted(better, key=lambda task: -self._log_factor(task)))
 
     @property
     def effects(self) -> dict[str, float]:
         """Change of the pass rate of each task that was sampled, in [-1, 1]."""
         return {
-            task: after.rate - self.before[task].rate
-            for task, after in self.after.items()
-            if after.n
+            task: self.after[task].rate - record.rate
+            for task, record in self.before.items()
+            if self.after[task].n
         }
 
     def describe(self) -> str:
-        passed = sum(record.passed for record in self.after.values())
-        return f"{passed} of {self.samples} samples passed on the tasks that asked for it"
+        records = [self.after[task] for task in self.before]
+        passed, n = sum(r.passed for r in records), sum(r.n for r in records)
+        return f"{passed} of {n} samples passed on the tasks that asked for it"
 
     def _next_tasks(self) -> list[str]:
         """The least sampled tasks, those that do well first: a win is found sooner."""
-        if sum(self._tried.values()) >= self._parameters.most_samples:
+        if sum(self._taken.values()) >= self._parameters.most_samples:
             return []
-        open_tasks = [t for t in self.before if self._tried[t] < self._parameters.most_per_task]
-        order = sorted(open_tasks, key=lambda t: (self._tried[t], -self._credit[t]))
+        open_tasks = [t for t in self.before if self._taken[t] < self._parameters.most_per_task]
+        order = sorted(open_tasks, key=lambda t: (self._taken[t], -self._credit[t]))
         return order[:_TASKS_A_LOOK]
 
-    def _log_ratio(self, task: str) -> float:
-        n, credit = self.after[task].n, self._credit[task]
-        before = self.before[task]
-        plain = max((before.passed + 0.5) / (before.n + 1), self._usual.get(task, 0.0))
-        plain = min(max(plain, _LEAST_RATE), _LARGEST_RATE)
-        lifted = max(self._parameters.lifted, plain + 0.2)
-        share = self._parameters.share
-        gain = credit * math.log(lifted / plain) + (n - credit) * math.log(
-            (1 - lifted) / (1 - plain)
-        )
-        return math.log(share * math.exp(gain) + 1 - share)
+    def _log_factor(self, task: str) -> float:
+        before, n = self.before[task], self.after[task].n
+        return self._rates.log_factor(self._credit[task], n, before.passed, before.n)

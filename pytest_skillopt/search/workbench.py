@@ -15,7 +15,7 @@ from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, GateTask, Verdict
 from pytest_skillopt.search.ledger import Ledger
 from pytest_skillopt.search.samples import Samples
-from pytest_skillopt.search.searches import searches_in_batches
+from pytest_skillopt.search.searches import decides_once
 from pytest_skillopt.search.stages import GateQuestion, gate_options, open_gate
 
 if TYPE_CHECKING:
@@ -93,12 +93,7 @@ class Workbench:
 
     def has_built_in_gate(self) -> bool:
         """Whether the gate is the plain staged one, of a search that tries edits one by one."""
-        return (
-            self.settings.gate == "staged"
-            and self.settings.metric == "hard"
-            and not searches_in_batches(self.settings)
-            and self.stages.gate(self._question()) is None
-        )
+        return decides_once(self.settings) and self.stages.gate(self._question()) is None
 
     def judged(self, candidate: Document) -> bool:
         """Whether the candidate is the incumbent or was before the gate already."""
@@ -264,6 +259,10 @@ class Workbench:
         if not all(proposal.origin in _LINES for proposal in proposals):
             return False
         return rebuild(self.base, [*self.lines, *proposals]) == candidate
+
+    def without(self, line: Proposal) -> Document | None:
+        """The incumbent without one of its lines; None where another one builds on it."""
+        return rebuild(self.base, [other for other in self.lines if other != line])
 
     def misses(self, short: Document) -> bool:
         """Whether the gate sees that the incumbent is better than a shorter document."""

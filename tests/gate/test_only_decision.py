@@ -11,13 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Verdict
 from pytest_skillopt.gate.engine import run_gate
-from pytest_skillopt.search.adopted import AdoptedBundle
-from pytest_skillopt.search.bundle import Gathered
 from pytest_skillopt.search.final_comparison import plan_final
-from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.stages import Stages, make_gate, open_gate
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -386,8 +382,6 @@ def test_a_task_skipped_under_one_skill_alone_is_unmeasured() -> None:
 
 # The training.
 
-NOTE = "the cap leaves samples for one decision"
-
 
 def train(
     toy: ModuleType, world: Any, *, useful: float = 0.7, cap: int = 400, **told: Any
@@ -409,13 +403,12 @@ def streams(sampler: Any) -> set[str]:
     return {rollout.request.stage for rollout in sampler.taken.values()}
 
 
-@pytest.mark.parametrize("cap", [180, 260, 400, 599])
+@pytest.mark.parametrize("cap", [180, 260, 400, 800])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_training_under_a_small_cap_decides_once(toy: ModuleType, cap: int, seed: int) -> None:
     world = toy.make_world(seed=seed)
     outcome, sampler = train(toy, world, cap=cap)
     assert outcome.samples == len(sampler.taken) <= cap
-    assert any(note.startswith(NOTE) for note in outcome.notes)
     assert all(row.gate == "" and row.verdict == "none" for row in outcome.steps)
     assert streams(sampler) == {"train", "trial", "final", "test"}
     assert outcome.status == "accepted"
@@ -479,110 +472,36 @@ def test_edits_without_a_verdict_are_dropped(toy: ModuleType, errors: Any, statu
 @pytest.mark.parametrize(
     "told",
     [
-        {"cap": 600},
         {"settings": {"gate": "strict"}},
         {"settings": {"metric": "soft"}},
         {"settings": {"gate": "paired"}},
         {"settings": {"search": "batch"}},
         {"stages": Stages(gate=lambda question: open_gate(question))},
     ],
-    ids=["large cap", "strict", "soft", "paired", "batch", "own gate"],
+    ids=["strict", "soft", "paired", "batch", "own gate"],
 )
 def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
     toy: ModuleType, told: dict[str, Any]
 ) -> None:
     world = toy.make_world(strong=1.0, weak=0.0)
     outcome, sampler = train(toy, world, **told)
-    assert not any(note.startswith(NOTE) for note in outcome.notes)
     assert any(row.gate for row in outcome.steps)
     assert {"tape", "screen", "fresh"} & streams(sampler)
     assert outcome.verdict is None or outcome.verdict.final
-
-
-# The edits that go on.
-
-
-def open_bundle(toy: ModuleType, world: Any, lines: Sequence[str], **of_a_line: Any) -> Any:
-    """Edits that have won their trials, all on the first train task that needs one."""
-    tasks = toy.make_tasks(world)
-    trainer = Trainer(
-        Document.from_bytes(toy.SKILL),
-        tasks,
-        toy.ToySampler(world, tasks),
-        toy.ToyOptimizer(),
-        Settings(max_rollouts=599),
-    )
-    bench = trainer._bench
-    bundle = AdoptedBundle(bench, TrialParameters())
-    asked = next(task.id for task in bench.train if world.needs[task.id])
-    gathered = [Gathered(toy.append(line, asked), (asked,), **of_a_line) for line in lines]
-    working = rebuild(bench.incumbent, [one.line for one in gathered])
-    assert working is not None
-    bundle.add(gathered, working)
-    return bench, bundle, [one.line for one in gathered]
-
-
-def test_an_edit_that_is_missed_goes_on_and_one_that_is_not_does_not(toy: ModuleType) -> None:
-    world = toy.make_world(strong=1.0, weak=0.0)
-    bench, bundle, (useful, _) = open_bundle(toy, world, [toy.rule(0), "- Take care."])
-    outcome = bundle.gate()
-    assert (outcome.verdict, outcome.edits) == (None, 1)
-    assert bench.accepted == [useful]
-    assert bundle.finish() == ()
-    assert bench.accepted == [useful]
-    assert bench.prior > 1
-    assert {row.content: row.status for row in bench.ledger.edits} == {"- Take care.": "dropped"}
-
-
-def test_an_edit_that_there_are_no_means_to_leave_out_goes_on(toy: ModuleType) -> None:
-    bench, bundle, lines = open_bundle(toy, toy.make_world(), [toy.rule(0), toy.rule(1)])
-    bench.allowance.reserve = 599
-    bundle.gate()
-    assert bundle.finish() == ()
-    assert bench.accepted == lines
-    assert (bench.allowance.samples, bench.prior) == (0, 1.0)
-
-
-def test_of_two_edits_that_stand_in_for_each_other_one_stays(toy: ModuleType) -> None:
-    world = toy.make_world(strong=1.0, weak=0.0)
-    honest = world.rate
-    same = "- Another way to say it."
-    world.rate = lambda task, text: honest(task, text.replace(same, toy.rule(0)))
-    bench, bundle, lines = open_bundle(toy, world, [toy.rule(0), same], validated=True)
-    bundle.gate()
-    assert bench.accepted == lines
-    (out,) = bundle.finish()
-    assert bench.accepted == [line for line in lines if line != out]
-
-
-def test_edits_that_the_checks_refuse_together_are_given_up(
-    toy: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench, bundle, lines = open_bundle(
-        toy, toy.make_world(), [toy.rule(0), toy.rule(1)], validated=True
-    )
-    objection = Verdict("rejected", "refused before the gate: too long", gate="vetting")
-    monkeypatch.setattr(bench, "adopt", lambda candidate, proposals: objection)
-    candidate = bundle.working.version
-    outcome = bundle.gate()
-    assert (outcome.verdict, outcome.candidate) == (objection, candidate)
-    assert outcome.given_up == tuple(lines)
-    assert set(outcome.unsettled) == set(lines[0].tasks)
-    assert (bundle.lines, bundle.working, bench.prior) == ([], bench.start, 1.0)
 
 
 # What is kept for it.
 
 
 def test_what_is_kept_for_the_only_decision_leaves_a_part_for_its_guard() -> None:
-    final = plan_final(Settings(max_rollouts=599), 30, alone_below=20)
+    final = plan_final(Settings(max_rollouts=599), 30, alone=True)
     assert (final.alone, final.rollouts, final.samples) == (True, 0, 60)
     assert final.within(74).rollouts == 0
     assert final.within(75).rollouts == 1
     assert final.within(10_000).rollouts == Settings().final_rollouts
-    assert not plan_final(Settings(max_rollouts=600), 30, alone_below=20).alone
+    assert plan_final(Settings(max_rollouts=700), 30, alone=True).rollouts == 2
+    assert plan_final(Settings(), 30, alone=True).rollouts == Settings().final_rollouts
     assert not plan_final(Settings(max_rollouts=599), 30).alone
-    assert plan_final(Settings(max_calls=599, max_rollouts=10**6), 30, alone_below=20).alone
 
 
 # The session.
@@ -600,7 +519,7 @@ def test_order(skill_agent, number):
 """
 
 
-def test_a_session_says_that_there_was_one_decision(pytester: pytest.Pytester) -> None:
+def test_a_session_leaves_what_helped_to_the_final_comparison(pytester: pytest.Pytester) -> None:
     skill = pytester.path / "SKILL.md"
     skill.write_text("---\nname: orders\ndescription: Reads orders.\n---\n\nAnswer in JSON.\n")
     pytester.makepyfile(INVOICES)
@@ -626,5 +545,5 @@ def test_a_session_says_that_there_was_one_decision(pytester: pytest.Pytester) -
     assert skill.read_text().startswith(before.rstrip())
     assert skill.read_text() != before
     text = " ".join(result.stdout.str().split())
-    assert NOTE in text
+    assert "kept for the final comparison" in text
     assert text.count("The file is written.") == 1

@@ -59,7 +59,9 @@ def project(
 
 
 def test_a_lapse_becomes_a_reminder_in_the_appendix(project: pytest.Pytester) -> None:
-    result = project.runpytest_subprocess("--skillopt-train", "-oskillopt_skill_aware=yes")
+    result = project.runpytest_subprocess(
+        "--skillopt-train", "--skillopt-search=batch", "-oskillopt_skill_aware=yes"
+    )
     assert result.ret == 0
     written = (project.path / "SKILL.md").read_text()
     assert written == (

@@ -1,4 +1,4 @@
-"""How every train task stands under the working skill, and which of them to ask about."""
+"""What is known of every train task under the working skill, and which of them to ask about."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.edits.records import TaskRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.rollouts import Rollout
 
 
-class Standing:
+class TrainTasks:
     """The records of the train tasks. A settled task keeps its record while the skill changes."""
 
     def __init__(self, bench: Workbench, parameters: TrialParameters) -> None:
@@ -33,16 +32,17 @@ class Standing:
         self._asked: set[str] = set()
         """Tasks that analysts were asked about since their record changed."""
         self._turns = 1
-        self._depth = 1
-        """Samples of a task before it counts as one that passes."""
-        self._all: dict[str, list[bool]] = {}
-        """Whether each sample of a task passed, whatever the skill was."""
         self._unmeasurable: set[str] = set()
         """Tasks that gave no measurement; they are sampled again with the next fresh start."""
+        self._passed: dict[str, frozenset[str]] = {}
+        """Lines of the working skill, by key, when a task passed for the last time."""
 
     @property
     def records(self) -> list[TaskRecord]:
         return list(self._records.values())
+
+    def record(self, task: str) -> TaskRecord:
+        return self._records[task]
 
     @property
     def all_pass(self) -> bool:
@@ -50,18 +50,12 @@ class Standing:
         if self._unseen:
             return False
         measured = [record for record in self._records.values() if record.n]
-        least = self._bench.settings.rollouts if self._bench.settings.skill_aware else 1
-        return bool(measured) and all(not r.failed and r.n >= least for r in measured)
+        return bool(measured) and all(not record.failed for record in measured)
 
     def failing(self) -> list[TaskRecord]:
-        """Tasks that fail reliably, those that never passed first; lapses too if they are told."""
-        lapses = self._bench.settings.skill_aware
+        """Tasks that fail reliably, those that never passed first."""
         least = self._parameters.failures
-        failing = [
-            r
-            for r in self._records.values()
-            if (r.failed >= least and r.rate <= 0.5) or (lapses and r.mixed)
-        ]
+        failing = [r for r in self._records.values() if r.failed >= least and r.rate <= 0.5]
         return sorted(failing, key=lambda record: record.rate)
 
     def look(self, document: Document) -> None:
@@ -70,11 +64,24 @@ class Standing:
             found = self._bench.samples.take(document, wanted, "train")
             for task in self._seen:
                 if task.id in found:
-                    self._count(task.id, found[task.id])
                     known = self._records.get(task.id, TaskRecord(task))
-                    self._records[task.id] = known.plus(found[task.id])
+                    self._keep(known.plus(found[task.id]))
                     if self._records[task.id].n == known.n:
                         self._unmeasurable.add(task.id)
+
+    def _keep(self, record: TaskRecord) -> None:
+        self._records[record.task.id] = record
+        if record.rate > 0.5:
+            self._passed[record.task.id] = frozenset(p.key for p in self._bench.lines)
+
+    def _is_open(self, task: str) -> bool:
+        if task in self._unmeasurable:
+            return False
+        record = self._records.get(task)
+        if record is None or record.n == 0:
+            return True
+        least = self._parameters.failures
+        return 0 < record.failed < least and record.n <= least
 
     def widen(self) -> bool:
         """Take in further tasks at the next look; False when there are none.
@@ -86,73 +93,61 @@ class Standing:
         self._seen += more
         return bool(more)
 
-    def ask_again(self) -> bool:
-        """Let analysts be asked once more about what still fails; False when that is enough.
+    def ask_again(self, turns: int) -> bool:
+        """Let analysts be asked once more about what still fails; False after so many turns.
 
         Another draw may see what the first ones missed, and calls of the optimizer are cheap beside
         those of the target.
         """
-        if self._turns >= self._parameters.turns or not self.failing():
+        if self._turns >= turns or not self.failing():
             return False
         self._turns += 1
         self._asked.clear()
         return True
 
-    def look_closer(self) -> bool:
-        """Where lapses are told, K samples of a task say whether it always passes; False without.
-
-        A task that passed once may be one that is let slip now and then.
-        """
-        settings = self._bench.settings
-        if not settings.skill_aware or self._depth >= settings.rollouts:
-            return False
-        self._depth = settings.rollouts
-        return True
-
     def look_afresh(self, document: Document) -> None:
-        """Forget everything and sample anew."""
-        self._records.clear()
+        """Sample the tasks anew that count as passing; what they showed before is forgotten."""
+        failing = {record.task.id for record in self.failing()}
+        self._records = {task: r for task, r in self._records.items() if task in failing}
         self._asked.clear()
-        self._turns, self._depth = 1, 1
+        self._turns = 1
         self._unmeasurable.clear()
         self.look(document)
 
-    def _is_open(self, task: str) -> bool:
-        if task in self._unmeasurable:
-            return False
-        record = self._records.get(task)
-        if record is None or record.n == 0:
-            return True
-        if not record.failed and record.n < self._depth:
-            return True
-        least = self._parameters.failures
-        return 0 < record.failed < least and record.n <= least
-
-    def settle(self, records: Mapping[str, TaskRecord]) -> None:
-        """Take over what a trial measured under the document that is the working skill now."""
-        for task, record in records.items():
+    def settle(self, records: Iterable[TaskRecord]) -> None:
+        """Take over what was measured under the document that is the working skill now."""
+        for record in records:
             if record.n:
-                self._count(task, record.rollouts)
-                self._records[task] = record
-                self._asked.discard(task)
+                self._keep(record)
+                self._asked.discard(record.task.id)
 
-    def _count(self, task: str, rollouts: Iterable[Rollout]) -> None:
-        self._all.setdefault(task, []).extend(r.passed for r in rollouts if r.measured)
+    def recheck(self, record: TaskRecord) -> None:
+        """Add fresh samples of the working skill.
 
-    def usual_rate(self, task: str) -> float:
-        """Pass rate of a task over the whole search, in (0, 1).
-
-        One that often passed before fails at times by bad luck, and would pass again without any
-        edit.
+        Where the skill has changed since the last ones and a fresh one passes, the change may have
+        done it: of those before, one failure alone is kept.
         """
-        seen = self._all.get(task, [])
-        return (sum(seen) + 0.5) / (len(seen) + 1)
+        known = self._records[record.task.id]
+        version = record.rollouts[-1].request.version
+        if not record.passed or known.rollouts[-1].request.version == version:
+            self._keep(known.plus(record.rollouts))
+        else:
+            self._keep(TaskRecord(record.task, (*known.failures[:1], *record.rollouts)))
 
     def forget(self, tasks: Iterable[str]) -> None:
         """Tasks whose record no longer holds are sampled at the next look."""
         for task in tasks:
             self._records.pop(task, None)
             self._asked.discard(task)
+
+    def broken_by(self, record: TaskRecord) -> set[str]:
+        """Keys of the lines that joined since a task passed that fails now; empty if it never did.
+
+        Each of them may have broken it.
+        """
+        if record.task.id not in self._passed:
+            return set()
+        return {line.key for line in self._bench.lines} - self._passed[record.task.id]
 
     def next_to_ask(self, document: Document, tasks: int) -> list[TaskRecord]:
         """Failing tasks that nobody was asked about, at most so many, a few of each way of failing.
@@ -182,14 +177,11 @@ class Standing:
         An edit that joined for another task may have turned them, and analysts should see how they
         fail under the document in front of them. One sample is cheaper than their calls.
         """
-        stale = [r for r in chosen if r.rollouts[0].request.version != document.version]
+        stale = [r for r in chosen if r.rollouts[-1].request.version != document.version]
         found = self._bench.samples.take(document, {r.task.id: 1 for r in stale}, "train")
         for record in stale:
-            self._count(record.task.id, found[record.task.id])
             latest = TaskRecord.of(record.task, found[record.task.id])
-            if latest.failed:
-                latest = latest.plus(record.failures[:1])
             if latest.n:
-                self._records[record.task.id] = latest
+                self.recheck(latest)
         failing = {record.task.id: record for record in self.failing()}
         return [failing[record.task.id] for record in chosen if record.task.id in failing]
