@@ -52,7 +52,8 @@ class Counts:
         """Infrastructure errors by task."""
         self.left_out: list[str] = []
         """Tasks that were dropped because they gave nothing but errors."""
-        self._measured: set[str] = set()
+        self.measured: set[str] = set()
+        """Tasks that have ever passed or failed in this decision, under either arm."""
         self._metric = metric
         self._counts: dict[Arm, dict[str, OneCount]] = {
             arm: {task: OneCount() for task in tasks} for arm in (INCUMBENT, CANDIDATE)
@@ -74,7 +75,7 @@ class Counts:
             count.failures_in_a_row += 1
             return False
         else:
-            self._measured.add(sample.draw.task)
+            self.measured.add(sample.draw.task)
             count.n += 1
             count.passed += sample.passed
             count.total += self._metric.value(sample)
@@ -87,15 +88,6 @@ class Counts:
         """Count anew: what was measured so far has been judged."""
         for counts in self._counts.values():
             counts.update((task, OneCount()) for task in self.tasks)
-
-    def was_measured(self, task: str) -> bool:
-        """Whether the task has ever passed or failed in this decision, under either arm."""
-        return task in self._measured
-
-    def leave_out(self, tasks: Sequence[str]) -> None:
-        """Drop tasks that gave nothing but errors."""
-        self.left_out += tasks
-        self.drop(tasks)
 
     def drop(self, tasks: Container[str]) -> None:
         """Compare without these tasks from here on."""

@@ -163,9 +163,6 @@ class TaskEvidence:
     left_out: bool = False
     """It gave nothing but infrastructure errors, under both arms, and was not compared."""
 
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
@@ -216,7 +213,3 @@ class Verdict:
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Verdict:
-        return cls(**{**data, "tasks": tuple(TaskEvidence(**t) for t in data["tasks"])})

@@ -37,16 +37,12 @@ MIN_ERRORS = 3
 class Gate(Protocol):
     """Samples in; either "need these" or a verdict out. Runs nothing, waits for nothing.
 
-    Which samples a verdict rests on is fixed by what the gate asks for, and it asks the next
-    question only when the last one is fully answered: so timing, the number of workers, and what
-    was fetched in advance never change a verdict.
+    It asks the next question only when the last one is fully answered: so timing, the number of
+    workers, and what was fetched in advance never change a verdict.
     """
 
     def ask(self) -> tuple[Draw, ...] | Verdict:
-        """The draws that are needed now, all independent of each other, or the verdict.
-
-        The same answer until all of them have been told.
-        """
+        """The independent draws that are needed until all have been told, or the verdict."""
 
     def tell(self, samples: Iterable[Sample]) -> None:
         """Answer draws, in any order and in any portions."""
@@ -135,7 +131,6 @@ class SequentialGate:
     # The protocol.
 
     def ask(self) -> tuple[Draw, ...] | Verdict:
-        """The draws that are needed now, all independent of each other, or the verdict."""
         if self._verdict is None and not self._draws.pending:
             self._resume()
         return self._verdict if self._verdict is not None else self._draws.pending
@@ -155,11 +150,9 @@ class SequentialGate:
             self._close_batch()
 
     def likely(self, limit: int) -> tuple[Draw, ...]:
-        """Up to ``limit`` draws that will probably be asked for after the current batch."""
         return self._draws.ahead(self._outlook, limit)
 
     def tape(self, arm: Arm) -> dict[str, int]:
-        """How many samples of the stream ``tape`` have been drawn of the arm that goes on."""
         return self._draws.tape(arm, self.counts.all_tasks)
 
     # What gates are written with.
@@ -411,7 +404,7 @@ def check_errors(counts: Counts, drawn: int, limit: float) -> None:
         Unmeasured: there are more.
     """
     errors = counts.errors
-    silent = [task for task in errors if not counts.was_measured(task)]
+    silent = [task for task in errors if task not in counts.measured]
     if len(silent) <= limit * len(counts.all_tasks):
         errors = Counter({task: n for task, n in errors.items() if task not in silent})
         drawn -= sum(counts.errors[task] for task in silent)
@@ -460,7 +453,7 @@ def leave_out_silent(
         if not dead:
             continue
         skipped = any(count.skipped for count in both.values())
-        if skipped or task in must_pass or counts.was_measured(task):
+        if skipped or task in must_pass or task in counts.measured:
             raise Unmeasured(
                 f"{task} could not be measured under the {dead[0]}: "
                 f"{both[dead[0]].failures_in_a_row} infrastructure errors in a row",
@@ -470,7 +463,8 @@ def leave_out_silent(
             gone.append(task)
         elif not both[_other(dead[0])].failures_in_a_row:
             probes.append((_other(dead[0]), task))
-    counts.leave_out(gone)
+    counts.left_out += gone
+    counts.drop(gone)
     if len(counts.left_out) > limit * len(counts.all_tasks):
         raise Unmeasured(
             f"{named(counts.left_out)} gave nothing but infrastructure errors under both skills; "
@@ -498,23 +492,19 @@ def drop_skipped(counts: Counts) -> list[tuple[Arm, str]]:
         Unmeasured: a task was skipped and measured, or no task is left.
     """
     probes: list[tuple[Arm, str]] = []
-    gone = set()
-    for task in counts.tasks:
+    for task in list(counts.tasks):
         both = {arm: counts[arm, task] for arm in (INCUMBENT, CANDIDATE)}
         skipped = [arm for arm, count in both.items() if count.skipped]
-        if not skipped:
-            continue
-        if any(count.n for count in both.values()):
+        if skipped and any(count.n for count in both.values()):
             raise Unmeasured(
                 f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
                 "skills cannot be compared on the same tasks",
                 f"samples of {task} without a skip; or deselect it",
             )
         if len(skipped) == 2:
-            gone.add(task)
-        elif not both[_other(skipped[0])].failures_in_a_row:
+            counts.drop([task])
+        elif skipped and not both[_other(skipped[0])].failures_in_a_row:
             probes.append((_other(skipped[0]), task))
-    counts.drop(gone)
     if not counts.tasks:
         words = "skipped or left out" if counts.left_out else "skipped"
         raise Unmeasured(f"every task was {words}", "at least one task that runs")

@@ -65,21 +65,22 @@ class FinalGate(SequentialGate):
                 "samples of the val tasks",
             )
         # Said before some tasks are sampled more often than others.
-        moved, why, by_task = self._moved(), self._why_not_chance(), False
+        moved, why, by_task = self._moved(), "", False
         if self._shortfall(missing=1):
             by_task = yield from self._seek_improvement()
             if not by_task:
                 return self._reject_for_rule()
-            why = (
-                f", some tasks more than chance explains (evidence {plainly(self.evidence())} "
-                f"where {plainly(self.bar)} is needed)"
-            )
+            enough = f"evidence {plainly(self.evidence())} where {plainly(self.bar)} is needed"
+            why = f", some tasks more than chance explains ({enough})"
+        elif self.options.alone:
+            p_value = f"p = {self._p_value(missing=1):.2g} where {self._level:.2g} is needed"
+            why = f", more than chance explains ({p_value})"
         yield from self._meet_failures()
         broken = yield from self.follow_suspects(self.tasks, _SUSPECT)
         if broken:
             return self.verdict("rejected", self.refuse_for(broken))
-        doubtful = [task for task in self.unfinished(self.must_pass) if self._looks_broken(task)]
-        if doubtful:
+        must = [task for task in self.unfinished(self.must_pass) if self.counts[INCUMBENT, task].n]
+        if doubtful := [task for task in must if self.counts.down(task) >= math.log(_SUSPECT)]:
             return self.verdict(
                 "rejected",
                 "must pass, and the budget ended while it looked broken: "
@@ -103,17 +104,7 @@ class FinalGate(SequentialGate):
         shortfall = self._shortfall(missing=0)
         if not shortfall:
             shortfall = f"the budget ended before it was certain, and so far {self._shortfall(1)}"
-        return self.verdict("rejected", f"{shortfall}: it moved {self._moved_within()}")
-
-    def _why_not_chance(self) -> str:
-        if not self.options.alone:
-            return ""
-        if self._level < 1.0:
-            return (
-                f", more than chance explains (p = {self._p_value(missing=1):.2g} where "
-                f"{self._level:.2g} is needed)"
-            )
-        return ", which is not chance, as leaving edits out has shown"
+        return self.verdict("rejected", f"{shortfall}: it moved {self._moved()}")
 
     def _seek_improvement(self) -> Generator[Round, None, bool]:
         """Whether single tasks show what the means do not: sampled on while they look improved."""
@@ -135,7 +126,7 @@ class FinalGate(SequentialGate):
     def _sample_until_certain(self) -> Generator[Round, None, None]:
         tasks = self._in_order()
         yield Round(
-            self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, self._must_pass()),
+            self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, sorted(self.must_pass)),
             self.wants(INCUMBENT, tasks),
         )
         while left := [task for task in self._in_order() if not self.counts[INCUMBENT, task].n]:
@@ -150,9 +141,6 @@ class FinalGate(SequentialGate):
         """Tasks held out first, then those that the options name, then the rest."""
         first = [task for task in self.options.first if task in set(self.tasks)]
         return list(dict.fromkeys([*self._held_out, *first, *self.tasks]))
-
-    def _must_pass(self) -> list[str]:
-        return [task for task in self._in_order() if task in self.must_pass]
 
     @property
     def _held_out(self) -> list[str]:
@@ -187,11 +175,10 @@ class FinalGate(SequentialGate):
 
     def _gain(self, tasks: Sequence[str], missing: int) -> float:
         """Tasks won on balance."""
-        old = (self.counts[INCUMBENT, task] for task in tasks)
-        new = (self.counts[CANDIDATE, task] for task in tasks)
         return math.fsum(
-            one.mean - (other.mean if other.n else missing)
-            for one, other in zip(new, old, strict=True)
+            self.counts[CANDIDATE, task].mean - (old.mean if old.n else missing)
+            for task in tasks
+            for old in [self.counts[INCUMBENT, task]]
         )
 
     def _p_value(self, missing: int) -> float:
@@ -205,17 +192,7 @@ class FinalGate(SequentialGate):
 
     def _moved(self) -> str:
         if self.counts.covers(INCUMBENT):
-            before, after = (self.counts.mean(arm) for arm in (INCUMBENT, CANDIDATE))
-            return f"from {change_of(before, after)}"
-        known = sum(1 for task in self.tasks if self.counts[INCUMBENT, task].n)
-        return (
-            f"by {self._gain(self.tasks, 1):+.3g} tasks or more, with the skill before sampled on "
-            f"{known} of {len(self.tasks)}"
-        )
-
-    def _moved_within(self) -> str:
-        if self.counts.covers(INCUMBENT):
-            return self._moved()
+            return f"from {change_of(*(self.counts.mean(arm) for arm in (INCUMBENT, CANDIDATE)))}"
         least, most = self._gain(self.tasks, 1), self._gain(self.tasks, 0)
         return f"by {least:+.3g} to {most:+.3g} tasks, with the skill before sampled on a part"
 
@@ -228,7 +205,3 @@ class FinalGate(SequentialGate):
         ]
         if unmet := unmet[: self.affordable(len(unmet))]:
             yield Round(self.wants(INCUMBENT, unmet))
-
-    def _looks_broken(self, task: str) -> bool:
-        known = self.counts[INCUMBENT, task].n > 0
-        return known and self.counts.down(task) >= math.log(_SUSPECT)

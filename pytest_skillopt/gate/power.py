@@ -70,26 +70,16 @@ def _power(
 ) -> float:
     """Share of accepted edits that fix so many random ones of the tasks that mostly fail."""
     weak = [task for task, rate in enumerate(rates) if rate < FIXED_RATE / 2]
-    accepted = 0
-    for _ in range(REPLICATES):
-        after = list(rates)
-        for task in rng.sample(weak, fixed):
-            after[task] = FIXED_RATE
-        accepted += _decide(rates, after, open_gate, rng)
-    return accepted / REPLICATES
+    tasks = [GateTask(f"{task:04d}") for task in range(len(rates))]
 
-
-def _decide(
-    before: Sequence[float],
-    after: Sequence[float],
-    open_gate: Callable[[Sequence[GateTask]], Gate],
-    rng: random.Random,
-) -> bool:
     def take(draws: Sequence[Draw]) -> Iterator[Sample]:
         for draw in draws:
-            rates = after if draw.arm == CANDIDATE else before
-            passed = rng.random() < rates[int(draw.task)]
+            lifted = draw.arm == CANDIDATE and int(draw.task) in lifts
+            passed = rng.random() < (FIXED_RATE if lifted else rates[int(draw.task)])
             yield Sample(draw, passed, float(passed))
 
-    tasks = [GateTask(f"{task:04d}") for task in range(len(before))]
-    return run_gate(open_gate(tasks), take).accepted
+    accepted = 0
+    for _ in range(REPLICATES):
+        lifts = set(rng.sample(weak, fixed))
+        accepted += run_gate(open_gate(tasks), take).accepted
+    return accepted / REPLICATES

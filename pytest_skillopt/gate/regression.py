@@ -17,7 +17,6 @@ from pytest_skillopt.gate.statistics import exact_test
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.gate.engine import Plan
 
 
@@ -50,8 +49,11 @@ class RegressionCheck(StagedGate):
                     "rejected", f"the suite passes less often: {self._moved(p_value)}"
                 )
             if p_value > self.doubt:
-                return self._find_nothing(p_value)
-        return self._doubt(p_value)
+                return self.judge("accepted", f"nothing is credibly worse: {self._moved(p_value)}")
+        verdict = self.judge(
+            "unmeasured", f"looks worse, but may be chance: {self._moved(p_value)}"
+        )
+        return dataclasses.replace(verdict, missing=self._missing())
 
     @property
     def bar(self) -> float:
@@ -88,15 +90,6 @@ class RegressionCheck(StagedGate):
             strata.append((old, old_n, new, rounds))
         return exact_test(strata)
 
-    def _find_nothing(self, p_value: float) -> Verdict:
-        return self.judge("accepted", f"nothing is credibly worse: {self._moved(p_value)}")
-
-    def _doubt(self, p_value: float) -> Verdict:
-        verdict = self.judge(
-            "unmeasured", f"looks worse, but may be chance: {self._moved(p_value)}"
-        )
-        return dataclasses.replace(verdict, missing=self._missing())
-
     def _moved(self, p_value: float) -> str:
         moved = change_of(self.counts.mean(INCUMBENT), self.counts.mean(CANDIDATE))
         return f"{moved}, p = {p_value:.2g}"
@@ -104,14 +97,8 @@ class RegressionCheck(StagedGate):
     def _missing(self) -> str:
         """Samples that would settle a loss of the size that was seen, if it is real."""
         loss = self.counts.mean(INCUMBENT) - self.counts.mean(CANDIDATE)
-        noise = (
-            math.fsum(
-                mean * (1 - mean)
-                for task in self.tasks
-                for mean in [self.counts[INCUMBENT, task].mean, self.counts[CANDIDATE, task].mean]
-            )
-            / len(self.tasks) ** 2
-        )
+        means = [self.counts[arm, t].mean for t in self.tasks for arm in (INCUMBENT, CANDIDATE)]
+        noise = math.fsum(mean * (1 - mean) for mean in means) / len(self.tasks) ** 2
         if loss <= 0 or not noise:
             return "more samples of every task"
         z = NormalDist().inv_cdf(1 - self.alpha / 2)

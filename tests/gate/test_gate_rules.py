@@ -257,11 +257,6 @@ def test_samples_that_were_not_asked_for_or_contradict_are_refused() -> None:
     assert gate.ask() == asked
 
 
-def test_a_verdict_survives_json() -> None:
-    verdict = run_gate(make_gate("staged", tasks(4)), taker(candidate_passes))
-    assert Verdict.from_json(verdict.to_json()) == verdict
-
-
 # The check of a human's edit.
 
 
