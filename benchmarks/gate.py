@@ -26,8 +26,15 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, GateOptions, GateTask, Sample, Verdict
-from pytest_skillopt.gate.draws import TAPE
+from pytest_skillopt.gate.data import (
+    CANDIDATE,
+    INCUMBENT,
+    TAPE,
+    GateOptions,
+    GateTask,
+    Sample,
+    Verdict,
+)
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.search.stages import make_gate
 

@@ -6,8 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TaskEvidence
-from pytest_skillopt.gate.draws import TAPE
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE, TaskEvidence
 from pytest_skillopt.gate.statistics import expected_change, log_e
 
 if TYPE_CHECKING:

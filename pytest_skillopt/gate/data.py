@@ -13,6 +13,8 @@ CANDIDATE: Arm = "candidate"
 Decision = Literal["accepted", "rejected", "unmeasured"]
 Change = Literal["fixed", "broken", "undecided", "same"]
 MetricName = Literal["hard", "soft", "mixed"]
+TAPE, SCREEN = "tape", "screen"
+"""Streams: samples that are kept for later decisions, and those chosen by their luck."""
 VETTING = "vetting"
 """Stands for the gate where a candidate was refused before any sample."""
 

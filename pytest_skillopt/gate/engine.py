@@ -11,18 +11,26 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pytest_skillopt.gate.counts import Counts, named
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, GateOptions, GateTask, Metric, Verdict
-from pytest_skillopt.gate.draws import SCREEN, TAPE, Draws, Round, Want
+from pytest_skillopt.gate.data import (
+    CANDIDATE,
+    INCUMBENT,
+    SCREEN,
+    TAPE,
+    Draw,
+    GateOptions,
+    GateTask,
+    Metric,
+    Verdict,
+)
 from pytest_skillopt.gate.statistics import suite_log_e
 
 if TYPE_CHECKING:
     from pytest_skillopt.gate.counts import OneCount
-    from pytest_skillopt.gate.data import Arm, Decision, Draw, Sample
+    from pytest_skillopt.gate.data import Arm, Decision, Sample
 
-Plan = Generator[Round, None, Verdict]
 MAX_REPLACEMENTS = 3
 """Samples in a row that a task may fail to give before its arm counts as not measurable."""
 CREDIBLE = math.log(30)
@@ -32,6 +40,19 @@ CLEAR, LIKELY, HOPELESS = 1.3, 1.0, -0.5
 more samples to take, and is given up (docs/decisions/gate-net-effect.md)."""
 MIN_ERRORS = 3
 """Infrastructure errors from which their share is looked at: one of ten says nothing."""
+
+
+class Want(NamedTuple):
+    """One more sample of a task, whichever index it turns out to have."""
+
+    arm: Arm
+    task: str
+    stream: str
+
+
+Wants = Sequence[Want]
+"""Samples wanted at once."""
+Plan = Generator[Wants, None, Verdict]
 
 
 class Gate(Protocol):
@@ -46,9 +67,6 @@ class Gate(Protocol):
 
     def tell(self, samples: Iterable[Sample]) -> None:
         """Answer draws, in any order and in any portions."""
-
-    def likely(self, limit: int) -> tuple[Draw, ...]:
-        """Up to ``limit`` draws that will probably be asked for next, for workers that are idle."""
 
     def tape(self, arm: Arm) -> dict[str, int]:
         """Length of the arm's tape by task: hand it to the next gate, for the arm that goes on."""
@@ -76,6 +94,62 @@ class Unmeasured(Exception):
         super().__init__(reason)
         self.reason = reason
         self.missing = missing
+
+
+class Draws:
+    """Numbers the samples that are wanted, and gathers the answers to one batch of them."""
+
+    def __init__(self) -> None:
+        self._drawn: Counter[Want] = Counter()
+        self._batch: dict[Draw, Sample | None] = {}
+        self._open = 0
+
+    @property
+    def pending(self) -> tuple[Draw, ...]:
+        """The current batch, answered or not."""
+        return tuple(self._batch)
+
+    @property
+    def answered(self) -> bool:
+        """Whether there is a batch, and all of it has been told."""
+        return bool(self._batch) and not self._open
+
+    @property
+    def total(self) -> int:
+        """How many samples have been asked for."""
+        return self._drawn.total()
+
+    def open(self, wants: Iterable[Want]) -> None:
+        """Begin a batch."""
+        for want in wants:
+            index = self._drawn.get(want, 0)
+            self._batch[Draw(*want, index)] = None
+            self._drawn[want] = index + 1
+        self._open = len(self._batch)
+
+    def note(self, sample: Sample) -> None:
+        """Keep the answer to a draw of the batch.
+
+        Raises:
+            ValueError: a sample that was not asked for, or that contradicts one told before.
+        """
+        known = self._batch.get(sample.draw, sample)
+        if known is None:
+            self._batch[sample.draw] = sample
+            self._open -= 1
+        elif sample.draw not in self._batch:
+            raise ValueError(f"{sample.draw} was not asked for")
+        elif known != sample:
+            raise ValueError(f"{sample.draw} was told before with another outcome")
+
+    def close(self) -> list[Sample]:
+        """End the batch: its samples in the order of their draws, whatever that of arrival."""
+        batch, self._batch = self._batch, {}
+        return [sample for sample in batch.values() if sample]
+
+    def tape(self, arm: Arm, tasks: Iterable[str]) -> dict[str, int]:
+        """How many samples of the stream ``tape`` have been drawn, by task."""
+        return {task: drawn for task in tasks if (drawn := self._drawn[Want(arm, task, TAPE)])}
 
 
 class SequentialGate:
@@ -120,7 +194,6 @@ class SequentialGate:
 
         self._highest = -math.inf
         self._draws = Draws()
-        self._outlook: Iterable[Want] = ()
         self._plan = self.decide()
         self._verdict: Verdict | None = None
 
@@ -148,9 +221,6 @@ class SequentialGate:
             self._draws.note(sample)
         if self._draws.answered:
             self._close_batch()
-
-    def likely(self, limit: int) -> tuple[Draw, ...]:
-        return self._draws.ahead(self._outlook, limit)
 
     def tape(self, arm: Arm) -> dict[str, int]:
         return self._draws.tape(arm, self.counts.all_tasks)
@@ -220,7 +290,7 @@ class SequentialGate:
 
     def follow_suspects(
         self, tasks: Sequence[str], least: float
-    ) -> Generator[Round, None, list[str]]:
+    ) -> Generator[Wants, None, list[str]]:
         """Sample both arms of every task that looks broken until it no longer does, or is.
 
         The worst first, those that must pass before all others; as far as the budget reaches.
@@ -246,9 +316,9 @@ class SequentialGate:
             suspects = suspects[: self.affordable(2 * len(suspects)) // 2]
             if not suspects:
                 return []
-            yield Round(self.again(suspects), self.again(suspects) * 2)
+            yield self.again(suspects)
 
-    def weigh(self, stream: str | None = None) -> Generator[Round, None, bool]:
+    def weigh(self, stream: str | None = None) -> Generator[Wants, None, bool]:
         """Whether the net effect is good, sampled where it is least certain until that is clear.
 
         By the expected balance over its standard deviation, ``Counts.net_effect``: above ``CLEAR``
@@ -273,7 +343,7 @@ class SequentialGate:
             if not doubtful:
                 return mean >= LIKELY * deviation
             left -= 2 * len(doubtful)
-            yield Round(self.again(doubtful, stream))
+            yield self.again(doubtful, stream)
 
     @property
     def price(self) -> float:
@@ -344,7 +414,6 @@ class SequentialGate:
 
     def _resume(self) -> None:
         """Let the plan go on to its next round, or to its end."""
-        self._outlook = ()
         try:
             if not self.tasks:
                 raise Unmeasured("there is no task to measure", "at least one task")
@@ -356,8 +425,7 @@ class SequentialGate:
         except Unmeasured as gap:
             self._give_up(gap)
         else:
-            self._outlook = following.outlook
-            self._draws.open(following.wants)
+            self._draws.open(following)
 
     def _close_batch(self) -> None:
         """Count a complete batch, then fill its gaps or go on."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_of, plainly
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.draws import Round
-from pytest_skillopt.gate.engine import SequentialGate, Unmeasured
+from pytest_skillopt.gate.engine import SequentialGate, Unmeasured, Wants
 from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ class FinalGate(SequentialGate):
         self.streams = {INCUMBENT: stream, CANDIDATE: stream}
         if self.options.rollouts:
             both = self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)
-            yield Round(both * self.options.rollouts, both)
+            yield both * self.options.rollouts
         else:
             yield from self._sample_until_certain()
         if self.options.held_out and not self._held_out:
@@ -106,7 +105,7 @@ class FinalGate(SequentialGate):
             shortfall = f"the budget ended before it was certain, and so far {self._shortfall(1)}"
         return self.verdict("rejected", f"{shortfall}: it moved {self._moved()}")
 
-    def _seek_improvement(self) -> Generator[Round, None, bool]:
+    def _seek_improvement(self) -> Generator[Wants, None, bool]:
         """Whether single tasks show what the means do not: sampled on while they look improved."""
         if not (self.options.alone and self.options.rollouts) or self._stagnant(missing=1):
             return False
@@ -115,7 +114,7 @@ class FinalGate(SequentialGate):
             promising = promising[: self.affordable(2 * len(promising)) // 2]
             if not promising:
                 return False
-            yield Round(self.again(promising))
+            yield self.again(promising)
         return not self._stagnant(missing=1)
 
     @property
@@ -123,19 +122,17 @@ class FinalGate(SequentialGate):
         """Half of alpha is for the evidence on tasks, half for the test, where there are both."""
         return -math.log(self.alpha / 2)
 
-    def _sample_until_certain(self) -> Generator[Round, None, None]:
+    def _sample_until_certain(self) -> Generator[Wants, None, None]:
         tasks = self._in_order()
-        yield Round(
-            self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, sorted(self.must_pass)),
-            self.wants(INCUMBENT, tasks),
-        )
+        must = [task for task in tasks if task in self.must_pass]
+        yield self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, must)
         while left := [task for task in self._in_order() if not self.counts[INCUMBENT, task].n]:
             if self._shortfall(missing=0) or not self._shortfall(missing=1):
                 return
             size = self.affordable(math.ceil(len(self.tasks) / _PORTIONS))
             if not size:
                 return
-            yield Round(self.wants(INCUMBENT, left[:size]), self.wants(INCUMBENT, left[size:]))
+            yield self.wants(INCUMBENT, left[:size])
 
     def _in_order(self) -> list[str]:
         """Tasks held out first, then those that the options name, then the rest."""
@@ -196,7 +193,7 @@ class FinalGate(SequentialGate):
         least, most = self._gain(self.tasks, 1), self._gain(self.tasks, 0)
         return f"by {least:+.3g} to {most:+.3g} tasks, with the skill before sampled on a part"
 
-    def _meet_failures(self) -> Generator[Round, None, None]:
+    def _meet_failures(self) -> Generator[Wants, None, None]:
         """Sample the incumbent where the candidate failed and nothing is known of it."""
         unmet = [
             task
@@ -204,4 +201,4 @@ class FinalGate(SequentialGate):
             if not self.counts[INCUMBENT, task].n and not self.counts[CANDIDATE, task].passed
         ]
         if unmet := unmet[: self.affordable(len(unmet))]:
-            yield Round(self.wants(INCUMBENT, unmet))
+            yield self.wants(INCUMBENT, unmet)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_of
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.draws import Round
 from pytest_skillopt.gate.engine import SequentialGate
 from pytest_skillopt.gate.final import FinalGate
 from pytest_skillopt.gate.staged import StagedGate
@@ -33,7 +32,7 @@ class StrictGate(SequentialGate):
         for _ in range(self.confirmations):
             self.counts.forget()
             both = self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)
-            yield Round(both * self.options.rollouts, both)
+            yield both * self.options.rollouts
             if not self.wins():
                 return self._reject_for_rule()
         broken = yield from self.follow_suspects(self.blocking, self.options.focus)

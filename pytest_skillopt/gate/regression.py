@@ -8,9 +8,8 @@ from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_of, counted
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.draws import TAPE, Round
-from pytest_skillopt.gate.engine import Decided
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
+from pytest_skillopt.gate.engine import Decided, Wants
 from pytest_skillopt.gate.staged import StagedGate
 from pytest_skillopt.gate.statistics import exact_test
 
@@ -62,21 +61,21 @@ class RegressionCheck(StagedGate):
     def sought(self, task: str) -> float:
         return self.counts.down(task)
 
-    def _lay_tapes(self, length: int) -> Generator[Round, None, None]:
+    def _lay_tapes(self, length: int) -> Generator[Wants, None, None]:
         """So many samples of both arms of every task, none of them selected."""
         yield from self.lay_tape(max(length, self.options.k0))
         short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) < length]
         if short:
             wants = self.wants(CANDIDATE, short, TAPE)
-            yield Round(wants, wants)
+            yield wants
 
-    def _follow_suspects(self) -> Generator[Round, None, None]:
+    def _follow_suspects(self) -> Generator[Wants, None, None]:
         """Sample what looks broken until it no longer does; end the check when some of it is."""
         while self.evidence() < self.bar:
             suspects = self.promising(self.tasks)
             if not suspects:
                 return
-            yield Round(self.again(suspects), self.again(suspects) * 2)
+            yield self.again(suspects)
         shown = self.counts.broken() or [max(self.tasks, key=self.counts.down)]
         raise Decided(self.judge("rejected", f"worse on {self.counts.compared(shown)}"))
 

@@ -21,17 +21,15 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_of, counted, named, plainly
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.draws import TAPE, Round
-from pytest_skillopt.gate.engine import SequentialGate
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
+from pytest_skillopt.gate.engine import SequentialGate, Wants
 from pytest_skillopt.gate.statistics import log_e
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Generator
 
     from pytest_skillopt.gate.data import Decision, Verdict
-    from pytest_skillopt.gate.draws import Want
-    from pytest_skillopt.gate.engine import Plan
+    from pytest_skillopt.gate.engine import Plan, Want
 
 
 class StagedGate(SequentialGate):
@@ -62,27 +60,27 @@ class StagedGate(SequentialGate):
         good = yield from self.weigh(TAPE)
         return self.apply_rules(good)
 
-    def lay_tape(self, length: int) -> Generator[Round, None, None]:
+    def lay_tape(self, length: int) -> Generator[Wants, None, None]:
         """All there is of the incumbent's tape, and at least ``length`` samples of every task."""
         wants: list[Want] = []
         for task in self.tasks:
             short = max(self.old_tape.get(task, 0), length) - self.counts[INCUMBENT, task].n
             wants += self.wants(INCUMBENT, [task]) * short
         if wants:
-            yield Round(wants, self.wants(CANDIDATE, self.tasks))
+            yield wants
 
-    def seek_improvement(self) -> Generator[Round, None, bool]:
+    def seek_improvement(self) -> Generator[Wants, None, bool]:
         """Sample what looks improved, until the evidence is there or nothing promising is left."""
         screened: list[str] = []
         if self.evidence() < self.bar:
             screened = [task for task in self.tasks if self._worth_a_try(task)]
         if screened:
-            yield Round(self.wants(CANDIDATE, screened), self._if_it_goes_on(screened))
+            yield self.wants(CANDIDATE, screened)
         while self.evidence() < self.bar:
             promising = self.promising(screened)
             if not promising:
                 return False
-            yield Round(self.again(promising), self._if_it_goes_on(promising))
+            yield self.again(promising)
         return True
 
     def _worth_a_try(self, task: str) -> bool:
@@ -90,18 +88,14 @@ class StagedGate(SequentialGate):
         old = self.counts[INCUMBENT, task]
         return log_e(1, 1, old.total, old.n) >= math.log(self.options.focus)
 
-    def _if_it_goes_on(self, tasks: Sequence[str]) -> list[Want]:
-        """What follows if the tasks go on looking as they do: more of them, then all the others."""
-        return self.again(tasks) + self.wants(CANDIDATE, self.tasks, TAPE)
-
-    def complete(self, rounds: int) -> Generator[Round, None, None]:
+    def complete(self, rounds: int) -> Generator[Wants, None, None]:
         """Bring every task to so many samples of the candidate, the new ones from its own tape."""
         wants: list[Want] = []
         for task in self.tasks:
             short = rounds - self.counts[CANDIDATE, task].n
             wants += self.wants(CANDIDATE, [task], TAPE) * short
         if wants:
-            yield Round(wants, self.wants(CANDIDATE, self.tasks, TAPE))
+            yield wants
 
     def apply_rules(self, good: bool) -> Verdict:
         """The verdict on an edit that improves some task, ``good`` being its net effect."""

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.gate.data import GateTask, Verdict
-from pytest_skillopt.gate.draws import TAPE
+from pytest_skillopt.gate.data import TAPE, GateTask, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.power import smallest_gain
 from pytest_skillopt.gate.statistics import noise_floor

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.draws import TAPE, Round
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.gates import GATES, StrictGate
 from pytest_skillopt.gate.staged import StagedGate
 from pytest_skillopt.gate.statistics import exact_test
@@ -15,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
     from pytest_skillopt.gate.data import GateOptions
-    from pytest_skillopt.gate.engine import SequentialGate
+    from pytest_skillopt.gate.engine import SequentialGate, Wants
 
 
 class ConfirmGate(StrictGate):
@@ -73,7 +72,7 @@ class BroadGate(StagedGate):
     def bar(self) -> float:
         return -math.log(self.alpha / 2)
 
-    def seek_improvement(self) -> Generator[Round, None, bool]:
+    def seek_improvement(self) -> Generator[Wants, None, bool]:
         found = yield from super().seek_improvement()
         if found or self._falls_behind():
             return found
@@ -81,7 +80,7 @@ class BroadGate(StagedGate):
         yield from self.lay_tape(last)
         for rounds in range(1, last + 1):
             wants = self.wants(CANDIDATE, self.tasks, TAPE)
-            yield Round(wants, wants)
+            yield wants
             strata = [self._stratum(task, rounds, last) for task in self.tasks]
             if exact_test(strata) <= self.looks.get(rounds, 0.0) * self.alpha / 2:
                 return True

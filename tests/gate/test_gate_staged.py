@@ -18,7 +18,6 @@ from pytest_skillopt.search.stages import make_gate
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_skillopt.gate.engine import Gate
 
 Rates = dict[str, float]
 
@@ -363,7 +362,7 @@ def test_never_accepts_without_strict_improvement(suite: tuple[Rates, Rates], se
 
 @given(suites, st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
-def test_order_of_tasks_and_of_arrival_and_prefetching_change_nothing(
+def test_order_of_tasks_and_of_arrival_change_nothing(
     suite: tuple[Rates, Rates], chance: random.Random
 ) -> None:
     roll = roller(*suite, 7)
@@ -378,7 +377,6 @@ def test_order_of_tasks_and_of_arrival_and_prefetching_change_nothing(
         while samples:
             portion = chance.randint(1, len(samples))
             gate.tell(samples[:portion])
-            gate.likely(chance.randint(0, 20))
             if portion < len(samples):
                 assert gate.ask() == asked
             samples = samples[portion:]
@@ -413,27 +411,6 @@ def test_a_candidate_that_always_passes_is_never_called_broken(
 ) -> None:
     before, _ = suite
     assert not judge(before, dict.fromkeys(before, 1.0)).names("broken")
-
-
-def hinted(gate: Gate, roll: Callable[[Draw], bool]) -> tuple[int, int]:
-    """How many of the draws that were asked for had been hinted at a batch before, and all."""
-    hits, asked_for, hints = 0, 0, set[Draw]()
-    while not isinstance(asked := gate.ask(), Verdict):
-        if hints:
-            hits += len(hints & set(asked))
-            asked_for += len(asked)
-        hints = set(gate.likely(1000))
-        assert not hints & set(asked)
-        gate.tell(answer(asked, roll))
-    assert gate.likely(10) == ()
-    return hits, asked_for
-
-
-def test_hints_foretell_nearly_all_of_the_draws() -> None:
-    before = dict.fromkeys(ids(20), 1.0) | dict.fromkeys(ids(3), 0.0)
-    gate = make_gate("staged", [GateTask(task) for task in before])
-    hits, asked_for = hinted(gate, roller(before, dict.fromkeys(before, 1.0), 0))
-    assert hits > 0.6 * asked_for
 
 
 # Statistics, with fixed seeds.
