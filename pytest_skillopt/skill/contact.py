@@ -128,7 +128,9 @@ def _addresses(text: str) -> Iterator[str]:
 
 def _outside(host: str) -> Iterator[str]:
     """The host, unless it is reserved; names without a dot are those of one's own network."""
-    if re.fullmatch(r"[\d.]+", host):
+    if re.fullmatch(r"0x[0-9a-f]+|\d{6,}", host):
+        yield host  # an IP address in one number
+    elif re.fullmatch(r"[\d.]+", host):
         yield from _outside_ip(host)
     elif "." in host and not _RESERVED.fullmatch(host) and host not in _PRODUCTS:
         yield host

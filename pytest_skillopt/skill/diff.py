@@ -107,17 +107,13 @@ def _file_name(name: str) -> str:
 
 
 def _made(edit: Edit, hunk: Hunk) -> bool:
-    removed = {line.strip() for line in hunk.removed}
-    added = {line.strip() for line in hunk.added}
-    new = [line.strip() for line in to_lf(edit.content).split("\n") if line.strip()]
+    new, gone = _lines(edit.content), _lines(edit.target)
     if edit.op in ("append", "insert_after"):
-        return bool(added.intersection(new))
-    gone = [line.strip() for line in to_lf(edit.target).split("\n") if line.strip()]
-    if edit.op == "delete":
-        return _covers(gone, removed)
-    return _covers(gone, removed) and _covers(new, added)
+        return any(line.strip() in new for line in hunk.added)
+    # These may reach inside a line.
+    was = any(part in line for part in gone for line in hunk.removed)
+    return was and (edit.op == "delete" or any(p in line for p in new for line in hunk.added))
 
 
-def _covers(parts: list[str], lines: set[str]) -> bool:
-    """Some part is a line or, where an edit reached inside a line, stands in one."""
-    return any(part in line for part in parts for line in lines)
+def _lines(text: str) -> list[str]:
+    return [line.strip() for line in to_lf(text).split("\n") if line.strip()]

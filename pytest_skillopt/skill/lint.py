@@ -40,7 +40,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "encoded": ("refuse", "encoded text"),
     "contact": ("refuse", "an address that stands neither in the skill nor in its train tasks"),
     "html-comment": ("refuse", "comments and markup that a reader of the page does not see"),
-    "unsafe-link": ("refuse", "links that run, load or pretend something"),
+    "unsafe-link": ("refuse", "links that run, load or embed something"),
     "frontmatter": ("refuse", "a change of the frontmatter"),
     "protected": ("refuse", "a change of a region between skillopt:keep markers"),
     "file-type": ("refuse", "a change of the byte order mark, line endings or type of the file"),
