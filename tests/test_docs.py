@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pytest_skillopt
-from pytest_skillopt.run.resume import _FREE as FREE
+from pytest_skillopt.run.openrun import _FREE as FREE
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.skill.lint import RULES
 

@@ -12,7 +12,7 @@ from pytest_skillopt.gate.data import TAPE, GateTask, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.power import smallest_gain
 from pytest_skillopt.gate.statistics import noise_floor
-from pytest_skillopt.modes.revisions import RevisionError, named_skill
+from pytest_skillopt.modes.skills import RevisionError, named_skill
 from pytest_skillopt.report import words
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.outcome import comparison

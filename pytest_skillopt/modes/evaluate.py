@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.modes.baseline import write_baseline
+from pytest_skillopt.modes.check import write_baseline
 from pytest_skillopt.modes.compare import joined_reasons
 from pytest_skillopt.run.result import Comparison, SkillResult
 from pytest_skillopt.search.outcome import suite_rate

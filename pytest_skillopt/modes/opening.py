@@ -14,10 +14,11 @@ from pytest_skillopt.modes.plan import FEW_TASKS, gated, sight
 from pytest_skillopt.modes.skills import read_documents, split_tasks
 from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger
-from pytest_skillopt.run.openrun import Run, command_line
-from pytest_skillopt.run.resume import (
+from pytest_skillopt.run.openrun import (
+    Run,
     can_continue,
     check_same_run,
+    command_line,
     describe_run,
     documents_at_start,
 )
@@ -163,7 +164,7 @@ def _run_directory(home: Home, mode: Mode) -> RunDirectory:
     home.make()
     if mode.resume is None:
         return home.new_run()
-    return RunDirectory.open(home.find_training(mode.resume))
+    return RunDirectory.open(home.find(mode.resume, "training"))
 
 
 def _notes_on_sandbox(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:

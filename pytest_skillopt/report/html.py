@@ -4,29 +4,30 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import math
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import jinja2
 from markupsafe import Markup, escape
 
-from pytest_skillopt.report import svg, words
-from pytest_skillopt.report.advice import Advice, advise, full_stop, headline
+from pytest_skillopt.report import words
+from pytest_skillopt.report.advice import advise, full_stop, headline
+from pytest_skillopt.report.text import clip, one_line
 from pytest_skillopt.run.result import Hunk
 from pytest_skillopt.untrusted import bound, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.run.result import (
-        Arm,
-        EditRow,
         Rate,
         Result,
         RolloutSample,
         SkillResult,
+        StepRow,
         TaskRow,
     )
 
@@ -56,6 +57,9 @@ _RATED = (
     ("unmeasured", "Not measured", "skipped, or nothing but infrastructure errors"),
 )
 
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 14, 30
+"""Margins of the plot in user units."""
+
 
 def render_html(result: Result) -> str:
     """The whole page."""
@@ -66,7 +70,7 @@ def render_html(result: Result) -> str:
         .render(
             result=result,
             advice=headline(result),
-            skills=show_skills(result),
+            skills=_show_skills(result),
             used=words.total(result.usage),
             calls=words.calls(result.usage),
             cost=words.cost(result.usage),
@@ -76,9 +80,7 @@ def render_html(result: Result) -> str:
             dear=words.dearest(result),
             css=Markup(css),
             csp=_policy(css),
-            marks={
-                verdict: svg.mark(verdict) for verdict in ("accepted", "rejected", "unmeasured")
-            },
+            marks={verdict: mark(verdict) for verdict in ("accepted", "rejected", "unmeasured")},
         )
     )
 
@@ -143,85 +145,11 @@ def _policy(css: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ShownRate:
-    """A pass rate with its bar."""
-
-    side: str
-    """What the version is called."""
-    kind: Literal["old", "new"]
-    rate: Rate
-    bar: Markup
+_Shown = dict[str, Any]
+"""What the template reads, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """What was measured on one set of tasks."""
-
-    name: str
-    meaning: str
-    sides: tuple[ShownRate, ...]
-    points: str
-
-
-@dataclass(frozen=True, slots=True)
-class Transcript:
-    """One kept rollout, bounded."""
-
-    side: str
-    outcome: str
-    message: str
-    turns: tuple[tuple[str, str], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShownTask:
-    row: TaskRow
-    marks: tuple[str, ...]
-    transcripts: tuple[Transcript, ...]
-    left_out: bool
-    """There are transcripts, and the report has no room for them."""
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """Tasks that went alike."""
-
-    key: str
-    title: str
-    meaning: str
-    tasks: tuple[ShownTask, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ShownHunk:
-    lines: tuple[tuple[str, str], ...]
-    """Kind (``add``, ``remove``, ``place`` or ``keep``) and text."""
-    edits: tuple[EditRow, ...] = ()
-    """Those that made it, each with its own reason and tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class ShownSkill:
-    """A skill with everything the template needs worked out."""
-
-    skill: SkillResult
-    anchor: str
-    advice: Advice
-    hunks: tuple[ShownHunk, ...]
-    lines_left_out: int
-    scales: tuple[Scale, ...]
-    precision: tuple[str, ...]
-    curves: tuple[Markup, ...]
-    groups: tuple[Group, ...]
-    compared: bool
-    sides: tuple[str, str]
-    """What the versions are called."""
-    edits: tuple[EditRow, ...]
-    edits_left_out: int
-
-
-def show_skills(result: Result) -> list[ShownSkill]:
+def _show_skills(result: Result) -> list[_Shown]:
     """Each skill of the run; the room for transcripts is shared between them."""
     budget = _Budget(TRANSCRIPT_BUDGET)
     return [_show(result, skill, i, budget) for i, skill in enumerate(result.skills)]
@@ -243,42 +171,43 @@ class _Budget:
         return True
 
 
-def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> ShownSkill:
+def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> _Shown:
     hunks, left_out = _hunks(skill)
     compared = any(row.after is not None for row in skill.tasks)
     edits = words.not_kept(skill)
     curves: tuple[Markup, ...] = ()
-    if any(step.after is not None for step in skill.steps):
+    if any(s.after is not None or s.train is not None for s in skill.steps):
         curves = (
-            svg.curve(skill.steps, name=f"curve-{i}-wide", width=900, height=300),
-            svg.curve(skill.steps, name=f"curve-{i}-narrow", width=350, height=240),
+            _curve(skill.steps, f"curve-{i}-wide", 900, 300),
+            _curve(skill.steps, f"curve-{i}-narrow", 350, 240),
         )
-    return ShownSkill(
-        skill=skill,
-        anchor=f"skill-{i}",
-        advice=advise(result, skill),
-        hunks=hunks,
-        lines_left_out=left_out,
-        scales=tuple(_scales(result, skill)),
-        precision=tuple(words.precision(skill)) if result.mode != "aa" else (),
-        curves=curves,
-        groups=tuple(_groups(result, skill, compared, budget)),
-        compared=compared,
-        sides=words.sides(result.mode),
-        edits=tuple(edits[:MOST_EDITS]),
-        edits_left_out=max(len(edits) - MOST_EDITS, 0),
-    )
+    return {
+        "skill": skill,
+        "anchor": f"skill-{i}",
+        "advice": advise(result, skill),
+        "hunks": hunks,
+        "lines_left_out": left_out,
+        "scales": tuple(_scales(result, skill)),
+        "precision": tuple(words.precision(skill)) if result.mode != "aa" else (),
+        "curves": curves,
+        "groups": tuple(_groups(result, skill, compared, budget)),
+        "compared": compared,
+        "sides": words.sides(result.mode),
+        "edits": tuple(edits[:MOST_EDITS]),
+        "edits_left_out": max(len(edits) - MOST_EDITS, 0),
+    }
 
 
-def _hunks(skill: SkillResult) -> tuple[tuple[ShownHunk, ...], int]:
-    shown, room, total = [], MOST_DIFF_LINES, 0
+def _hunks(skill: SkillResult) -> tuple[list[_Shown], int]:
+    shown: list[_Shown] = []
+    room, total = MOST_DIFF_LINES, 0
     for hunk in skill.hunks or ([Hunk(diff=skill.patch)] if skill.patch else []):
         rows = list(_diff_rows(hunk.diff))
         total += len(rows)
         if room > 0:
-            shown.append(ShownHunk(tuple(rows[:room]), tuple(words.edits_of(hunk))))
+            shown.append({"lines": rows[:room], "edits": words.edits_of(hunk)})
         room -= len(rows)
-    return tuple(shown), max(total - MOST_DIFF_LINES, 0)
+    return shown, max(total - MOST_DIFF_LINES, 0)
 
 
 def _diff_rows(diff: str) -> Iterator[tuple[str, str]]:
@@ -288,22 +217,30 @@ def _diff_rows(diff: str) -> Iterator[tuple[str, str]]:
             yield kinds.get(row[:1], "keep"), row.removesuffix("\r")
 
 
-def _scales(result: Result, skill: SkillResult) -> Iterator[Scale]:
+def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
     first, second = words.sides(result.mode)
     for key, comparison in words.comparisons(skill).items():
         name, trained, meaning = _SCALES[key]
         before, after = comparison.before, comparison.after
-        sides = [ShownRate(first if after else "now", "old", before, svg.rate_bar(before))]
-        moved = ""
-        if after is not None:
-            sides.append(ShownRate(second, "new", after, svg.rate_bar(after)))
-            moved = words.points(before.rate, after.rate)
+        sides = [(first if after else "now", "old", before)]
+        sides += [(second, "new", after)] if after else []
+        moved = words.points(before.rate, after.rate) if after else ""
         if key == "suite" and not skill.from_search:
             trained += ", fresh samples"
-        yield Scale(name, trained if result.mode == "train" else meaning, tuple(sides), moved)
+        yield {
+            "name": name,
+            "meaning": trained if result.mode == "train" else meaning,
+            "sides": [
+                {"side": side, "kind": kind, "rate": rate, "bar": rate_bar(rate)}
+                for side, kind, rate in sides
+            ],
+            "points": moved,
+        }
 
 
-def _groups(result: Result, skill: SkillResult, compared: bool, budget: _Budget) -> Iterator[Group]:
+def _groups(
+    result: Result, skill: SkillResult, compared: bool, budget: _Budget
+) -> Iterator[_Shown]:
     sides = words.sides(result.mode)
     for key, title, meaning in _GROUPS if compared else _RATED:
         chosen = sorted(
@@ -311,7 +248,8 @@ def _groups(result: Result, skill: SkillResult, compared: bool, budget: _Budget)
             key=lambda row: (words.pass_rate(row.before) or 0.0, words.in_order(row.id)),
         )
         if chosen:
-            yield Group(key, title, meaning, tuple(_task(row, sides, budget) for row in chosen))
+            shown = [_task(row, sides, budget) for row in chosen]
+            yield {"key": key, "title": title, "meaning": meaning, "tasks": shown}
 
 
 def _change(row: TaskRow) -> str:
@@ -325,34 +263,82 @@ def _level(row: TaskRow) -> str:
     return "passing" if arm.passed == arm.n else "flaky" if arm.passed else "failing"
 
 
-def _task(row: TaskRow, sides: tuple[str, str], budget: _Budget) -> ShownTask:
-    transcripts = tuple(_transcripts(row, sides))
-    size = sum(len(escape(text)) + 60 for t in transcripts for _, text in t.turns)
-    size += sum(len(escape(t.message)) for t in transcripts)
-    kept = budget.take(size)
-    return ShownTask(
-        row=row,
-        marks=tuple(
-            ([row.change] if row.split == "test" and row.change != "same" else [])
-            + words.marks(row)
-        ),
-        transcripts=transcripts if kept else (),
-        left_out=bool(transcripts) and not kept,
-    )
+def _task(row: TaskRow, sides: tuple[str, str], budget: _Budget) -> _Shown:
+    arms = [(sides[0] if row.after else "", row.before), (sides[1], row.after)]
+    shown = [_transcript(side, arm.sample) for side, arm in arms if arm and arm.sample]
+    size = sum(len(escape(text)) + 60 for one in shown for _, text in one["turns"])
+    kept = budget.take(size + sum(len(escape(one["message"])) for one in shown))
+    changed = [row.change] if row.split == "test" and row.change != "same" else []
+    return {
+        "row": row,
+        "marks": changed + words.marks(row),
+        "transcripts": shown if kept else [],
+        "left_out": bool(shown) and not kept,
+    }
 
 
-def _transcripts(row: TaskRow, sides: tuple[str, str]) -> Iterator[Transcript]:
-    arms: list[tuple[str, Arm | None]] = [(sides[0], row.before), (sides[1], row.after)]
-    for side, arm in arms:
-        if arm is not None and arm.sample is not None:
-            yield _transcript(side if row.after is not None else "", arm.sample)
-
-
-def _transcript(side: str, sample: RolloutSample) -> Transcript:
-    turns = [(turn.role, bound(turn.content, MOST_TURN * 3 // 4, MOST_TURN // 4))
-             for turn in sample.transcript]  # fmt: skip
+def _transcript(side: str, sample: RolloutSample) -> _Shown:
+    turns = [(turn.role, short(turn.content, MOST_TURN)) for turn in sample.transcript]
     if len(turns) > MOST_TURNS:
         first = MOST_TURNS // 3
         gap = ("...", f"{len(turns) - MOST_TURNS} turns left out")
         turns = [*turns[:first], gap, *turns[len(turns) - MOST_TURNS + first :]]
-    return Transcript(side, sample.outcome, short(sample.message), tuple(turns))
+    message = short(sample.message)
+    return {"side": side, "outcome": sample.outcome, "message": message, "turns": turns}
+
+
+def rate_bar(rate: Rate) -> Markup:
+    """A pass rate on a scale from 0 to 100 % with its interval; stretches to any width."""
+    low, high, at = (f"{100 * x:.2f}" for x in (rate.low, rate.high, rate.rate))
+    width = f"{max(100 * (rate.high - rate.low), 0.4):.2f}"
+    return Markup(
+        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        '<rect class="track" x="0" y="4" width="100" height="2"/>'
+        '<rect class="interval" x="{low}" y="2" width="{width}" height="6"/>'
+        '<line class="point" x1="{at}" y1="0" x2="{at}" y2="10"/></svg>'
+    ).format(low=low, high=high, width=width, at=at)
+
+
+def _curve(steps: Sequence[StepRow], name: str, width: int, height: int) -> Markup:
+    """Pass rates over the steps: of the train tasks as a line, of candidates on val as marks."""
+
+    def x(i: int) -> str:
+        return f"{_LEFT + (width - _LEFT - _RIGHT) * (i + 0.5) / len(steps):.1f}"
+
+    def y(rate: float) -> str:
+        return f"{_TOP + (height - _TOP - _BOTTOM) * (1 - rate):.1f}"
+
+    drawn = Markup()
+    for rate in (0.0, 0.25, 0.5, 0.75, 1.0):
+        drawn += Markup(
+            '<line class="grid" x1="{0}" y1="{2}" x2="{1}" y2="{2}"/>'
+            '<text class="tick" x="{3}" y="{2}" dy="4" text-anchor="end">{4:.0f} %</text>'
+        ).format(_LEFT, width - _RIGHT, y(rate), _LEFT - 8, 100 * rate)
+    every = math.ceil(len(steps) * 26 / (width - _LEFT - _RIGHT))
+    for i, step in enumerate(steps[::every]):
+        label = '<text class="tick" x="{}" y="{}" text-anchor="middle">{}</text>'
+        drawn += Markup(label).format(x(i * every), height - 10, step.step)
+    line = " ".join(f"{x(i)},{y(s.train)}" for i, s in enumerate(steps) if s.train is not None)
+    drawn += Markup('<polyline class="current" points="{}"/>').format(line)
+    told = [f"step {s.step} {words.percent(s.train)}" for s in steps if s.train is not None]
+    for i, step in enumerate(steps):
+        if step.after is not None:
+            moved = f"step {step.step}, {step.verdict}: {words.move(step.before, step.after)}"
+            hint = f"{moved}; {clip(one_line(step.reason), 200)}" if step.reason else moved
+            group = '<g transform="translate({} {})">{}<title>{}</title></g>'
+            drawn += Markup(group).format(x(i), y(step.after), mark(step.verdict), hint)
+            told.append(moved)
+    return Markup(
+        '<svg class="curve" viewBox="0 0 {w} {h}" role="img" aria-labelledby="{n}-t {n}-d">'
+        '<title id="{n}-t">Pass rates over the steps</title><desc id="{n}-d">{told}</desc>'
+        "{drawn}</svg>"
+    ).format(w=width, h=height, n=name, told="; ".join(told[:40]), drawn=drawn)
+
+
+def mark(verdict: str) -> Markup:
+    """The sign of a verdict, centred on the origin: told apart by shape, not by colour alone."""
+    if verdict == "accepted":
+        return Markup('<circle class="accepted" r="5.5"/>')
+    if verdict == "unmeasured":
+        return Markup('<path class="unmeasured" d="M0 -6 L6 0 L0 6 L-6 0 Z"/>')
+    return Markup('<path class="rejected" d="M-4.5 -4.5 L4.5 4.5 M-4.5 4.5 L4.5 -4.5"/>')

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 JOURNAL = "journal.jsonl"
+_PATIENCE = 30.0
+"""Seconds to wait for another process that changes the file."""
 
 
 class RunError(Exception):
@@ -64,24 +66,21 @@ class Home:
             return []
         return sorted(p.name for p in self.runs.iterdir() if (p / JOURNAL).exists())
 
-    def find(self, name: str) -> Path:
+    def find(self, name: str, noun: str = "run") -> Path:
         """The directory of a run by its name or a unique beginning of it; '' is the latest.
+
+        Args:
+            noun: ``training`` looks for a beginning among those alone.
 
         Raises:
             RunError: there is no such run, or several.
         """
-        return self._find(name, self.run_names(), "run")
-
-    def find_training(self, name: str) -> Path:
-        """As ``find``, among the trainings alone."""
-        if name in self.run_names():
-            return self.runs / name
-        return self._find(name, self._trainings(), "training")
-
-    def _find(self, name: str, names: list[str], noun: str) -> Path:
-        found = [n for n in names if n.startswith(name)] if name else names[-1:]
+        names = self.run_names()
         if name in names:
-            found = [name]
+            return self.runs / name
+        if noun == "training":
+            names = self._trainings()
+        found = [n for n in names if n.startswith(name)] if name else names[-1:]
         if len(found) == 1:
             return self.runs / found[0]
         listed = ", ".join(names[-5:]) or "none"
@@ -110,7 +109,7 @@ class Home:
             text = (self.path / "openings.json").read_text(encoding="utf-8")
         except (OSError, ValueError):
             return 0
-        return _read_openings(text, "counts").get(skill, 0)
+        return sum(mark.rpartition(" ")[0] == skill for mark in _opened(text))
 
     def count_opening(self, skill: str, run: str) -> int:
         """Count one more opening (once a run, however often that is resumed); return the count.
@@ -118,20 +117,11 @@ class Home:
         Raises:
             OSError: the file cannot be written.
         """
-        count = 0
-
-        def counted(text: str | None) -> str:
-            nonlocal count
-            counts, seen = _read_openings(text, "counts"), _read_openings(text, "seen")
-            mark = f"{skill} {run}"
-            if not seen.get(mark):
-                counts[skill] = counts.get(skill, 0) + 1
-                seen[mark] = 1
-            count = counts.get(skill, 1)
-            return json.dumps({"counts": counts, "seen": seen})
-
-        change(self.path / "openings.json", counted)
-        return count
+        change(
+            self.path / "openings.json",
+            lambda text: json.dumps({"seen": {**_opened(text), f"{skill} {run}": 1}}),
+        )
+        return self.openings(skill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +141,7 @@ class RunDirectory:
         (path / "skills").mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / "lock")
         try:
-            lock.acquire(timeout=0)
+            lock.acquire(timeout=1)  # whoever watches the run looks for a moment
         except Timeout:
             raise RunError(f"run {path.name} is being worked on by another pytest") from None
         return cls(path, lock)
@@ -179,17 +169,15 @@ class RunDirectory:
     def _version(self, version: str) -> Path:
         return self.path / "skills" / f"{version}.md"
 
-    def versions(self) -> Iterator[Path]:
-        return (self.path / "skills").glob("*.md")
-
     def close(self) -> None:
         self.lock.release()
 
 
-def _read_openings(text: str | None, part: str) -> dict[str, int]:
+def _opened(text: str | None) -> dict[str, int]:
+    """Skill and run, of each opening."""
     try:
-        return {str(k): int(v) for k, v in json.loads(text or "")[part].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return dict(json.loads(text or "")["seen"])
+    except (ValueError, KeyError, TypeError):
         return {}
 
 
@@ -210,10 +198,8 @@ def is_held(run: Path) -> bool:
             return False
     except Timeout:
         return True
-
-
-_PATIENCE = 30.0
-"""Seconds to wait for another process that changes the file."""
+    except OSError:  # a copy that may only be read
+        return False
 
 
 def change(path: Path, make: Callable[[str | None], str]) -> None:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.types import Model
 
-VERSION = 1
 _SEAL = b',"crc":"%08x"}\n'
 _SEAL_LENGTH = len(_SEAL % 0)
 
@@ -100,15 +99,9 @@ class Journal:
             offset = self._offsets.get((kind, key))
             if offset is None:
                 return None
-            self._file.seek(offset)
-            line = bytearray()
-            while not line.endswith(b"\n"):
-                chunk = self._file.read(1 << 16)
-                if not chunk:
-                    return None
-                newline = chunk.find(b"\n")
-                line += chunk if newline < 0 else chunk[: newline + 1]
-        entry = unseal(bytes(line))
+        with self.path.open("rb") as file:
+            file.seek(offset)
+            entry = unseal(file.readline())
         return None if entry is None else entry["data"]
 
     def has(self, kind: str, key: str) -> bool:
@@ -216,48 +209,25 @@ class JournaledModel:
         """Args:
         on_call: told 1 when a call is made, from any thread, and -1 when it has ended.
         """
+        self.name, self.fingerprint = model.name, model.fingerprint
+        self.simulated = model.simulated
         self._model = model
         self._journal = journal
         self._on_call = on_call or (lambda calls: None)
 
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    @property
-    def fingerprint(self) -> str:
-        return self._model.fingerprint
-
-    @property
-    def simulated(self) -> bool:
-        return self._model.simulated
-
     def complete(
-        self,
-        messages: Sequence[dict[str, Any]],
-        *,
-        sample: str,
-        stage: str = "",
-        task: str = "",
-        tools: Sequence[dict[str, Any]] = (),
-        response_format: dict[str, Any] | None = None,
+        self, messages: Sequence[dict[str, Any]], *, sample: str, stage: str = "", **details: Any
     ) -> Completion:
         """As ``Model.complete``; a reply that is in the journal is not asked for again."""
-        asked = [self.fingerprint, list(messages), sample, list(tools), response_format]
+        tools, form = list(details.get("tools", ())), details.get("response_format")
+        asked = [self.fingerprint, list(messages), sample, tools, form]
         key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         kept = self._journal.read("reply", key)
         if kept is not None:
             return _from_json(kept)
         self._on_call(1)
         try:
-            raw = self._model.complete(
-                messages,
-                sample=sample,
-                stage=stage,
-                task=task,
-                tools=tools,
-                response_format=response_format,
-            )
+            raw = self._model.complete(messages, sample=sample, stage=stage, **details)
         finally:
             self._on_call(-1)
         completion = dataclasses.replace(raw, text=redact(raw.text))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.modes.revisions import RevisionError, at_revision, is_staged_differently
+from pytest_skillopt.modes.skills import RevisionError, at_revision, is_staged_differently
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -120,7 +120,7 @@ def test_400_tasks_with_long_transcripts_stay_light(make_result: MakeResult) -> 
 
 def test_curve_has_a_text_alternative_and_marks_by_shape(make_result: MakeResult) -> None:
     source = html.render_html(make_result())
-    assert "step 1 from 52.0 % to 63.0 %; step 4 from 63.0 % to 74.0 %." in plain(source)
+    assert "step 1, accepted: 52.0 -> 63.0 %; step 2, rejected: 63.0 -> 59.0 %" in plain(source)
     curve = source.split('<svg class="curve"')[1].split("</svg>")[0]
     assert curve.count('<circle class="accepted"') == 2
     assert curve.count('<path class="rejected"') == 4

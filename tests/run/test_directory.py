@@ -70,11 +70,11 @@ def test_only_a_training_is_continued_whatever_was_run_since(home: Home) -> None
     make_run(home, "20260102-b", mode="evaluate")
     RunDirectory.open(home.runs / "20260103-c").close()
     assert home.unfinished() == "20260101-a"
-    assert home.find_training("").name == "20260101-a"
-    assert home.find_training("2026").name == "20260101-a"
-    assert home.find_training("20260102-b").name == "20260102-b"
+    assert home.find("", "training").name == "20260101-a"
+    assert home.find("2026", "training").name == "20260101-a"
+    assert home.find("20260102-b", "training").name == "20260102-b"
     with pytest.raises(RunError, match=r"there is no training '20260102'.*latest: 20260101-a"):
-        home.find_training("20260102")
+        home.find("20260102", "training")
 
 
 def test_a_run_that_was_killed_before_its_first_line_is_not_continued(home: Home) -> None:
@@ -82,7 +82,7 @@ def test_a_run_that_was_killed_before_its_first_line_is_not_continued(home: Home
     killed = RunDirectory.open(home.runs / "20260102-b")
     killed.journal.write_bytes(b'{"n": 1, "at": "2026')
     killed.close()
-    assert home.unfinished() == home.find_training("").name == "20260101-a"
+    assert home.unfinished() == home.find("", "training").name == "20260101-a"
 
 
 def test_a_training_at_work_is_not_offered_for_continuing(home: Home) -> None:
@@ -130,5 +130,5 @@ def test_versions_are_kept_once(home: Home) -> None:
     run = home.new_run()
     run.keep_version("a" * 64, b"one")
     run.keep_version("a" * 64, b"two")
-    assert [path.read_bytes() for path in run.versions()] == [b"one"]
+    assert [path.read_bytes() for path in (run.path / "skills").iterdir()] == [b"one"]
     run.close()
