@@ -1,32 +1,35 @@
 """What a user sees while a mode works: what it does, how far it is, and faults as they come.
 
-In place on a terminal; elsewhere a line a step and one a minute, so that a log stays short.
+On a terminal a block that is redrawn in place (docs/decisions/terminal-block.md); elsewhere a line
+a step and one a minute, so that a log stays short.
 """
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.report import words
 from pytest_skillopt.report.text import clip, one_line
+from pytest_skillopt.run.result import UsageRow
 from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import pytest
 
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Mode, StepRow
+    from pytest_skillopt.run.result import StepRow
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
 
 MOST_LIVE = 160
-"""Columns of what a step came to in the lines while it runs."""
+"""Columns of what a step came to."""
 MOST_FAULT = 300
 _DOING = {
     "train": "training",
@@ -35,47 +38,39 @@ _DOING = {
     "compare": "comparing",
     "aa": "comparing with itself",
 }
-
-_EVERY_SECONDS = 60.0
-"""Between two lines about progress, where they cannot be written over each other."""
-_REDRAWN_SECONDS = 0.1
-_MOST_FAULTS = 10
-"""Different texts of faults that are shown as they come; the report has the rest."""
+_PHASES = {
+    "train": "looking at train tasks",
+    "trial": "trying edits",
+    "prune": "leaving edits out",
+    "tape": "at the gate",
+    "screen": "at the gate",
+    "focus": "at the gate",
+}
+"""What a rollout is for, by its stage."""
 _LAST = {"final": "final comparison", "test": "test split"}
 """What follows the steps of a training, by the stage of its rollouts."""
+_BAR = 24
+"""Columns of the bar."""
+_EVERY_SECONDS = 60.0
+"""Between two lines about progress, where they cannot be written over each other."""
+_REDRAWN_SECONDS = 0.2
+_MOST_FAULTS = 10
+"""Different texts of faults that are shown as they come; the report has the rest."""
 
 
-def header_line(
-    *,
-    mode: Mode,
-    skills: Sequence[str],
-    splits: Mapping[str, int],
-    rollouts: int,
-    models: Mapping[str, str],
-    simulated: bool = False,
-) -> str:
-    """The line under pytest's own header.
-
-    Args:
-        mode: what the session does.
-        skills: paths of the skills.
-        splits: tasks of each split, in order; a key of ``""`` for tasks without a split.
-        rollouts: K, samples of a task under one version.
-        models: role to ``provider:model``.
-        simulated: a simulated model takes part.
-    """
-    tasks = words.plural(sum(splits.values()), "task")
-    names = {"both": "both train and val"}
-    named = ", ".join(f"{n} {names.get(split, split)}" for split, n in splits.items() if split)
-    which = f"{tasks} ({named})" if named else tasks
+def header_line(run: Run, rollouts: int) -> str:
+    """The line under pytest's own header; ``rollouts`` is K, samples of a task under a version."""
+    splits = Counter(task.split for task in run.tasks)
+    named = {"train": "train", "val": "val", "test": "test", "both": "both train and val"}
+    listed = ", ".join(f"{splits[key]} {name}" for key, name in named.items() if splits[key])
+    tasks = words.plural(len(run.tasks), "task") + (f" ({listed})" if listed else "")
     roles: dict[str, list[str]] = {}
-    for role, model in models.items():
+    for role, model in run.roles.items():
         roles.setdefault(model, []).append(role)
     said = "; ".join(f"{' and '.join(names)} {one_line(model)}" for model, names in roles.items())
     return (
-        f"skillopt: {_DOING[mode]} {', '.join(map(one_line, skills))} on {which}, K={rollouts}"
-        + (f"; {said}" if said else "")
-        + (" (simulated)" if simulated else "")
+        f"skillopt: {_DOING[run.mode.name]} {', '.join(map(one_line, run.documents))} on {tasks}, "
+        f"K={rollouts}" + (f"; {said}" if said else "") + (" (simulated)" if run.simulated else "")
     )
 
 
@@ -84,24 +79,14 @@ def step_line(row: StepRow) -> str:
     said = []
     if row.tasks:
         said.append(f"{row.passing} of {words.plural(row.tasks, 'train task')} pass")
-    if row.verdict == "none":
-        said += [row.reason] if row.reason else []
-    else:
-        said.append(
-            f"{words.plural(row.edits, 'edit')} {row.verdict}, val pass rate "
-            f"{words.percent(row.before)} -> {words.percent(row.after)}"
-            if row.before is not None and row.after is not None
-            else f"{words.plural(row.edits, 'edit')} {row.verdict}"
-        )
-        # An accepted step is explained by its rates.
-        said += [row.reason] if row.reason and row.verdict != "accepted" else []
+    if row.verdict != "none":
+        moved = f", val pass rate {words.percent(row.before)} -> {words.percent(row.after)}"
+        rated = row.before is not None and row.after is not None
+        said.append(f"{words.plural(row.edits, 'edit')} {row.verdict}" + (moved if rated else ""))
+    # An accepted step is explained by its rates.
+    said += [row.reason] if row.reason and row.verdict != "accepted" else []
     told = clip(one_line("; ".join(said)), MOST_LIVE) or "nothing to do"
     return f"skillopt step {row.step}: {told}"
-
-
-def fault_line(task: str, message: str) -> str:
-    """An infrastructure error as it happens."""
-    return clip(one_line(f"skillopt: infrastructure error in {task}: {message}"), MOST_FAULT)
 
 
 @dataclass(slots=True)
@@ -109,6 +94,7 @@ class Progress:
     """How far a run has come: what is done now, and how much of the whole."""
 
     what: str = ""
+    phase: str = ""
     done: int = 0
     """Rollouts of the whole run that measured something."""
     here: int = 0
@@ -141,9 +127,29 @@ class Progress:
         self.asked += max(calls, 0)
         return first
 
+    @property
+    def total(self) -> int:
+        """Rollouts that there will be as a rule."""
+        return min(self.typical or self.most, self.most)
+
     def line(self, seconds: float) -> str:
         """One line; ``seconds`` since the run began."""
-        said = [self._of_the_whole(seconds)] if self.most else []
+        said = [part for part in (self.whole(seconds), self.now()) if part]
+        return f"skillopt {one_line(self.what)}: " + ("; ".join(said) or "begun")
+
+    def whole(self, seconds: float) -> str:
+        if not self.most:
+            return ""
+        about = "about " if self.total < self.most else ""
+        said = f"{words.number(self.done)} of {about}{words.plural(self.total, 'rollout')}"
+        said += f", {words.duration(seconds)}"
+        if self.done and self.total > self.done:
+            left = seconds / self.done * (self.total - self.done)
+            said += f", about {words.duration(left)} left"
+        return said
+
+    def now(self) -> str:
+        said = []
         if self.here:
             rate = round(100 * self.passed / self.here)
             said.append(f"{rate} % of {words.number(self.here)} passed")
@@ -151,16 +157,15 @@ class Progress:
             said.append(f"{words.plural(self.thinking, 'optimizer call')} under way")
         if self.errors:
             said.append(words.plural(self.errors, "error"))
-        return f"skillopt {one_line(self.what)}: " + ("; ".join(said) or "begun")
+        return "; ".join(said)
 
-    def _of_the_whole(self, seconds: float) -> str:
-        total = min(self.typical or self.most, self.most)
-        about = "about " if total < self.most else ""
-        said = f"{words.number(self.done)} of {about}{words.plural(total, 'rollout')}"
-        said += f", {words.duration(seconds)}"
-        if self.done and total > self.done:
-            said += f", about {words.duration(seconds / self.done * (total - self.done))} left"
-        return said
+    def block(self, seconds: float, spent: str) -> list[str]:
+        """What stands on a terminal: the whole with a bar, what is done now, what was spent."""
+        full = round(_BAR * min(self.done / self.total, 1.0)) if self.total else 0
+        bar = f" [{'#' * full}{'.' * (_BAR - full)}]" if self.total else ""
+        now = "; ".join(part for part in (self.phase, self.now()) if part)
+        head = f"skillopt {one_line(self.what)}{bar} {self.whole(seconds)}".rstrip()
+        return [head, *(f"  {part}" for part in (now, spent) if part)]
 
 
 class Display:
@@ -169,21 +174,20 @@ class Display:
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
         self.config = config
         self._settings = settings
-        self._reporter = config.pluginmanager.get_plugin("terminalreporter")
+        self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
+        self._quiet = self._reporter is None or config.option.verbose <= -2
+        self._in_place = not self._quiet and bool(self._reporter.isatty)
         self._lock = threading.RLock()
         """The optimizer is asked from several threads."""
         self._progress = Progress()
+        self._run: Run | None = None
         self._began = self._shown = time.monotonic()
         self._faults: set[str] = set()
-        self._drawn = False
-        """A line that the next one is written over."""
+        self._drawn = 0
+        """Lines of the block that stands on the terminal."""
         self._notes: Sequence[str] = ()
         """What comes up while rollouts run, and how much of it was shown."""
         self._told = 0
-
-    @property
-    def _in_place(self) -> bool:
-        return self._reporter is not None and bool(self._reporter.isatty)
 
     def header(self, run: Run, *, typical: int, most: int) -> None:
         """The one line that says what will happen, and what a reader must know of it.
@@ -192,18 +196,8 @@ class Display:
             typical: rollouts that such a run takes as a rule.
             most: rollouts that it takes at most.
         """
-        splits = Counter(task.split for task in run.tasks)
-        order = ("train", "val", "test", "both", "")
-        self.line(
-            header_line(
-                mode=run.mode.name,
-                skills=list(run.documents),
-                splits={name: splits[name] for name in order if splits[name]},
-                rollouts=self._samples(run),
-                models=run.roles,
-                simulated=run.simulated,
-            )
-        )
+        gated = run.mode.name in ("check", "compare")
+        self.line(header_line(run, self._settings.gate_k0 if gated else self._settings.rollouts))
         for note in run.notes:
             self.line(f"skillopt: {note}")
         if run.unfinished:
@@ -211,13 +205,8 @@ class Display:
                 f"skillopt: run {run.unfinished} ended early; "
                 f"--skillopt-resume={run.unfinished} continues it in the place of this one"
             )
-        self._notes = run.sampler.notes
+        self._run, self._notes = run, run.sampler.notes
         self._progress.typical, self._progress.most = typical, most
-
-    def _samples(self, run: Run) -> int:
-        """What every task is measured with at least, under one version."""
-        gated = run.mode.name in ("check", "compare")
-        return self._settings.gate_k0 if gated else self._settings.rollouts
 
     def begin(self, what: str) -> None:
         """Name what the next rollouts and optimizer calls are for."""
@@ -226,9 +215,11 @@ class Display:
     def rollout(self, rollout: Rollout) -> None:
         """Count a rollout, and tell of the fault that it met."""
         with self._lock:
-            stage = _LAST.get(rollout.request.stage)
-            if stage is not None and stage != self._progress.what:
-                self.begin(stage)
+            stage = rollout.request.stage
+            last = _LAST.get(stage)
+            if last is not None and last != self._progress.what:
+                self.begin(last)
+            self._progress.phase = _PHASES.get(stage, "")
             for note in self._notes[self._told :]:
                 self.line(f"skillopt: {note}")
                 self._told += 1
@@ -241,12 +232,16 @@ class Display:
         """The text of a fault at once, but each text once."""
         if error.message not in self._faults and len(self._faults) < _MOST_FAULTS:
             self._faults.add(error.message)
-            self.line(fault_line(task, error.message))
+            said = f"skillopt: infrastructure error in {task}: {error.message}"
+            self.line(clip(one_line(said), MOST_FAULT))
 
     def thinking(self, calls: int) -> None:
         """The optimizer was given a call (1), or has answered one (-1)."""
         with self._lock:
-            if self._progress.think(calls) and not self._in_place:
+            first = self._progress.think(calls)
+            if self._progress.thinking:
+                self._progress.phase = "the optimizer thinks"
+            if first and not self._in_place:
                 self.line(self._progress.line(time.monotonic() - self._began))
             self._show()
 
@@ -257,39 +252,54 @@ class Display:
 
     def line(self, text: str) -> None:
         """A line that stays."""
-        if self._reporter is None or self.config.option.verbose <= -2:
+        if self._quiet:
             return
         with self._lock:
-            if self._drawn:
-                self._erase()
-            else:
-                self._reporter.ensure_newline()
+            self.end()
+            self._reporter.ensure_newline()
             self._reporter.write_line(no_command(text))
 
     def end(self) -> None:
-        """Nothing is under way any more."""
+        """Take the block away: nothing is under way any more, or a line comes in its place."""
         with self._lock:
-            self._erase()
-
-    def _erase(self) -> None:
-        if self._drawn and self._reporter is not None:
-            self._reporter.rewrite("", erase=True)
-            self._reporter.rewrite("")
-            self._drawn = False
+            if self._drawn:
+                up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
+                self._reporter.write(f"\r{up}\x1b[J", flush=True)
+                self._drawn = 0
 
     def _show(self) -> None:
         """Say how far it is, in place or now and then."""
         now = time.monotonic()
         every = _REDRAWN_SECONDS if self._in_place else _EVERY_SECONDS
-        if self._reporter is None or now - self._shown < every or self.config.option.verbose <= -2:
+        if self._quiet or now - self._shown < every:
             return
         self._shown = now
-        text = self._progress.line(now - self._began)
         if not self._in_place:
-            self.line(text)
+            self.line(self._progress.line(now - self._began))
             return
-        if not self._drawn:
+        if self._drawn:
+            self.end()
+        else:
             self._reporter.ensure_newline()
-        width = self.config.get_terminal_writer().fullwidth - 1
-        self._reporter.rewrite(clip(text, width), erase=True)
-        self._drawn = True
+        width = shutil.get_terminal_size().columns - 1
+        block = [clip(row, width) for row in self._progress.block(now - self._began, self._spent())]
+        self._reporter.write("\n".join(block), flush=True)
+        self._drawn = len(block)
+
+    def _spent(self) -> str:
+        """Calls, tokens and money so far, with their caps."""
+        if self._run is None:
+            return ""
+        used = words.total(UsageRow(**row) for row in self._run.limits.rows())
+        caps = self._settings
+        tokens = used.input_tokens + used.output_tokens
+        said = [words.plural(used.calls, "call") + _of(caps.max_calls, words.number)]
+        said.append(words.plural(tokens, "token") + _of(caps.max_tokens, words.number))
+        if used.cost is not None:
+            said.append(words.money(used.cost) + _of(caps.max_cost, words.money))
+        said += [f"at most {words.duration(caps.max_time)}"] if caps.max_time else []
+        return ", ".join(said)
+
+
+def _of(cap: float, shown: Callable[[Any], str]) -> str:
+    return f" of {shown(cap)}" if cap else ""

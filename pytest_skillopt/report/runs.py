@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from pytest_skillopt.report.text import Align
     from pytest_skillopt.run.result import SkillResult
 
 HOME = ".skillopt"
@@ -84,8 +83,7 @@ def list_runs(runs: Sequence[Run]) -> Iterator[str]:
     if rows:
         head = ("run", "date", "mode", "status", "skill", "before", "after")
         spent = ("calls", "tokens", "cost")
-        sides: tuple[Align, ...] = ("left",) * 5 + ("right",) * 5
-        yield from columns([(*head, *spent), *rows], sides, indent="")
+        yield from columns([(*head, *spent), *rows], "lllllrrrrr", indent="")
         yield from _trends([result for _, result in read])
     for run in runs:
         if run.result is None:

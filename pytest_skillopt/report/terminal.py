@@ -4,38 +4,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
 from pytest_skillopt.report.text import (
     Line,
-    cells,
     clip,
     columns,
     encodable,
     one_line,
     paragraph,
-    wrap,
 )
 from pytest_skillopt.skill.lint import RULES
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.report.advice import Advice
-    from pytest_skillopt.report.text import Align
     from pytest_skillopt.run.result import (
-        Arm,
-        Comparison,
         EditRow,
         Mode,
         Result,
         SkillResult,
         StepRow,
         TaskRow,
-        UsageRow,
     )
 
 
@@ -44,8 +39,6 @@ _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
 MOST_TASKS = 12
 MOST_DIFF_LINES = 80
 MOST_SCAN_LINES = 20
-_ROOMY = 60
-"""Columns from which the reason of a step stands beside its figures."""
 _VERDICTS = {"accepted": "green", "unmeasured": "yellow"}
 _CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
 _ORDER = ("broken", "undecided", "fixed", "same")
@@ -115,19 +108,15 @@ def _skill(
         yield from paragraph(said.sentence, width)
         yield from _cautions([c for c in said.cautions if c not in top.cautions], width)
     if result.mode == "train" and skill.status == "accepted":
-        yield from paragraph(_whether_written(skill), width)
+        written = "The file is written. Where git has it, git checkout takes the change back."
+        unwritten = "The file is NOT written; the notes below say why."
+        yield from paragraph(written if skill.written else unwritten, width)
     yield from _steps_lines(skill.steps, width, verbose=verbose)
     yield from _rates_lines(skill, result.mode, width)
     yield from _tasks_lines(skill.tasks, result.mode, width, verbose=verbose)
     yield from _edit_lines(skill.edits, width, verbose=verbose)
     yield from diff(skill.patch, verbose=verbose)
     yield from _warning_lines(skill, width)
-
-
-def _whether_written(skill: SkillResult) -> str:
-    if skill.written:
-        return "The file is written. Where git has it, git checkout takes the change back."
-    return "The file is NOT written; the notes below say why."
 
 
 def _spent(result: Result, verbose: bool) -> Iterator[Line]:
@@ -144,17 +133,12 @@ def _spent(result: Result, verbose: bool) -> Iterator[Line]:
         ("time", f"{words.duration(result.seconds)}, {rollouts}"),
     ]
     if result.models:
-        rows.insert(0, ("models", _models(result)))
-    for text in columns(rows, ("left", "left")):
+        said = ", ".join(f"{role} {one_line(model)}" for role, model in result.models.items())
+        rows.insert(0, ("models", said + (" (simulated)" if result.simulated else "")))
+    for text in columns(rows, "ll"):
         yield Line(text)
     if verbose:
-        yield from _usage_lines(result.usage)
-        yield from _usage_by_task_lines(words.dearest(result))
-
-
-def _models(result: Result) -> str:
-    said = ", ".join(f"{role} {one_line(model)}" for role, model in result.models.items())
-    return said + (" (simulated)" if result.simulated else "")
+        yield from _usage_lines(result)
 
 
 def _way_on(result: Result, width: int, live: bool) -> Iterator[Line]:
@@ -168,12 +152,27 @@ def _way_on(result: Result, width: int, live: bool) -> Iterator[Line]:
     yield Line(f"pytest-skillopt show {one_line(result.run)} --verbose")
 
 
+def _table(
+    head: Sequence[str], rows: Sequence[Sequence[str]], align: str, colours: Sequence[str] = ()
+) -> Iterator[Line]:
+    """A table with a blank line before it; ``colours`` has one for each row, or none at all."""
+    yield Line()
+    laid = columns([head, *rows], align)
+    yield Line(laid[0])
+    for text, colour in zip_longest(laid[1:], colours, fillvalue=""):
+        yield Line(text, {colour: True} if colour else {})
+
+
 def _steps_lines(rows: Sequence[StepRow], width: int, *, verbose: bool = False) -> Iterator[Line]:
-    """A row a step with the reason in words; without ``verbose`` idle ones in a row are one."""
+    """A row a step with the reason below; without ``verbose`` idle ones in a row are one."""
     if not rows:
         return
-    head = ("step", "train", "val", "edits", "verdict")
-    groups = [[row] for row in rows] if verbose else _idle_together(rows)
+    groups: list[list[StepRow]] = []
+    for row in rows:
+        if groups and not verbose and _is_idle(row) and _is_idle(groups[-1][-1]):
+            groups[-1].append(row)
+        else:
+            groups.append([row])
     body = [
         (
             str(group[0].step) if len(group) == 1 else f"{group[0].step}-{group[-1].step}",
@@ -184,91 +183,47 @@ def _steps_lines(rows: Sequence[StepRow], width: int, *, verbose: bool = False) 
         )
         for group in groups
     ]
-    laid = columns([head, *body], ("right", "right", "right", "right", "left"))
-    indent = max(cells(line) for line in laid) + 2
-    beside = width - indent >= _ROOMY
-    yield Line()
-    yield Line(laid[0] + " " * (indent - cells(laid[0])) + "reason" if beside else laid[0])
-    for text, group in zip(laid[1:], groups, strict=True):
-        yield from _step(text, group, indent if beside else None, width)
-
-
-def _idle_together(rows: Sequence[StepRow]) -> list[list[StepRow]]:
-    """Steps in order, those that follow each other and tried nothing in one group."""
-    groups: list[list[StepRow]] = []
-    for row in rows:
-        if groups and _is_idle(row) and _is_idle(groups[-1][-1]):
-            groups[-1].append(row)
-        else:
-            groups.append([row])
-    return groups
+    colours = [_VERDICTS.get(group[0].verdict, "") for group in groups]
+    blank, head, *laid = _table(
+        ("step", "train", "val", "edits", "verdict"), body, "rrrrl", colours
+    )
+    yield from (blank, head)
+    for line, group in zip(laid, groups, strict=True):
+        yield line
+        reason = "; ".join(dict.fromkeys(row.reason for row in group if row.reason))
+        if reason:
+            yield from paragraph(reason, width, indent=" " * 8)
 
 
 def _is_idle(row: StepRow) -> bool:
     return row.verdict == "none" and not row.edits and not row.candidate
 
 
-def _step(text: str, group: Sequence[StepRow], indent: int | None, width: int) -> Iterator[Line]:
-    """The reason stands beside the figures where there is room, below them where there is not."""
-    markup = _markup(_VERDICTS, group[0].verdict)
-    reason = "; ".join(dict.fromkeys(one_line(row.reason) for row in group if row.reason))
-    if not reason or indent is None:
-        yield Line(text, markup)
-        if reason:
-            for line in wrap(reason, width, first=" " * 8, rest=" " * 8):
-                yield Line(line)
-        return
-    first = text + " " * (indent - cells(text))
-    for line in wrap(reason, width, first=first, rest=" " * indent):
-        yield Line(line, markup)
-
-
 def _rates_lines(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:
     """The pass rates of suite, val and test, and how precise they are."""
     measured = words.comparisons(skill)
     if measured:
-        yield Line()
         compared = any(value.after is not None for value in measured.values())
-        for text in _compared(measured, words.sides(mode)) if compared else _single(measured):
-            yield Line(text)
+        first, second = words.sides(mode) if compared else ("", "")
+        head = ("pass rate", first, "", second, "", "points" if compared else "", "")
+        rows = [
+            (
+                name,
+                words.percent(value.before.rate),
+                f"({words.interval(value.before)})",
+                words.percent(value.after.rate) if value.after else "",
+                f"({words.interval(value.after)})" if value.after else "",
+                words.points(value.before.rate, value.after.rate) if value.after else "",
+                words.plural(value.before.tasks, "task")
+                + ("" if compared else f", {words.plural(value.before.samples, 'rollout')}"),
+            )
+            for name, value in measured.items()
+        ]
+        yield from _table(head, rows, "lrlrlrl")
     said = ["In brackets: 95 % interval over rollouts."] if measured else []
     said += words.precision(skill) if mode != "aa" else []
     if said:
         yield from paragraph(" ".join(said), width, indent="  ")
-
-
-def _compared(measured: Mapping[str, Comparison], names: tuple[str, str]) -> list[str]:
-    head = ("pass rate", names[0], "", names[1], "", "points", "")
-    sides: tuple[Align, ...] = ("left", "right", "left", "right", "left", "right", "left")
-    rows = []
-    for name, value in measured.items():
-        before, after = value.before, value.after
-        rows.append(
-            (
-                name,
-                words.percent(before.rate),
-                f"({words.interval(before)})",
-                words.percent(after.rate) if after else "",
-                f"({words.interval(after)})" if after else "",
-                words.points(before.rate, after.rate) if after else "",
-                words.plural(before.tasks, "task"),
-            )
-        )
-    return columns([head, *rows], sides)
-
-
-def _single(measured: Mapping[str, Comparison]) -> list[str]:
-    rows = [
-        (
-            name,
-            words.percent(value.before.rate),
-            f"({words.interval(value.before)})",
-            f"{words.plural(value.before.tasks, 'task')}, "
-            f"{words.plural(value.before.samples, 'rollout')}",
-        )
-        for name, value in measured.items()
-    ]
-    return columns([("pass rate", "", "", ""), *rows], ("left", "right", "left", "left"))
 
 
 def _tasks_lines(
@@ -283,50 +238,29 @@ def _tasks_lines(
         return
     compared = any(row.after is not None for row in rows)
     test = [row for row in rows if row.split == "test"] if compared and not verbose else []
-    rows = [row for row in rows if row not in test]
-    ranked = sorted(rows, key=_rank)
-    telling = [row for row in ranked if _telling(row, compared)]
-    shown = ranked if verbose else telling[:MOST_TASKS]
-    yield Line()
+    rows = sorted((row for row in rows if row not in test), key=_rank)
+    telling = [row for row in rows if _telling(row, compared)]
+    shown = rows if verbose else telling[:MOST_TASKS]
     if shown:
-        laid = _compared_tasks(shown, words.sides(mode)) if compared else _single_tasks(shown)
-        yield Line(laid[0])
-        for text, row in zip(laid[1:], shown, strict=True):
-            yield Line(text, _markup(_CHANGES, row.change))
+        head = (*words.sides(mode), "change") if compared else ("rate", "passed", "")
+        body = [(*_figures(row, compared), one_line(row.id)) for row in shown]
+        colours = [_CHANGES.get(row.change, "") for row in shown]
+        yield from _table((*head, "task"), body, "rrll", colours)
+    else:
+        yield Line()
     rest = _rest(rows, telling, shown, compared)
     rest += f" Of the test split {words.counted(test)}." if test else ""
     if rest:
         yield from paragraph(rest.strip(), width, indent="  ")
 
 
-def _compared_tasks(rows: Sequence[TaskRow], names: tuple[str, str]) -> list[str]:
-    body = [
-        (
-            _share(row.before),
-            _share(row.after) if row.after else words.UNKNOWN,
-            ", ".join(["" if row.change == "same" else row.change, *words.marks(row)]).strip(", "),
-            one_line(row.id),
-        )
-        for row in rows
-    ]
-    return columns([(*names, "change", "task"), *body], ("right", "right", "left", "left"))
-
-
-def _single_tasks(rows: Sequence[TaskRow]) -> list[str]:
-    body = [
-        (
-            words.percent(words.pass_rate(row.before)),
-            _share(row.before),
-            ", ".join(words.marks(row)),
-            one_line(row.id),
-        )
-        for row in rows
-    ]
-    return columns([("rate", "passed", "", "task"), *body], ("right", "right", "left", "left"))
-
-
-def _share(arm: Arm) -> str:
-    return f"{arm.passed} of {arm.n}"
+def _figures(row: TaskRow, compared: bool) -> tuple[str, str, str]:
+    """Two figures of a task, and what is particular about it."""
+    before, marks = f"{row.before.passed} of {row.before.n}", words.marks(row)
+    if not compared:
+        return words.percent(words.pass_rate(row.before)), before, ", ".join(marks)
+    after = f"{row.after.passed} of {row.after.n}" if row.after else words.UNKNOWN
+    return before, after, ", ".join(([] if row.change == "same" else [row.change]) + marks)
 
 
 def _rank(row: TaskRow) -> tuple[int, float, list[tuple[int, str]]]:
@@ -337,25 +271,20 @@ def _rank(row: TaskRow) -> tuple[int, float, list[tuple[int, str]]]:
 def _telling(row: TaskRow, compared: bool) -> bool:
     if compared:
         return row.change != "same"
-    return row.skipped or row.before.errors > 0 or not _always_passed(row)
-
-
-def _always_passed(row: TaskRow) -> bool:
-    return 0 < row.before.n == row.before.passed
+    return row.skipped or row.before.errors > 0 or not 0 < row.before.n == row.before.passed
 
 
 def _rest(
     rows: Sequence[TaskRow], telling: Sequence[TaskRow], shown: Sequence[TaskRow], compared: bool
 ) -> str:
-    said = []
-    hidden = len(telling) - len(shown)
-    if hidden > 0:
-        said.append(f"{words.number(hidden)} more " + ("changed" if compared else "below 100 %"))
-    quiet = len(rows) - len(telling)
+    hidden, quiet = len(telling) - len(shown), len(rows) - len(telling)
+    flaky = sum(row.flaky for row in rows)
+    said = [f"{words.number(hidden)} more {'changed' if compared else 'below 100 %'}"] * (
+        hidden > 0
+    )
     if quiet:
         alike = "about alike under both" if compared else "always passed"
         said.append(f"{words.plural(quiet, 'task')} {alike}")
-    flaky = sum(row.flaky for row in rows)
     if flaky:
         said.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")
     return ", ".join(said) + "." if said else ""
@@ -371,7 +300,8 @@ def diff(patch: str, *, verbose: bool) -> Iterator[Line]:
     for row in shown:
         text = printable(row).replace("\n", " ")
         header = row.startswith(("---", "+++"))
-        yield Line(text, {"bold": True} if header else _markup(_DIFF, row[:1]))
+        colour = "bold" if header else _DIFF.get(row[:1], "")
+        yield Line(text, {colour: True} if colour else {})
     if len(rows) > len(shown):
         yield Line(f"... {words.plural(len(rows) - len(shown), 'more line')} of the diff")
 
@@ -390,51 +320,28 @@ def _warning_lines(skill: SkillResult, width: int) -> Iterator[Line]:
             yield Line(f"    {row}".rstrip())
 
 
-def _usage_lines(rows: Sequence[UsageRow]) -> Iterator[Line]:
-    """Calls, tokens and cost by role and stage."""
-    if not rows:
-        return
-    head = ("role", "stage", "calls", "cached", "tokens in", "out", "cost")
-    body = [
-        (
-            row.role,
-            row.stage,
-            words.number(row.calls),
-            words.number(row.cached),
-            words.number(row.input_tokens),
-            words.number(row.output_tokens),
-            words.money(row.cost) if row.cost is not None else words.UNKNOWN,
+def _usage_lines(result: Result) -> Iterator[Line]:
+    """Calls, tokens and cost by role and stage, and of the tasks that used the most."""
+    if result.usage:
+        head = ("role", "stage", "calls", "cached", "tokens in", "out", "cost")
+        by_stage = [
+            (
+                row.role,
+                row.stage,
+                *map(words.number, (row.calls, row.cached, row.input_tokens, row.output_tokens)),
+                words.known_money(row.cost),
+            )
+            for row in result.usage
+        ]
+        yield from _table(head, by_stage, "llrrrrr")
+    if dear := words.dearest(result):
+        by_task = [
+            (*map(words.number, (t.calls, t.tokens)), words.known_money(t.cost), one_line(t.id))
+            for t in dear
+        ]
+        yield from _table(
+            ("calls", "tokens", "cost", "the tasks that used the most"), by_task, "rrrl"
         )
-        for row in rows
-    ]
-    yield Line()
-    sides: tuple[Align, ...] = ("left", "left", "right", "right", "right", "right", "right")
-    for text in columns([head, *body], sides):
-        yield Line(text)
-
-
-def _usage_by_task_lines(rows: Sequence[TaskRow]) -> Iterator[Line]:
-    """Calls, tokens and cost of tasks, the node id last so that it can be copied whole."""
-    if not rows:
-        return
-    head = ("calls", "tokens", "cost", "the tasks that used the most")
-    body = [
-        (
-            words.number(row.calls),
-            words.number(row.tokens),
-            words.money(row.cost) if row.cost is not None else words.UNKNOWN,
-            one_line(row.id),
-        )
-        for row in rows
-    ]
-    yield Line()
-    for text in columns([head, *body], ("right", "right", "right", "left")):
-        yield Line(text)
-
-
-def _markup(colours: Mapping[str, str], key: str) -> dict[str, bool]:
-    colour = colours.get(key)
-    return {colour: True} if colour else {}
 
 
 def _edit_lines(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterator[Line]:

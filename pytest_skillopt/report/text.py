@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.untrusted import no_command, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
-
-Align = Literal["left", "right"]
 
 NARROWEST = 40
 """Columns below which nothing is wrapped any further."""
@@ -95,20 +93,16 @@ def paragraph(
         yield Line(line, markup or {})
 
 
-def columns(
-    rows: Sequence[Sequence[str]], align: Sequence[Align], *, indent: str = "  ", gap: str = "  "
-) -> list[str]:
-    """Lay rows out in columns as wide as their widest cell."""
+def columns(rows: Sequence[Sequence[str]], align: str, *, indent: str = "  ") -> list[str]:
+    """Lay rows out in columns as wide as their widest cell; ``align`` has an l or r for each."""
     widths = [max(cells(row[i]) for row in rows) for i in range(len(align))]
     laid = []
     for row in rows:
-        padded = [
-            " " * (width - cells(cell)) + cell
-            if side == "right"
-            else cell + " " * (width - cells(cell))
-            for cell, width, side in zip(row, widths, align, strict=True)
-        ]
-        laid.append((indent + gap.join(padded)).rstrip())
+        padded = []
+        for cell, width, side in zip(row, widths, align, strict=True):
+            space = " " * (width - cells(cell))
+            padded.append(space + cell if side == "r" else cell + space)
+        laid.append((indent + "  ".join(padded)).rstrip())
     return laid
 
 

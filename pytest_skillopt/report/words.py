@@ -107,6 +107,11 @@ def money(cost: float | None) -> str:
     return f"${cost:.2g}" if cost >= 0.0001 else "below $0.0001"
 
 
+def known_money(cost: float | None) -> str:
+    """Likewise, ``-`` where no price is known."""
+    return UNKNOWN if cost is None else money(cost)
+
+
 def duration(seconds: float) -> str:
     """Wall time in the two units that matter: ``48 s``, ``3 min 12 s``, ``2 h 05 min``."""
     if seconds < 9.95:

@@ -4,7 +4,8 @@ import itertools
 import re
 import unicodedata
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -246,15 +247,15 @@ def test_what_was_not_to_be_written_is_no_caution(make_result: MakeResult) -> No
 
 
 def test_header_names_tasks_splits_models_and_simulation() -> None:
-    line = live.header_line(
-        mode="train",
-        skills=["SKILL.md"],
-        splits={"train": 20, "val": 10, "test": 10},
-        rollouts=3,
-        models={"target": "offline:a", "optimizer": "offline:a"},
+    splits = ["train"] * 20 + ["val"] * 10 + ["test"] * 10
+    run = SimpleNamespace(
+        mode=SimpleNamespace(name="train"),
+        documents={"SKILL.md": None},
+        tasks=[SimpleNamespace(split=split) for split in splits],
+        roles={"target": "offline:a", "optimizer": "offline:a"},
         simulated=True,
     )
-    assert line == (
+    assert live.header_line(cast("Any", run), 3) == (
         "skillopt: training SKILL.md on 40 tasks (20 train, 10 val, 10 test), K=3; "
         "target and optimizer offline:a (simulated)"
     )
@@ -284,6 +285,13 @@ def test_progress_tells_the_total_and_the_time_left() -> None:
         "skillopt step 3: 4 of about 240 rollouts, 4.0 s, about 3 min 56 s left; "
         "75 % of 4 passed; 2 optimizer calls under way; 1 error"
     )
+    progress.phase = "trying edits"
+    assert progress.block(4.0, "12 calls of 500") == [
+        "skillopt step 3 [........................] 4 of about 240 rollouts, 4.0 s, "
+        "about 3 min 56 s left",
+        "  trying edits; 75 % of 4 passed; 2 optimizer calls under way; 1 error",
+        "  12 calls of 500",
+    ]
     assert live.Progress("evaluation").line(0) == "skillopt evaluation: begun"
 
 

@@ -1,0 +1,59 @@
+"""The block that is redrawn in place, on a pseudo-terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from fault_project import play
+
+if TYPE_CHECKING:
+    import pytest
+    from chat_server import ChatServer
+
+
+def test_a_terminal_has_a_block_that_is_gone_at_the_end(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.setenv("COLUMNS", "100")
+    chat_server.reply = play
+    chat_server.latency = 0.05
+    (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: G.\n---\nSay hello.\n")
+    pytester.makepyfile(
+        test_greeting="""
+        import pytest
+
+        @pytest.mark.skill_task
+        @pytest.mark.parametrize("name", ["Ada", "Ben", "Cleo", "Dan"])
+        def test_greeting(skill_agent, name):
+            assert skill_agent(f"Greet {name}.")
+        """
+    )
+    above, below = pty.openpty()
+    options = ["--skillopt", "--skillopt-rollouts=5", "--skillopt-max-calls=500", "-p", "no:xdist"]
+    models = ["--skillopt-model=openai:worker", f"--skillopt-base-url={chat_server.url}"]
+    command = [sys.executable, "-m", "pytest", *options, *models]
+    process = subprocess.Popen(command, cwd=pytester.path, stdout=below, stderr=below)
+    os.close(below)
+    shown = b""
+    while True:
+        try:
+            part = os.read(above, 4096)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        shown += part
+    os.close(above)
+    assert process.wait() == 0, shown.decode()
+    text = shown.decode()
+    assert re.search(r"skillopt evaluation \[[#.]{24}\] \d+ of 20 rollouts, [\d.]+ s, about", text)
+    assert re.search(r"  100 % of \d+ passed\r\n  \d+ calls? of 500, [\d,]+ tokens", text)
+    drawn, erased = text.count("skillopt evaluation ["), text.count("\x1b[J")
+    assert drawn == erased > 1
+    assert "[#" not in text[text.rindex("\x1b[J") :]
