@@ -176,7 +176,7 @@ class Display:
         self._settings = settings
         self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         self._quiet = self._reporter is None or config.option.verbose <= -2
-        self._in_place = not self._quiet and bool(self._reporter.isatty)
+        self._in_place = not self._quiet and bool(getattr(self._reporter, "isatty", False))
         self._lock = threading.RLock()
         """The optimizer is asked from several threads."""
         self._progress = Progress()
