@@ -32,7 +32,7 @@ from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 from pytest_skillopt.suite.runner import RolloutRunner, SkillVersions, rollouts_only
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from pytest_skillopt.suite.lanes import Lanes
     from pytest_skillopt.suite.tasks import SkillTask
@@ -131,10 +131,8 @@ def _restored(error: dict[str, Any]) -> Exception:
     kind, message = error["type"], error["message"]
     if kind == "ModelFault":
         return types.ModelFault(message, fatal=error["fatal"])
-    if kind == "LostController":
-        return LostController(message)
-    cls = getattr(types, kind, None)
-    if isinstance(cls, type) and issubclass(cls, types.ModelError):
+    cls = LostController if kind == "LostController" else getattr(types, kind, None)
+    if isinstance(cls, type) and issubclass(cls, types.ModelError | LostController):
         return cls(message)
     return types.ModelFault(f"the controller could not answer ({kind}: {message})", fatal=True)
 
@@ -156,10 +154,10 @@ def link(config: pytest.Config) -> Link:
 
 def shared_directory(config: pytest.Config) -> Path | None:
     """The directory that this worker shares with its controller, where it sees its files."""
-    path, content = worker_input(config).get("skillopt_nonce", ("", ""))
+    nonce = Path(worker_input(config).get("skillopt_nonce", ""))
     with contextlib.suppress(OSError):
-        if path and Path(path).read_text(encoding="utf-8") == content:
-            return Path(path).parent
+        if nonce.name and nonce.read_text(encoding="utf-8") == nonce.name:
+            return nonce.parent
     return None
 
 
@@ -192,14 +190,18 @@ class WorkerLoop:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._link.open(_end_soon)
         with contextlib.suppress(OSError):
+            facts: dict[str, Any] = {"slots": self._lanes, "collection_errors": session.testsfailed}
+            engine, tasks = None, []
             try:
-                tasks = self._collect(list(session.items))
+                tasks = [task.to_json() for task in self._collect(list(session.items))]
                 engine = self._engine(session)
             except pytest.UsageError as error:
-                self._say_hello(session, refusal=str(error))
-            else:
-                self._say_hello(session, tasks)
-                self._serve(engine)
+                facts["refusal"] = str(error)
+            facts |= {"tasks": json.dumps(tasks, sort_keys=True), "deselected": self._others()}
+            self._link.send("hello", json.dumps(facts))
+            if engine is not None:
+                with rollouts_only(session.config):
+                    self._serve(engine)
             while self._link.inbox.get()[0] != "stop":
                 continue
         return True
@@ -211,19 +213,6 @@ class WorkerLoop:
         left = [t for t in threading.enumerate() if t is not main and not t.daemon]
         if left:
             _later(_LINGER, os._exit, 0)
-
-    def _say_hello(
-        self, session: pytest.Session, tasks: Sequence[SkillTask] = (), *, refusal: str = ""
-    ) -> None:
-        """Tell the controller what it must know before it sends anything."""
-        facts = {
-            "slots": self._lanes,
-            "tasks": json.dumps([task.to_json() for task in tasks], sort_keys=True),
-            "refusal": refusal,
-            "deselected": self._others(),
-            "collection_errors": session.testsfailed,
-        }
-        self._link.send("hello", json.dumps(facts))
 
     def _serve(self, engine: _OneLane | Lanes) -> None:
         engine.start()
@@ -240,7 +229,7 @@ class WorkerLoop:
     def _engine(self, session: pytest.Session) -> _OneLane | Lanes:
         if self._lanes == 1:
             runner = RolloutRunner(session, self._versions, worker=self._worker)
-            return _OneLane(session.config, runner, self._deliver, self._watchdog)
+            return _OneLane(runner, self._deliver, self._watchdog)
         from pytest_skillopt.suite.lanes import Lanes
 
         return Lanes(
@@ -293,20 +282,14 @@ class _OneLane:
     """Runs each rollout at once, in the main thread."""
 
     def __init__(
-        self,
-        config: pytest.Config,
-        runner: RolloutRunner,
-        deliver: Callable[[Rollout], None],
-        watchdog: Watchdog,
+        self, runner: RolloutRunner, deliver: Callable[[Rollout], None], watchdog: Watchdog
     ) -> None:
         self._runner = runner
         self._deliver = deliver
         self._watchdog = watchdog
-        self._open = contextlib.ExitStack()
-        self._config = config
 
     def start(self) -> None:
-        self._open.enter_context(rollouts_only(self._config))
+        """There is no thread to start."""
 
     def put(self, request: RolloutRequest) -> None:
         try:
@@ -320,6 +303,4 @@ class _OneLane:
 
     def close(self) -> list[str]:
         """Returns what went wrong in teardowns between rollouts."""
-        stray = self._runner.close()
-        self._open.close()
-        return stray
+        return self._runner.close()

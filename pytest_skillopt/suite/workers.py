@@ -64,21 +64,18 @@ def check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> str:
 def _difference(first: str, reference: str, other: str, tasks: str) -> str:
     here = {task["id"]: task for task in json.loads(reference)}
     there = {task["id"]: task for task in json.loads(tasks)}
-    changed = [name for name in here.keys() & there.keys() if here[name] != there[name]]
     lines = [f"{first} and {other} have collected different tasks"]
-    lines += _listed(f"only {first}", sorted(here.keys() - there.keys()))
-    lines += _listed(f"only {other}", sorted(there.keys() - here.keys()))
-    lines += _listed("not the same on both", sorted(changed))
+    for title, names in (
+        (f"only {first}", here.keys() - there.keys()),
+        (f"only {other}", there.keys() - here.keys()),
+        ("not the same on both", {n for n in here.keys() & there.keys() if here[n] != there[n]}),
+    ):
+        if names:
+            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+            lines.append(f"{title}: {', '.join(sorted(names)[:_SHOWN])}{more}")
     if len(lines) == 1:
         lines.append("in another order; parameters made from a set have none of their own")
     return "\n  ".join(lines)
-
-
-def _listed(title: str, names: list[str]) -> list[str]:
-    if not names:
-        return []
-    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    return [f"{title}: {', '.join(names[:_SHOWN])}{more}"]
 
 
 _JOIN_PATIENCE = 30.0
@@ -89,21 +86,11 @@ _START_FAILURES = 3
 """Workers in a row that may die before their first word, for each worker asked for."""
 
 
-class _Member:
-    """An xdist node and the worker we talk to on it."""
-
-    def __init__(self, node: Any, channel: Any) -> None:
-        self.node = node
-        self.worker = Worker(node.gateway.id, channel)
-        self.facts: dict[str, Any] | None = None
-        """What it said first; None until then."""
-        self.admitted = False
-
-
 class XdistRun:
-    """The plugin of the controller that has a job done by warm workers.
+    """The plugin of the controller that has a job done by warm workers, and their scheduler.
 
-    Register it before pytest's session starts; the workers register a ``remote.WorkerLoop``.
+    It schedules no tests, it waits for the job. Register it before pytest's session starts; the
+    workers register a ``remote.WorkerLoop``.
     """
 
     def __init__(
@@ -130,7 +117,12 @@ class XdistRun:
         self._on_lost = on_lost
         self._shared = shared
         self._nonce: Path | None = None
-        self._members: dict[Any, _Member] = {}
+        self._workers: dict[Any, Worker] = {}
+        """By xdist's node, from its start to its end."""
+        self._facts: dict[Worker, dict[str, Any]] = {}
+        """What workers said first."""
+        self._admitted: set[Worker] = set()
+        self._collected: set[Any] = set()
         self._expected = 0
         self._failed_starts = 0
         self._tasks = ""
@@ -138,11 +130,11 @@ class XdistRun:
         self._thread: threading.Thread | None = None
         self._timer: threading.Timer | None = None
         self._overdue = False
-        self.deselected = 0
-        """Other tests than tasks that the workers have left out; known when the job begins."""
-        self._finished = False
         self._failure: BaseException | None = None
         self._stray: list[str] = []
+        self.deselected = 0
+        """Other tests than tasks that the workers have left out; known when the job begins."""
+        self.tests_finished = False
 
     # xdist's hooks, in the order in which they are called
 
@@ -150,22 +142,27 @@ class XdistRun:
     def pytest_xdist_setupnodes(self, specs: Sequence[object]) -> None:
         self._expected = len(specs)
         adopt_restarts(self._config, self._stray.append)
-        self._write_nonce()
+        if self._shared is not None:
+            with contextlib.suppress(OSError):
+                self._shared.mkdir(parents=True, exist_ok=True)
+                nonce = self._shared.absolute() / f".nonce-{uuid.uuid4().hex}"
+                nonce.write_text(nonce.name, encoding="utf-8")
+                self._nonce = nonce
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Called for every worker that is started, replacements included."""
         check_node(self._config, node)
         channel = node.gateway.newchannel()
-        member = self._members[node] = _Member(node, channel)
+        worker = self._workers[node] = Worker(node.gateway.id, channel)
         node.workerinput["skillopt_channel"] = channel
-        node.workerinput["skillopt_nonce"] = self._nonce_facts()
-        wrap_shutdown(node, member.worker.shut_down)
-        channel.setcallback(functools.partial(self._receive, member), endmarker=None)
+        node.workerinput["skillopt_nonce"] = str(self._nonce or "")
+        wrap_shutdown(node, worker.shut_down)
+        channel.setcallback(functools.partial(self._receive, node, worker), endmarker=None)
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_make_scheduler(self) -> _Scheduling:
-        return _Scheduling(self, self._expected)
+    def pytest_xdist_make_scheduler(self) -> XdistRun:
+        return self
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
@@ -174,9 +171,9 @@ class XdistRun:
                 value = yield
             except BaseException as error:
                 self._end("the session was interrupted")
-                if not self._ran_out_of_workers(error):
+                if not isinstance(error, RuntimeError) or self._workers:
                     raise
-                value = True
+                value = True  # xdist raises this once the last worker is gone
             else:
                 self._end("no worker is left")
         if self._thread is None:
@@ -187,54 +184,78 @@ class XdistRun:
 
     # what workers say, in execnet's receiver threads
 
-    def _receive(self, member: _Member, message: tuple[Any, ...] | None) -> None:
+    def _receive(self, node: Any, worker: Worker, message: tuple[Any, ...] | None) -> None:
         kind, *rest = message or ("end",)
         if kind == "result":
-            self._executor.finished(member.worker, *rest)
+            self._executor.finished(worker, *rest)
         elif kind == "leaving":
-            self._executor.leaving(member.worker)
+            self._executor.leaving(worker)
         elif kind == "ask":
-            member.worker.send(*answer(self._services, *rest))
+            worker.send(*answer(self._services, *rest))
         elif kind == "stray":
-            self._stray.append(f"{member.worker.name}: {rest[0]}")
+            self._stray.append(f"{worker.name}: {rest[0]}")
         elif kind == "hello":
-            member.facts = json.loads(rest[0])
-            wake_controller(member.node)
+            self._facts[worker] = json.loads(rest[0])
+            wake_controller(node)
         elif kind == "end":
-            self._executor.lost(member.worker)
+            self._executor.lost(worker)
             if self._on_lost is not None:
-                self._on_lost(f"{member.worker.name}:")
+                self._on_lost(f"{worker.name}:")
 
-    # the course of the run, in the main thread
+    # xdist's scheduling protocol, in the main thread
 
-    def advance(self) -> None:
-        """Look at the workers that have said hello since the last time."""
-        members = list(self._members.values())
-        new = [m for m in members if m.facts and not m.admitted and not m.worker.lost]
-        if self._thread is None:
-            if len(new) >= self._expected:
-                self._start(new)
-            elif self._overdue:
-                silent = [m.worker.name for m in members if not m.facts and not m.worker.lost]
-                raise pytest.UsageError(
-                    f"{', '.join(silent)}: no answer within {_HELLO_PATIENCE:g} seconds after the "
-                    "collection; is the same pytest-skillopt installed and enabled there?"
-                )
-            return
-        for member in new:
-            self._admit(member)
+    @property
+    def nodes(self) -> list[Any]:
+        return list(self._workers)
 
-    def await_hello(self) -> None:
+    @property
+    def collection_is_completed(self) -> bool:
+        return len(self._collected) >= self._expected
+
+    @property
+    def has_pending(self) -> bool:
+        return False
+
+    def add_node(self, node: Any) -> None:
+        """It is known already."""
+
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+        self._collected.add(node)
+
+    def schedule(self) -> None:
         """All workers have collected: those that do not speak up now never will."""
         if self._timer is None and self._thread is None:
             self._timer = threading.Timer(_HELLO_PATIENCE, self._lose_patience)
             self._timer.daemon = True
             self._timer.start()
 
-    def left(self, node: Any) -> None:
-        """A node has ended, in order or not."""
-        member = self._members.pop(node, None)
-        if member is None or member.facts or self._finished:
+    def mark_test_complete(self, node: Any, item_index: object, duration: float = 0) -> None:
+        """Called for every ``wake_controller``: look at the workers that have said hello."""
+        alive = [worker for worker in list(self._workers.values()) if not worker.lost]
+        new = [w for w in alive if w in self._facts and w not in self._admitted]
+        if self._thread is not None:
+            for worker in new:
+                self._admit(worker)
+        elif len(new) >= self._expected:
+            self._start(new)
+        elif self._overdue:
+            silent = [worker.name for worker in alive if worker not in self._facts]
+            raise pytest.UsageError(
+                f"{', '.join(silent)}: no answer within {_HELLO_PATIENCE:g} seconds after the "
+                "collection; is the same pytest-skillopt installed and enabled there?"
+            )
+
+    def mark_test_pending(self, item: str) -> None:
+        raise NotImplementedError("rollouts are not scheduled by xdist")
+
+    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
+        raise NotImplementedError("rollouts are not scheduled by xdist")
+
+    def remove_node(self, node: Any) -> None:
+        """A node has ended. Returns None: what it was running is no test that has crashed."""
+        self._collected.discard(node)
+        worker = self._workers.pop(node, None)
+        if worker is None or worker in self._facts or self.tests_finished:
             return
         self._failed_starts += 1
         if self._failed_starts > _START_FAILURES * self._expected:
@@ -242,31 +263,29 @@ class XdistRun:
             self._executor.stop(reason)
             raise pytest.exit.Exception(reason, returncode=1)
 
-    @property
-    def finished(self) -> bool:
-        return self._finished
+    # the course of the run
 
-    def _start(self, members: list[_Member]) -> None:
-        facts = {member.worker.name: member.facts or {} for member in members}
+    def _start(self, workers: list[Worker]) -> None:
+        facts = {worker.name: self._facts[worker] for worker in workers}
         self._tasks = check_agreement(facts)
         self.deselected = max(said.get("deselected", 0) for said in facts.values())
         tasks = [SkillTask.from_json(data) for data in json.loads(self._tasks)]
         self._thread = threading.Thread(target=self._work, args=(tasks,), name="skillopt-job")
-        for member in members:
-            self._admit(member)
+        for worker in workers:
+            self._admit(worker)
         self._thread.daemon = True
         self._thread.start()
 
-    def _admit(self, member: _Member) -> None:
-        facts = member.facts or {}
-        member.admitted = True
+    def _admit(self, worker: Worker) -> None:
+        facts = self._facts[worker]
+        self._admitted.add(worker)
         self._failed_starts = 0
         try:
-            check_agreement({"the others": {"tasks": self._tasks}, member.worker.name: facts})
+            check_agreement({"the others": {"tasks": self._tasks}, worker.name: facts})
         except (pytest.UsageError, KeyboardInterrupt) as error:
             self._executor.stop(f"the suite has changed during the run: {error}")
         else:
-            self._executor.welcome(member.worker, facts["slots"])
+            self._executor.welcome(worker, facts["slots"])
 
     def _work(self, tasks: list[SkillTask]) -> None:
         """Body of the job's thread."""
@@ -277,18 +296,16 @@ class XdistRun:
         except BaseException as error:
             self._failure = error
         finally:
-            self._finished = True
-            for member in list(self._members.values())[:1]:
-                wake_controller(member.node)
+            self.tests_finished = True
+            self._wake()
 
     def _lose_patience(self) -> None:
         self._overdue = True
-        for member in list(self._members.values())[:1]:
-            wake_controller(member.node)
+        self._wake()
 
-    def _ran_out_of_workers(self, error: BaseException) -> bool:
-        """xdist raises this once the last worker is gone; the job has been told the same."""
-        return isinstance(error, RuntimeError) and not self._members
+    def _wake(self) -> None:
+        for node in list(self._workers)[:1]:
+            wake_controller(node)
 
     def _end(self, reason: str) -> None:
         self._executor.stop(reason)
@@ -298,76 +315,10 @@ class XdistRun:
             self._thread.join(_JOIN_PATIENCE)
         if self._nonce is not None:
             self._nonce.unlink(missing_ok=True)
-        self._show_stray()
-
-    def _show_stray(self) -> None:
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
-        if terminal is not None:
-            for line in self._stray:
+        for line in self._stray:
+            if terminal is not None:
                 terminal.write_line(no_command(line))
-
-    def _write_nonce(self) -> None:
-        if self._shared is not None:
-            with contextlib.suppress(OSError):
-                self._shared.mkdir(parents=True, exist_ok=True)
-                nonce = self._shared / f".nonce-{uuid.uuid4().hex}"
-                nonce.write_text(nonce.name, encoding="utf-8")
-                self._nonce = nonce
-
-    def _nonce_facts(self) -> tuple[str, str]:
-        return (str(self._nonce.absolute()), self._nonce.name) if self._nonce else ("", "")
-
-
-class _Scheduling:
-    """xdist's ``Scheduling`` protocol: it schedules no tests, it waits for the job."""
-
-    def __init__(self, run: XdistRun, expected: int) -> None:
-        self._run = run
-        self._expected = expected
-        self._nodes: list[Any] = []
-        self._collected: set[Any] = set()
-
-    @property
-    def nodes(self) -> list[Any]:
-        return list(self._nodes)
-
-    @property
-    def collection_is_completed(self) -> bool:
-        return len(self._collected) >= self._expected
-
-    @property
-    def tests_finished(self) -> bool:
-        return self._run.finished
-
-    @property
-    def has_pending(self) -> bool:
-        return False
-
-    def add_node(self, node: Any) -> None:
-        self._nodes.append(node)
-
-    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
-        self._collected.add(node)
-
-    def schedule(self) -> None:
-        self._run.await_hello()
-
-    def mark_test_complete(self, node: Any, item_index: object, duration: float = 0) -> None:
-        """Called in the main thread for every ``wake_controller``."""
-        self._run.advance()
-
-    def mark_test_pending(self, item: str) -> None:
-        raise NotImplementedError("rollouts are not scheduled by xdist")
-
-    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
-        raise NotImplementedError("rollouts are not scheduled by xdist")
-
-    def remove_node(self, node: Any) -> None:
-        """A node has ended. Returns None: what it was running is no test that has crashed."""
-        if node in self._nodes:
-            self._nodes.remove(node)
-        self._collected.discard(node)
-        self._run.left(node)
 
 
 def answer(
@@ -375,12 +326,7 @@ def answer(
 ) -> tuple[str, int, str, str]:
     """Call a service for a worker; the message to send back."""
     try:
-        value = json.dumps(services[method](*json.loads(arguments)))
+        return "answer", number, json.dumps(services[method](*json.loads(arguments))), ""
     except Exception as error:
-        return "answer", number, "", json.dumps(_described(error))
-    return "answer", number, value, ""
-
-
-def _described(error: Exception) -> dict[str, Any]:
-    kind = type(error).__name__
-    return {"type": kind, "message": str(error), "fatal": getattr(error, "fatal", False)}
+        said = {"message": str(error), "fatal": getattr(error, "fatal", False)}
+        return "answer", number, "", json.dumps({"type": type(error).__name__, **said})

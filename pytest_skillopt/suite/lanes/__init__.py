@@ -72,16 +72,6 @@ class Lane:
 _LANE: ContextVar[Lane | None] = ContextVar("skillopt_lane", default=None)
 
 
-@contextlib.contextmanager
-def current(lane: Lane) -> Iterator[None]:
-    """Mark this thread as that of the lane."""
-    token = _LANE.set(lane)
-    try:
-        yield
-    finally:
-        _LANE.reset(token)
-
-
 def needs_process(item: pytest.Item | None) -> bool:
     """Whether a test can be seen to change what all rollouts of a process share."""
     if not ALONE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
@@ -131,12 +121,6 @@ class SharedProcess:
         self._taken = False
         self._together = contextlib.ExitStack()
 
-    def __enter__(self) -> None:
-        self._begin_sharing()
-
-    def __exit__(self, *exception: object) -> None:
-        self._together.close()
-
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
         with self._changed:
@@ -157,17 +141,20 @@ class SharedProcess:
             self._waiting -= 1
             self._taken = True
         try:
-            self._together.close()
+            self.end_sharing()
             yield
         finally:
             try:
-                self._begin_sharing()
+                self.begin_sharing()
             finally:
                 with self._changed:
                     self._taken = False
                     self._changed.notify_all()
 
-    def _begin_sharing(self) -> None:
+    def end_sharing(self) -> None:
+        self._together.close()
+
+    def begin_sharing(self) -> None:
         self._together.enter_context(shared_process(self._session))
         self._together.enter_context(contextlib.redirect_stdout(_LaneStream(sys.stdout)))
         self._together.enter_context(contextlib.redirect_stderr(_LaneStream(sys.stderr)))
@@ -206,7 +193,7 @@ _STOP_PATIENCE = 5.0
 
 
 class Lanes:
-    """Runs rollouts on several threads of this process."""
+    """Runs rollouts on several threads of this process. Used within ``rollouts_only``."""
 
     def __init__(
         self,
@@ -242,10 +229,10 @@ class Lanes:
     def start(self) -> None:
         config = self._session.config
         hooks = LaneHooks(self._machinery)
-        self._open.enter_context(rollouts_only(config))
         config.pluginmanager.register(hooks)
         self._open.callback(config.pluginmanager.unregister, hooks)
-        self._open.enter_context(self._process)
+        self._process.begin_sharing()
+        self._open.callback(self._process.end_sharing)
         for thread in self._threads:
             thread.daemon = True
             thread.start()
@@ -261,11 +248,8 @@ class Lanes:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._open.close()
-        stuck = [t.name for t in self._threads if t.is_alive()]
-        return [
-            *self._stray,
-            *(f"{name}: a rollout was still running at the end" for name in stuck),
-        ]
+        stuck = [thread.name for thread in self._threads if thread.is_alive()]
+        return self._stray + [f"{name}: a rollout was still running at the end" for name in stuck]
 
     def _work(self, runner: RolloutRunner) -> None:
         """Body of a lane's thread."""
@@ -305,8 +289,12 @@ class Lanes:
     @contextlib.contextmanager
     def _running(self, request: RolloutRequest, lane: Lane) -> Iterator[None]:
         """Its time counts from here: waiting for other rollouts is not the test's fault."""
-        with self._machinery, current(lane), self._watchdog.watching(request):
-            yield
+        with self._machinery, self._watchdog.watching(request):
+            token = _LANE.set(lane)
+            try:
+                yield
+            finally:
+                _LANE.reset(token)
 
 
 class _Here(Worker):
@@ -336,8 +324,9 @@ class LanesExecutor(WorkersExecutor):
             session, self._laid_out, self._deliver, lanes=lanes, watchdog=self._watchdog
         )
         self._worker = _Here("main", self._lanes.put)
-        self._signals = contextlib.ExitStack()
-        self._signals.enter_context(sigterm_interrupts())
+        self._open = contextlib.ExitStack()
+        self._open.enter_context(rollouts_only(session.config))
+        self._open.enter_context(sigterm_interrupts())
         self._lanes.start()
         self._watchdog.start()
         self.welcome(self._worker, lanes)
@@ -356,7 +345,7 @@ class LanesExecutor(WorkersExecutor):
         self._watchdog.stop()
         stray = self._lanes.close()
         self._laid_out.close()
-        self._signals.close()
+        self._open.close()
         return stray
 
     def _deliver(self, rollout: Rollout) -> None:
