@@ -19,28 +19,16 @@ class Services:
 
     def __init__(self) -> None:
         self.table: dict[str, Callable[..., Any]] = {}
-        self._limits: Meter | None = None
+        self.forget: Callable[[str], None] = lambda prefix: None
+        """Gives up the calls of a worker that has ended."""
 
-    def open(self, limits: Meter, cache: ReplyCache | None) -> None:
+    def open(self, meter: Meter, cache: ReplyCache | None) -> None:
         """Begin to answer."""
-        self._limits = limits
+        self.forget = meter.forget
         self.table |= {
-            "throttle.ask": limits.ask,
-            "throttle.done": lambda call, usage, account, *rest: limits.done(
-                call, usage, _account(account), *rest
-            ),
-            "throttle.note": lambda usage, account: limits.note(usage, _account(account)),
+            "throttle.ask": meter.ask,
+            "throttle.done": meter.done,
+            "throttle.note": meter.note,
         }
         if cache is not None:
             self.table |= {"cache.get": cache.get, "cache.set": cache.set}
-
-    def forget(self, prefix: str) -> None:
-        """Give up the calls of a worker that has ended."""
-        if self._limits is not None:
-            self._limits.forget(prefix)
-
-
-def _account(account: list[str]) -> tuple[str, str, str]:
-    """JSON knows no tuples."""
-    role, stage, task = account
-    return role, stage, task

@@ -75,7 +75,7 @@ class Controller:
             config,
             self._work,
             services=self._services.table,
-            on_lost=self._services.forget,
+            on_lost=lambda prefix: self._services.forget(prefix),
             shared=self._shared_cache(),
         )
         config.pluginmanager.register(run, "skillopt-xdist")

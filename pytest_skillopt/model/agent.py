@@ -8,6 +8,7 @@ import hashlib
 import json
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -114,8 +115,8 @@ class Agent:
         self._system = system
         self._stage = stage
         self._task = task
-        self._record = record or _ignore_turn
-        self._on_usage = on_usage or _ignore_usage
+        self._record = record or (lambda role, content: None)
+        self._on_usage = on_usage or (lambda usage: None)
         self._max_turns = max_turns
         self._draws = _Draws(sample)
         self._talk = _Conversation()
@@ -332,33 +333,12 @@ def _run_awaitable(awaitable: Any) -> Any:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(_wrap(awaitable))
-    outcome: list[Any] = []
-    failure: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            outcome.append(asyncio.run(_wrap(awaitable)))
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=run, name="skillopt-async-tool")
-    thread.start()
-    thread.join()
-    if failure:
-        raise failure[0]
-    return outcome[0]
+    with ThreadPoolExecutor(1, thread_name_prefix="skillopt-async-tool") as pool:
+        return pool.submit(asyncio.run, _wrap(awaitable)).result()
 
 
 async def _wrap(awaitable: Any) -> Any:
     return await awaitable
-
-
-def _ignore_turn(role: str, content: str) -> None:
-    """Nobody keeps the transcript."""
-
-
-def _ignore_usage(usage: Usage) -> None:
-    """Nobody keeps accounts."""
 
 
 def _shorten(text: str) -> str:

@@ -28,12 +28,6 @@ NO_KEY = "none"
 _AT_URL = re.compile(r"([^\s@]+(?:@[^\s@/:]+)?)@([a-zA-Z][a-zA-Z0-9+.-]*://\S*)")
 """A model with its server; a model's own name may hold an ``@`` too."""
 
-_FALLBACKS: dict[Role, tuple[Role, ...]] = {
-    "target": ("target",),
-    "optimizer": ("optimizer", "target"),
-    "judge": ("judge", "optimizer", "target"),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class Price:
@@ -116,7 +110,10 @@ class ModelConfig:
         if self.temperature is not None:
             found["temperature"] = self.temperature
         if self.max_output_tokens:
-            found[self._limit_name] = self.max_output_tokens
+            # OpenAI's reasoning models refuse max_tokens; many servers know nothing else.
+            host = urlsplit(self.base_url).hostname or ""
+            newer = host == "api.openai.com" or host.endswith(".azure.com")
+            found["max_completion_tokens" if newer else "max_tokens"] = self.max_output_tokens
         return found
 
     @property
@@ -124,13 +121,6 @@ class ModelConfig:
         """SHA-256 over base URL, model and parameters; never the key."""
         fields = [self.base_url, self.model, self.parameters]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
-
-    @property
-    def _limit_name(self) -> str:
-        # OpenAI's reasoning models refuse max_tokens; many compatible servers know nothing else.
-        host = urlsplit(self.base_url).hostname or ""
-        newer = host == "api.openai.com" or host.endswith(".azure.com")
-        return "max_completion_tokens" if newer else "max_tokens"
 
     def api_key(self, environ: Mapping[str, str]) -> str:
         """The key for the ``Authorization`` header; a placeholder where the server wants none.
@@ -176,7 +166,9 @@ def model_config(
         base_url = provider
         price = prices.get(model, Price(0.0, 0.0) if server.simulated else None)
     else:
-        base_url = _base_url(url, settings, role, environ)
+        where = f"the URL of the {role} model" if url else "skillopt_base_url or OPENAI_BASE_URL"
+        named = url or settings.base_url or environ.get("OPENAI_BASE_URL") or OPENAI_URL
+        base_url = canonical_url(named, where)
         price = price_of(model, base_url, prices)
     config = ModelConfig(
         role=role,
@@ -282,12 +274,10 @@ def canonical_url(url: str, where: str = "base URL") -> str:
 
 def _named_model(settings: Settings, role: Role) -> str:
     """The model of a role as the user wrote it."""
-    own, *others = _FALLBACKS[role]
+    own: str = getattr(settings, role)
     judged_by = settings.optimizer if role == "judge" else ""
-    named: str = getattr(settings, own) or judged_by or settings.model
-    for other in others:
-        named = named or getattr(settings, other)
-    if named:
+    others = settings.target if role != "target" else ""
+    if named := own or judged_by or settings.model or others:
         return named
     raise ModelConfigError(
         f"no {role} model is configured. Set skillopt_{role} (--skillopt-{role}) or, for every "
@@ -316,14 +306,6 @@ def _split(named: str, role: Role, providers: Sequence[str]) -> tuple[str, str, 
             "(--skillopt-base-url) set"
         )
     return provider, model, url
-
-
-def _base_url(url: str, settings: Settings, role: Role, environ: Mapping[str, str]) -> str:
-    if url:
-        return canonical_url(url, f"the URL of the {role} model")
-    if settings.base_url:
-        return canonical_url(settings.base_url, "skillopt_base_url")
-    return canonical_url(environ.get("OPENAI_BASE_URL") or OPENAI_URL, "OPENAI_BASE_URL")
 
 
 def _temperature(settings: Settings) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import threading
 import time
 from collections import deque
@@ -110,60 +111,32 @@ class Caps:
 
     @classmethod
     def of(cls, settings: Settings) -> Caps:
-        return cls(
-            settings.max_rollouts,
-            settings.max_calls,
-            settings.max_tokens,
-            settings.max_cost,
-            settings.max_time,
-        )
+        return cls(*(getattr(settings, name) for name in _CAPS))
 
     def share(self, spent: Caps, parts: int) -> Caps:
         """An equal part of what is left of each bound: never zero, which would turn it off."""
-
-        def whole(cap: int, used: int) -> int:
-            return max(1, (cap - used) // parts) if cap else 0
-
-        def real(cap: float, used: float) -> float:
-            return max(_LEAST, (cap - used) / parts) if cap else 0.0
-
-        return Caps(
-            whole(self.rollouts, spent.rollouts),
-            whole(self.calls, spent.calls),
-            whole(self.tokens, spent.tokens),
-            real(self.cost, spent.cost),
-            real(self.seconds, spent.seconds),
-        )
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(spent), strict=True)
+        return Caps(*(_part(cap, used, parts) for cap, used in pairs))
 
     def plus(self, other: Caps) -> Caps:
-        return Caps(
-            self.rollouts + other.rollouts,
-            self.calls + other.calls,
-            self.tokens + other.tokens,
-            self.cost + other.cost,
-            self.seconds + other.seconds,
-        )
+        return Caps(*map(operator.add, dataclasses.astuple(self), dataclasses.astuple(other)))
 
     def put_into(self, settings: Settings) -> Settings:
         """The settings with these bounds in the place of theirs."""
         return dataclasses.replace(
-            settings,
-            max_rollouts=self.rollouts,
-            max_calls=self.calls,
-            max_tokens=self.tokens,
-            max_cost=self.cost,
-            max_time=self.seconds,
+            settings, **dict(zip(_CAPS, dataclasses.astuple(self), strict=True))
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """How fast one provider may be called; 0 means no bound."""
+_CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
+"""The settings of ``Caps``, in the order of its fields."""
 
-    requests_per_minute: int = 0
-    tokens_per_minute: int = 0
-    in_flight: int = 0
-    """Calls at once."""
+
+def _part(cap: Any, used: Any, parts: int) -> Any:
+    if not cap:
+        return cap
+    left = cap - used
+    return max(1, left // parts) if isinstance(cap, int) else max(_LEAST, left / parts)
 
 
 class Meter:
@@ -181,24 +154,25 @@ class Meter:
 
     Args:
         caps: what may be spent; time counts from now. Rollouts are the sampler's to count.
-        rates: of every provider.
-        spent: what an earlier part of the same run has consumed; counts towards the caps.
+        requests_per_minute, tokens_per_minute, in_flight: of every provider; 0: no bound.
         clock: seconds that never go back.
     """
 
     def __init__(
         self,
         caps: Caps = Caps(),
-        rates: Rates = Rates(),
         *,
-        spent: Usage | None = None,
+        requests_per_minute: int = 0,
+        tokens_per_minute: int = 0,
+        in_flight: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._limit = caps
-        self._rates = rates
+        self._rates = requests_per_minute, tokens_per_minute
+        self._most_in_flight = in_flight
         self._clock = clock
         self._start = clock()
-        self._spent = spent or Usage()
+        self._spent = Usage()
         self._flying: dict[str, _Flight] = {}
         self._pacers: dict[str, _Pacer] = {}
         self._accounts: dict[tuple[str, str, str], Usage] = {}
@@ -210,8 +184,13 @@ class Meter:
     @classmethod
     def of(cls, settings: Settings, clock: Callable[[], float] = time.monotonic) -> Meter:
         """With the caps and rates of the settings."""
-        rates = (settings.requests_per_minute, settings.tokens_per_minute, settings.max_in_flight)
-        return cls(Caps.of(settings), Rates(*rates), clock=clock)
+        return cls(
+            Caps.of(settings),
+            requests_per_minute=settings.requests_per_minute,
+            tokens_per_minute=settings.tokens_per_minute,
+            in_flight=settings.max_in_flight,
+            clock=clock,
+        )
 
     def ask(self, call: str, wish: dict[str, Any]) -> float:
         wanted = Wish(**wish)
@@ -219,7 +198,7 @@ class Meter:
             now = self._clock()
             self._waiting.discard(call)
             self._check_time(now)
-            full = 0 < self._rates.in_flight <= self._count(wanted.provider)
+            full = 0 < self._most_in_flight <= self._count(wanted.provider)
             tokens, cost = self._reserve(wanted)
             if self._must_wait_for_others(tokens, cost) or full:
                 self._waiting.add(call)
@@ -296,7 +275,7 @@ class Meter:
 
     @property
     def spent(self) -> Usage:
-        """Everything paid for so far, what an earlier part of the run spent included."""
+        """Everything paid for so far."""
         with self._lock:
             return self._spent
 
@@ -323,7 +302,7 @@ class Meter:
     def _add(self, usage: Usage, account: tuple[str, str, str]) -> None:
         self._spent += usage
         role, stage, task = account
-        key = (role, stage, task)
+        key = role, stage, task  # what another process sends is a list
         self._accounts[key] = self._accounts.get(key, Usage()) + usage
 
     def _check_time(self, now: float) -> None:
@@ -340,14 +319,11 @@ class Meter:
         asked, said = habit.expected(wish)
         said = wish.most or said
         share = 0.0 if wish.most else 1 / (habit.count + 1)
-        _, *caps = self._caps()
-        found = [
-            max(mine, share * max(0.0, limit - used))
-            for mine, (_, limit, used) in zip(
-                (asked + said, wish.cost(asked, said)), caps, strict=True
-            )
-        ]
-        return found[0], found[1]
+        _, (_, tokens, used), (_, cost, paid) = self._caps()
+        return (
+            max(asked + said, share * (tokens - used)),
+            max(wish.cost(asked, said), share * (cost - paid)),
+        )
 
     def _must_wait_for_others(self, tokens: float, cost: float) -> bool:
         """Whether the calls in flight must first tell what they used.
@@ -388,10 +364,7 @@ class Meter:
         return min(_LONGEST_WAIT, max(_SHORTEST_WAIT, wait))
 
     def _pacer(self, provider: str) -> _Pacer:
-        if provider not in self._pacers:
-            rates = self._rates
-            self._pacers[provider] = _Pacer(rates.requests_per_minute, rates.tokens_per_minute)
-        return self._pacers[provider]
+        return self._pacers.setdefault(provider, _Pacer(*self._rates))
 
     def _count(self, provider: str) -> int:
         return sum(flight.wish.provider == provider for flight in self._flying.values())

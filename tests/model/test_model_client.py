@@ -14,7 +14,7 @@ from patience import PATIENCE
 
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import Price, Server
-from pytest_skillopt.model.limits import Caps, Meter, Rates
+from pytest_skillopt.model.limits import Caps, Meter
 from pytest_skillopt.model.types import (
     CacheMiss,
     CapReached,
@@ -354,7 +354,7 @@ def test_no_more_calls_are_in_flight_than_allowed(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
     chat_server.latency = 0.03
-    model = make_model(throttle=Meter(rates=Rates(in_flight=3)))
+    model = make_model(throttle=Meter(in_flight=3))
     model._sleep = time.sleep
     with ThreadPoolExecutor(12) as pool:
         list(pool.map(lambda i: model.complete(HI, sample=str(i)), range(24)))

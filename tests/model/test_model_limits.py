@@ -224,13 +224,6 @@ def test_the_cap_of_time_stops_a_waiting_call_too() -> None:
         go(lim, "b")
 
 
-def test_a_resumed_run_counts_what_was_spent_before() -> None:
-    lim = Meter(Caps(calls=5), spent=Usage(calls=5))
-    with pytest.raises(CapReached):
-        go(lim, "a")
-    assert lim.accounts() == {}
-
-
 def test_the_calls_of_a_dead_process_do_not_block_the_others() -> None:
     lim = limits(max_in_flight=2, max_calls=3)
     go(lim, "w1-0", cost=0.1)
