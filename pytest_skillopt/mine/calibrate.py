@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.mine import MineError
 from pytest_skillopt.model.judge import Judge
 from pytest_skillopt.models import Models
-from pytest_skillopt.report.words import percent
+from pytest_skillopt.report.words import percent, plural
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.untrusted import shown
 
@@ -108,7 +108,7 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     rows = read_labels(path)
     models = Models.of(config)
     model = models.get("judge")
-    sys.stdout.write(shown(f"{len(rows)} calls of {model.name}, one a label\n"))
+    sys.stdout.write(shown(f"{plural(len(rows), 'call')} of {model.name}, one a label\n"))
     judge = Judge(model, sample="calibrate")
     counts = {"both": 0, "neither": 0, "judge_alone": 0, "people_alone": 0}
     for row in rows:
