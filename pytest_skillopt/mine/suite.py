@@ -164,12 +164,8 @@ def _keep(
         raise MineError(f"{output}: {error.strerror}") from None
     command = [sys.executable, "-m", "pytest", "-q", str(output)]
     again = shlex.join(["pytest", str(output)])
-    sys.stdout.write(
-        shown(
-            f"{plural(len(drafts), 'draft')} in {output}; review each, then: {again} shows which pass now"
-        )
-        + "\n"
-    )
+    said = f"{plural(len(drafts), 'draft')} in {output}; review each, then: {again}"
+    sys.stdout.write(shown(f"{said} shows which pass now\n"))
     return subprocess.run(command, cwd=config.rootpath).returncode if run else 0
 
 
