@@ -1,7 +1,7 @@
-"""The simulated models of this project: a Chat Completions server in this process, with no network or key.
+"""The simulated models of this project: a Chat Completions server in this process.
 
-It is for trying the plugin and for its tests. What it answers is computed from the prompt by
-simple rules about supplier invoices (``README.md`` beside this file); it says nothing about a real model.
+What they answer is computed from the prompt by simple rules about supplier invoices (``README.md``
+beside this file); it needs no network and no key, and says nothing about a real model.
 """
 
 from __future__ import annotations
