@@ -1,4 +1,4 @@
-"""Draws the picture of docs/gate.md: how often an edit is accepted, by what it truly changes.
+"""Draws the picture of docs/gate.md: how often a recorded edit is accepted, by its net effect.
 
 python benchmarks/gate_picture.py docs/gate.svg
 """
@@ -6,29 +6,23 @@ python benchmarks/gate_picture.py docs/gate.svg
 from __future__ import annotations
 
 import argparse
-import functools
-import random
 import statistics
 from concurrent.futures import ProcessPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
-from gate import RULES, World, lift, mirrored, suite
+from recorded import Pool, accepted, edits
 
 SHOWN = {
     "staged (default)": ("#1a5fb4", ""),
-    "SkillOpt: K=1 cached": ("#c64600", "6 4"),
-    "gbrain: median 3 + .05": ("#77767b", "2 3"),
+    "staged, a break is a veto": ("#1a5fb4", "2 3"),
+    "strict K=3": ("#c64600", "6 4"),
+    "PACE: paired e-process": ("#77767b", "6 2"),
 }
-POINTS = (-15, -10, -5, -2, 0, 2, 3, 5, 10, 15)
+EDGES = (-16, -9, -6, -3, -1, 1, 3, 4.4, 6, 9, 16)
+"""Net effects, in points, between which pairs of versions are drawn as one point."""
+POINTS = (-15, 15)
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 640, 340, 60, 20, 20, 60
-
-
-def accepts(rule: str, points: int, replicate: int) -> bool:
-    rng = random.Random(f"{points}/{replicate}")
-    p = suite("agent", 40, rng)
-    gain = abs(points) / 100
-    q = mirrored(lambda x: lift(x, gain, rng), p) if points < 0 else lift(p, gain, rng)
-    return RULES[rule](World(p, q, rng), {})
 
 
 def x_of(points: float) -> float:
@@ -40,7 +34,7 @@ def y_of(share: float) -> float:
     return HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM)
 
 
-def draw(curves: dict[str, list[float]]) -> str:
+def draw(curves: dict[str, list[tuple[float, float]]]) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
         'font-family="sans-serif" font-size="12" fill="#3d3846">',
@@ -62,14 +56,11 @@ def draw(curves: dict[str, list[float]]) -> str:
     parts.append(
         f'<line x1="{zero:.1f}" y1="{TOP}" x2="{zero:.1f}" y2="{y_of(0):.1f}" stroke="#9a9996"/>'
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.1f}" y="{HEIGHT - 22}" text-anchor="middle">'
-        "true change of the pass rate, in points</text>"
+        "net effect of the edit, in points of the pass rate</text>"
         f'<text x="{LEFT + 8}" y="{TOP + 14}">share of edits accepted</text>'
     )
     for row, (rule, (colour, dash)) in enumerate(SHOWN.items()):
-        line = " ".join(
-            f"{x_of(points):.1f},{y_of(share):.1f}"
-            for points, share in zip(POINTS, curves[rule], strict=True)
-        )
+        line = " ".join(f"{x_of(points):.1f},{y_of(share):.1f}" for points, share in curves[rule])
         y = TOP + 38 + 18 * row
         style = f'fill="none" stroke="{colour}" stroke-width="2.5"'
         if dash:
@@ -82,25 +73,26 @@ def draw(curves: dict[str, list[float]]) -> str:
     return "\n".join([*parts, "</svg>", ""])
 
 
+def curve(pool: Pool, rule: str) -> list[tuple[float, float]]:
+    """Net effect and share accepted, of the pairs between two edges together."""
+    points = []
+    for low, high in pairwise(EDGES):
+        pairs = [(i, edit.net) for i, edit in enumerate(edits()) if low <= edit.net < high]
+        share = statistics.fmean(accepted(pool.edit(rule, i)) for i, _ in pairs)
+        points.append((statistics.fmean(net for _, net in pairs), share))
+    return points
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", type=Path)
-    parser.add_argument("--replicates", type=int, default=1000)
+    parser.add_argument("--replicates", type=int, default=200)
     args = parser.parse_args()
-    curves: dict[str, list[float]] = {}
     with ProcessPoolExecutor() as executor:
-        for rule in SHOWN:
-            curves[rule] = [
-                statistics.fmean(
-                    executor.map(
-                        functools.partial(accepts, rule, points),
-                        range(args.replicates),
-                        chunksize=20,
-                    )
-                )
-                for points in POINTS
-            ]
-            print(rule, *(f"{p:+d}: {a:.3f}" for p, a in zip(POINTS, curves[rule], strict=True)))
+        pool = Pool(executor, args.replicates)
+        curves = {rule: curve(pool, rule) for rule in SHOWN}
+    for rule, points in curves.items():
+        print(rule, *(f"{net:+.1f}: {share:.2f}" for net, share in points))
     args.file.write_text(draw(curves), encoding="utf-8")
 
 

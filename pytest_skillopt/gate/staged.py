@@ -58,6 +58,8 @@ class StagedGate(SequentialGate):
             if broken:
                 return self.judge("rejected", self.refuse_for(broken))
         good = yield from self.weigh(TAPE)
+        if good:
+            yield from self.look_again()
         return self.apply_rules(good)
 
     def lay_tape(self, length: int) -> Generator[Wants, None, None]:
@@ -96,6 +98,17 @@ class StagedGate(SequentialGate):
             wants += self.wants(CANDIDATE, [task], TAPE) * short
         if wants:
             yield wants
+
+    def look_again(self) -> Generator[Wants, None, None]:
+        """While the mean has not risen, more rounds of both arms, as many again at most.
+
+        Some task did improve, so that it has not risen is likely the noise of the others. The bound
+        on accepting an edit that changes nothing is the evidence's, and stands.
+        """
+        for _ in range(self.options.kc):
+            if self.counts.improves():
+                return
+            yield self.again(self.tasks, TAPE)
 
     def apply_rules(self, good: bool) -> Verdict:
         """The verdict on an edit that improves some task, ``good`` being its net effect."""

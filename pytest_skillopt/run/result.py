@@ -191,7 +191,8 @@ class SkillResult(_Record):
     test_openings: int = 0
     """How often the test split has been measured over all runs."""
     noise_floor: float | None = None
-    """A/A: standard deviation of the suite pass rate between two evaluations."""
+    """Standard deviation of the suite pass rate between two evaluations of one version: that which
+    an A/A measured, or the skill on disk of a training."""
     smallest_gain: float | None = None
     """Smallest gain in points of the pass rate that the gate would see with power 0.8."""
     verdict: dict[str, Any] | None = None

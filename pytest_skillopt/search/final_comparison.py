@@ -18,9 +18,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import statistics
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.gate.data import GateTask
 from pytest_skillopt.gate.final import FinalGate
 from pytest_skillopt.search.allowance import OutOfMeans
@@ -44,6 +46,10 @@ _SHORT = 1.65
 """Samples of a short comparison for each task: the candidate on all, the start on most."""
 _ALONE = 2.0
 """The same where it is the only decision."""
+_LOOKS = 3
+"""Samples of each broken task with one edit left out."""
+_MENDED = 0.7
+"""Pass rate of the broken tasks from which the edit that is left out is the one."""
 _GUARD = 0.5
 """Samples for each task that whole rounds leave to its guard."""
 
@@ -177,9 +183,53 @@ class FinalComparison:
     def run(self) -> Measured:
         """Compare, and where the verdict is good measure the test split.
 
+        Where it is not because a task broke, and one edit is found that broke it, the rest is
+        compared by itself: another version, on samples of its own.
+
         Raises:
             StopRun: a cap or a fault ended the run before there was a verdict.
         """
+        measured = self._compare()
+        broken = measured.verdict.names("broken")
+        if measured.verdict.decision != "rejected" or not broken:
+            return measured
+        refused = self._bench.incumbent
+        try:
+            return self._compare() if self._leave_out_what_broke(broken) else measured
+        except (StopRun, OutOfMeans) as end:
+            self._bench.ledger.notes.append(
+                f"what is left without the edit that broke a task was not compared: {end.reason}"
+            )
+            self._bench.incumbent = refused
+            return measured
+
+    def _leave_out_what_broke(self, broken: Sequence[str]) -> bool:
+        """Go on without the edit with which these tasks fail and without which they pass."""
+        bench = self._bench
+        left_out = [
+            (line, rest, rebuild(bench.base, rest))
+            for line in bench.lines
+            for rest in [[other for other in bench.lines if other is not line]]
+            if rest
+        ]
+        shorter = [(line, rest, short) for line, rest, short in left_out if short is not None]
+        if not shorter:
+            return False
+        wanted = dict.fromkeys(broken, _LOOKS)
+        found = bench.samples.take_all([(short, wanted) for _, _, short in shorter], "mend")
+        rates = [
+            statistics.fmean(bool(r.passed) for taken in tasks.values() for r in taken)
+            for tasks in found
+        ]
+        best = max(range(len(rates)), key=lambda i: rates[i])
+        if rates[best] < _MENDED:
+            return False
+        line, rest, short = shorter[best]
+        bench.ledger.settle([line], "dropped", "a task that passed before fails with it")
+        bench.shorten(short, rest)
+        return True
+
+    def _compare(self) -> Measured:
         bench = self._bench
         begun = self._begin()
         gate = self._open_gate(begun)

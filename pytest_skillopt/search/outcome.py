@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.statistics import interval
+from pytest_skillopt.gate.statistics import interval, noise_floor
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.run.result import Comparison, Rate
 from pytest_skillopt.search.taskrows import task_row
@@ -48,6 +48,9 @@ class TrainOutcome:
     steps: tuple[StepRow, ...] = ()
     edits: tuple[EditRow, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
+    noise: float | None = None
+    """Standard deviation of the pass rate between two evaluations of the skill on disk with so many
+    rollouts as the settings say, by the samples there are of it; None without any."""
     shared_train_val: bool = False
     warnings: tuple[Finding, ...] = ()
     """What a reader of the change to ``proposal`` should look at."""
@@ -78,6 +81,15 @@ def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
     before = suite_rate((row.before.passed, row.before.n) for row in rows)
     after = suite_rate((row.after.passed, row.after.n) for row in rows if row.after)
     return Comparison(before=before, after=after) if before else None
+
+
+def noise_of(at_start: Mapping[str, Sequence[Rollout]], rollouts: int) -> float | None:
+    """How much the suite moves by itself, by the rollouts there are of one version, by task."""
+    counts = [
+        (sum(bool(r.passed) for r in found), sum(r.measured for r in found))
+        for found in at_start.values()
+    ]
+    return noise_floor(counts, rollouts) if any(n for _, n in counts) else None
 
 
 def suite_rate(counts: Iterable[tuple[int, int]]) -> Rate | None:

@@ -23,7 +23,7 @@ from pytest_skillopt.published.search_batch import BatchSearch
 from pytest_skillopt.search.allowance import Allowance, OutOfMeans
 from pytest_skillopt.search.final_comparison import FinalComparison
 from pytest_skillopt.search.ledger import NullObserver
-from pytest_skillopt.search.outcome import TrainOutcome, comparison, task_rows
+from pytest_skillopt.search.outcome import TrainOutcome, comparison, noise_of, task_rows
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.samples import UNMEASURED
 from pytest_skillopt.search.searches import notes_on_search, searches_in_batches
@@ -258,6 +258,7 @@ class Trainer:
             steps=tuple(bench.ledger.steps),
             edits=tuple(bench.ledger.edits),
             tasks=tuple(rows),
+            noise=noise_of(bench.samples.at_start(), self._settings.rollouts),
             shared_train_val=bench.shared,
             warnings=tuple(bench.context.vetting.warnings(bench.start, bench.incumbent)),
             notes=tuple(self._notes()),

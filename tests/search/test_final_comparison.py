@@ -260,3 +260,37 @@ def test_only_a_run_without_a_verdict_can_go_further(toy: ModuleType) -> None:
     whole = train(toy, sampler, Journal(), cap=150)
     assert any("the search ended early" in note for note in whole.notes)
     assert (whole.status, whole.resumable) == ("accepted", False)
+
+
+def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) -> None:
+    """What the other edits bring is compared by itself, and written."""
+    world = toy.make_world(strong=1.0, weak=0.0)
+    tasks = toy.make_tasks(world)
+    spared = next(t for t in tasks if t.split == "val" and not world.needs[t.id])
+    tasks = [replace(t, must_pass=t.id == spared.id) for t in tasks]
+    honest, spoils = world.rate, f"{toy.rule(0)} Skip all else."
+
+    def rate(task: str, text: str) -> float:
+        return 0.0 if task == spared.id and spoils in text else float(honest(task, text))
+
+    class Spoiling(toy.ToyOptimizer):  # type: ignore[name-defined,misc]
+        def complete(self, *args: Any, **told: Any) -> Any:
+            reply = super().complete(*args, **told)
+            return replace(reply, text=reply.text.replace(toy.rule(0), spoils))
+
+    world.rate = rate
+    journal = Journal()
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        toy.ToySampler(world, tasks),
+        Spoiling(useful=1.0),
+        Settings(max_rollouts=500),
+        observer=journal,
+    ).run()
+    assert outcome.status == "accepted"
+    assert spoils not in outcome.after.text
+    assert toy.rule(1) in outcome.after.text
+    assert len(journal.begun) == 2, "another version, on samples of its own"
+    fates = {row.content: (row.status, row.why) for row in outcome.edits}
+    assert fates[spoils] == ("dropped", "a task that passed before fails with it")
