@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,3 +53,26 @@ def test_no_part_imports_what_stands_above_it(part: str) -> None:
         if name in BELOW[part]
     ]
     assert upward == []
+
+
+def test_the_default_path_never_imports_a_published_mechanism() -> None:
+    """A whole training in the toy world, in a process of its own."""
+    program = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import toy_world as toy
+from pytest_skillopt import Document, Trainer
+from pytest_skillopt.settings import Settings
+
+world = toy.make_world()
+tasks = toy.make_tasks(world)
+document, sampler = Document.from_bytes(toy.SKILL), toy.ToySampler(world, tasks)
+outcome = Trainer(document, tasks, sampler, toy.ToyOptimizer(), Settings(max_rollouts=400)).run()
+assert outcome.status == "accepted", outcome.reason
+print([name for name in sys.modules if name.startswith("pytest_skillopt.published")])
+"""
+    support = str(Path(__file__).parent / "_support")
+    found = subprocess.run(
+        [sys.executable, "-c", program, support], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"

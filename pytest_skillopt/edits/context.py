@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.document import Document
 
 
+UNBOUNDED = 10**6
+"""A budget that clips nothing, for a search that tries edits one by one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """The working skill, the step, and the means of a stage."""

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.briefing import material, numbered
 from pytest_skillopt.edits.calls import Question
+from pytest_skillopt.edits.context import UNBOUNDED
 from pytest_skillopt.edits.forms import EditCount, Ranking
-from pytest_skillopt.published.schedule import UNBOUNDED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,6 @@ from pytest_skillopt.edits.calls import Question
 from pytest_skillopt.edits.forms import Body, Edits
 from pytest_skillopt.edits.proposals import whole_body
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.published.skill_aware import add_reminders
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.edits import Edit, rewrite_body
 
@@ -161,6 +160,8 @@ def _generalise_body(body: str, refusal: Refusal, context: Context) -> Document 
 
 
 def _with_reminders(result: Update, reminders: Sequence[Proposal], context: Context) -> Update:
+    from pytest_skillopt.published.skill_aware import add_reminders
+
     document, note = add_reminders(result.document, reminders, context)
     if document == result.document:
         return replace(result, note="; ".join(filter(None, (result.note, note))))

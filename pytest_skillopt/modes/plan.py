@@ -16,7 +16,6 @@ from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.skills import skills_of, split_tasks
-from pytest_skillopt.published.search_batch import batch_size
 from pytest_skillopt.report import words
 from pytest_skillopt.report.runs import load_runs
 from pytest_skillopt.run.directory import Home
@@ -280,6 +279,8 @@ def _most_optimizer_calls(tasks: Sequence[SkillTask], settings: Settings) -> int
     train = sum(task.split in ("train", "both") for task in tasks)
     if settings.search == "trials":
         return TrialParameters().search_calls(train)
+    from pytest_skillopt.published.search_batch import batch_size
+
     size = batch_size(train, settings.batch_size)
     steps = settings.epochs * -(-train // size)
     each = 3 * size * settings.rollouts * settings.accumulation * settings.candidates
@@ -306,6 +307,8 @@ def _most_of_training(tasks: Sequence[SkillTask], settings: Settings) -> int:
     final += 2 * sum(task.rollouts or settings.rollouts for task in test)
     if settings.search == "trials":
         return TrialParameters().search_samples(len(train) + len(val)) + final
+    from pytest_skillopt.published.search_batch import batch_size
+
     size = batch_size(len(train), settings.batch_size)
     steps = settings.epochs * -(-len(train) // size)
     decision = 2 * settings.gate_kmax * len(val)

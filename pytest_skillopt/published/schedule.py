@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 
 _LEAST = 2
 Schedule = Literal["constant", "linear", "cosine"]
-UNBOUNDED = 10**6
-"""A budget that clips nothing, for a search that tries edits one by one."""
 
 
 def edit_budget(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.gate.data import VETTING
 from pytest_skillopt.published.meta import learn_from_epoch
+from pytest_skillopt.published.pruning import prune
 from pytest_skillopt.published.schedule import edit_budget, least_edits
 from pytest_skillopt.published.slow import slow_update
 from pytest_skillopt.published.splitting import effects_of, split
-from pytest_skillopt.search.prune import prune
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -19,7 +19,6 @@ from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.templates import Prompts
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.published.search_batch import BatchSearch
 from pytest_skillopt.search.allowance import Allowance, OutOfMeans
 from pytest_skillopt.search.final_comparison import FinalComparison
 from pytest_skillopt.search.ledger import NullObserver
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.model.types import Model
+    from pytest_skillopt.published.search_batch import BatchSearch
     from pytest_skillopt.run.result import Status
     from pytest_skillopt.search.final_comparison import Measured
     from pytest_skillopt.search.ledger import Observer
@@ -197,6 +197,8 @@ class Trainer:
         bench = self._bench
         search: BatchSearch | TrialSearch
         if searches_in_batches(self._settings):
+            from pytest_skillopt.published.search_batch import BatchSearch
+
             search = BatchSearch(bench)
         else:
             search = TrialSearch(bench, self._parameters)

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import UNREADABLE
 from pytest_skillopt.edits.compose import extend, rebuild
+from pytest_skillopt.edits.context import UNBOUNDED
 from pytest_skillopt.edits.handover import as_edits
 from pytest_skillopt.edits.proposals import Patch
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.select import by_support
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.statistics import log_e
-from pytest_skillopt.published.schedule import UNBOUNDED
 from pytest_skillopt.search.allowance import OutOfMeans
 from pytest_skillopt.search.pool import Pool
 from pytest_skillopt.search.rates import TaskRates

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.edits.records import goes_further
-from pytest_skillopt.gate.statistics import log_bayes_factor, log_e
+from pytest_skillopt.gate.statistics import log_bayes_factor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +23,6 @@ _MISSED, _NOT_MISSED = 2.0, -2.0
 """Log Bayes factors at which it is clear whether a line is missed."""
 _PROBABLY_MISSED = 1.0
 """Where that stays unclear: the log Bayes factor above which a line stays."""
-_STAKE = 0.8
 
 
 @dataclass(slots=True)
@@ -34,16 +32,8 @@ class LeftOut:
     line: Proposal
     without: Document
     tasks: tuple[str, ...]
-    known: float = 0.0
-    """``likelier`` of earlier samples."""
-    enough: float = _MISSED
-    """``likelier`` from which no more samples are taken."""
     likelier: float = 0.0
     """Log Bayes factor of "its tasks do better with it" against "they do alike"."""
-    own_evidence: float = 0.0
-    """Log e-value that they do better, of the tasks that no earlier line was left out for; those of
-    several lines are independent, and may be multiplied."""
-
     complete: bool = False
     """Whether all the samples were taken that may be."""
 
@@ -53,7 +43,7 @@ class LeftOut:
 
     @property
     def open(self) -> bool:
-        return _NOT_MISSED < self.likelier < self.enough
+        return _NOT_MISSED < self.likelier < _MISSED
 
 
 def leave_out(
@@ -62,9 +52,6 @@ def leave_out(
     lines: Sequence[Proposal],
     tasks: Mapping[Proposal, Sequence[str]],
     samples: int,
-    *,
-    known: Mapping[Proposal, float] | None = None,
-    enough: float = _MISSED,
 ) -> list[LeftOut]:
     """Whether the tasks of each line fall back when it is left out.
 
@@ -80,15 +67,9 @@ def leave_out(
         tasks: train tasks of each line that is to be left out.
         samples: the most of each arm and task; where the means do not reach for all lines, the
             first go first.
-        known: log Bayes factor of earlier samples that a line is missed.
-        enough: the same from which a line is sampled no more.
     """
     whole = rebuild(base, lines)
     compared = _comparisons(base, whole, lines, tasks)
-    for comparison in compared:
-        comparison.known = comparison.likelier = (known or {}).get(comparison.line, 0.0)
-        comparison.enough = enough
-    claims = {task: c.line for c in reversed(compared) for task in c.tasks}
     kept: dict[str, list[Rollout]] = {}
     left_out: dict[tuple[Proposal, str], list[Rollout]] = {}
     for number in range(samples):
@@ -107,14 +88,7 @@ def leave_out(
                 left_out.setdefault((comparison.line, task), []).extend(rollouts)
             arms_of = {t: (kept[t], left_out[comparison.line, t]) for t in comparison.tasks}
             comparison.complete = number == samples - 1
-            comparison.likelier = comparison.known + sum(
-                _log_factor(*arms) for arms in arms_of.values()
-            )
-            comparison.own_evidence = sum(
-                _evidence(*arms)
-                for task, arms in arms_of.items()
-                if claims[task] == comparison.line
-            )
+            comparison.likelier = sum(_log_factor(*arms) for arms in arms_of.values())
     return compared
 
 
@@ -164,19 +138,6 @@ def _log_factor(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
     """Log Bayes factor that a task does better in the one arm."""
     ours, theirs = _measured(one), _measured(other)
     return log_bayes_factor(_good(ours, theirs), len(ours), _good(theirs, ours), len(theirs))
-
-
-def _evidence(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
-    """Log e-value that a task passes more often in the one arm, at a stake that forgives one task.
-
-    Passes alone: what counts as further on depends on the other arm, which no e-value allows.
-    """
-    ours, theirs = _measured(one), _measured(other)
-    if not (ours and theirs):
-        return 0.0
-    passed, other_passed = (sum(r.passed for r in arm) for arm in (ours, theirs))
-    value = log_e(passed, len(ours), other_passed, len(theirs))
-    return math.log1p(_STAKE * math.expm1(value))
 
 
 def _measured(rollouts: Sequence[Rollout]) -> list[Rollout]:
