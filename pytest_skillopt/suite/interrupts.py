@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -28,10 +27,8 @@ def sigterm_interrupts() -> Iterator[None]:
 
     Does nothing in another thread, or where somebody handles the signal already.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    elsewhere = threading.current_thread() is not threading.main_thread()
+    if elsewhere or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
         return
     signal.signal(signal.SIGTERM, _interrupt)
@@ -79,37 +76,21 @@ def kill_descendants(*, younger_than: float | None = None) -> None:
 
 
 def _descendants(root: int) -> list[int]:
-    children: dict[int, list[int]] = {}
-    for pid, parent in _parents().items():
-        children.setdefault(parent, []).append(pid)
-    found: list[int] = []
-    waiting = [root]
-    while waiting:
-        below = children.get(waiting.pop(), [])
-        found += below
-        waiting += below
-    return found
+    parents = _parents()
+    found = [root]
+    for above in found:
+        found += [pid for pid, parent in parents.items() if parent == above]
+    return found[1:]
 
 
 def _parents() -> dict[int, int]:
     """Parent process id by process id, of all processes that can be seen."""
-    if not (_PROC / "self" / "stat").exists():
-        return _parents_from_ps()
-    parents = {}
-    for entry in os.listdir(_PROC):
-        if entry.isdigit():
-            fields = _stat(int(entry))
-            if fields:
-                parents[int(entry)] = int(fields[1])
-    return parents
-
-
-def _parents_from_ps() -> dict[int, int]:
-    listing = subprocess.run(
-        ["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False
-    ).stdout
-    pairs = (line.split() for line in listing.splitlines())
-    return {int(pid): int(parent) for pid, parent in pairs}
+    if (_PROC / "self" / "stat").exists():
+        fields = {int(name): _stat(int(name)) for name in os.listdir(_PROC) if name.isdigit()}
+        return {pid: int(found[1]) for pid, found in fields.items() if found}
+    command = ["ps", "-A", "-o", "pid=,ppid="]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
 
 
 def _stat(pid: int) -> list[str]:
@@ -133,13 +114,6 @@ _GRACE = 3.0
 """Seconds between the watchdog's turn and the end of a process that did not give it one."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Watched:
-    request: RolloutRequest
-    since: float
-    thread: int
-
-
 class Watchdog:
     """Calls ``give_up`` from a thread of its own when a rollout takes longer than ``timeout``."""
 
@@ -150,7 +124,8 @@ class Watchdog:
         """
         self._timeout = timeout
         self._give_up = give_up
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, tuple[RolloutRequest, float, int]] = {}
+        """Rollouts that run: since when, and in which thread."""
         self._stopped = threading.Event()
 
     def start(self) -> None:
@@ -164,7 +139,7 @@ class Watchdog:
     def watching(self, request: RolloutRequest) -> Iterator[None]:
         """The calling thread runs a rollout while this is open."""
         key = request.key
-        self._watched[key] = _Watched(request, time.monotonic(), threading.get_ident())
+        self._watched[key] = (request, time.monotonic(), threading.get_ident())
         try:
             yield
         finally:
@@ -190,15 +165,11 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._stopped.wait(min(1.0, self._timeout / 10)):
             late = time.monotonic() - self._timeout
-            for key, watched in list(self._watched.items()):
-                if watched.since < late and self._watched.pop(key, None) is not None:
-                    self._give_up(watched.request, self._message(watched))
-
-    def _message(self, watched: _Watched) -> str:
-        limit = (
-            f"{watched.request.task} took longer than skillopt_timeout={self._timeout:g} seconds"
-        )
-        return shorten(limit + _where(watched.thread), 1_000)
+            for key, (request, since, thread) in list(self._watched.items()):
+                if since < late and self._watched.pop(key, None) is not None:
+                    limit = f"took longer than skillopt_timeout={self._timeout:g} seconds"
+                    words = f"{request.task} {limit}{_where(thread)}"
+                    self._give_up(request, shorten(words, 1_000))
 
 
 def _where(thread: int) -> str:

@@ -16,7 +16,6 @@ import pytest
 from pytest_skillopt.model import faults
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.suite.context import OwnFault, shorten
-from pytest_skillopt.suite.internals.items import crash_location
 from pytest_skillopt.suite.rollouts import InfraError
 
 if TYPE_CHECKING:
@@ -77,16 +76,14 @@ def classify_error(exception: BaseException) -> InfraError | None:
         return InfraError("timeout", str(exception))
     if isinstance(exception, TimeoutError):
         return InfraError("timeout", _words(exception))
-    if isinstance(exception, ConnectionError):
-        return InfraError("provider", _words(exception))
-    if isinstance(exception, Exception) and _http_status(exception) in _BUSY:
+    if isinstance(exception, ConnectionError) or _http_status(exception) in _BUSY:
         return InfraError("provider", _words(exception))
     if _is_use_of_no_reply(exception):
         return InfraError("provider", f"the provider sent no reply ({_words(exception)})")
     return None
 
 
-def _http_status(exception: Exception) -> int:
+def _http_status(exception: BaseException) -> int:
     """Of the refusal that a client of any library has met; 0 where it is none.
 
     ``status_code`` is what the SDKs of the providers call it, ``response.status_code`` requests and
@@ -109,13 +106,13 @@ def _is_use_of_no_reply(exception: BaseException) -> bool:
 
 
 def _raising_line(exception: BaseException) -> str:
-    traceback = exception.__traceback__
-    while traceback is not None and traceback.tb_next is not None:
-        traceback = traceback.tb_next
-    if traceback is None:
+    where = exception.__traceback__
+    while where is not None and where.tb_next is not None:
+        where = where.tb_next
+    if where is None:
         return ""
-    frame = traceback.tb_frame
-    return linecache.getline(frame.f_code.co_filename, traceback.tb_lineno, frame.f_globals)
+    code, names = where.tb_frame.f_code, where.tb_frame.f_globals
+    return linecache.getline(code.co_filename, where.tb_lineno, names)
 
 
 def _words(exception: BaseException) -> str:
@@ -227,31 +224,23 @@ def _infrastructure_error(config: pytest.Config, phases: Sequence[Phase]) -> Inf
     for phase in phases:
         if phase.exception is None or phase.report.passed:
             continue
+        broken = phase.report.failed and not phase.expected_to_fail
+        may_be = broken and not is_assertion(phase.exception)
         for exception in causes(phase.exception):
-            if is_unanswered(exception) or _may_be_infrastructure(phase):
+            if may_be or is_unanswered(exception):
                 error = classify(config, exception)
                 if error is not None:
                     return error
     return None
 
 
-def _may_be_infrastructure(phase: Phase) -> bool:
-    if phase.exception is None or phase.expected_to_fail or not phase.report.failed:
-        return False
-    return not is_assertion(phase.exception)
-
-
 def _is_failure(phase: Phase) -> bool:
-    if phase.report.when == "call":
-        return True
-    return phase.exception is not None and is_assertion(phase.exception)
+    asserted = phase.exception is not None and is_assertion(phase.exception)
+    return asserted or phase.report.when == "call"
 
 
 def _message(phases: Sequence[Phase]) -> str:
-    lines = []
-    for phase in phases:
-        title = "" if phase.main else f"{phase.subtest}: "
-        lines.append(title + _text(phase))
+    lines = (("" if p.main else f"{p.subtest}: ") + _text(p) for p in phases)
     return shorten("\n".join(lines), _MESSAGE_LIMIT)
 
 
@@ -283,13 +272,12 @@ def _reason(phase: Phase) -> str:
 
 def _location(config: pytest.Config, phase: Phase) -> str:
     """``path:line`` of the innermost frame that lies in the project, else of the innermost."""
-    crash = crash_location(phase.report)
-    frames = [] if phase.excinfo is None else list(phase.excinfo.traceback)
-    for frame in reversed(frames):
+    for frame in reversed([] if phase.excinfo is None else list(phase.excinfo.traceback)):
         path = _relative(config.rootpath, str(frame.path))
         if path is not None and not frame.ishidden(phase.excinfo):
             return f"{path}:{frame.lineno + 1}"
-    return f"{crash[0]}:{crash[1]}" if crash else ""
+    crash = getattr(phase.report.longrepr, "reprcrash", None)
+    return f"{crash.path}:{crash.lineno}" if crash is not None else ""
 
 
 def _relative(root: Path, path: str) -> str | None:

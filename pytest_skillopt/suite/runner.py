@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt import fixtures
-from pytest_skillopt.model.types import ModelError, Usage
+from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.skill.files import materialise
 from pytest_skillopt.suite.context import OwnFault, Recorder, shorten
 from pytest_skillopt.suite.internals.items import (
@@ -207,13 +207,13 @@ class RolloutRunner:
             KeyboardInterrupt: the user, or the test, wants the session to end.
         """
         started = time.perf_counter()
-        collected = self._items.get(request.task)
-        if collected is None:
-            ending = Ending.of_error("internal", f"{request.task} was not collected here")
-            return self._rollout(request, ending, started)
-        content = self._versions.content(request.skill, request.version)
         try:
+            collected = self._items[request.task]
+            content = self._versions.content(request.skill, request.version)
             directory = self._versions.directory(request.skill, request.version)
+        except KeyError as missing:
+            ending = Ending.of_error("internal", f"{missing} was not collected here")
+            return self._rollout(request, ending, started)
         except OSError as error:
             ending = Ending.of_error("internal", f"the skill could not be laid out: {error}")
             return self._rollout(request, ending, started)
@@ -306,27 +306,28 @@ class RolloutRunner:
         running: _Running | None = None,
         context: Recorder | None = None,
     ) -> Rollout:
+        kept = context or Recorder(request)
         score = None
         if ending.outcome in ("passed", "failed"):
-            recorded = context.soft_score if context is not None else None
-            score = float(ending.outcome == "passed") if recorded is None else recorded
-        output = running.output() if running is not None else ""
+            passed = float(ending.outcome == "passed")
+            score = passed if kept.soft_score is None else kept.soft_score
         stray, self._stray = self._stray, []
+        output = [*stray, running.output() if running is not None else ""]
         rollout = Rollout(
             request=request,
             outcome=ending.outcome,
             score=score,
             message=ending.message,
             location=ending.location,
-            feedback=context.told if context else "",
-            transcript=tuple(context.transcript) if context else (),
-            usage=context.used if context else Usage(),
-            judge_usage=context.judge_used if context else Usage(),
-            reported=context.reported if context else Usage(),
+            feedback=kept.told,
+            transcript=tuple(kept.transcript),
+            usage=kept.used,
+            judge_usage=kept.judge_used,
+            reported=kept.reported,
             duration=time.perf_counter() - started,
-            output=shorten("\n".join([*stray, output]), _OUTPUT_LIMIT).strip(),
+            output=shorten("\n".join(output), _OUTPUT_LIMIT).strip(),
             worker=self._worker,
-            skill_read=context.skill_read if context else None,
+            skill_read=kept.skill_read,
             error=ending.error,
         )
         return cleaned(rollout)

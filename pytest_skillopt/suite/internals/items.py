@@ -86,12 +86,6 @@ def _is_spent(finalizer: Callable[[], object]) -> bool:
     return getattr(owner, "cached_result", owner) is None
 
 
-def empty(item: pytest.Item) -> None:
-    """Let go of the output of an item that something may still refer to."""
-    spent: Any = item
-    spent._report_sections, spent.user_properties = [], []
-
-
 def forget_subtests(item: pytest.Item) -> None:
     """Forget the failed subtests that pytest counts by node id, for the ordinary reports."""
     try:
@@ -101,12 +95,6 @@ def forget_subtests(item: pytest.Item) -> None:
     counts = cast("dict[object, int]", item.config.stash[failed_subtests_key])
     counts.pop(getattr(item, "id", item.nodeid), None)
     counts.pop(item.nodeid, None)
-
-
-def crash_location(report: pytest.TestReport) -> tuple[str, int] | None:
-    """Path and line (1-based) at which a report says the test crashed."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    return (crash.path, crash.lineno) if crash is not None else None
 
 
 _LOGGING_HOOKS = ("pytest_runtest_logreport", "pytest_exception_interact")
