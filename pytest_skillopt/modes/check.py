@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pytest_skillopt.gate.regression import RegressionCheck
 from pytest_skillopt.modes.compare import (
     compared,
-    decide,
     gate_tasks,
     joined_reasons,
 )
@@ -70,16 +69,10 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
 
 
 def _compare(run: Run, skill: str, then: Document, now: Document) -> SkillResult:
-    tasks = run.tasks_of(skill)
     stored = read_baseline(run, skill, then.version)
-    decided = decide(
-        run,
-        RegressionCheck(gate_tasks(tasks), gate_options(run.settings), tape=stored.lengths()),
-        run.sampler.add_version(skill, then.data),
-        run.sampler.add_version(skill, now.data),
-        stored=stored.outcomes,
-    )
-    result = compared(skill, then, now, decided, tasks)
+    tasks = gate_tasks(run.tasks_of(skill))
+    gate = RegressionCheck(tasks, gate_options(run.settings), tape=stored.lengths())
+    result = compared(run, skill, gate, then, now, stored=stored.outcomes)
     return result.model_copy(update={"val": result.suite})
 
 

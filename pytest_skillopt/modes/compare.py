@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,55 +29,35 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, Status, TaskRow
+    from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import RolloutRequest
     from pytest_skillopt.suite.tasks import SkillTask
-
-
-@dataclass(frozen=True, slots=True)
-class Decided:
-    """A verdict with the rollouts it rests on, by task."""
-
-    verdict: Verdict
-    incumbent: Mapping[str, list[Rollout]]
-    candidate: Mapping[str, list[Rollout]]
-
-    def rows(self, tasks: Iterable[SkillTask]) -> list[TaskRow]:
-        changes = {task.task: task.change for task in self.verdict.tasks}
-        return [
-            task_row(
-                task,
-                self.incumbent.get(task.id, []),
-                self.candidate.get(task.id, []),
-                changes.get(task.id, "same"),
-            )
-            for task in tasks
-        ]
 
 
 def gate_tasks(tasks: Iterable[SkillTask]) -> list[GateTask]:
     return [GateTask(task.id, task.must_pass) for task in tasks]
 
 
-def decide(
+def compared(
     run: Run,
+    skill: str,
     gate: Gate,
-    incumbent: str,
-    candidate: str,
+    before: Document,
+    after: Document,
     *,
     stored: Mapping[str, Sequence[tuple[bool, float]]] | None = None,
-) -> Decided:
-    """Carry a decision out.
+) -> SkillResult:
+    """Carry a decision about a skill out.
 
     Args:
-        incumbent: version (SHA-256), made known to the sampler before.
-        candidate: likewise.
-        stored: (passed, score) of samples that open the incumbent's tape, by task.
+        stored: (passed, score) of samples that open the tape of the one before, by task.
 
     Raises:
-        StopRun: a cap, a fatal fault, or an interrupt.
+        StopRun: a fatal fault or an interrupt; at a cap it is not decided.
     """
+    incumbent = run.sampler.add_version(skill, before.data)
+    candidate = run.sampler.add_version(skill, after.data)
     versions = {"incumbent": incumbent, "candidate": candidate}
     rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
 
@@ -105,7 +84,24 @@ def decide(
             raise
         verdict = _undecided(gate, stop.reason)
     run.journal.write("verdict", {"candidate": candidate, **verdict.to_json()})
-    return Decided(verdict, rollouts["incumbent"], rollouts["candidate"])
+    changes = {task.task: task.change for task in verdict.tasks}
+    old, new = rollouts["incumbent"], rollouts["candidate"]
+    rows = [
+        task_row(task, old.get(task.id, []), new.get(task.id, []), changes.get(task.id, "same"))
+        for task in run.tasks_of(skill)
+    ]
+    return SkillResult(
+        path=skill,
+        name=after.name,
+        before=before.version,
+        after=after.version,
+        status=verdict.decision,
+        reason=verdict.reason,
+        patch=unified(before, after, skill),
+        suite=comparison(rows),
+        verdict=verdict.to_json(),
+        tasks=rows,
+    )
 
 
 def _undecided(gate: Gate, reason: str) -> Verdict:
@@ -131,25 +127,6 @@ def joined_reasons(results: Sequence[SkillResult]) -> str:
         return results[0].reason
     return "; ".join(
         r.reason if r.reason.startswith(r.path) else f"{r.path}: {r.reason}" for r in results
-    )
-
-
-def compared(
-    skill: str, before: Document, after: Document, decided: Decided, tasks: Iterable[SkillTask]
-) -> SkillResult:
-    """The decision as the result of a skill."""
-    rows, verdict = decided.rows(tasks), decided.verdict
-    return SkillResult(
-        path=skill,
-        name=after.name,
-        before=before.version,
-        after=after.version,
-        status=verdict.decision,
-        reason=verdict.reason,
-        patch=unified(before, after, skill),
-        suite=comparison(rows),
-        verdict=verdict.to_json(),
-        tasks=rows,
     )
 
 
@@ -179,14 +156,8 @@ def compare(run: Run, display: Display) -> Result:
             f"--skillopt-compare: {first} and {second} are the same; "
             "--skillopt-aa compares a skill with itself"
         )
-    tasks = run.tasks_of(skill)
-    decided = decide(
-        run,
-        configured_gate(run.settings, gate_tasks(tasks)),
-        run.sampler.add_version(skill, before.data),
-        run.sampler.add_version(skill, after.data),
-    )
-    result = compared(skill, before, after, decided, tasks)
+    gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
+    result = compared(run, skill, gate, before, after)
     return run.result(result.status, result.reason, [result])
 
 
@@ -216,21 +187,14 @@ def _measure(run: Run, skill: str) -> SkillResult:
             for task in tasks
         ]
     )
-    rows = [
-        task_row(
-            task,
-            [r for r in taken if r.request.task == task.id and r.request.stream == "aa/1"],
-            [r for r in taken if r.request.task == task.id and r.request.stream == "aa/2"],
+    of = {task.id: [r for r in taken if r.request.task == task.id] for task in tasks}
+    rows = []
+    for task in tasks:
+        first, second = (
+            [r for r in of[task.id] if r.request.stream == s] for s in ("aa/1", "aa/2")
         )
-        for task in tasks
-    ]
-    counts = [
-        (
-            row.before.passed + (row.after.passed if row.after else 0),
-            row.before.n + (row.after.n if row.after else 0),
-        )
-        for row in rows
-    ]
+        rows.append(task_row(task, first, second))
+    counts = [(sum(r.passed for r in f), sum(r.measured for r in f)) for f in of.values()]
     floor = noise_floor(counts, rollouts)
     least = smallest_gain(counts, partial(configured_gate, run.settings))
     flaky = sum(row.flaky for row in rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 import pytest
@@ -36,6 +37,15 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.tasks import SkillTask
 
 Outcome = Literal["passed", "failed", "skipped"]
+
+
+_FUNCTIONS = {
+    "train": ("train", "train"),
+    "evaluate": ("evaluate", "evaluate"),
+    "check": ("check", "check"),
+    "compare": ("compare", "compare"),
+    "aa": ("compare", "compare_with_itself"),
+}
 
 
 def conduct(
@@ -138,25 +148,8 @@ def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
 
 def _mode_function(name: str) -> Callable[[Run, Display], Result]:
     """Imported when chosen: a check needs no optimizer."""
-    if name == "train":
-        from pytest_skillopt.modes.train import train
-
-        return train
-    if name == "evaluate":
-        from pytest_skillopt.modes.evaluate import evaluate
-
-        return evaluate
-    if name == "check":
-        from pytest_skillopt.modes.check import check
-
-        return check
-    if name == "compare":
-        from pytest_skillopt.modes.compare import compare
-
-        return compare
-    from pytest_skillopt.modes.compare import compare_with_itself
-
-    return compare_with_itself
+    module, function = _FUNCTIONS[name]
+    return getattr(import_module(f"pytest_skillopt.modes.{module}"), function)  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

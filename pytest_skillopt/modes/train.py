@@ -215,21 +215,17 @@ def _is_begun(entry: Entry, skill: str) -> bool:
 def hooked_stages(config: pytest.Config) -> Stages:
     """Every stage asks its hook. The plugin implements the built-in ones itself, all but the gate:
     where nobody answers, the training knows that the gate is its own."""
-    hook = config.hook
+
+    def asking(stage: str, *names: str) -> Callable[..., Any]:
+        hook = getattr(config.hook, f"pytest_skillopt_{stage}")
+        return lambda *values: hook(config=config, **dict(zip(names, values, strict=True)))
+
     return Stages(
-        reflect=lambda records, context: hook.pytest_skillopt_reflect(
-            config=config, records=records, context=context
-        ),
-        aggregate=lambda patches, context: hook.pytest_skillopt_aggregate(
-            config=config, patches=patches, context=context
-        ),
-        select=lambda patch, context: hook.pytest_skillopt_select(
-            config=config, patch=patch, context=context
-        ),
-        update=lambda patch, context: hook.pytest_skillopt_update(
-            config=config, patch=patch, context=context
-        ),
-        gate=lambda question: hook.pytest_skillopt_gate(config=config, question=question),
+        reflect=asking("reflect", "records", "context"),
+        aggregate=asking("aggregate", "patches", "context"),
+        select=asking("select", "patch", "context"),
+        update=asking("update", "patch", "context"),
+        gate=asking("gate", "question"),
     )
 
 
