@@ -13,9 +13,12 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from types import ModuleType
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.watch.server import Watch
+
+if TYPE_CHECKING:
+    from types import ModuleType
 
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"
