@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, field_validator
 
-from pytest_skillopt.model.structured import ask_json
+from pytest_skillopt.model.structured import FormT, ask_json
 from pytest_skillopt.model.types import ModelFault
 from pytest_skillopt.untrusted import fence, strip_invisible
 
@@ -135,7 +135,7 @@ class Judge:
         if votes < 1:
             raise ValueError(f"votes must be at least 1, not {votes}")
         messages = _messages(f"Rubric:\n{rubric.strip()}", answer, question)
-        cast = [self._vote(messages, index) for index in range(votes)]
+        cast = [self._ask(messages, _Vote, f"vote{index}") for index in range(votes)]
         score = statistics.median(vote.score for vote in cast)
         nearest = min(cast, key=lambda vote: abs(vote.score - score))
         return Judgement(score, nearest.reason, tuple(vote.score for vote in cast))
@@ -162,27 +162,17 @@ class Judge:
         rubric = f"Statements:\n{listed}"
         if expected.strip():
             rubric += f"\n\nExpected on the whole:\n{expected.strip()}"
-        answered = ask_json(
-            self._model,
-            _messages(rubric, answer, question, instructions=_STATEMENTS),
-            _grades_of(len(statements)),
-            sample=f"{self._sample}/statements",
-            stage=self._stage,
-            task=self._task,
-        )
-        if self._on_usage is not None:
-            self._on_usage(answered.usage)
-        if answered.value is None:
-            raise ModelFault(f"{self._model.name}: unreadable grades: {answered.problem}")
-        rows = sorted(answered.value.grades, key=lambda grade: grade.number)
+        messages = _messages(rubric, answer, question, instructions=_STATEMENTS)
+        found = self._ask(messages, _grades_of(len(statements)), "statements")
+        rows = sorted(found.grades, key=lambda grade: grade.number)
         return [(row.holds, row.evidence.strip()) for row in rows]
 
-    def _vote(self, messages: list[dict[str, str]], index: int) -> _Vote:
+    def _ask(self, messages: list[dict[str, str]], form: type[FormT], what: str) -> FormT:
         answer = ask_json(
             self._model,
             messages,
-            _Vote,
-            sample=f"{self._sample}/vote{index}",
+            form,
+            sample=f"{self._sample}/{what}",
             stage=self._stage,
             task=self._task,
         )

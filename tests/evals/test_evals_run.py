@@ -258,7 +258,7 @@ def test_grades_that_are_too_few_are_no_verdict(
     write(project, [{"prompt": "Ada", "checks": ["Greets", "Is short"]}])
     chat_server.reply = grades(True)
     result = project.runpytest_subprocess("--skillopt-evals", "--skillopt", "--skillopt-rollouts=1")
-    result.stdout.fnmatch_lines(["*unreadable grades: *one entry for each statement from 1 to 2*"])
+    result.stdout.fnmatch_lines(["*unreadable judgement: *one entry for each statement*"])
     assert result.ret == 1
 
 
