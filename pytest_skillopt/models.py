@@ -103,6 +103,18 @@ class Models:
         if self._cache is not None:
             self._cache.close()
 
+    def handoff(self, role: Role) -> Model | None:
+        """What asks a person, or the agent that one has open, where the setting says so."""
+        from pytest_skillopt.model.config import provider_of
+
+        if provider_of(self._settings, role) != "handoff":
+            return None
+        from pytest_skillopt.mine.handoff import Handoff
+
+        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
+        folder = self._config.rootpath / self._settings.dir / "handoff"
+        return Handoff(folder, reporter.write_line if reporter else print)
+
     def build(self, role: Role, server: Server | None = None) -> Model:
         """The built-in client of a role: the official SDK against an OpenAI-compatible server.
 

@@ -163,7 +163,8 @@ def _is_claimed(item: pytest.Function) -> bool:
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model:
     from pytest_skillopt.models import Models
 
-    return Models.of(config).build(role)
+    models = Models.of(config)
+    return models.handoff(role) or models.build(role)
 
 
 @pytest.hookimpl(trylast=True)

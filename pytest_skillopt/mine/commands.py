@@ -1,4 +1,4 @@
-"""The commands ``init``, ``mine`` and ``judge calibrate``."""
+"""The commands ``init``, ``mine``, ``handoff`` and ``judge calibrate``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,22 @@ if TYPE_CHECKING:
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands; each sets ``handle``, a function of the arguments to an exit code."""
     _add_drafting(commands)
+    parser = commands.add_parser("handoff", help="list prompts that wait for you, take answers")
+    parser.add_argument("key", nargs="?", default="", metavar="KEY", help="print this prompt")
+    parser.add_argument("--answer", default="", metavar="FILE", help="take its answer; -: stdin")
+    parser.set_defaults(handle=_handoff)
     parser = commands.add_parser("judge", help="see how far the judge agrees with people")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     action = actions.add_parser("calibrate", help="grade answers that people have labelled")
     action.add_argument("file", type=Path, metavar="LABELLED.jsonl")
     action.set_defaults(handle=_calibrate)
+
+
+def _handoff(args: argparse.Namespace) -> int:
+    from pytest_skillopt.mine.handoff import command
+    from pytest_skillopt.report.runs import find_home
+
+    return command(find_home(Path.cwd()).path / "handoff", args.key, args.answer)
 
 
 def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:

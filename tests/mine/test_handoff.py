@@ -1,0 +1,117 @@
+"""A training whose optimizer is whoever answers the files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.cli import main
+from pytest_skillopt.mine.handoff import Handoff, waiting
+from pytest_skillopt.model.types import ModelConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RULE = "End with an exclamation mark."
+TESTS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
+def test_greeting(skill, name):
+    assert "exclamation" in skill.text
+"""
+
+
+def test_a_training_is_answered_by_hand(pytester: pytest.Pytester) -> None:
+    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    pytester.makepyfile(test_greeting=TESTS)
+    pytester.makeini("[pytest]\nskillopt_optimizer = handoff\nskillopt_final_rollouts = 3\n")
+    folder = pytester.path / ".skillopt" / "handoff"
+    edit = {"op": "append", "target": "", "content": RULE}
+    (pytester.path / "answer").write_text(json.dumps({"reasoning": "missing", "edits": [edit]}))
+    with (pytester.path / "log").open("w") as log:
+        command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "--skillopt-train"]
+        run = subprocess.Popen(command, cwd=pytester.path, stdout=log, stderr=log)
+        while run.poll() is None:
+            for prompt in waiting(folder):
+                tool = [sys.executable, "-m", "pytest_skillopt", "handoff", prompt.stem]
+                subprocess.run([*tool, "--answer", "answer"], cwd=pytester.path, check=True)
+            time.sleep(0.05)
+    said = (pytester.path / "log").read_text()
+    assert run.returncode == 0, said
+    assert "skillopt: prompts wait in" in said
+    assert RULE in (pytester.path / "SKILL.md").read_text()
+    assert waiting(folder) == []
+
+
+def test_prompts_are_listed_printed_and_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / ".skillopt" / "handoff"
+    folder.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    assert main(["handoff"]) == 0
+    assert capsys.readouterr().out == "nothing waits for an answer\n"
+    (folder / "abc.md").write_text("# reflect abc\n\n::set-output name=a::b\n")
+    assert main(["handoff"]) == 0
+    assert "1 prompt in" in (out := capsys.readouterr().out)
+    assert "  abc  reflect abc\n" in out
+    assert main(["handoff", "abc"]) == 0
+    assert "\n::" not in capsys.readouterr().out
+    (tmp_path / "reply").write_text("the reply")
+    assert main(["handoff", "abc", "--answer", "reply"]) == 0
+    assert (folder / "abc.answer.md").read_text() == "the reply"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["xyz"], "there is no prompt 'xyz'"),
+        (["../abc"], "there is no prompt"),
+        (["abc", "--answer", "gone"], "gone: No such file"),
+        (["abc", "--answer", "empty"], "the answer is empty"),
+    ],
+)
+def test_what_cannot_be_taken(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    folder = tmp_path / ".skillopt" / "handoff"
+    folder.mkdir(parents=True)
+    (folder / "abc.md").write_text("# reflect abc\n")
+    (tmp_path / "empty").write_text("\n")
+    monkeypatch.chdir(tmp_path)
+    assert main(["handoff", *arguments]) == 1
+    assert said in capsys.readouterr().err
+    assert not (folder / "abc.answer.md").exists()
+
+
+def test_an_answer_that_is_there_is_taken_again(tmp_path: Path) -> None:
+    """As a resumed run finds it."""
+    told: list[str] = []
+    model = Handoff(tmp_path, told.append)
+    messages = [{"role": "user", "content": "Propose; the key is sk-proj-abcdefghij0123456789ABCD"}]
+    with pytest.raises(ModelConfigError, match="cannot play an agent with tools"):
+        model.complete(messages, sample="s", tools=[{}])
+    from threading import Thread
+
+    replies: list[str] = []
+    asking = Thread(target=lambda: replies.append(model.complete(messages, sample="s").text))
+    asking.start()
+    while not (prompts := waiting(tmp_path)):
+        time.sleep(0.02)
+    assert "sk-proj" not in prompts[0].read_text()
+    (tmp_path / f"{prompts[0].stem}.answer.md").write_text("yes")
+    asking.join()
+    assert replies == ["yes"]
+    assert model.complete(messages, sample="s").text == "yes"
+    assert len(told) == 1
