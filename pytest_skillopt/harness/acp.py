@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import shlex
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.harness.records import Harness, Job, Launch, Trace
+from pytest_skillopt.harness.adapters import Harness, Trace
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
-_UNATTENDED = ("bypassPermissions", "agent-full-access", "full-access", "yolo", "auto")
+_UNATTENDED = ("bypassPermissions", "agent-full-access", "full-access", "yolo")
 """Modes in which agents ask for nothing, as they call them."""
 
 
@@ -21,57 +21,42 @@ def acp_harness(command: str) -> Harness:
     The protocol says nothing of models, servers and keys: the command is given those of the proxy
     in the variables that the providers' own libraries read.
     """
-    program, *arguments = shlex.split(command)
-
-    def launch(job: Job) -> Launch:
-        env = {
-            "OPENAI_BASE_URL": f"{job.base_url}/v1",
-            "OPENAI_API_KEY": job.key,
-            "OPENAI_MODEL": job.model,
-            "ANTHROPIC_BASE_URL": job.base_url,
-            "ANTHROPIC_API_KEY": job.key,
-            "ANTHROPIC_MODEL": job.model,
-            "GOOGLE_GEMINI_BASE_URL": job.base_url,
-            "GEMINI_API_KEY": job.key,
-        }
-        return Launch([job.executable, *arguments], env)
-
+    program, _, arguments = command.partition(" ")
+    env = {f"{who}_API_KEY": "{key}" for who in ("OPENAI", "ANTHROPIC", "GEMINI")}
+    env |= {f"{who}_MODEL": "{model}" for who in ("OPENAI", "ANTHROPIC", "GEMINI")}
+    env |= {"ANTHROPIC_BASE_URL": "{url}", "GOOGLE_GEMINI_BASE_URL": "{url}"}
     return Harness(
-        name=f"acp:{command}",
+        f"acp:{command}",
+        f"{{executable}} {arguments}",
+        lambda event, trace: None,
+        f"whatever brings the command {program!r}",
         executable=program,
-        package=f"whatever brings the command {program!r}",
-        skills=".agents/skills",
-        protocol="chat",
-        launch=launch,
-        read=lambda event, trace: None,
+        env={**env, "OPENAI_BASE_URL": "{url}/v1"},
         drive=_drive,
     )
 
 
-def _drive(job: Job, trace: Trace, standard_in: Path, standard_out: Path) -> None:
-    """One prompt, over two named pipes; ends by closing the agent's standard input."""
-    with standard_out.open(encoding="utf-8", errors="replace") as heard:
-        with standard_in.open("w", encoding="utf-8") as said:
+def _drive(values: Mapping[str, str], trace: Trace, into: Path, out: Path) -> None:
+    """One prompt over two named pipes; ends by closing the agent's standard input."""
+    with out.open(encoding="utf-8", errors="replace") as heard:
+        with into.open("w", encoding="utf-8") as said:
             talk = _Talk(said, heard, trace)
             talk.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
-            session = talk.ask("session/new", {"cwd": str(job.workspace), "mcpServers": []})
-            modes = (session.get("modes") or {}).get("availableModes") or ()
-            free = [m["id"] for m in modes if m.get("id") in _UNATTENDED]
+            session = talk.ask("session/new", {"cwd": values["workspace"], "mcpServers": []})
             name = {"sessionId": session.get("sessionId", "")}
-            if free:
-                talk.ask("session/set_mode", {**name, "modeId": free[0]})
-            prompt = [{"type": "text", "text": job.prompt}]
-            ended = talk.ask("session/prompt", {**name, "prompt": prompt})
-            trace.flush()
-            trace.done = ended.get("stopReason") in ("end_turn", "max_tokens")
-            if not trace.done and not trace.error:
-                trace.error = f"the agent stopped: {ended.get('stopReason')}"
-        for _ in heard:
+            modes = (session.get("modes") or {}).get("availableModes") or ()
+            for mode in [m["id"] for m in modes if m.get("id") in _UNATTENDED][:1]:
+                talk.ask("session/set_mode", {**name, "modeId": mode})
+            prompt = [{"type": "text", "text": values["prompt"]}]
+            reason = talk.ask("session/prompt", {**name, "prompt": prompt}).get("stopReason")
+            trace.done = reason in ("end_turn", "max_tokens")
+            trace.error = trace.error or ("" if trace.done else f"the agent stopped: {reason}")
+        for _ in heard:  # until it has ended
             continue
 
 
 class _Talk:
-    """JSON-RPC, one line a message; updates are read while an answer is waited for."""
+    """JSON-RPC, one line a message; what comes is read while an answer is waited for."""
 
     def __init__(self, said: Any, heard: Any, trace: Trace) -> None:
         self._said, self._heard, self._trace = said, heard, trace
@@ -83,51 +68,43 @@ class _Talk:
         if self._trace.error:
             return {}
         self._number += 1
-        self._send({"id": self._number, "method": method, "params": params})
+        self._send(id=self._number, method=method, params=params)
         for line in self._heard:
             try:
                 message = json.loads(line)
-            except ValueError:
+                if message.get("id") == self._number and "method" not in message:
+                    if "error" in message:
+                        self._trace.error = f"{method}: {message['error'].get('message')}"
+                    return message.get("result") or {}
+                self._receive(message, message.get("params") or {})
+            except (ValueError, AttributeError, LookupError):
                 continue
-            if not isinstance(message, dict):
-                continue
-            if message.get("id") == self._number and "method" not in message:
-                if "error" in message:
-                    self._trace.error = f"{method}: {message['error'].get('message')}"
-                result = message.get("result")
-                return result if isinstance(result, dict) else {}
-            self._receive(message)
         self._trace.error = f"{method}: the agent ended"
         return {}
 
-    def _receive(self, message: dict[str, Any]) -> None:
-        params = message.get("params") or {}
+    def _receive(self, message: dict[str, Any], params: dict[str, Any]) -> None:
         if message.get("method") == "session/update":
-            self._trace.understood += 1
-            self._update(params.get("update") or {})
+            self._update(params["update"])
         elif message.get("method") == "session/request_permission":
-            options = params.get("options") or [{}]
-            yes = [o for o in options if str(o.get("kind", "")).startswith("allow")]
-            choice = {"outcome": "selected", "optionId": (yes or options)[0].get("optionId")}
-            self._send({"id": message.get("id"), "result": {"outcome": choice}})
+            yes = [o for o in params["options"] if str(o.get("kind")).startswith("allow")]
+            choice = {"outcome": "selected", "optionId": yes[0]["optionId"]}
+            self._send(id=message["id"], result={"outcome": choice})
         elif "id" in message and "method" in message:
-            refusal = {"code": -32601, "message": "not supported"}
-            self._send({"id": message["id"], "error": refusal})
+            self._send(id=message["id"], error={"code": -32601, "message": "not supported"})
 
     def _update(self, update: dict[str, Any]) -> None:
-        kind = update.get("sessionUpdate")
-        if kind == "agent_message_chunk":
-            self._trace.piece((update.get("content") or {}).get("text") or "")
-        elif kind in ("tool_call", "tool_call_update"):
-            call = self._calls.setdefault(str(update.get("toolCallId")), {})
+        if update["sessionUpdate"] == "agent_message_chunk":
+            self._trace.say(update["content"].get("text") or "", more=True)
+        elif update["sessionUpdate"] in ("tool_call", "tool_call_update"):
+            call = self._calls.setdefault(update["toolCallId"], {})
             call.update({name: value for name, value in update.items() if value})
             if update.get("status") in ("completed", "failed"):
-                del self._calls[str(update.get("toolCallId"))]
                 arguments = call.get("rawInput") or {"locations": call.get("locations")}
-                name = str(call.get("name") or call.get("title") or call.get("kind") or "?")
+                name = call.get("name") or call.get("title") or call.get("kind") or "?"
+                failed = update["status"] == "failed"
                 result = call.get("content") or call.get("rawOutput")
-                self._trace.ran(name, arguments, result, failed=update["status"] == "failed")
+                self._trace.ran(str(name), arguments, result, failed=failed)
 
-    def _send(self, message: dict[str, Any]) -> None:
+    def _send(self, **message: Any) -> None:
         self._said.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
         self._said.flush()

@@ -1,385 +1,245 @@
-"""The harnesses that are known. Each is how it is started, and what its events say."""
+"""What a harness is, and those that are known: data, and a function that reads their events."""
 
 from __future__ import annotations
 
-import importlib
 import json
-from typing import Any
+import re
+import tomllib
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.harness.records import Harness, Job, Launch, Trace, as_text
+from pytest_skillopt.model.agent import ToolRun
+from pytest_skillopt.suite.context import shorten
 
-_QUIET = {
-    "privacy": {"usageStatisticsEnabled": False},
-    "telemetry": {"enabled": False},
-    "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False},
-}
-"""Settings of Gemini CLI and of Qwen Code, which descends from it."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
-
-# Claude Code, and Qwen Code whose events have the same form
+_SHOWN = 2_000
+"""Characters of a tool's result that the transcript keeps: real agents print whole files."""
+_BLANK = re.compile(r"\{(executable|prompt|model|workspace|home|url|key)\}")
 
 
-def _claude(job: Job) -> Launch:
-    argv = [job.executable, "-p", job.prompt, "--output-format", "stream-json", "--verbose"]
-    argv += ["--model", job.model, "--dangerously-skip-permissions", "--strict-mcp-config"]
-    argv += ["--setting-sources", "project", "--no-session-persistence"]
-    small = ("ANTHROPIC_SMALL_FAST_MODEL", "ANTHROPIC_DEFAULT_HAIKU_MODEL")
-    return Launch(
-        argv,
-        {
-            "ANTHROPIC_BASE_URL": job.base_url,
-            "ANTHROPIC_API_KEY": job.key,
-            **dict.fromkeys(small, job.model),
-            "CLAUDE_CONFIG_DIR": str(job.home / ".claude"),
-            "IS_SANDBOX": "1",
-            "CLAUDE_CODE_MAX_RETRIES": "0",
-            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-            "DISABLE_AUTOUPDATER": "1",
-            "DISABLE_TELEMETRY": "1",
-            "DISABLE_ERROR_REPORTING": "1",
-            "API_TIMEOUT_MS": "3600000",
-        },
-    )
+@dataclass(frozen=True, slots=True)
+class Harness:
+    """A coding agent's command line. One of a project's own is named ``module:object``.
+
+    In ``argv``, ``env`` and ``files`` stand ``{executable}``, ``{prompt}``, ``{model}``,
+    ``{workspace}``, ``{home}`` (an empty folder, removed after the run), ``{url}`` (of the proxy,
+    without ``/v1``) and ``{key}`` (worth nothing: the proxy has the real one).
+    """
+
+    name: str
+    argv: str
+    """The command line; blanks part its words."""
+    read: Callable[[dict[str, Any], Trace], None]
+    """Told each JSON line of the standard output; may raise what an odd line makes it raise."""
+    package: str
+    """What to install where it is missing, as a user would type it."""
+    executable: str = ""
+    """Its command, where that is not the name."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts by path relative to the home."""
+    skills: str = ".agents/skills"
+    """Folder of a project in which it finds skills."""
+    speaks: str = "chat"
+    """How it asks a model: ``messages`` (Anthropic), ``chat``, ``responses`` or ``gemini``."""
+    explicit: str = ""
+    """A prompt that forces a skill, with ``{name}`` and ``{prompt}``; empty where none does."""
+    bundled: str = ""
+    """``package/path`` of the executable in an installed Python package that brings it."""
+    tested: str = ""
+    """The version that this was last run with."""
+    drive: Callable[..., None] | None = None
+    """Talks with it over two named pipes; None: it is only listened to."""
+
+    def filled(self, text: str, values: Mapping[str, str]) -> str:
+        """A text of ``argv``, ``env`` or ``files`` for one run."""
+        return _BLANK.sub(lambda blank: values[blank[1]], text)
+
+
+@dataclass(slots=True)
+class Trace:
+    """What the events of a run tell."""
+
+    text: str = ""
+    """The last thing the agent said."""
+    turns: list[tuple[str, str]] = field(default_factory=list)
+    tools: list[ToolRun] = field(default_factory=list)
+    error: str = ""
+    """Why the agent ended without an answer."""
+    done: bool = False
+    """The harness said that the agent's turn is over."""
+    opened: list[str] = field(default_factory=list)
+    """Of each tool that did not fail, its name and arguments."""
+    _waiting: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    _more: bool = False
+
+    def say(self, text: str, *, more: bool = False) -> None:
+        """The agent says something. ``more``: a piece of a message that comes in pieces."""
+        if more and self._more and self.turns:
+            text = self.turns.pop()[1] + text
+        if text:
+            self.text, self._more = text, more
+            self.turns.append(("assistant", text))
+
+    def calls(self, id: str, name: str, arguments: Any) -> None:
+        """The agent calls a tool; ``returns`` follows under the same id."""
+        self._waiting[id] = (name, arguments)
+
+    def returns(self, id: str, result: Any, *, failed: bool = False) -> None:
+        """The result of a tool that was called."""
+        self.ran(*self._waiting.pop(id, ("?", {})), result, failed=failed)
+
+    def ran(self, name: str, arguments: Any, result: Any = "", *, failed: bool = False) -> None:
+        """A tool was called and has returned."""
+        if isinstance(arguments, str):
+            arguments = {"command": arguments}
+        text, shown = as_text(result), json.dumps(arguments or {}, ensure_ascii=False)
+        self._more = False
+        self.opened += [] if failed else [f"{name} {shown}"]
+        self.tools.append(ToolRun(name, shown, text))
+        self.turns.append(("assistant", f"[calls {name}({shorten(shown, _SHOWN)})]"))
+        self.turns.append(("tool", shorten(text, _SHOWN)))
+
+    def used(self, skill: str) -> bool:
+        """Whether the agent asked for a skill by its name, with a tool for it or by its file."""
+        tool = re.compile(rf'(?i:\S*skill\S*) .*"{re.escape(skill)}"')
+        return any(tool.match(call) or f"{skill}/SKILL.md" in call for call in self.opened)
+
+    def read(self, harness: Harness, printed: str) -> int:
+        """Read what a harness has printed; how many of its events told something."""
+        told = 0
+        for line in printed.splitlines():
+            before = (len(self.turns), self.done, self.error)
+            try:
+                harness.read(json.loads(line), self)
+            except (ValueError, LookupError, TypeError, AttributeError):
+                continue
+            told += before != (len(self.turns), self.done, self.error)
+        return told
+
+
+def as_text(content: Any) -> str:
+    """The text in a tool's result, whatever the harness wraps it in."""
+    if isinstance(content, list):
+        return "\n".join(as_text(item) for item in content)
+    if isinstance(content, dict):
+        return as_text(content.get("text") or content.get("content") or content.get("message"))
+    return "" if content is None else str(content)
 
 
 def _read_claude(event: dict[str, Any], trace: Trace) -> None:
-    kind = event.get("type")
+    """Claude Code, and Qwen Code whose events have the same form."""
+    kind = event["type"]
     if event.get("parent_tool_use_id"):
         return  # of an agent below the agent
-    if kind == "assistant":
-        for block in event["message"]["content"]:
-            if block["type"] == "text":
-                trace.say(block["text"])
-            elif block["type"] == "tool_use":
-                trace.calls(block["id"], block["name"], block["input"])
-    elif kind == "user" and isinstance(event["message"]["content"], list):
-        for block in event["message"]["content"]:
-            if block["type"] == "tool_result":
-                failed = bool(block.get("is_error"))
-                trace.returns(block["tool_use_id"], block.get("content"), failed=failed)
-    elif kind == "result":
+    for block in event["message"]["content"] if kind in ("assistant", "user") else ():
+        if block["type"] == "text" and kind == "assistant":
+            trace.say(block["text"])
+        elif block["type"] == "tool_use":
+            trace.calls(block["id"], block["name"], block["input"])
+        elif block["type"] == "tool_result":
+            failed = bool(block.get("is_error"))
+            trace.returns(block["tool_use_id"], block.get("content"), failed=failed)
+    if kind == "result":
         trace.done = True
-        if event.get("is_error"):
-            # A failed login, too, comes as "subtype": "success".
+        if event.get("is_error"):  # A failed login, too, comes as "subtype": "success".
             trace.error = as_text(event.get("result") or event.get("error") or event["subtype"])
-        elif event.get("result"):
-            trace.text = event["result"]
-
-
-CLAUDE = Harness(
-    name="claude",
-    executable="claude",
-    package="pip install claude-agent-sdk",
-    bundled="claude_agent_sdk/_bundled/claude",
-    tested="2.1.330",
-    skills=".claude/skills",
-    protocol="messages",
-    explicit="/{name} {prompt}",
-    launch=_claude,
-    read=_read_claude,
-)
-
-
-def _qwen(job: Job) -> Launch:
-    argv = [job.executable, "-p", job.prompt, "-o", "stream-json", "--approval-mode", "yolo"]
-    argv += ["-m", job.model, "--auth-type", "openai"]
-    env = {"OPENAI_API_KEY": job.key, "OPENAI_BASE_URL": f"{job.base_url}/v1"}
-    env["QWEN_CODE_NO_RELAUNCH"] = "true"
-    return Launch(argv, env, {".qwen/settings.json": json.dumps(_QUIET)})
-
-
-QWEN = Harness(
-    name="qwen",
-    executable="qwen",
-    package="npm install -g @qwen-code/qwen-code",
-    tested="0.24",
-    skills=".agents/skills",
-    protocol="chat",
-    launch=_qwen,
-    read=_read_claude,
-)
-
-
-# Codex
-
-_CODEX_CONFIG = """\
-model = {model}
-model_provider = "skillopt"
-check_for_update_on_startup = false
-[analytics]
-enabled = false
-[model_providers.skillopt]
-name = "skillopt"
-base_url = {url}
-env_key = "SKILLOPT_KEY"
-wire_api = "responses"
-request_max_retries = 0
-stream_max_retries = 0
-stream_idle_timeout_ms = 3600000
-"""
-
-
-def _codex(job: Job) -> Launch:
-    argv = [job.executable, "exec", "--json", "--ephemeral", "--skip-git-repo-check"]
-    argv += ["--dangerously-bypass-approvals-and-sandbox", job.prompt]
-    model, url = json.dumps(job.model), json.dumps(f"{job.base_url}/v1")
-    return Launch(
-        argv,
-        {"CODEX_HOME": str(job.home / ".codex"), "SKILLOPT_KEY": job.key},
-        {".codex/config.toml": _CODEX_CONFIG.format(model=model, url=url)},
-    )
+        trace.text = event.get("result") or trace.text
 
 
 def _read_codex(event: dict[str, Any], trace: Trace) -> None:
-    kind = event.get("type")
-    if kind == "item.completed":
-        item = event["item"]
-        if item["type"] == "agent_message":
-            trace.say(item["text"])
-        elif item["type"] == "command_execution":
-            failed = item.get("exit_code") != 0
-            trace.ran("shell", item["command"], item.get("aggregated_output"), failed=failed)
-        elif item["type"] == "file_change":
-            trace.ran("edit", {"changes": item.get("changes")}, item.get("status"))
-        elif item["type"] == "mcp_tool_call":
-            name = f"{item.get('server')}.{item.get('tool')}"
-            trace.ran(name, item.get("arguments"), item.get("result"))
-    elif kind == "turn.completed":
-        trace.done = True
-    elif kind == "turn.failed":
+    kind, item = event["type"], event.get("item") or {}
+    trace.done = trace.done or kind == "turn.completed"
+    if kind == "turn.failed":
         trace.error = event["error"]["message"]
-
-
-CODEX = Harness(
-    name="codex",
-    executable="codex",
-    package="pip install openai-codex-cli-bin",
-    bundled="codex_cli_bin/bin/codex",
-    tested="0.163.0",
-    skills=".agents/skills",
-    protocol="responses",
-    explicit="${name} {prompt}",
-    launch=_codex,
-    read=_read_codex,
-)
-
-
-# Gemini CLI
-
-
-def _gemini(job: Job) -> Launch:
-    settings = {**_QUIET, "security": {"auth": {"selectedType": "gemini-api-key"}}}
-    argv = [job.executable, "-p", job.prompt, "-o", "stream-json", "--approval-mode", "yolo"]
-    argv += ["-m", job.model, "--skip-trust"]
-    return Launch(
-        argv,
-        {
-            "GEMINI_API_KEY": job.key,
-            "GOOGLE_GEMINI_BASE_URL": job.base_url,
-            "GEMINI_CLI_HOME": str(job.home),
-            "GEMINI_CLI_NO_RELAUNCH": "true",
-        },
-        {".gemini/settings.json": json.dumps(settings)},
-    )
+    elif kind == "item.completed" and item["type"] == "agent_message":
+        trace.say(item["text"])
+    elif kind == "item.completed" and item["type"] == "command_execution":
+        failed = item.get("exit_code") != 0
+        trace.ran("shell", item["command"], item.get("aggregated_output"), failed=failed)
+    elif kind == "item.completed" and item["type"] == "file_change":
+        trace.ran("edit", {"changes": item.get("changes")}, item.get("status"))
+    elif kind == "item.completed" and item["type"] == "mcp_tool_call":
+        trace.ran(f"{item['server']}.{item['tool']}", item.get("arguments"), item.get("result"))
 
 
 def _read_gemini(event: dict[str, Any], trace: Trace) -> None:
-    kind = event.get("type")
+    kind = event["type"]
     if kind == "message" and event["role"] == "assistant":
-        trace.piece(event["content"])
+        trace.say(event["content"], more=True)
     elif kind == "tool_use":
         trace.calls(event["tool_id"], event["tool_name"], event["parameters"])
     elif kind == "tool_result":
         failed = event.get("status") != "success"
         trace.returns(event["tool_id"], event.get("output"), failed=failed)
     elif kind == "result":
-        trace.flush()
         trace.done = True
-        if event.get("status") != "success":
-            error = event.get("error")
-            trace.error = str(error.get("message") if isinstance(error, dict) else error)
-
-
-GEMINI = Harness(
-    name="gemini",
-    executable="gemini",
-    package="npm install -g @google/gemini-cli",
-    tested="0.61",
-    skills=".agents/skills",
-    protocol="gemini",
-    launch=_gemini,
-    read=_read_gemini,
-)
-
-
-# OpenCode
-
-
-def _opencode(job: Job) -> Launch:
-    model = f"skillopt/{job.model}"
-    provider = {
-        "npm": "@ai-sdk/openai-compatible",
-        "name": "skillopt",
-        "options": {"baseURL": f"{job.base_url}/v1", "apiKey": job.key},
-        "models": {job.model: {"name": job.model}},
-    }
-    config = {
-        "model": model,
-        "small_model": model,
-        "share": "disabled",
-        "autoupdate": False,
-        "enabled_providers": ["skillopt"],
-        "permission": {"*": "allow"},
-        "provider": {"skillopt": provider},
-    }
-    argv = [job.executable, "run", "--format", "json", "--auto", "--pure"]
-    unwanted = ("AUTOUPDATE", "MODELS_FETCH", "LSP_DOWNLOAD", "DEFAULT_PLUGINS")
-    return Launch(
-        [*argv, "--title", "task", job.prompt],
-        {
-            "OPENCODE_CONFIG_CONTENT": json.dumps(config),
-            "npm_config_offline": "true",
-            **{f"OPENCODE_DISABLE_{name}": "1" for name in unwanted},
-        },
-    )
+        trace.error = "" if event["status"] == "success" else as_text(event.get("error") or kind)
 
 
 def _read_opencode(event: dict[str, Any], trace: Trace) -> None:
-    kind, part = event.get("type"), event.get("part") or {}
+    kind, part = event["type"], event.get("part") or {}
     if kind == "text":
         trace.say(part["text"])
     elif kind == "tool_use":
         state = part["state"]
-        result = state.get("output") or state.get("error")
-        trace.ran(part["tool"], state.get("input"), result, failed=state["status"] != "completed")
+        result, failed = state.get("output") or state.get("error"), state["status"] != "completed"
+        trace.ran(part["tool"], state.get("input"), result, failed=failed)
     elif kind == "step_finish":
-        trace.done = part["reason"] not in ("tool-calls", "tool_calls")
+        trace.done = part["reason"] != "tool-calls"
     elif kind == "error":
         error = event.get("error") or {}
-        data = error.get("data") if isinstance(error, dict) else None
-        trace.error = str((data or {}).get("message") or error)
-
-
-OPENCODE = Harness(
-    name="opencode",
-    executable="opencode",
-    package="npm install -g opencode-ai",
-    tested="1.18",
-    skills=".agents/skills",
-    protocol="chat",
-    launch=_opencode,
-    read=_read_opencode,
-)
-
-
-# GitHub Copilot CLI
-
-
-def _copilot(job: Job) -> Launch:
-    argv = [job.executable, "-p", job.prompt, "--output-format", "json", "--stream", "off"]
-    argv += ["--allow-all-tools", "--allow-all-paths", "--no-auto-update"]
-    argv += ["--disable-builtin-mcps", "--log-level", "none"]
-    return Launch(
-        argv,
-        {
-            "COPILOT_PROVIDER_BASE_URL": f"{job.base_url}/v1",
-            "COPILOT_PROVIDER_TYPE": "openai",
-            "COPILOT_PROVIDER_API_KEY": job.key,
-            "COPILOT_MODEL": job.model,
-            "COPILOT_OFFLINE": "true",
-            "COPILOT_HOME": str(job.home / ".copilot"),
-            "COPILOT_AUTO_UPDATE": "false",
-            "COPILOT_ALLOW_ALL": "true",
-        },
-    )
+        trace.error = as_text(error.get("data") or error.get("name") or "error")
 
 
 def _read_copilot(event: dict[str, Any], trace: Trace) -> None:
-    kind, data = event.get("type"), event.get("data") or {}
+    kind, data = event["type"], event.get("data") or {}
+    trace.done = trace.done or kind == "result"
     if kind == "assistant.message":
-        trace.say(data.get("content") or "")
+        trace.say(data["content"])
     elif kind == "tool.execution_start":
         trace.calls(data["toolCallId"], data["toolName"], data["arguments"])
     elif kind == "tool.execution_complete":
         trace.returns(data["toolCallId"], data.get("result"), failed=not data.get("success"))
     elif kind == "session.error":
-        trace.error = data.get("message") or "session.error"
-    elif kind == "result":
-        trace.done = True
-
-
-COPILOT = Harness(
-    name="copilot",
-    executable="copilot",
-    package="npm install -g @github/copilot",
-    tested="1.0",
-    skills=".agents/skills",
-    protocol="chat",
-    launch=_copilot,
-    read=_read_copilot,
-)
-
-
-# pi
-
-
-def _pi(job: Job) -> Launch:
-    model = {
-        "id": job.model,
-        "name": job.model,
-        "reasoning": False,
-        "input": ["text"],
-        "contextWindow": 128_000,
-        "maxTokens": 8_000,
-        "cost": dict.fromkeys(("input", "output", "cacheRead", "cacheWrite"), 0),
-    }
-    provider = {
-        "baseUrl": f"{job.base_url}/v1",
-        "api": "openai-completions",
-        "apiKey": job.key,
-        "models": [model],
-    }
-    argv = [job.executable, "-p", "--mode", "json", "--no-session", "--provider", "skillopt"]
-    return Launch(
-        [*argv, "--model", job.model, job.prompt],
-        {
-            "PI_CODING_AGENT_DIR": str(job.home / ".pi/agent"),
-            "PI_OFFLINE": "1",
-            "PI_SKIP_VERSION_CHECK": "1",
-            "PI_TELEMETRY": "0",
-        },
-        {".pi/agent/models.json": json.dumps({"providers": {"skillopt": provider}})},
-    )
+        trace.error = data.get("message") or kind
 
 
 def _read_pi(event: dict[str, Any], trace: Trace) -> None:
-    kind = event.get("type")
+    kind = event["type"]
+    trace.done = trace.done or kind == "agent_end"
     if kind == "message_end" and event["message"]["role"] == "assistant":
         message = event["message"]
         trace.say("\n".join(b["text"] for b in message["content"] if b["type"] == "text"))
         failed = message.get("stopReason") == "error"
-        trace.error = message.get("errorMessage") or "error" if failed else ""
+        trace.error = (message.get("errorMessage") or "error") if failed else ""
     elif kind == "tool_execution_start":
         trace.calls(event["toolCallId"], event["toolName"], event["args"])
     elif kind == "tool_execution_end":
-        failed = bool(event.get("isError"))
-        trace.returns(event["toolCallId"], event.get("result"), failed=failed)
-    elif kind == "agent_end":
-        trace.done = True
+        trace.returns(event["toolCallId"], event.get("result"), failed=bool(event.get("isError")))
 
 
-PI = Harness(
-    name="pi",
-    executable="pi",
-    package="npm install -g @mariozechner/pi-coding-agent",
-    tested="0.73",
-    skills=".agents/skills",
-    protocol="chat",
-    launch=_pi,
-    read=_read_pi,
-)
+_READERS = {
+    "claude": _read_claude,
+    "codex": _read_codex,
+    "gemini": _read_gemini,
+    "opencode": _read_opencode,
+    "copilot": _read_copilot,
+    "pi": _read_pi,
+}
 
-KNOWN = {h.name: h for h in (CLAUDE, CODEX, OPENCODE, GEMINI, COPILOT, QWEN, PI)}
+
+def _known() -> dict[str, Harness]:
+    text = Path(__file__).with_name("known.toml").read_text(encoding="utf-8")
+    tables: dict[str, dict[str, Any]] = tomllib.loads(text)
+    return {n: Harness(n, **{**t, "read": _READERS[t["read"]]}) for n, t in tables.items()}
+
+
+KNOWN = _known()
 
 
 def find_harness(name: str) -> Harness:
@@ -395,16 +255,13 @@ def find_harness(name: str) -> Harness:
         from pytest_skillopt.harness.acp import acp_harness
 
         return acp_harness(rest)
-    if rest:
-        try:
-            found = getattr(importlib.import_module(module), rest)
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"skillopt_harness: {name!r} cannot be loaded: {error}") from error
-        if isinstance(found, Harness):
-            return found
-        raise ValueError(
-            f"skillopt_harness: {name!r} is no pytest_skillopt.harness.records.Harness"
-        )
-    raise ValueError(
-        f"skillopt_harness: {name!r} is none of {', '.join(KNOWN)}, acp:COMMAND or module:object"
-    )
+    if not rest:
+        known = ", ".join(KNOWN)
+        raise ValueError(f"{name!r} is none of {known}, acp:COMMAND or module:object")
+    try:
+        found = getattr(import_module(module), rest)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{name!r} cannot be loaded: {error}") from error
+    if not isinstance(found, Harness):
+        raise ValueError(f"{name!r} is no Harness")
+    return found

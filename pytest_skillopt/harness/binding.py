@@ -8,20 +8,19 @@ import re
 import shutil
 import subprocess
 import threading
-from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_skillopt.harness import sandbox
-from pytest_skillopt.harness.adapters import KNOWN, find_harness
+from pytest_skillopt.harness.adapters import KNOWN, Harness, find_harness
 from pytest_skillopt.harness.agent import HarnessAgent, Installed, Place
 from pytest_skillopt.harness.processes import end_all
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.harness.upstream import Upstream
 from pytest_skillopt.model.config import OPENAI_URL, model_config
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.model.types import ModelConfigError, Usage
 from pytest_skillopt.models import Models
 from pytest_skillopt.suite import context as rollouts
 from pytest_skillopt.suite.interrupts import before_the_end
@@ -29,7 +28,6 @@ from pytest_skillopt.suite.interrupts import before_the_end
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_skillopt.harness.records import Harness
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.context import Recorder, Skill
@@ -39,7 +37,8 @@ _SHARE = 0.9
 _USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _PROXY = pytest.StashKey[Proxy]()
-_LOCK = threading.Lock()
+_LOCK = threading.RLock()
+_URLS: dict[int, str] = {}
 
 
 def make_agent(
@@ -51,10 +50,10 @@ def make_agent(
         pytest.UsageError, ModelConfigError: settings that name no usable harness or model.
     """
     config = request.config
-    settings = Models.of(config).settings
-    name = _named(request.node, settings, getattr(request, "param", None))
-    target = _target(settings)
+    models = Models.of(config)
+    target = _target(models.settings)
     context = rollouts.current(config)
+    names = filter(None, map(str.strip, models.settings.harness_env.split(",")))
     place = Place(
         project=config.rootpath,
         temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
@@ -62,23 +61,29 @@ def make_agent(
         model=target.model,
         fingerprint=target.fingerprint,
         proxy=functools.partial(_proxy, config),
-        replies=Models.of(config).replies,
+        replies=models.replies,
         sample=recorder.sample,
         account=("target", recorder.stage, request.node.nodeid),
         record=recorder.record,
         on_usage=context.add_usage if context else _ignore,
         on_read=context.note_skill_read if context else _ignore,
-        limit=settings.timeout * _SHARE,
-        passed=_passed(settings),
-        sandbox=_sandbox(settings),
+        limit=models.settings.timeout * _SHARE,
+        passed={name: os.environ[name] for name in names if name in os.environ},
+        sandbox=_sandbox(models.settings),
     )
 
-    def find(harness: str) -> Installed:
-        found = installed(harness)
-        _check_server(found.harness, target)
+    def find(name: str) -> Installed:
+        found = installed(name)
+        if target.base_url == OPENAI_URL and found.harness.speaks in ("messages", "gemini"):
+            raise ModelConfigError(
+                f"{name} cannot talk to {OPENAI_URL}: name a server that speaks its protocol, as "
+                "in skillopt_target = openai:MODEL@URL, and the variable of its key with "
+                "skillopt_api_key_env"
+            )
         return found
 
-    return HarnessAgent(find(name), place, workspace, find)
+    named = _named(request.node, models.settings, getattr(request, "param", None))
+    return HarnessAgent(find(named), place, workspace, find)
 
 
 def identify(item: pytest.Item, settings: Settings, text: str) -> str:
@@ -92,9 +97,8 @@ def identify(item: pytest.Item, settings: Settings, text: str) -> str:
         pytest.UsageError: one of them is not installed, or no harness is named.
     """
     params = getattr(getattr(item, "callspec", None), "params", {})
-    named = {_named(item, settings, params.get("skill_harness"))}
+    named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
     named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}
-    named |= set(_USE.findall(text))
     _sandbox(settings)
     return ", ".join(str(installed(name)) for name in sorted(named))
 
@@ -102,36 +106,27 @@ def identify(item: pytest.Item, settings: Settings, text: str) -> str:
 def open_url(config: pytest.Config, skill: Skill) -> str:
     """What ``skill.proxy_url`` gives: a base URL of this rollout, or of this session."""
     context = rollouts.current(config)
-    owner: Any = context if context is not None else config
+    owner = id(context or config)
     with _LOCK:
-        if owner not in _URLS:
-            stack = ExitStack()
-            account = ("target", "plain", "")
-            if context is not None:
-                account = ("target", context.request.stage, context.request.task)
-            ticket = Ticket(
-                marks_of(skill.body, [skill.text.removesuffix(skill.body)]),
-                account=account,
-                on_usage=context.add_usage if context else None,
-            )
-            _URLS[owner] = stack.enter_context(_proxy(config).serving(ticket))
-            stack.callback(_URLS.pop, owner)
-            if context is not None:
-                context.at_end(functools.partial(_conclude, context, ticket, stack))
-            else:
-                config.add_cleanup(stack.close)
-        return _URLS[owner]
+        if owner in _URLS:
+            return _URLS[owner]
+        ticket = Ticket(marks_of(skill.body, skill.text.removesuffix(skill.body)))
+        if context is not None:
+            ticket.account = ("target", context.request.stage, context.request.task)
+            ticket.on_usage = context.add_usage
+        serving = _proxy(config).serving(ticket)
+        _URLS[owner] = serving.__enter__()
 
+    def end() -> None:
+        """The agent of the test's own has ended: what the proxy knows of it."""
+        del _URLS[owner]
+        serving.__exit__(None, None, None)
+        if context is not None:
+            context.note_skill_read(ticket.skill_read)
+            context.fault = ticket.failure
 
-_URLS: dict[Any, str] = {}
-
-
-def _conclude(context: Recorder, ticket: Ticket, stack: ExitStack) -> None:
-    """An agent of the test's own has ended: what the proxy knows of it."""
-    stack.close()
-    context.note_skill_read(ticket.skill_read)
-    if ticket.failure is not None:
-        context.fault = ticket.failure
+    (context.at_end if context is not None else config.add_cleanup)(end)
+    return _URLS[owner]
 
 
 @functools.cache
@@ -144,38 +139,34 @@ def installed(name: str) -> Installed:
     try:
         harness = find_harness(name)
     except ValueError as error:
-        raise pytest.UsageError(str(error)) from None
-    executable = sandbox.bundled_path(harness.bundled) or shutil.which(harness.executable) or ""
+        raise pytest.UsageError(f"skillopt_harness: {error}") from None
+    command = harness.executable or harness.name
+    executable = sandbox.bundled_path(harness.bundled) or shutil.which(command)
     if not executable:
         raise pytest.UsageError(
-            f"skillopt_harness: {name} needs the command {harness.executable!r}, which is not "
-            f"installed; install it with: {harness.package}"
+            f"skillopt_harness: {name} needs the command {command!r}, which is not installed; "
+            f"install it with: {harness.package}"
         )
     return Installed(harness, executable, _version(harness, executable))
 
 
 def _version(harness: Harness, executable: str) -> str:
-    if not harness.version_argument:
-        return "of unknown version"
     try:
         done = subprocess.run(
-            [executable, harness.version_argument],
-            capture_output=True,
-            text=True,
-            timeout=60,
+            [executable, "--version"],
             stdin=subprocess.DEVNULL,
-            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=60,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise pytest.UsageError(f"{executable} cannot be run: {error}") from None
-    found = _VERSION.search(done.stdout) or _VERSION.search(done.stderr)
-    if found is None:
-        printed = (done.stdout + done.stderr).strip()[:200] or "nothing"
-        raise pytest.UsageError(
-            f"{executable} {harness.version_argument} does not tell its version, it printed: "
-            f"{printed}"
-        )
-    return found[0]
+    said = done.stdout.decode(errors="replace")
+    found = _VERSION.search(said)
+    if found is None and harness.drive is None:
+        words = said.strip()[:200] or "nothing"
+        raise pytest.UsageError(f"{executable} --version tells no version, it printed: {words}")
+    return found[0] if found else "0"
 
 
 def _named(item: Any, settings: Settings, param: object) -> str:
@@ -194,36 +185,22 @@ def _target(settings: Settings) -> ModelConfig:
     config = model_config(settings, "target", os.environ)
     if config.simulated:
         raise ModelConfigError(
-            "skill_harness cannot use the simulated model: a coding agent needs a server; set "
+            "skill_harness cannot use a simulated model: a coding agent needs a server; set "
             "skillopt_target"
         )
     return config
-
-
-def _check_server(harness: Harness, target: ModelConfig) -> None:
-    if target.base_url == OPENAI_URL and harness.protocol in ("messages", "gemini"):
-        raise ModelConfigError(
-            f"{harness.name} cannot talk to {target.base_url}: name a server that speaks its "
-            "protocol with skillopt_base_url, and the variable of its key with "
-            "skillopt_api_key_env"
-        )
 
 
 def _sandbox(settings: Settings) -> str:
     try:
         return sandbox.resolve(settings.sandbox)
     except ValueError as error:
-        raise pytest.UsageError(str(error)) from None
-
-
-def _passed(settings: Settings) -> dict[str, str]:
-    names = [name.strip() for name in settings.harness_env.split(",") if name.strip()]
-    return {name: os.environ[name] for name in names if name in os.environ}
+        raise pytest.UsageError(f"skillopt_sandbox: {error}") from None
 
 
 def _proxy(config: pytest.Config) -> Proxy:
     """The proxy of this process, opened when first needed."""
-    with _PROXY_LOCK:
+    with _LOCK:
         if _PROXY not in config.stash:
             models = Models.of(config)
             throttle = models.throttle or Meter()
@@ -233,8 +210,5 @@ def _proxy(config: pytest.Config) -> Proxy:
         return config.stash[_PROXY]
 
 
-_PROXY_LOCK = threading.Lock()
-
-
-def _ignore(*_: object) -> None:
+def _ignore(what: Usage | bool) -> None:
     """An ordinary run keeps nothing."""

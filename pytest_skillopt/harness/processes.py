@@ -15,18 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
 MOST_PRINTED = 64 << 20
 """Bytes of standard output after which a run is ended: no agent has that much to tell."""
 LEAST_FREE = 256 << 20
 """Bytes free on the workspace's disk below which a run is ended."""
-_LOOK = 1.0
-"""Seconds between two looks at the disk."""
+_LOOK_MS = 1_000
 _PATIENCE = 15.0
-"""Seconds that a guard has to end a run; it needs at most 2 + 5 + 5."""
-_GUARD = Path(__file__).with_name("guard.py")
+"""Seconds that a guard has to end a run; it needs at most 12."""
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
+_GUARDS: set[subprocess.Popen[bytes]] = set()
 
 
 class Watch(Protocol):
@@ -36,10 +35,7 @@ class Watch(Protocol):
     """File descriptor that becomes readable when the run is to be ended."""
 
     def lost(self) -> float:
-        """Seconds that the infrastructure has cost so far."""
-
-    def pending(self) -> bool:
-        """Whether a model call is under way, of which nobody knows yet how it ends."""
+        """Seconds that the infrastructure has cost; infinite while nobody knows yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,21 +54,14 @@ class Ended:
 def plain_environment(home: Path, passed: Mapping[str, str]) -> dict[str, str]:
     """Nothing of the user's but the path, the locale and what was asked for: no key, no proxy."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return {
-        **kept,
-        "HOME": str(home),
-        "TMPDIR": str(home / "tmp"),
-        "XDG_CONFIG_HOME": str(home / ".config"),
-        "XDG_DATA_HOME": str(home / ".local/share"),
-        "XDG_STATE_HOME": str(home / ".local/state"),
-        "XDG_CACHE_HOME": str(home / ".cache"),
-        "XDG_RUNTIME_DIR": str(home / "tmp"),
-        "TERM": "dumb",
-        "NO_COLOR": "1",
-        "CI": "1",
-        "DO_NOT_TRACK": "1",
-        **passed,
+    places = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state"}
+    places |= {"CACHE": ".cache", "RUNTIME": "tmp"}
+    xdg = {
+        f"XDG_{name}_{'DIR' if name == 'RUNTIME' else 'HOME'}": str(home / place)
+        for name, place in places.items()
     }
+    plain = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
+    return {**kept, "HOME": str(home), "TMPDIR": str(home / "tmp"), **xdg, **plain, **passed}
 
 
 def run(
@@ -92,17 +81,17 @@ def run(
         limit: seconds, without those that the infrastructure has cost; 0: none.
         talk: speaks with the process through the two named pipes that it is given, in a thread.
     """
-    out, err = folder / "out", folder / "err"
-    standard_in = Path(os.devnull)
+    out, err, into = folder / "out", folder / "err", Path(os.devnull)
     if talk is not None:
-        standard_in = folder / "in"
-        os.mkfifo(standard_in)
+        into = folder / "in"
+        os.mkfifo(into)
         os.mkfifo(out)
-    command = [sys.executable, "-I", "-S", str(_GUARD), str(standard_in), str(out), str(err)]
+        threading.Thread(target=talk, args=(into, out), daemon=True).start()
+    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
     started = time.monotonic()
     with err.open("ab") as errors:
         guard = subprocess.Popen(
-            [*command, str(folder), "--", *argv],
+            [*command, str(into), str(out), str(err), str(folder), *argv],
             cwd=workspace,
             env=dict(env),
             stdin=subprocess.PIPE,
@@ -111,48 +100,45 @@ def run(
             bufsize=0,
             start_new_session=True,
         )
-    with _LOCK:
-        _GUARDS.add(guard)
+    assert guard.stdin is not None
+    assert guard.stdout is not None
+    _GUARDS.add(guard)
     try:
-        if talk is not None:
-            threading.Thread(target=talk, args=(standard_in, out), daemon=True).start()
-        why = _watch(guard, started, limit, watch, workspace, out)
+        why = _watch(guard.stdout.fileno(), started, limit, watch, workspace, out)
     finally:
-        _dismiss(guard)
-        said = guard.stdout.read() if guard.stdout else b""
-        for pipe in (guard.stdin, guard.stdout):
-            if pipe is not None:
-                pipe.close()
-        with _LOCK:
-            _GUARDS.discard(guard)
-    seconds = time.monotonic() - started
-    status = os.waitstatus_to_exitcode(int(said)) if said.strip() else 1
-    text = "" if talk is not None else _text(out, MOST_PRINTED)
-    return Ended(status, why if said.strip() else "start", seconds, text, _text(err, 1 << 20))
+        with contextlib.suppress(OSError):
+            guard.stdin.write(b"end\n")
+        try:
+            guard.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            guard.kill()
+            guard.wait()
+        said = guard.stdout.read()
+        guard.stdin.close()
+        guard.stdout.close()
+        _GUARDS.discard(guard)
+    return Ended(
+        os.waitstatus_to_exitcode(int(said)) if said else 1,
+        why if said else "start",
+        time.monotonic() - started,
+        "" if talk is not None else _text(out, MOST_PRINTED),
+        _text(err, 1 << 20),
+    )
 
 
 def _watch(
-    guard: subprocess.Popen[bytes],
-    started: float,
-    limit: float,
-    watch: Watch | None,
-    workspace: Path,
-    out: Path,
+    end: int, started: float, limit: float, watch: Watch | None, workspace: Path, out: Path
 ) -> str:
-    assert guard.stdout is not None
+    """Wait for the end of a run, or for a reason to end it."""
     poll = select.poll()
-    poll.register(guard.stdout, select.POLLIN | select.POLLHUP)
-    if watch is not None:
-        poll.register(watch.alarm, select.POLLIN)
+    for number in (end, *([watch.alarm] if watch else ())):
+        poll.register(number, select.POLLIN | select.POLLHUP)
     enough = shutil.disk_usage(workspace).free >= LEAST_FREE
     while True:
-        ready = {number for number, _ in poll.poll(_LOOK * 1000)}
-        if guard.stdout.fileno() in ready:
-            return "exit"
-        if watch is not None and watch.alarm in ready:
-            return "alarm"
-        used = time.monotonic() - started - (watch.lost() if watch else 0.0)
-        if limit and used > limit and not (watch and watch.pending()):
+        ready = {number for number, _ in poll.poll(_LOOK_MS)}
+        if ready:
+            return "exit" if end in ready else "alarm"
+        if limit and time.monotonic() - started - (watch.lost() if watch else 0.0) > limit:
             return "time"
         if out.is_file() and out.stat().st_size > MOST_PRINTED:
             return "printed"
@@ -160,37 +146,17 @@ def _watch(
             return "disk"
 
 
-def _dismiss(guard: subprocess.Popen[bytes]) -> None:
-    """Have the guard end the run, if it has not ended by itself, and wait for it."""
-    with contextlib.suppress(OSError):
-        assert guard.stdin is not None
-        guard.stdin.write(b"end\n")
-    try:
-        guard.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        guard.kill()
-        guard.wait()
-
-
 def end_all() -> None:
     """Before this process ends without unwinding: have every guard end its run and clean up."""
-    with _LOCK:
-        guards = list(_GUARDS)
+    guards = list(_GUARDS)
     for guard in guards:
         with contextlib.suppress(OSError, ValueError):
-            if guard.stdin is not None:
-                os.close(guard.stdin.fileno())
+            assert guard.stdin is not None
+            os.close(guard.stdin.fileno())
     until = time.monotonic() + _PATIENCE
     for guard in guards:
         with contextlib.suppress(subprocess.TimeoutExpired):
             guard.wait(max(0.0, until - time.monotonic()))
-
-
-def last_lines(text: str, characters: int = 300) -> Iterator[str]:
-    """The end of what a process complained of, as one line."""
-    line = " ".join(text.split())[-characters:]
-    if line:
-        yield line
 
 
 def _text(path: Path, most: int) -> str:
@@ -199,7 +165,3 @@ def _text(path: Path, most: int) -> str:
             return file.read(most).decode(errors="replace")
     except OSError:
         return ""
-
-
-_GUARDS: set[subprocess.Popen[bytes]] = set()
-_LOCK = threading.Lock()

@@ -10,146 +10,136 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import threading
-import time
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.harness import protocols
-from pytest_skillopt.harness.upstream import Ended
+from pytest_skillopt.harness.upstream import Request
+from pytest_skillopt.model.faults import Fault
 from pytest_skillopt.model.types import CapReached, ModelError, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterator
 
     from pytest_skillopt.harness.upstream import Answer, Upstream
-    from pytest_skillopt.model.faults import Fault
 
 _LARGEST_REQUEST = 64 << 20
-_MARKS = 8
-_LEAST_MARK = 12
-"""Characters of a line that may tell that the skill's body was in a request."""
+_MARKS, _LEAST_MARK = 8, 12
+_PATHS = re.compile(
+    r"/v1(?:/(?P<messages>messages(?:/count_tokens)?)|/(?P<chat>chat/completions)"
+    r"|/(?P<responses>responses(?:/compact)?)|(?:beta|alpha)?(?P<gemini>/models/[^/:]+"
+    r":(?:generateContent|streamGenerateContent|countTokens)))"
+)
+"""The requests that are passed on, by protocol."""
 
 
+class RunOver(Exception):
+    """The run that asked has ended: nobody waits for the reply."""
+
+
+@dataclass(eq=False)
 class Ticket:
-    """What one run asks of its provider, and what is known of it. A ``processes.Watch``.
+    """What one run asks of its provider, and what is known of it. A ``processes.Watch``."""
 
-    Args:
-        marks: texts of which each tells, in a request, that the skill's body has been read.
-        account: role, stage and task.
-        most_calls: paid calls after which the run is ended; 0: as many as it wants.
-        stop_when_read: end the run as soon as the skill's body has been read.
-        on_usage: told what each call used.
-    """
+    marks: tuple[str, ...] = ()
+    """Texts of which each tells, in a request, that the skill's body has been read."""
+    account: tuple[str, str, str] = ("target", "", "")
+    """Role, stage and task."""
+    most_calls: int = 0
+    """Paid calls after which the run is ended; 0: as many as it wants."""
+    stop_when_read: bool = False
+    """End the run as soon as the skill's body has been read."""
+    on_usage: Callable[[Usage], None] = lambda usage: None
+    calls: int = 0
+    """Paid calls that were begun."""
+    usage: Usage = Usage()
+    skill_read: bool = False
+    out_of_calls: bool = False
+    failure: ModelError | None = None
+    """Why no further call can be answered."""
+    fault: Fault | None = None
+    """What the last call ended in, where it was no reply."""
+    name: str = field(default_factory=lambda: secrets.token_urlsafe(12))
+    _lost: float = 0.0
+    _pending: int = 0
+    _over: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def __init__(
-        self,
-        marks: Iterable[str] = (),
-        *,
-        account: tuple[str, str, str] = ("target", "", ""),
-        most_calls: int = 0,
-        stop_when_read: bool = False,
-        on_usage: Callable[[Usage], None] | None = None,
-    ) -> None:
-        self.name = secrets.token_urlsafe(12)
-        self.account = account
-        self.usage = Usage()
-        self.calls = 0
-        """Paid calls that were begun."""
-        self.skill_read = False
-        self.out_of_calls = False
-        self.failure: ModelError | None = None
-        """Why no further call can be answered."""
-        self.fault: Fault | None = None
-        """What the last call ended in, where it was no reply."""
-        self._marks = tuple(marks)
-        self._most_calls = most_calls
-        self._stop_when_read = stop_when_read
-        self._on_usage = on_usage
-        self._over = threading.Event()
-        self._lost = 0.0
-        self._pending: dict[object, float] = {}
-        self._lock = threading.Lock()
+    def __post_init__(self) -> None:
         self.alarm, self._bell = os.pipe()
 
     def lost(self) -> float:
-        with self._lock:
-            return self._lost
+        """As a ``Watch``: how a call ends that is under way is not known yet."""
+        return float("inf") if self._pending else self._lost
 
-    def pending(self) -> bool:
+    def lose(self, seconds: float) -> None:
+        """So many seconds were lost to the infrastructure."""
         with self._lock:
-            return bool(self._pending)
+            self._lost += seconds
 
-    def close(self) -> None:
-        """The run is over: nobody waits for replies any more."""
-        self._over.set()
-        with self._lock:
-            for number in (self.alarm, self._bell):
-                with contextlib.suppress(OSError):
-                    os.close(number)
-            self.alarm = self._bell = -1
+    def wait(self, seconds: float) -> None:
+        """Sleep on behalf of the run; that time is lost.
+
+        Raises:
+            RunOver: it has ended.
+        """
+        if self._over.wait(seconds):
+            raise RunOver
+        self.lose(seconds)
 
     def look(self, body: Any) -> None:
         """Look for the skill's body in a request."""
-        if self._marks and not self.skill_read:
-            self.skill_read = any(m in text for text in protocols.texts(body) for m in self._marks)
-            if self.skill_read and self._stop_when_read:
+        if self.marks and not self.skill_read:
+            self.skill_read = any(m in text for text in _texts(body) for m in self.marks)
+            if self.skill_read and self.stop_when_read:
                 self._ring()
 
-    def admit(self) -> bool:
-        """Begin a paid call; False where the run may make none."""
-        with self._lock:
-            known = self._stop_when_read and self.skill_read
-            if self.failure or self.out_of_calls or self._over.is_set() or known:
-                return False
-            if not self._most_calls or self.calls < self._most_calls:
-                self.calls += 1
-                return True
-            self.out_of_calls = True
-        self._ring()
-        return False
-
     @contextlib.contextmanager
-    def under_way(self) -> Any:
-        """While a call is under way, the run is not ended for its time."""
-        me = object()
+    def call(self, *, paid: bool) -> Iterator[bool]:
+        """While a call is under way; yields whether it may be made."""
         with self._lock:
-            self._pending[me] = time.monotonic()
+            known = self.stop_when_read and self.skill_read
+            allowed = not (self.failure or known or self._over.is_set())
+            if paid and allowed:
+                self.out_of_calls = 0 < self.most_calls <= self.calls
+                allowed = not self.out_of_calls
+                self.calls += allowed
+            self._pending += allowed
+        if self.out_of_calls:
+            self._ring()
         try:
-            yield
+            yield allowed
         finally:
             with self._lock:
-                del self._pending[me]
-
-    def wait(self, seconds: float) -> None:
-        """Sleep on behalf of the run; raises ``Ended`` when it is over."""
-        if self._over.wait(seconds):
-            raise Ended
-
-    def tried(self, seconds: float, lost: bool) -> None:
-        """A try took so many seconds; those of a fault are not the agent's."""
-        with self._lock:
-            self._lost += seconds if lost else 0.0
+                self._pending -= allowed
 
     def answered(self, answer: Answer) -> None:
-        """A call has its last answer."""
+        """A paid call has its last answer."""
         with self._lock:
             self.usage += answer.usage
             self.fault = answer.fault
-        if self._on_usage is not None and answer.usage != Usage():
-            self._on_usage(answer.usage)
+        if answer.fault is None:
+            self.on_usage(answer.usage)
 
     def fail(self, failure: ModelError) -> None:
         """No further call of this run can be answered."""
-        with self._lock:
-            self.failure = self.failure or failure
+        self.failure = self.failure or failure
         self._ring()
 
     def _ring(self) -> None:
-        with self._lock, contextlib.suppress(OSError):
-            if self._bell >= 0:
+        with self._lock:
+            if not self._over.is_set():
                 os.write(self._bell, b"!")
+
+    def close(self) -> None:
+        """The run is over."""
+        with self._lock:
+            self._over.set()
+            os.close(self.alarm)
+            os.close(self._bell)
 
 
 class Proxy:
@@ -157,25 +147,20 @@ class Proxy:
 
     def __init__(self, upstream: Upstream) -> None:
         self.upstream = upstream
-        self._tickets: dict[str, Ticket] = {}
-        handler = type("Handler", (_Handler,), {"proxy": self})
-        self._server = _Server(("127.0.0.1", 0), handler)
-        threading.Thread(
-            target=self._server.serve_forever, name="skillopt-proxy", daemon=True
-        ).start()
+        self.tickets: dict[str, Ticket] = {}
+        self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
+        serve = self._server.serve_forever
+        threading.Thread(target=serve, name="skillopt-proxy", daemon=True).start()
 
     @contextlib.contextmanager
-    def serving(self, ticket: Ticket) -> Any:
+    def serving(self, ticket: Ticket) -> Iterator[str]:
         """While open, the ticket's base URL answers; yields that URL."""
-        self._tickets[ticket.name] = ticket
+        self.tickets[ticket.name] = ticket
         try:
             yield f"http://127.0.0.1:{self._server.server_port}/{ticket.name}"
         finally:
-            del self._tickets[ticket.name]
+            del self.tickets[ticket.name]
             ticket.close()
-
-    def ticket(self, name: str) -> Ticket | None:
-        return self._tickets.get(name)
 
     def close(self) -> None:
         """Stop listening."""
@@ -205,9 +190,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Agents ask which models there are: the one that is under test."""
-        if not self.path.partition("?")[0].rstrip("/").endswith("/models"):
-            self._refuse(404, "the proxy serves model calls alone")
-            return
         name = self.proxy.upstream.config.model
         one = {"id": name, "object": "model", "type": "model", "display_name": name, "created": 1}
         models = {"object": "list", "data": [one], "has_more": False}
@@ -216,52 +198,51 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         raw = self._body()
         path, _, query = self.path.partition("?")
-        _, name, *rest = path.split("/", 2)
-        ticket = self.proxy.ticket(name)
-        upstream = self.proxy.upstream
-        request = protocols.recognise("/" + "".join(rest), upstream.config.model)
-        if ticket is None or request is None:
-            return self._refuse(404, "the proxy serves model calls alone, of runs under way")
+        _, name, rest = [*path.split("/", 2), "", ""][:3]
+        ticket, found = self.proxy.tickets.get(name), _PATHS.fullmatch(f"/{rest}")
+        if ticket is None or found is None:
+            return self._refuse(404, "the proxy serves model calls of runs under way alone")
         try:
-            body = json.loads(raw)
-            body = protocols.with_model(request, body, upstream.config.model)
+            request = self._request(found, query, json.loads(raw))
         except (ValueError, TypeError):
             return self._refuse(400, "not a JSON object")
-        ticket.look(body)
-        if request.paid and not ticket.admit():
-            return self._refuse(400, "this run may make no further call")
-        query = "&".join(p for p in query.split("&") if p and not p.startswith("key="))
-        try:
-            with ticket.under_way():
-                answer = upstream.send(
-                    request,
-                    body,
-                    dict(self.headers.items()),
-                    query,
-                    ticket.account,
-                    ticket.wait,
-                    ticket.tried,
-                )
-        except Ended:
-            self.close_connection = True
-            return None
-        except CapReached as cap:
-            ticket.fail(cap)
-            return self._refuse(400, "a spending cap is reached")
-        except Exception as error:
-            ticket.fail(upstream.failure_of(error))
-            return self._refuse(400, "the proxy has failed")
-        return self._pass_on(ticket, request, answer)
-
-    def _pass_on(self, ticket: Ticket, request: protocols.Request, answer: Answer) -> None:
-        if request.paid:
-            ticket.answered(answer)
-        fault = answer.fault
-        if fault is not None and (fault.fatal or fault.retry) and request.paid:
-            ticket.fail(self.proxy.upstream.failure(fault, answer.tries))
-            return self._refuse(400, "the provider has failed")
-        # Any other refusal is the agent's to deal with, such as a context that is too long.
+        ticket.look(request.body)
+        upstream = self.proxy.upstream
+        with ticket.call(paid=request.paid) as allowed:
+            if not allowed:
+                return self._refuse(400, "this run may make no further call")
+            try:
+                answer = upstream.send(request, ticket)
+            except RunOver:
+                self.close_connection = True
+                return None
+            except CapReached as cap:
+                ticket.fail(cap)
+                return self._refuse(400, "a spending cap is reached")
+            except Exception as error:
+                ticket.fail(upstream.failure(Fault(f"{type(error).__name__}: {error}")))
+                return self._refuse(400, "the proxy has failed")
+            if request.paid:
+                ticket.answered(answer)
+            fault = answer.fault
+            if request.paid and fault is not None and (fault.fatal or fault.status != 400):
+                ticket.fail(upstream.failure(fault, answer.tries))
+                return self._refuse(400, "the provider has failed")
+        # A request that is refused is the agent's to mend, such as a context that is too long.
         return self._answer(answer.status, answer.kind, answer.body)
+
+    def _request(self, found: re.Match[str], query: str, body: dict[str, Any]) -> Request:
+        """The request, for the model that is under test, with the wish to be told its tokens."""
+        speaks, path, model = str(found.lastgroup), found[0], self.proxy.upstream.config.model
+        if speaks == "gemini":
+            path = re.sub(r"(?<=/models/)[^/:]+", lambda _: model, path)
+        else:
+            body = {**body, "model": model}
+        if speaks == "chat" and body.get("stream"):
+            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        query = "&".join(part for part in query.split("&") if not part.startswith("key="))
+        paid = not path.lower().endswith(("count_tokens", "counttokens"))
+        return Request(speaks, path, query, dict(self.headers.items()), body, paid)
 
     def _body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
@@ -287,18 +268,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def marks_of(body: str, known: Iterable[str]) -> list[str]:
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
+
+
+def marks_of(body: str, *known: str) -> tuple[str, ...]:
     """Lines of a skill's body that tell, in a request, that it has been read.
 
     The longest ones, several, since a tool may have cut a part off; none that stands in a text
-    the model knows anyway.
-
-    Args:
-        body: of the skill, without its frontmatter.
-        known: the description, the prompt and the like.
+    the model knows anyway: the description, the prompt.
     """
-    elsewhere = "\n".join(known)
     lines = dict.fromkeys(line.strip() for line in body.splitlines())
-    found = sorted((n for n in lines if n and n not in elsewhere), key=len, reverse=True)
-    long = [line for line in found if len(line) >= _LEAST_MARK]
-    return (long or found[:1])[:_MARKS]
+    new = [line for line in lines if line and not any(line in text for text in known)]
+    new.sort(key=len, reverse=True)
+    return tuple([line for line in new if len(line) >= _LEAST_MARK][:_MARKS] or new[:1])

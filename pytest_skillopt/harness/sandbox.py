@@ -11,20 +11,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-_BUNDLED = "codex_cli_bin/codex-resources/bwrap"
-
-
-def find_bwrap() -> str:
-    """A bubblewrap that works on this machine; empty where there is none."""
-    for path in (shutil.which("bwrap"), bundled_path(_BUNDLED)):
-        if path and _works(path):
-            return path
-    return ""
 
 
 def bundled_path(place: str) -> str:
@@ -34,6 +20,20 @@ def bundled_path(place: str) -> str:
     for folder in (spec and spec.submodule_search_locations) or ():
         if (Path(folder) / rest).is_file():
             return str(Path(folder) / rest)
+    return ""
+
+
+@functools.cache
+def find_bwrap() -> str:
+    """A bubblewrap that works on this machine; empty where there is none."""
+    probe = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "true"]
+    for path in (shutil.which("bwrap"), bundled_path("codex_cli_bin/codex-resources/bwrap")):
+        try:
+            if path:
+                subprocess.run([path, *probe], capture_output=True, timeout=20, check=True)
+                return path
+        except (OSError, subprocess.SubprocessError):
+            continue
     return ""
 
 
@@ -47,79 +47,50 @@ def resolve(setting: str) -> str:
         return "bwrap" if find_bwrap() else "none"
     if setting == "bwrap" and not find_bwrap():
         raise ValueError(
-            "skillopt_sandbox: bwrap does not work here. Install bubblewrap, allow unprivileged "
-            "user namespaces, or set skillopt_sandbox to none or to a command"
+            "bwrap does not work here; install bubblewrap, allow unprivileged user namespaces, or "
+            "set skillopt_sandbox to none or to a command"
         )
     return setting
 
 
-def hidden_folders(sandbox: str, project: Path) -> tuple[Path, ...]:
+def hidden_folders(sandbox: str, project: Path) -> list[Path]:
     """Folders whose content an agent in this sandbox cannot see, but for its own."""
-    if sandbox != "bwrap":
-        return ()
-    home, temporary = Path.home().resolve(), Path(tempfile.gettempdir()).resolve()
-    wanted = (home, temporary, Path("/tmp"), project.resolve())
-    return tuple(dict.fromkeys(path for path in wanted if path != Path("/") and path.is_dir()))
+    wanted = [Path.home(), Path(tempfile.gettempdir()), Path("/tmp"), project]
+    found = dict.fromkeys(path.resolve() for path in wanted if path.is_dir())
+    return [path for path in found if path != Path("/")] if sandbox == "bwrap" else []
 
 
 def prefix(
-    sandbox: str, *, workspace: Path, home: Path, skill: Path | None, project: Path, executable: str
+    sandbox: str, workspace: Path, home: Path, skill: Path | None, project: Path, executable: str
 ) -> list[str]:
     """What goes before the agent's command line.
 
-    In bubblewrap the machine is read-only, the user's home, the project and other temporary files
-    are empty, other processes cannot be seen and end with the agent. The network stays: the agent
-    must reach the proxy.
+    In bubblewrap the machine and the skill are read-only, the user's home, the project and other
+    temporary files are empty, other processes cannot be seen and end with the agent. The network
+    stays: the agent must reach the proxy.
     """
-    if sandbox == "none":
-        return []
     if sandbox != "bwrap":
-        values = {"{workspace}": str(workspace), "{home}": str(home)}
-        return [values.get(word, word) for word in shlex.split(sandbox)]
+        return [] if sandbox == "none" else shlex.split(sandbox)
     argv = [find_bwrap(), "--die-with-parent", "--unshare-pid", "--ro-bind", "/", "/"]
     argv += ["--dev", "/dev", "--proc", "/proc"]
     hidden = hidden_folders(sandbox, project)
     for folder in hidden:
         argv += ["--tmpfs", str(folder)]
-    for path in _needed(executable):
-        if any(path.is_relative_to(folder) for folder in hidden):
+    # What programs need of folders that are hidden: their installations.
+    needed = [Path(sys.prefix), Path(sys.base_prefix)]
+    for path in filter(Path.is_dir, map(Path, os.environ.get("PATH", "").split(os.pathsep))):
+        # Beside bin/ lies lib/, except where bin/ is one of many things in a home.
+        beside = path.name == "bin" and path.parent != Path.home()
+        needed.append(path.parent if beside else path)
+    if executable:
+        program = Path(executable).resolve()
+        modules = [parent for parent in program.parents if parent.name == "node_modules"]
+        needed += [Path(executable).parent, (modules or [program.parent])[-1]]
+    for path in dict.fromkeys(needed):
+        if any(path.is_relative_to(folder) for folder in hidden) and path.exists():
             argv += ["--ro-bind", str(path), str(path)]
-    for path in (workspace, home):
-        argv += ["--bind", str(path.resolve()), str(path.resolve())]
+    for path in (workspace.resolve(), home.resolve()):
+        argv += ["--bind", str(path), str(path)]
     if skill is not None:
         argv += ["--ro-bind", str(skill.resolve()), str(skill.resolve())]
     return [*argv, "--chdir", str(workspace.resolve()), "--"]
-
-
-def _needed(executable: str) -> Sequence[Path]:
-    """What programs need of folders that are hidden: their installations."""
-    found = [Path(sys.prefix), Path(sys.base_prefix)]
-    for name in os.environ.get("PATH", "").split(os.pathsep):
-        folder = Path(name)
-        if name and folder.is_dir():
-            # Beside bin/ lies lib/, except where bin/ is one of many things in a home.
-            is_home = folder.parent == Path.home()
-            found.append(folder.parent if folder.name == "bin" and not is_home else folder)
-    if executable:
-        found += [Path(executable).parent, _installation(Path(executable).resolve())]
-    return [path for path in dict.fromkeys(found) if path.exists() and path != Path("/")]
-
-
-def _installation(program: Path) -> Path:
-    """The outermost ``node_modules`` of a program of npm, else its folder."""
-    for parent in reversed(program.parents):
-        if parent.name == "node_modules":
-            return parent
-    return program.parent
-
-
-@functools.cache
-def _works(path: str) -> bool:
-    probe = [path, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid"]
-    try:
-        done = subprocess.run(
-            [*probe, "--die-with-parent", "true"], capture_output=True, timeout=20, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import os
@@ -10,18 +9,11 @@ import random
 import threading
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pytest_skillopt.harness.protocols import Content, read_content
-from pytest_skillopt.model.client import (
-    DELAY_FACTOR,
-    FIRST_DELAY,
-    LONGEST_DELAY,
-    LONGEST_PAUSE,
-    MOST_ANSWERED,
-)
+from pytest_skillopt.model import client as skill_agent
 from pytest_skillopt.model.config import NO_KEY, is_local
 from pytest_skillopt.model.faults import (
     Fault,
@@ -36,30 +28,46 @@ from pytest_skillopt.model.limits import Wish
 from pytest_skillopt.model.types import ModelFault, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterator, Mapping
 
-    from pytest_skillopt.harness.protocols import Request
-    from pytest_skillopt.harness.records import Protocol
+    from pytest_skillopt.harness.proxy import Ticket
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
 
 _NAP = 5.0
 _PASSED_ON = ("content-type", "accept", "user-agent", "openai-beta", "x-goog-api-client")
+_ENDS = ("message_stop", "response.completed", "response.incomplete")
+_IN = ("input_tokens", "prompt_tokens", "promptTokenCount")
+_IN_BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
+_OUT = ("output_tokens", "completion_tokens", "candidatesTokenCount")
+_OUT_BESIDE = ("thoughtsTokenCount",)
+"""Counts of tokens by their names; Anthropic counts what its prompt cache answers apart, Gemini
+what a model thinks."""
 
 
-class Ended(Exception):
-    """The rollout that asked is over: nobody waits for the reply."""
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request of an agent."""
+
+    speaks: str
+    """The protocol, as in ``Harness.speaks``."""
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: dict[str, Any]
+    paid: bool
+    """A call that draws from a model, not one that counts tokens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What the provider said in the end."""
 
-    status: int
-    kind: str
+    status: int = 502
+    kind: str = "text/plain"
     """Content type."""
-    body: bytes
-    usage: Usage
+    body: bytes = b""
+    usage: Usage = Usage()
     fault: Fault | None = None
     tries: int = 1
 
@@ -74,107 +82,116 @@ class Upstream:
 
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
         self.config = config
-        self._throttle = throttle
+        self.throttle = throttle
         self._key = config.api_key(os.environ)
         self._client: Any = None
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._prefix = f"proxy-{uuid.uuid4().hex[:12]}"
 
-    def note_kept(self, usage: Usage, account: tuple[str, str, str]) -> None:
-        """Enter a run that was kept: its calls were answered for nothing."""
-        self._throttle.note(usage.to_json(), account)
-
     def close(self) -> None:
         """Close the connections."""
         if self._client is not None:
             self._client.close()
 
-    def send(
-        self,
-        request: Request,
-        body: dict[str, Any],
-        headers: Mapping[str, str],
-        query: str,
-        account: tuple[str, str, str],
-        wait: Callable[[float], None],
-        on_attempt: Callable[[float, bool], None],
-    ) -> Answer:
+    def send(self, request: Request, ticket: Ticket) -> Answer:
         """Call until there is a whole reply, no retry can help, or the retries are used up.
-
-        Args:
-            wait: sleeps so many seconds; raises ``Ended`` when the rollout is over.
-            on_attempt: told of each try how many seconds it took, waiting included, and whether
-                they were lost.
 
         Raises:
             CapReached: a spending cap allows no further call.
-            Ended: from ``wait``.
+            RunOver: nobody waits for the reply any more.
         """
         attempt = answered = 0
         while True:
-            began = time.monotonic()
-            answer = self._attempt(request, body, headers, query, account, wait)
+            answer = self._attempt(request, ticket)
             fault = answer.fault
-            answered += fault is not None and fault.answered
-            hopeless = fault is None or not fault.retry or answered >= MOST_ANSWERED
-            if fault is None or hopeless or attempt >= self.config.retries:
-                on_attempt(time.monotonic() - began, fault is not None)
-                return dataclasses.replace(answer, tries=attempt + 1)
-            if not fault.retry_after:
-                delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR**attempt)
-                wait(delay * (0.5 + 0.5 * random.random()))
-            on_attempt(time.monotonic() - began, True)
+            if fault is None:
+                return replace(answer, tries=attempt + 1)
+            answered += fault.answered
+            hopeless = not fault.retry or answered >= skill_agent.MOST_ANSWERED
+            again = not hopeless and attempt < self.config.retries
+            if again and not fault.retry_after:
+                delay = skill_agent.FIRST_DELAY * skill_agent.DELAY_FACTOR**attempt
+                ticket.wait(min(skill_agent.LONGEST_DELAY, delay) * (0.5 + 0.5 * random.random()))
+            if not again:
+                return replace(answer, tries=attempt + 1)
             attempt += 1
 
-    def _attempt(
-        self,
-        request: Request,
-        body: dict[str, Any],
-        headers: Mapping[str, str],
-        query: str,
-        account: tuple[str, str, str],
-        wait: Callable[[float], None],
-    ) -> Answer:
-        text = json.dumps(body)
-        if not request.paid:
-            return self._post(request, text, headers, query)
-        call = f"{self._prefix}-{next(self._numbers)}"
-        refusal = self._enter(call, text, wait)
-        if refusal is not None:
-            return Answer(503, "text/plain", b"", Usage(), refusal)
-        answer = None
-        try:
-            answer = self._post(request, text, headers, query)
-            return answer
-        finally:
-            usage = answer.usage if answer else Usage()
-            fault = answer.fault if answer else Fault("interrupted")
-            after, why = (fault.retry_after, fault.message) if fault else (0.0, "")
-            self._throttle.done(call, usage.to_json(), account, after, why)
+    def failure(self, fault: Fault, tries: int = 1) -> ModelFault:
+        """The fault as a reader is told of it, without the key."""
+        again = f" (after {tries} tries)" if tries > 1 else ""
+        secrets = () if self._key == NO_KEY else (self._key,)
+        words = hide_keys(f"{self.config.name}: {fault.message}{again}", *secrets)
+        return ModelFault(words, fatal=fault.fatal)
 
-    def _enter(self, call: str, text: str, wait: Callable[[float], None]) -> Fault | None:
-        """Wait for leave to go."""
+    def _attempt(self, request: Request, ticket: Ticket) -> Answer:
+        text = json.dumps(request.body)
+        if not request.paid:
+            return self._post(request, text)
+        call = f"{self._prefix}-{next(self._numbers)}"
         price = self.config.price
         wish = Wish(
             provider=self.config.base_url,
             asked=estimate_tokens(text),
             price=(price.input, price.output) if price else (0.0, 0.0),
         ).to_json()
-        while seconds := self._throttle.ask(call, wish):
-            if seconds > LONGEST_PAUSE:
-                return Fault(f"{self.config.name}: the provider asks to wait {seconds:.0f} s")
-            wait(min(seconds, _NAP))
-        return None
+        while seconds := self.throttle.ask(call, wish):
+            if seconds > skill_agent.LONGEST_PAUSE:
+                return Answer(fault=Fault(f"the provider asks to wait {seconds:.0f} s"))
+            ticket.wait(min(seconds, _NAP))
+        began = time.monotonic()
+        answer = Answer(fault=Fault("interrupted"))
+        try:
+            answer = self._post(request, text)
+            return answer
+        finally:
+            after, why = 0.0, ""
+            if answer.fault is not None:
+                after, why = answer.fault.retry_after, answer.fault.message
+                ticket.lose(time.monotonic() - began)
+            self.throttle.done(call, answer.usage.to_json(), ticket.account, after, why)
 
-    def _post(self, request: Request, text: str, headers: Mapping[str, str], query: str) -> Answer:
-        url = address(self.config.base_url, request) + (f"?{query}" if query else "")
-        sent = {**_passed_on(headers), **self._authorization(request.protocol)}
+    def _post(self, request: Request, text: str) -> Answer:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        sent = {n: v for n, v in headers.items() if n in _PASSED_ON or n.startswith("anthropic-")}
+        name = {"gemini": "x-goog-api-key", "messages": "x-api-key"}.get(request.speaks)
+        if self._key != NO_KEY:
+            sent[name or "authorization"] = self._key if name else f"Bearer {self._key}"
+        url = _address(self.config.base_url, request)
         try:
             reply = self._connections().post(url, content=text, headers=sent)
         except Exception as error:
-            return _no_answer(self._broken(error))
-        return self._judged(request, text, reply, reply.content)
+            return Answer(fault=self._broken(error))
+        body = reply.content
+        said, kind = body.decode(errors="replace"), reply.headers.get("content-type", "")
+        if reply.status_code != 200:
+            fault = judge_status(reply.status_code, _error_in(said), reply.headers)
+            return Answer(reply.status_code, kind, body, Usage(), fault)
+        if not request.paid:
+            return Answer(200, kind, body)
+        events = list(_objects(said))
+        found = next((e for e in events if _is_fault(e)), None)
+        if not events:
+            words = f"unreadable reply: {brief(said) or 'empty'}"
+            return Answer(fault=Fault(words, retry=True, answered=True))
+        if found is not None:
+            inner = found.get("response") or found
+            fault = judge_status(500, inner.get("error") or inner, reply.headers)
+            words = fault.message.replace("HTTP 500", "an error in place of the reply")
+            return Answer(fault=replace(fault, message=words, status=200))
+        if not any(_is_end(event) for event in events):
+            return Answer(fault=Fault("the reply broke off", retry=True, answered=True))
+        return Answer(200, kind, body, self._usage(events, text, said))
+
+    def _usage(self, events: list[dict[str, Any]], asked: str, said: str) -> Usage:
+        tokens_in = max(_count(event, _IN, _IN_BESIDE) for event in events)
+        tokens_out = max(_count(event, _OUT, _OUT_BESIDE) for event in events)
+        estimated = not (tokens_in or tokens_out)
+        if estimated:
+            tokens_in, tokens_out = estimate_tokens(asked), estimate_tokens(said)
+        price = self.config.price
+        cost = price.cost(tokens_in, tokens_out) if price else None
+        return Usage(1, 0, tokens_in, tokens_out, cost, estimated)
 
     def _broken(self, error: Exception) -> Fault:
         """Why there was no reply. Two libraries are the SDK's client, by its version."""
@@ -189,58 +206,6 @@ class Upstream:
             where = urlsplit(self.config.base_url).netloc
             return Fault(f"cannot reach {where}: {said}", retry=True)
         raise error
-
-    def _judged(self, request: Request, text: str, reply: Any, body: bytes) -> Answer:
-        kind = reply.headers.get("content-type", "application/json")
-        said = body.decode(errors="replace")
-        if reply.status_code != 200:
-            fault = judge_status(reply.status_code, _parsed(said), reply.headers)
-            return Answer(reply.status_code, kind, body, Usage(), fault)
-        if not request.paid:
-            return Answer(200, kind, body, Usage())
-        content = read_content(request, said)
-        if content is None:
-            words = f"unreadable reply: {brief(said) or 'empty'}"
-            fault = Fault(words, retry=True, answered=True)
-        elif content.fault is not None:
-            inner = content.fault.get("response") or content.fault
-            fault = judge_status(500, inner.get("error") or inner, reply.headers)
-            said = fault.message.replace("HTTP 500", "an error in place of the reply")
-            fault = dataclasses.replace(fault, message=said, status=200)
-        elif not content.whole:
-            fault = Fault("the reply broke off", retry=True, answered=True)
-        else:
-            return Answer(200, kind, body, self._usage(content, text, said))
-        return Answer(502, kind, body, Usage(), fault)
-
-    def _usage(self, content: Content, asked: str, said: str) -> Usage:
-        tokens_in, tokens_out = content.input_tokens, content.output_tokens
-        estimated = not (tokens_in or tokens_out)
-        if estimated:
-            tokens_in, tokens_out = estimate_tokens(asked), estimate_tokens(said)
-        price = self.config.price
-        cost = price.cost(tokens_in, tokens_out) if price else None
-        return Usage(1, 0, tokens_in, tokens_out, cost, estimated)
-
-    def _authorization(self, protocol: Protocol) -> dict[str, str]:
-        if self._key == NO_KEY:
-            return {}
-        if protocol == "gemini":
-            return {"x-goog-api-key": self._key}
-        if protocol == "messages":
-            return {"x-api-key": self._key}
-        return {"authorization": f"Bearer {self._key}"}
-
-    def failure(self, fault: Fault, tries: int = 1) -> ModelFault:
-        """The fault as a reader is told of it, without the key."""
-        again = f" (after {tries} tries)" if tries > 1 else ""
-        secrets = () if self._key == NO_KEY else (self._key,)
-        words = hide_keys(f"{self.config.name}: {fault.message}{again}", *secrets)
-        return ModelFault(words, fatal=fault.fatal)
-
-    def failure_of(self, error: Exception) -> ModelFault:
-        """Anything unexpected: the run is not to be judged by it."""
-        return self.failure(Fault(f"the proxy failed: {type(error).__name__}: {error}"))
 
     def _connections(self) -> Any:
         with self._lock:
@@ -257,31 +222,57 @@ class Upstream:
             return self._client
 
 
-def address(base_url: str, request: Request) -> str:
+def _address(base_url: str, request: Request) -> str:
     """Where a request goes, from the base URL as users write it for ``skill_agent``."""
-    if request.protocol in ("chat", "responses"):
-        return base_url + request.path.removeprefix("/v1")
-    for end in ("/openai", "/v1", "/v1beta"):
-        base_url = base_url.removesuffix(end)
-    return base_url + request.path
+    path = request.path
+    if request.speaks in ("chat", "responses"):
+        path = path.removeprefix("/v1")
+    else:
+        for end in ("/openai", "/v1", "/v1beta"):
+            base_url = base_url.removesuffix(end)
+    return base_url + path + (f"?{request.query}" if request.query else "")
 
 
-def _passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    names = {name.lower(): value for name, value in headers.items()}
-    kept = {n: v for n, v in names.items() if n in _PASSED_ON or n.startswith("anthropic-")}
-    return {"content-type": "application/json", **kept}
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a reply: one, a list of them, or the data of server-sent events."""
+    lines = [line[5:] for line in text.splitlines() if line.startswith("data:")]
+    for part in lines or [text]:
+        try:
+            value = json.loads(part)
+        except ValueError:
+            continue
+        parts_of = value if isinstance(value, list) else [value]
+        yield from (item for item in parts_of if isinstance(item, dict))
 
 
-def _no_answer(fault: Fault) -> Answer:
-    return Answer(502, "text/plain", b"", Usage(), fault)
+def _is_fault(event: dict[str, Any]) -> bool:
+    return event.get("type") in ("error", "response.failed") or bool(event.get("error"))
 
 
-def _parsed(text: str) -> Any:
+def _is_end(event: dict[str, Any]) -> bool:
+    """Whether an event ends a reply, whatever the protocol; a whole reply is its own end."""
+    choices = [*(event.get("choices") or ()), *(event.get("candidates") or ())]
+    return (
+        event.get("type") in _ENDS
+        or any(choice.get("finish_reason") or choice.get("finishReason") for choice in choices)
+        or any(event.get(name) for name in ("stop_reason", "promptFeedback"))
+        or str(event.get("object")).startswith("response")
+    )
+
+
+def _count(event: dict[str, Any], names: tuple[str, ...], beside: tuple[str, ...]) -> int:
+    """Tokens that an event of a reply reports; each event repeats or extends the one before."""
+    nested = event.get("message") or event.get("response") or {}
+    usage = event.get("usage") or event.get("usageMetadata") or nested.get("usage") or {}
+    first = next((usage[name] for name in names if usage.get(name)), 0)
+    return int(first) + sum(int(usage.get(name) or 0) for name in beside)
+
+
+def _error_in(text: str) -> Any:
     """The error in a refusal's body, as the SDK would hand it on."""
     try:
         body = json.loads(text)
     except ValueError:
         return text
-    if isinstance(body, list):
-        body = body[0] if body else {}
+    body = body[0] if isinstance(body, list) and body else body
     return body.get("error", body) if isinstance(body, dict) else body

@@ -26,13 +26,7 @@ STUB = '''\
 import sys
 from pathlib import Path
 
-from pytest_skillopt.harness.records import Harness, Launch
-
-
-def launch(job):
-    script = Path(__file__).with_name("agent.py").read_text()
-    env = {"BASE_URL": job.base_url, "MODEL": job.model, "PROMPT": job.prompt}
-    return Launch([job.executable, "-I", "-c", script], env, {"settings.json": "{}"})
+from pytest_skillopt.harness.adapters import Harness
 
 
 def read(event, trace):
@@ -44,7 +38,14 @@ def read(event, trace):
 
 
 AGENT = Harness(
-    "stub", sys.executable, "nothing", ".agents/skills", "chat", launch, read, tested="1.0"
+    "stub",
+    "{executable} -I {home}/agent.py",
+    read,
+    "nothing",
+    executable=sys.executable,
+    env={"BASE_URL": "{url}", "MODEL": "{model}", "PROMPT": "{prompt}"},
+    files={"agent.py": Path(__file__).with_name("agent.py").read_text()},
+    tested="1.0",
 )
 '''
 CALL = """

@@ -63,8 +63,8 @@ def test_an_agent_that_answers(project: Project) -> None:
     [
         ("call(); sys.exit('segment lost')", "ended without an answer, exit status 1"),
         ("call(); os.kill(os.getpid(), 11)", "ended without an answer, exit status -11"),
-        ("call(); print('%$ garbage' * 9)", "printed nothing that is known (its adapter was"),
-        ('call(); print(\'{"type": "of version 9"}\')', "was tested with 1.0)"),
+        ("call(); print('%$ garbage' * 9)", "printed nothing that is known (tested with 1.0)"),
+        ('call(); print(\'{"type": "of version 9"}\')', "(tested with 1.0)"),
         ("say(text='Please log in.')", "made no model call, exit status 0: Please log in."),
         ("sys.exit('no such option: --json')", "made no model call, exit status 1"),
     ],
@@ -241,10 +241,10 @@ def test_a_harness_that_there_is_not(
 def test_a_harness_that_does_not_tell_its_version(project: Project) -> None:
     project.use_stub(ANSWER)
     stub = project.path / "stub.py"
-    stub.write_text(stub.read_text().replace('sys.executable, "nothing"', "'true', 'nothing'"))
+    stub.write_text(stub.read_text().replace("=sys.executable", "='true'"))
     done = project.run(RUN, "--skillopt")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*/true --version does not tell its version, it printed: nothing*"])
+    done.stderr.fnmatch_lines(["*/true --version tells no version, it printed: *"])
 
 
 @pytest.mark.parametrize("place", ["CLAUDE.md", "AGENTS.md", ".claude/skills"])
@@ -281,9 +281,6 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
 
         def lost(self) -> float:
             return 0.0
-
-        def pending(self) -> bool:
-            return False
 
     watch = Watch()
 

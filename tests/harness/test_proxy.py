@@ -237,8 +237,8 @@ def test_nobody_waits_for_a_reply_when_the_run_is_over(setting: Setting) -> None
 def test_the_skill_is_seen_in_whatever_part_of_a_request(setting: Setting) -> None:
     proxy, _ = setting.open()
     body = '# Greeting\n\nAlways begin with the word Ahoy.\n\nUse "quotes" — and dashes.\n'
-    marks = marks_of(body, ["Use it to greet. # Greeting", "Greet Ada."])
-    assert marks == ["Always begin with the word Ahoy.", 'Use "quotes" — and dashes.']
+    marks = marks_of(body, "Use it to greet. # Greeting", "Greet Ada.")
+    assert marks == ("Always begin with the word Ahoy.", 'Use "quotes" — and dashes.')
     for result in ("1\tAlways begin with the word Ahoy.\n", 'cat: Use "quotes" — and dashes.'):
         ticket = Ticket(marks)
         with proxy.serving(ticket) as url:
@@ -249,5 +249,5 @@ def test_the_skill_is_seen_in_whatever_part_of_a_request(setting: Setting) -> No
 
 
 def test_a_body_of_short_lines_has_a_mark_too() -> None:
-    assert marks_of("Say it.\nBe kind.\n", []) == ["Be kind."]
-    assert marks_of("", []) == []
+    assert marks_of("Say it.\nBe kind.\n") == ("Be kind.",)
+    assert marks_of("") == ()

@@ -8,24 +8,22 @@ from typing import Any
 
 import pytest
 
-from pytest_skillopt.harness.adapters import KNOWN
-from pytest_skillopt.harness.agent import read_events
-from pytest_skillopt.harness.records import Job, Trace
+from pytest_skillopt.harness.adapters import KNOWN, Trace
 
 STREAMS = Path(__file__).parents[1] / "data" / "harness_streams"
 NAMES = ["copilot", "gemini", "opencode", "pi", "qwen"]
 
 
-def read(name: str, *events: dict[str, Any] | str) -> Trace:
+def read(name: str, *events: dict[str, Any] | str) -> tuple[Trace, int]:
+    """The trace, and how many events told something."""
     trace = Trace()
     lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
-    read_events(KNOWN[name], "\n".join(lines), trace)
-    return trace
+    return trace, trace.read(KNOWN[name], "\n".join(lines))
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_followed_the_skill(name: str) -> None:
-    trace = read(name, (STREAMS / f"{name}.jsonl").read_text(encoding="utf-8"))
+    trace, _ = read(name, (STREAMS / f"{name}.jsonl").read_text(encoding="utf-8"))
     assert trace.text == "Done: greeted Ada."
     assert trace.done
     assert trace.error == ""
@@ -75,7 +73,7 @@ FAULTS: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("name", "event", "words"), FAULTS, ids=[name for name, _, _ in FAULTS])
 def test_a_fault_is_seen(name: str, event: dict[str, Any], words: str) -> None:
-    assert read(name, event).error == words
+    assert read(name, event)[0].error == words
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -85,18 +83,25 @@ def test_surprises_are_passed_over(name: str) -> None:
     whole = known.read_text(encoding="utf-8") if known.exists() else ""
     odd = ["", "not JSON", "[]", "{}", '{"type": "assistant"}', '{"type": "tool_result"}']
     odd += ['{"type": "item.completed"}', '{"type": "message", "role": "assistant"}', '{"type": 9}']
-    trace = read(name, *odd, whole)
-    assert trace.understood == (read(name, whole).understood)
+    trace, told = read(name, *odd, whole)
+    assert told == read(name, whole)[1]
     assert trace.text == ("Done: greeted Ada." if whole else "")
 
 
 @pytest.mark.parametrize("name", KNOWN)
-def test_a_launch_keeps_to_the_home_and_the_proxy(name: str, tmp_path: Path) -> None:
-    job = Job("agent", "Do it.", "some-model", tmp_path / "work", tmp_path / "home", "http://p/t")
-    launch = KNOWN[name].launch(job)
-    everything = json.dumps([launch.argv, dict(launch.env), dict(launch.files)])
-    assert launch.argv[0] == "agent"
-    assert "Do it." in launch.argv
-    assert "some-model" in everything
-    assert "http://p/t" in everything
-    assert not any(Path(file).is_absolute() for file in launch.files)
+def test_all_that_is_filled_in_is_known(name: str) -> None:
+    harness = KNOWN[name]
+    blanks = ("executable", "prompt", "model", "workspace", "home", "url", "key")
+    values = {blank: f"<{blank}>" for blank in blanks}
+    texts = [harness.argv, *harness.env.values(), *harness.files.values()]
+    filled = " ".join(harness.filled(text, values) for text in texts)
+    assert {"<executable>", "<prompt>"} <= set(harness.filled(harness.argv, values).split())
+    assert "<model>" in filled
+    assert "<url>" in filled
+    assert "{model}" not in filled
+    assert not any(Path(file).is_absolute() for file in harness.files)
+
+
+def test_what_is_filled_in_is_not_filled_in_again() -> None:
+    values = {"prompt": "What is {key}?", "key": "secret"}
+    assert KNOWN["codex"].filled("{prompt}", values) == "What is {key}?"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.harness.adapters import CLAUDE, CODEX
+from pytest_skillopt.harness.adapters import KNOWN
 from pytest_skillopt.harness.sandbox import bundled_path, find_bwrap
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ BOTH = pytest.mark.parametrize("agent", ["codex", "claude"])
 ALL = pytest.mark.parametrize("agent", ["codex", "claude", *OTHERS])
 KEYS = {"claude": "x-api-key", "gemini": "x-goog-api-key"}
 """The header in which a provider wants its key."""
-MISSING = [h.name for h in (CODEX, CLAUDE) if not bundled_path(h.bundled)]
+MISSING = [name for name in ("codex", "claude") if not bundled_path(KNOWN[name].bundled)]
 pytestmark = pytest.mark.skipif(
     bool(MISSING), reason=f"not installed: {', '.join(MISSING)}; pip install -e '.[dev]'"
 )

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.harness.adapters import CODEX
+from pytest_skillopt.harness.adapters import KNOWN
 from pytest_skillopt.harness.sandbox import bundled_path
 
 if TYPE_CHECKING:
     from harness_project import Project
 
 pytestmark = pytest.mark.skipif(
-    not bundled_path(CODEX.bundled), reason="Codex is not installed; pip install -e '.[dev]'"
+    not bundled_path(KNOWN["codex"].bundled),
+    reason="Codex is not installed; pip install -e '.[dev]'",
 )
 START = """\
 ---
