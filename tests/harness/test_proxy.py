@@ -42,7 +42,7 @@ class Setting:
 
     def __init__(self, provider: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        monkeypatch.setattr("pytest_skillopt.harness.upstream.FIRST_DELAY", 0.001)
+        monkeypatch.setattr("pytest_skillopt.model.client.FIRST_DELAY", 0.001)
         self.provider = provider
         self.proxies: list[Proxy] = []
 

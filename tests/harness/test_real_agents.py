@@ -37,7 +37,8 @@ keep(text=reply, files=reply.files, diff=reply.diff, used=reply.skill_used, read
 
 @ALL
 def test_the_skill_is_found_read_and_followed(project: Project, agent: str) -> None:
-    project.settings["skillopt_harness"] = agent
+    sandbox = os.environ.get("SKILLOPT_TEST_SANDBOX", "auto")
+    project.settings |= {"skillopt_harness": agent, "skillopt_sandbox": sandbox}
     assert project.run(GREET).ret == 0
     kept = project.kept
     assert kept["text"] == "Done: greeted Ada."

@@ -1,0 +1,184 @@
+"""What a run in a coding agent costs beyond the agent itself: Codex on loopback, instant model.
+
+    python benchmarks/harness.py [--runs 20] [--flat 200]
+
+Needs the ``dev`` extra, which brings Codex. Prints CPU seconds of a bare run and of one through
+``skill_harness``; the time of 8 runs at once against 8 bare ones at once; the time of a kept run;
+and how the memory grows over many runs of a stub.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "_support"))
+
+from harness_project import SKILL
+from model_server import ModelServer
+
+from pytest_skillopt.harness.adapters import KNOWN, Harness
+from pytest_skillopt.harness.agent import HarnessAgent, Installed, Place
+from pytest_skillopt.harness.proxy import Proxy
+from pytest_skillopt.harness.sandbox import bundled_path, resolve
+from pytest_skillopt.harness.upstream import Upstream
+from pytest_skillopt.model.cache import Replies
+from pytest_skillopt.model.config import ModelConfig
+from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.suite.context import Skill
+
+PROMPT = "Greet Ada for the front desk."
+STUB = """\
+import json, os, urllib.request
+body = json.dumps({"messages": [{"role": "user", "content": "x"}]}).encode()
+url = os.environ["BASE_URL"] + "/v1/chat/completions"
+urllib.request.urlopen(urllib.request.Request(url, body)).read()
+print(json.dumps({"text": "done"}))
+"""
+
+
+def read_stub(event: dict[str, Any], trace: Any) -> None:
+    trace.say(event["text"])
+    trace.done = True
+
+
+def cpu() -> float:
+    """CPU seconds of this process and of all children that have ended."""
+    used = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(u.ru_utime + u.ru_stime for u in used)
+
+
+class Bench:
+    def __init__(self, folder: Path, server: ModelServer) -> None:
+        self.folder = folder
+        self.server = server
+        config = ModelConfig("target", "openai", "fake-model", server.url())
+        self.proxy = Proxy(Upstream(config, Meter()))
+        home = folder / "skill" / "house-greeting"
+        home.mkdir(parents=True)
+        (home / "SKILL.md").write_text(SKILL)
+        document = Document.from_bytes(SKILL.encode())
+        self.skill = Skill(document.text, document.body, home, document.name, document.version)
+        self.codex = KNOWN["codex"]
+        self.executable = bundled_path(self.codex.bundled)
+        self.number = 0
+
+    def workspace(self) -> Path:
+        self.number += 1
+        return self.folder / f"work-{self.number}"
+
+    def bare(self) -> None:
+        """Codex as a user would start it by hand, the skill in its place."""
+        work = self.workspace()
+        place = work / self.codex.skills / "house-greeting"
+        place.mkdir(parents=True)
+        (place / "SKILL.md").write_text(SKILL)
+        home = work.with_name(work.name + "-home")
+        values = {"executable": self.executable, "prompt": PROMPT, "model": "fake-model"}
+        values |= {"home": str(home), "workspace": str(work), "key": "none"}
+        values |= {"url": self.server.url().removesuffix("/v1")}
+        for name, text in self.codex.files.items():
+            (home / name).parent.mkdir(parents=True)
+            (home / name).write_text(self.codex.filled(text, values))
+        env = {name: self.codex.filled(text, values) for name, text in self.codex.env.items()}
+        env = {"PATH": os.environ["PATH"], "HOME": str(home), **env}
+        argv = [self.codex.filled(word, values) for word in self.codex.argv.split()]
+        subprocess.run(argv, cwd=work, env=env, stdin=subprocess.DEVNULL, capture_output=True)
+        assert (work / "greeting.txt").read_text() == "Ahoy Ada\n"
+
+    def agent(self, harness: Harness, executable: str, replies: Replies | None) -> HarnessAgent:
+        place = Place(
+            project=self.folder / "project",
+            temporary=self.folder,
+            skill=self.skill,
+            model="fake-model",
+            fingerprint="",
+            proxy=lambda: self.proxy,
+            replies=replies,
+            sample="0",
+            account=("target", "", ""),
+            record=lambda role, text: None,
+            on_usage=lambda usage: None,
+            on_read=lambda read: None,
+            limit=0,
+            passed={},
+            sandbox=resolve("auto"),
+        )
+        found = Installed(harness, executable, "0")
+        return HarnessAgent(found, place, self.workspace(), lambda name: found)
+
+    def ours(self, replies: Replies | None = None) -> None:
+        reply = self.agent(self.codex, self.executable, replies)(PROMPT)
+        assert reply.files == {"greeting.txt": "added"}
+
+    def stub(self) -> None:
+        script = {"agent.py": STUB}
+        env = {"BASE_URL": "{url}"}
+        argv = "{executable} -I -S {home}/agent.py"
+        harness = Harness("stub", argv, read_stub, "", env=env, files=script)
+        assert self.agent(harness, sys.executable, None)("x") == "done"
+
+
+def median(work: Any, times: int, clock: Any) -> float:
+    spans: list[float] = []
+    for _ in range(times):
+        before = clock()
+        work()
+        spans.append(clock() - before)
+    return statistics.median(spans)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--flat", type=int, default=200)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, ModelServer() as server:
+        bench = Bench(Path(name), server)
+        bench.ours()  # imports, connections
+        bare = median(bench.bare, given.runs, cpu)
+        ours = median(bench.ours, given.runs, cpu)
+        more = 1000 * (ours - bare)
+        print(f"CPU of a run: bare {bare:.3f} s, ours {ours:.3f} s, more {more:.0f} ms", flush=True)
+        walls = []
+        for work in (bench.bare, bench.ours):
+            before = time.perf_counter()
+            with ThreadPoolExecutor(8) as pool:
+                for done in [pool.submit(work) for _ in range(8)]:
+                    done.result()
+            walls.append(time.perf_counter() - before)
+        print(f"8 at once: bare {walls[0]:.2f} s, ours {walls[1]:.2f} s, {walls[1] / walls[0]:.2f}")
+        replies = Replies.open(Path(name) / "cache", "rw")
+        bench.ours(replies)
+        calls = server.calls
+        kept = median(lambda: bench.ours(replies), given.runs, time.perf_counter)
+        assert server.calls == calls
+        replies.close()
+        print(f"a kept run: {1000 * kept:.1f} ms")
+        bench.stub()
+        bench.stub()
+        before = resident()
+        for _ in range(given.flat):
+            bench.stub()
+        print(f"memory over {given.flat} runs: {resident() - before:+.1f} MB")
+        bench.proxy.close()
+
+
+def resident() -> float:
+    """Megabytes that this process has in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 1e6
+
+
+if __name__ == "__main__":
+    main()
