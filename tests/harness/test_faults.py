@@ -214,9 +214,9 @@ def test_a_harness_that_is_not_installed(project: Project, monkeypatch: pytest.M
     done = project.run(RUN, "--skillopt")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     words = "*skillopt_harness: opencode needs the command 'opencode', which is not installed; "
-    done.stderr.fnmatch_lines([f"{words}install it with: npm install -g opencode-ai"])
+    done.stderr.fnmatch_lines([f"{words}install it with: npm install -g opencode-ai*"])
     done = project.run(RUN)
-    done.stdout.fnmatch_lines(["*npm install -g opencode-ai"])
+    done.stdout.fnmatch_lines(["*npm install -g opencode-ai*"])
 
 
 @pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)])

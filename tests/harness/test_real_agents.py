@@ -97,10 +97,11 @@ def test_a_fault_is_no_answer(project: Project, agent: str, scenario: str, words
         "skillopt_base_url": project.provider.url(scenario),
         "skillopt_request_timeout": 1,
     }
+    tries = 7 if scenario == "overloaded" else 2
     done = project.run(GREET)
     assert done.ret == 1
-    done.stdout.fnmatch_lines([f"*ModelFault: openai:fake-model: {words}* (after 2 tries)*"])
-    assert project.provider.calls == 2
+    done.stdout.fnmatch_lines([f"*ModelFault: openai:fake-model: {words}* (after {tries} tries)*"])
+    assert project.provider.calls == tries
 
 
 def test_a_busy_provider_is_asked_again_when_it_says(project: Project) -> None:

@@ -1,0 +1,124 @@
+"""Agents that no adapter knows: a test's own behind the proxy, and one that speaks ACP."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from harness_project import Project
+
+OWN = """
+import json, pytest, urllib.request
+
+def ask(skill, text):
+    body = {"model": "any", "messages": [{"role": "user", "content": text}]}
+    request = urllib.request.Request(skill.proxy_url + "/v1/chat/completions",
+                                     json.dumps(body).encode())
+    with urllib.request.urlopen(request) as reply:
+        return json.load(reply)["choices"][0]["message"]["content"]
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("reads", [True, False])
+def test_own(skill, reads):
+    assert ask(skill, skill.path.joinpath("SKILL.md").read_text() if reads else "Hi.")
+"""
+ACP = """\
+import json, os, sys, urllib.request
+
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+def update(**what):
+    send(method="session/update", params={"sessionId": "s", "update": what})
+
+if "--version" in sys.argv:
+    sys.exit("agent 3.2.1")
+for line in sys.stdin:
+    message = json.loads(line)
+    method, params = message.get("method"), message.get("params")
+    if method == "session/new":
+        modes = {"availableModes": [{"id": "ask"}, {"id": "yolo"}]}
+        os.chdir(params["cwd"])
+        send(id=message["id"], result={"sessionId": "s", "modes": modes})
+    elif method == "session/set_mode":
+        mode = params["modeId"]
+        send(id=message["id"], result={})
+    elif method == "session/prompt":
+        skill = open(".agents/skills/house-greeting/SKILL.md").read()
+        body = {"messages": [{"role": "user", "content": skill}]}
+        url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+        urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode())).read()
+        open("greeting.txt", "w").write("Ahoy Ada\\n")
+        read = {"path": ".agents/skills/house-greeting/SKILL.md"}
+        update(sessionUpdate="tool_call", toolCallId="1", title="read", rawInput=read)
+        update(sessionUpdate="tool_call_update", toolCallId="1", status="completed",
+               content=[{"type": "content", "content": {"type": "text", "text": skill}}])
+        update(sessionUpdate="tool_call", toolCallId="2", title="sh", rawInput={"command": "ls"})
+        options = [{"kind": "reject_once", "optionId": "no"},
+                   {"kind": "allow_once", "optionId": "yes"}]
+        send(id="p", method="session/request_permission", params={"options": options})
+        answer = json.loads(sys.stdin.readline())["result"]["outcome"]["optionId"]
+        update(sessionUpdate="tool_call_update", toolCallId="2", status="completed")
+        for piece in ("Done: ", answer, " ", mode):
+            content = {"type": "text", "text": piece}
+            update(sessionUpdate="agent_message_chunk", content=content)
+        send(id=message["id"], result={"stopReason": STOP})
+    else:
+        send(id=message["id"], result={})
+"""
+
+
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1", "--skillopt-lanes=2")])
+def test_an_own_agent_has_the_same_evidence(project: Project, arguments: tuple[str, ...]) -> None:
+    (project.path / "test_own.py").write_text(OWN)
+    assert project.pytest("--skillopt", "--skillopt-rollouts=2", *arguments).ret == 0
+    rows = {row["id"]: row for row in project.result["skills"][0]["tasks"]}
+    read = {name.partition("[")[2]: row["before"]["read"] for name, row in rows.items()}
+    assert read == {"True]": 2, "False]": 0}
+    (usage,) = [row for row in project.result["usage"] if row["role"] == "target"]
+    assert usage["calls"] == project.provider.calls == 4
+    assert usage["input_tokens"] == 4000
+    assert project.pytest("-p", "no:xdist").ret == 0
+
+
+def test_a_fault_is_not_an_own_agents_wrong_answer(project: Project) -> None:
+    (project.path / "test_own.py").write_text(OWN)
+    project.settings |= {
+        "skillopt_base_url": project.provider.url("status-500"),
+        "skillopt_max_attempts": 1,
+        "skillopt_rollouts": 1,
+    }
+    project.pytest("--skillopt", "-p", "no:xdist")
+    words = {error["message"] for error in project.errors}
+    assert words == {"openai:fake-model: HTTP 500: scripted 500 (after 7 tries)"}
+
+
+@pytest.mark.parametrize(("stop", "said"), [("end_turn", ""), ("refusal", "refusal")])
+def test_any_agent_that_speaks_acp(project: Project, stop: str, said: str) -> None:
+    (project.path / "agent").write_text(f"#!{sys.executable}\nSTOP = {stop!r}\n{ACP}")
+    (project.path / "agent").chmod(0o755)
+    project.settings |= {
+        "skillopt_harness": f"acp:{project.path / 'agent'} --acp",
+        "skillopt_sandbox": "none",
+    }
+    body = (
+        "reply = skill_harness('Greet Ada.')\n"
+        "keep(text=reply, used=reply.skill_used, read=reply.skill_read, ran=reply.ran('^ls$'),\n"
+        "     files=reply.files, version=skill_harness.version, calls=reply.usage.calls)"
+    )
+    done = project.run(body)
+    if said:
+        done.stdout.fnmatch_lines([f"*ModelFault: acp:* 3.2.1: the agent stopped: {said}"])
+        return
+    assert project.kept == {
+        "text": "Done: yes yolo",
+        "used": True,
+        "read": True,
+        "ran": True,
+        "files": {"greeting.txt": "added"},
+        "version": "3.2.1",
+        "calls": 1,
+    }
