@@ -37,7 +37,7 @@ from pytest_skillopt.settings import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.proposals import Patch
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
@@ -185,14 +185,14 @@ def pytest_skillopt_reflect(records: Sequence[TaskRecord], context: Context) -> 
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_aggregate(patches: Sequence[Patch], context: Context) -> Patch:
-    from pytest_skillopt.edits.aggregate import aggregate
+    from pytest_skillopt.edits.combine import aggregate
 
     return aggregate(patches, context)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_select(patch: Patch, context: Context) -> Patch:
-    from pytest_skillopt.edits.select import select
+    from pytest_skillopt.edits.combine import select
 
     return select(patch, context)
 

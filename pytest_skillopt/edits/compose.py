@@ -1,18 +1,25 @@
-"""Documents out of accepted proposals of every kind, for leaving some out or adding one more."""
+"""Documents out of proposals, for leaving some out or adding one more, and the way back.
+
+An update stage answers with a document. Where the edits that it names make just that document, they
+are what is tried; where they do not, the stage made the document in its own way, and the difference
+to the working skill is the edit.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.edits import apply, get_block, set_block
+from pytest_skillopt.skill.document import SkillError, split_lines, to_lf
+from pytest_skillopt.skill.edits import Edit, apply, get_block, set_block
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.proposals import Proposal
+    from pytest_skillopt.edits.update import Update
     from pytest_skillopt.skill.document import Document
 
 GUIDANCE = "guidance"
@@ -88,3 +95,93 @@ def _with_edit(document: Document, proposal: Proposal) -> Document:
     if applied.refused:
         raise SkillError(applied.refused[0].why)
     return applied.document
+
+
+_MOST_CONTEXT = 12
+"""Unchanged lines that a target may take in so that it stands once in the document."""
+
+
+def as_edits(update: Update, asked: Proposal, context: Context) -> Update:
+    """The update with edits that make its document out of the working skill.
+
+    Args:
+        update: the answer of the stage.
+        asked: the proposal that the stage was given; its tasks are those of the difference.
+        context: that of the call; its document is the working skill.
+    """
+    before, after = context.document, update.document
+    if rebuild(before, update.applied) == after:
+        return update
+    if after == before:
+        return replace(update, applied=())
+    checked = context.vetting.check(before, after, asked)
+    if isinstance(checked, Refusal):
+        return replace(update, applied=(), refused=(*update.refused, checked))
+    edit = _of_the_appendix(before, after) or edit_between(before, after)
+    if edit is None:
+        why = (
+            "the document that the update stage made cannot be had by one edit; "
+            "--skillopt-search=batch takes it as it is"
+        )
+        return replace(update, applied=(), refused=(*update.refused, Refusal(asked, why)))
+    return replace(update, applied=(replace(asked, edit=edit),))
+
+
+def _of_the_appendix(before: Document, after: Document) -> Edit | None:
+    """The replacement of all reminders, where nothing but them has changed."""
+    lines = reminders_of(after)
+    try:
+        if not lines or set_reminders(before, lines) != after:
+            return None
+    except SkillError:
+        return None
+    return Edit("replace", "\n".join(reminders_of(before)), "\n".join(lines))
+
+
+def edit_between(before: Document, after: Document) -> Edit | None:
+    """An edit that turns ``before`` into ``after``, blank lines and trailing blanks aside.
+
+    Several changed places become one replacement that reaches from the first to the last. None
+    where no edit may do it, as in the frontmatter and in protected regions.
+    """
+    wanted = _lines(after)
+    for edit in _candidates(split_lines(to_lf(before.text)), split_lines(to_lf(after.text))):
+        applied = apply(before, (edit,))
+        if applied.applied and _lines(applied.document) == wanted:
+            return edit
+    return None
+
+
+def _lines(document: Document) -> list[str]:
+    return [line.rstrip() for line in to_lf(document.text).split("\n") if line.strip()]
+
+
+def _candidates(old: Sequence[str], new: Sequence[str]) -> Iterator[Edit]:
+    """Edits that may do it, those that say least first."""
+    first = _common(old, new)
+    last = _common(old[first:][::-1], new[first:][::-1])
+    gone, added = old[first : len(old) - last], new[first : len(new) - last]
+    if not "".join(gone).strip():
+        yield Edit("append", content=_text(added))
+        above = next((line for line in reversed(old[:first]) if line.strip()), "")
+        yield Edit("insert_after", target=_text([above]), content=_text(added))
+    if not "".join(added).strip():
+        yield Edit("delete", target=_text(gone))
+    for context in (*range(_MOST_CONTEXT + 1), len(old)):
+        start, stop = max(0, first - context), min(len(old), len(old) - last + context)
+        target = _text(old[start:stop])
+        yield Edit("replace", target, _text(new[start : len(new) - (len(old) - stop)]))
+
+
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
+    """Number of equal lines at the start."""
+    count = 0
+    for a, b in zip(one, other, strict=False):
+        if a.rstrip() != b.rstrip():
+            break
+        count += 1
+    return count
+
+
+def _text(lines: Sequence[str]) -> str:
+    return "".join(lines).strip("\n")

@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pytest_skillopt.run.directory import change
+from pytest_skillopt.run.result import EditRow
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -264,3 +266,27 @@ def _describe(attempt: Attempt) -> str:
     times = f", {attempt.times} times" if attempt.times > 1 else ""
     why = f": {attempt.why}" if attempt.why else ""
     return f"- {attempt.fate}{times}{why}{effects}: {attempt.text}"
+
+
+_STATUS: dict[Fate, Literal["accepted", "rejected", "refused", "lost", "dropped"]] = {
+    "refused": "refused",
+    "failed": "lost",
+    "rejected": "rejected",
+    "accepted": "accepted",
+    "dropped": "dropped",
+}
+
+
+def edit_row(proposal: Proposal, fate: Fate, why: str) -> EditRow:
+    """A proposal and what became of it, without secrets that the optimizer may have written."""
+    return EditRow(
+        op=proposal.edit.op,
+        target=redact(proposal.edit.target),
+        content=redact(proposal.edit.content),
+        reason=redact(proposal.reason),
+        tasks=list(proposal.tasks),
+        support=proposal.support,
+        step=proposal.step,
+        status=_STATUS[fate],
+        why=redact(why),
+    )

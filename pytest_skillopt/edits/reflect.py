@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.briefing import evidence, material
-from pytest_skillopt.edits.calls import FormT, Question
-from pytest_skillopt.edits.forms import Body, Edits, Reminders
+from pytest_skillopt.edits.calls import Body, Edits, FormT, Question, Reminders
+from pytest_skillopt.edits.material import evidence, material
 from pytest_skillopt.edits.proposals import Patch, Proposal, whole_body
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.proposals import Origin
     from pytest_skillopt.edits.records import TaskRecord
 

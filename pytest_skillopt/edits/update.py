@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.briefing import material, numbered, quote
-from pytest_skillopt.edits.calls import Question
-from pytest_skillopt.edits.forms import Body, Edits
+from pytest_skillopt.edits.calls import Body, Edits, Question
+from pytest_skillopt.edits.material import material, numbered, quote
 from pytest_skillopt.edits.proposals import whole_body
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.document import SkillError
@@ -16,10 +15,9 @@ from pytest_skillopt.skill.edits import Edit, rewrite_body
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.proposals import Patch, Proposal
     from pytest_skillopt.skill.document import Document
-
 
 _BODY_CHARS = 60_000
 

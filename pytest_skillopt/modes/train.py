@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.edits.editrows import edit_row
+from pytest_skillopt.edits.memory import edit_row
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.modes.compare import joined_reasons
 from pytest_skillopt.run.journal import JournaledModel

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.briefing import material, quote
-from pytest_skillopt.edits.calls import Question
-from pytest_skillopt.edits.forms import Guidance
+from pytest_skillopt.edits.calls import Guidance, Question
+from pytest_skillopt.edits.material import material, quote
 
 if TYPE_CHECKING:
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
 
 _LIMIT = 2_000
 """Characters of advice kept."""

@@ -16,7 +16,7 @@ from pytest_skillopt.published.splitting import effects_of, split
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.proposals import Patch
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.data import Verdict

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.briefing import material, quote
-from pytest_skillopt.edits.calls import Question
+from pytest_skillopt.edits.calls import Question, Reminders
 from pytest_skillopt.edits.compose import reminders_of, set_reminders
-from pytest_skillopt.edits.forms import Reminders
+from pytest_skillopt.edits.material import material, quote
 from pytest_skillopt.skill.document import SkillError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.skill.document import Document
 

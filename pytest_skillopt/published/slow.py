@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.briefing import evidence, material, quote
-from pytest_skillopt.edits.calls import Question
+from pytest_skillopt.edits.calls import Guidance, Question
 from pytest_skillopt.edits.compose import GUIDANCE, extend
-from pytest_skillopt.edits.forms import Guidance
+from pytest_skillopt.edits.material import evidence, material, quote
 from pytest_skillopt.edits.proposals import Proposal
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.vetting import Refusal
@@ -16,7 +15,7 @@ from pytest_skillopt.skill.edits import Edit, get_block
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.memory import Fate
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.skill.document import Document

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_skillopt.edits.editrows import edit_row
+from pytest_skillopt.edits.memory import edit_row
 from pytest_skillopt.edits.records import pass_rate
 from pytest_skillopt.run.result import StepRow
 

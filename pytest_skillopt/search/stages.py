@@ -9,9 +9,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.aggregate import aggregate
+from pytest_skillopt.edits.combine import aggregate, select
 from pytest_skillopt.edits.reflect import reflect
-from pytest_skillopt.edits.select import select
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.gate.data import GateOptions
 from pytest_skillopt.gate.gates import GATES
@@ -19,7 +18,7 @@ from pytest_skillopt.gate.gates import GATES
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.proposals import Patch
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update

@@ -12,11 +12,9 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
-from pytest_skillopt.edits.calls import UNREADABLE, Calls
-from pytest_skillopt.edits.context import Context
-from pytest_skillopt.edits.guidance import contracts_of, read_preferences
+from pytest_skillopt.edits.calls import UNREADABLE, Calls, Prompts
+from pytest_skillopt.edits.material import Context, contracts_of, read_preferences
 from pytest_skillopt.edits.memory import Memory
-from pytest_skillopt.edits.templates import Prompts
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.search.allowance import Allowance, OutOfMeans

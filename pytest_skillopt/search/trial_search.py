@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import UNREADABLE
-from pytest_skillopt.edits.compose import extend, rebuild
-from pytest_skillopt.edits.context import UNBOUNDED
-from pytest_skillopt.edits.handover import as_edits
+from pytest_skillopt.edits.combine import by_support
+from pytest_skillopt.edits.compose import as_edits, extend, rebuild
+from pytest_skillopt.edits.material import UNBOUNDED
 from pytest_skillopt.edits.proposals import Patch
 from pytest_skillopt.edits.records import TaskRecord
-from pytest_skillopt.edits.select import by_support
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.statistics import log_e
 from pytest_skillopt.search.allowance import OutOfMeans
@@ -34,7 +33,7 @@ from pytest_skillopt.suite.sampler import StopRun
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.memory import Fate
     from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.search.parameters import TrialParameters

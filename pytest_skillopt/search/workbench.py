@@ -21,7 +21,7 @@ from pytest_skillopt.search.stages import GateQuestion, gate_options, open_gate
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.search.allowance import Allowance

@@ -14,12 +14,11 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.edits.calls import Calls
-from pytest_skillopt.edits.context import Context
+from pytest_skillopt.edits.calls import Calls, Prompts
+from pytest_skillopt.edits.material import Context
 from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.proposals import Proposal
 from pytest_skillopt.edits.records import TaskRecord
-from pytest_skillopt.edits.templates import Prompts
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.types import Completion, Usage
 from pytest_skillopt.settings import Settings

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt.edits.calls import UNREADABLE, Calls, Question
-from pytest_skillopt.edits.forms import Guidance
-from pytest_skillopt.edits.templates import NAMES, Prompts
+from pytest_skillopt.edits.calls import NAMES, UNREADABLE, Calls, Guidance, Prompts, Question
 from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, ModelFault, Usage
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings

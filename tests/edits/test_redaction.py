@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.edits.editrows import edit_row
+from pytest_skillopt.edits.memory import edit_row
 from pytest_skillopt.edits.proposals import Patch
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.edits.calls import PromptError, Prompts
 from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.reflect import minibatches, reflect
-from pytest_skillopt.edits.templates import PromptError, Prompts
 
 if TYPE_CHECKING:
     from pathlib import Path

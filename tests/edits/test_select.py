@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_skillopt.edits.combine import by_support, select
 from pytest_skillopt.edits.proposals import Patch, Proposal
-from pytest_skillopt.edits.select import by_support, select
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:

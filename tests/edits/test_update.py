@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.edits.aggregate import aggregate
+from pytest_skillopt.edits.combine import aggregate
 from pytest_skillopt.edits.compose import extend
-from pytest_skillopt.edits.guidance import fixed_by
+from pytest_skillopt.edits.material import fixed_by
 from pytest_skillopt.edits.proposals import Patch, Proposal
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.edits.vetting import Refusal

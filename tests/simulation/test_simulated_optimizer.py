@@ -16,15 +16,22 @@ from simulation.hunches import hunch
 from simulation.roles import respond
 from simulation.server import TEMPERS
 
-from pytest_skillopt.edits.aggregate import aggregate
-from pytest_skillopt.edits.calls import Calls
-from pytest_skillopt.edits.context import Context
-from pytest_skillopt.edits.forms import Body, EditCount, Edits, Guidance, Ranking, Reminders
+from pytest_skillopt.edits.calls import (
+    Body,
+    Calls,
+    EditCount,
+    Edits,
+    Guidance,
+    Prompts,
+    Ranking,
+    Reminders,
+)
+from pytest_skillopt.edits.combine import aggregate
+from pytest_skillopt.edits.material import Context
 from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.proposals import Patch, Proposal
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.reflect import reflect
-from pytest_skillopt.edits.templates import Prompts
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.structured import response_format
 from pytest_skillopt.model.types import Completion

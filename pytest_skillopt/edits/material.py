@@ -1,22 +1,129 @@
-"""The material of an optimizer call as text: the document, the evidence and what is known.
+"""What a stage is told, and the material of an optimizer call as text.
 
-Whatever came out of a test or a model is data from outside: bounded, cleaned, and quoted between
-marks which it cannot forge.
+The document, the evidence, the house rules and what the tasks fix. Whatever came out of a test or a
+model is data from outside: bounded, cleaned, and quoted between marks which it cannot forge.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import random
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.untrusted import bound, fence, redact, strip_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.calls import Calls
+    from pytest_skillopt.edits.memory import Memory
     from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.edits.vetting import Vetting
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout
+    from pytest_skillopt.suite.tasks import SkillTask
+
+UNBOUNDED = 10**6
+"""A budget that clips nothing, for a search that tries edits one by one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """The working skill, the step, and the means of a stage."""
+
+    document: Document
+    settings: Settings
+    calls: Calls
+    memory: Memory
+    vetting: Vetting
+    preferences: str = ""
+    """House rules of the user, a prior of every analyst."""
+    contracts: tuple[str, ...] = ()
+    """What the train tasks fix about their answers."""
+    step: int = 0
+    epoch: int = 1
+    budget: int = 4
+    """Edits that an analyst may propose, a merge may leave and an update may apply."""
+    minibatch: int = 8
+    """Rollouts an analyst sees at once."""
+    repeat: int = 1
+    """Calls for each minibatch, each with another draw."""
+    draw: int = 0
+    """Number of the first draw; candidates raced in one step differ in it."""
+    room: int = field(default=0)
+    """Largest skill in tokens of about four characters; 0: no bound."""
+
+    @property
+    def label(self) -> str:
+        """Stable prefix of the sample labels of this step's calls."""
+        return f"step {self.step}"
+
+    def at(self, **changes: Any) -> Context:
+        return replace(self, **changes)
+
+    def random(self, purpose: str) -> random.Random:
+        """A generator that depends on the seed, the step and the purpose alone."""
+        return random.Random(f"{self.settings.seed}/{self.step}/{purpose}")
+
+
+_LIMIT = 8_000
+"""Characters of preferences that go into a prompt."""
+_FROM_DOCSTRINGS = 12
+"""Statements taken from docstrings."""
+
+_ANSWERS = (
+    r"\b(?:answers?|repl(?:y|ies)|responds?|returns?|outputs?|writes?|gives?|produces?|emits?"
+    r"|prints?)\W+(?:[\w-]+\W+){0,5}?"
+)
+_FIXES = re.compile(
+    _ANSWERS + r"(?:(?:as|in|one|an?|only|valid)\W+){0,3}(?:json|yaml|xml|csv|toml|html|markdown"
+    r"|plain text|prose|english|german|french|spanish|italian|portuguese|dutch|polish|swedish"
+    r"|danish|finnish|czech|turkish|russian|ukrainian|arabic|hindi|chinese|japanese|korean)\b"
+    r"|\bno (?:\w+ )?questions\b|\b(?:never|without|do(?:es)? not) ask",
+    re.IGNORECASE,
+)
+_CONDITION = re.compile(r"\b(?:if|when|unless|where|except)\b", re.IGNORECASE)
+_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
+
+
+def read_preferences(setting: str, root: Path | None = None) -> str:
+    """The house rules: the setting itself, or the Markdown file that it names.
+
+    Raises:
+        ValueError: it names a ``.md`` file that is not there or is not UTF-8.
+    """
+    text = setting.strip()
+    if not text.endswith(".md") or "\n" in text:
+        return text[:_LIMIT]
+    path = (root or Path()) / text
+    try:
+        return path.read_text(encoding="utf-8").strip()[:_LIMIT]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"skillopt_preferences: {path} cannot be read: {error}") from None
+
+
+def contracts_of(train: Sequence[SkillTask]) -> tuple[str, ...]:
+    """What the train tasks fix about their answers, each statement once.
+
+    That is the ``contract=`` of the marker, and the sentences of a docstring that say the form, the
+    language, or that nothing is asked back. Val and test tasks are not looked at.
+    """
+    stated = dict.fromkeys(task.contract.strip() for task in train if task.contract.strip())
+    docs = dict.fromkeys(task.doc for task in train if task.doc)
+    said = dict.fromkeys(sentence for doc in docs for sentence in fixed_by(doc))
+    return tuple(dict.fromkeys([*stated, *list(said)[:_FROM_DOCSTRINGS]]))
+
+
+def fixed_by(text: str) -> Iterator[str]:
+    """The sentences of a docstring that say the form or the language of an answer."""
+    for sentence in _SENTENCE.split(" ".join(text.split())):
+        if _FIXES.search(sentence) and not _CONDITION.search(sentence):
+            yield sentence
+
 
 _EVIDENCE_CHARS = 48_000
 """Transcripts of one call, together; about 12,000 tokens."""
