@@ -79,14 +79,6 @@ def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> 
     return asked
 
 
-class Decided(Exception):
-    """Raised from anywhere within a plan: the decision ends here, with this verdict."""
-
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict.reason)
-        self.verdict = verdict
-
-
 class Unmeasured(Exception):
     """The evidence cannot be obtained; ends the decision."""
 
@@ -420,8 +412,6 @@ class SequentialGate:
             following = next(self._plan)
         except StopIteration as end:
             self._verdict = end.value
-        except Decided as end:
-            self._verdict = end.verdict
         except Unmeasured as gap:
             self._give_up(gap)
         else:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_of, counted
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
-from pytest_skillopt.gate.engine import Decided, Wants
 from pytest_skillopt.gate.staged import StagedGate
 from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_skillopt.gate.engine import Plan
+    from pytest_skillopt.gate.engine import Plan, Wants
 
 
 class RegressionCheck(StagedGate):
@@ -41,7 +40,8 @@ class RegressionCheck(StagedGate):
         for look in range(1, self.looks + 1):
             for rounds in range((look - 1) * self.options.kc, look * self.options.kc):
                 yield from self._lay_tapes(rounds + 1)
-                yield from self._follow_suspects()
+                if worse := (yield from self._follow_suspects()):
+                    return self.judge("rejected", f"worse on {self.counts.compared(worse)}")
             p_value = self._p_value(look * self.options.kc)
             if p_value <= self.alpha / 2 / self.looks:
                 return self.judge(
@@ -69,15 +69,14 @@ class RegressionCheck(StagedGate):
             wants = self.wants(CANDIDATE, short, TAPE)
             yield wants
 
-    def _follow_suspects(self) -> Generator[Wants, None, None]:
-        """Sample what looks broken until it no longer does; end the check when some of it is."""
+    def _follow_suspects(self) -> Generator[Wants, None, list[str]]:
+        """Sample what looks broken until it no longer does, or some of it is."""
         while self.evidence() < self.bar:
             suspects = self.promising(self.tasks)
             if not suspects:
-                return
+                return []
             yield self.again(suspects)
-        shown = self.counts.broken() or [max(self.tasks, key=self.counts.down)]
-        raise Decided(self.judge("rejected", f"worse on {self.counts.compared(shown)}"))
+        return self.counts.broken() or [max(self.tasks, key=self.counts.down)]
 
     def _p_value(self, rounds: int) -> float:
         """Of the suite's loss, over rounds whose number no outcome has chosen."""
