@@ -66,17 +66,24 @@ def assign_splits(tasks: Sequence[SkillTask], ratio: str) -> tuple[list[SkillTas
             "the tasks the edits came from"
         )
         return [replace(task, split=BOTH) for task in tasks], [note] if tasks else []
-    units = _units(tasks)
-    of_unit, notes = _assign_units(units, shares)
-    result = [
-        replace(task, split=of_unit[index])
-        for task, index in zip(tasks, _index_of(tasks, units), strict=True)
-    ]
-    _refuse_empty(result)
-    return result, notes
+    units = [_Unit(members, shares) for members in _together(tasks)]
+    moved = _balance(units, shares)
+    split = {task.id: unit.split for unit in units for task in unit.tasks}
+    for name in ("train", "val"):
+        if tasks and name not in split.values():
+            raise SplitError(
+                f"the {name} split is empty: mark tasks with "
+                f'@pytest.mark.skill_task(split="{name}"), or change skillopt_split'
+            )
+    notes = []
+    if moved:
+        names = ", ".join(f"{unit.tasks[0].id} to {unit.split}" for unit in moved[:3])
+        more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
+        notes.append(f"moved, because the splits were far from their share: {names}{more}")
+    return [replace(task, split=split[task.id]) for task in tasks], notes
 
 
-def _units(tasks: Iterable[SkillTask]) -> list[list[SkillTask]]:
+def _together(tasks: Iterable[SkillTask]) -> list[list[SkillTask]]:
     """Tasks that must stay together: one group, or the same content under two names."""
     parent: dict[str, str] = {}
 
@@ -96,94 +103,51 @@ def _units(tasks: Iterable[SkillTask]) -> list[list[SkillTask]]:
     return list(members.values())
 
 
-def _index_of(tasks: Iterable[SkillTask], units: list[list[SkillTask]]) -> list[int]:
-    unit_of = {task.id: index for index, unit in enumerate(units) for task in unit}
-    return [unit_of[task.id] for task in tasks]
+class _Unit:
+    """Tasks that must stay together, and the split in which they lie."""
+
+    def __init__(self, tasks: list[SkillTask], shares: dict[str, float]) -> None:
+        """Raises:
+        SplitError: their marks name two splits.
+        """
+        self.tasks = tasks
+        group = min(task.group for task in tasks)
+        self.place = int.from_bytes(hashlib.sha256(group.encode()).digest()[:8]) / 2**64
+        """Where it lies in [0, 1), for good."""
+        marks = {task.split: task for task in tasks if task.split}
+        if len(marks) > 1:
+            (one, first), (two, second), *_ = sorted(marks.items())
+            why = "belong to one group" if first.group == second.group else "have the same content"
+            raise SplitError(
+                f"{first.id} (split={one!r}) and {second.id} (split={two!r}) {why}: "
+                "give them one split, or the optimizer would learn from what it is measured on"
+            )
+        self.marked = bool(marks)
+        edges = [(sum(shares[s] for s in SPLITS[: n + 1]), name) for n, name in enumerate(SPLITS)]
+        by_place = next((name for edge, name in edges if self.place < edge), "")
+        last = next(name for name in reversed(SPLITS) if shares[name])
+        self.split = next(iter(marks), by_place or last)
 
 
-def _assign_units(
-    units: list[list[SkillTask]], shares: dict[str, float]
-) -> tuple[list[str], list[str]]:
-    marked = [_marked_split(unit) for unit in units]
-    place = [_place(min(task.group for task in unit)) for unit in units]
-    split = [marked[i] or _by_place(place[i], shares) for i in range(len(units))]
-    moved = _balance(units, marked, place, split, shares)
-    notes = []
-    if moved:
-        names = ", ".join(f"{units[i][0].id} to {split[i]}" for i in moved[:3])
-        more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
-        notes.append(f"moved, because the splits were far from their share: {names}{more}")
-    return split, notes
-
-
-def _marked_split(unit: list[SkillTask]) -> str:
-    """The split the marks of a unit name, empty without a mark."""
-    marks = {task.split: task for task in unit if task.split}
-    if len(marks) > 1:
-        (one, first), (two, second), *_ = sorted(marks.items())
-        why = "belong to one group" if first.group == second.group else "have the same content"
-        raise SplitError(
-            f"{first.id} (split={one!r}) and {second.id} (split={two!r}) {why}: "
-            "give them one split, or the optimizer would learn from what it is measured on"
-        )
-    return next(iter(marks), "")
-
-
-def _place(group: str) -> float:
-    """Where a group lies in [0, 1), for good."""
-    return int.from_bytes(hashlib.sha256(group.encode()).digest()[:8]) / 2**64
-
-
-def _by_place(place: float, shares: dict[str, float]) -> str:
-    edge = 0.0
-    for name in SPLITS:
-        edge += shares[name]
-        if place < edge:
-            return name
-    return next(name for name in reversed(SPLITS) if shares[name])
-
-
-def _balance(
-    units: list[list[SkillTask]],
-    marked: list[str],
-    place: list[float],
-    split: list[str],
-    shares: dict[str, float],
-) -> list[int]:
+def _balance(units: list[_Unit], shares: dict[str, float]) -> list[_Unit]:
     """Move unmarked units, nearest by hash first, until every split is near its share."""
-    moved: list[int] = []
-    free = [i for i in range(len(units)) if not marked[i]]
-    total = sum(len(units[i]) for i in free)
+    moved: list[_Unit] = []
+    free = [unit for unit in units if not unit.marked]
+    total = sum(len(unit.tasks) for unit in free)
     due = {name: shares[name] * total for name in SPLITS}
 
     def surplus(name: str) -> float:
-        return sum(len(units[i]) for i in free if split[i] == name) - due[name]
+        return sum(len(unit.tasks) for unit in free if unit.split == name) - due[name]
 
     for _ in free:
         needy, rich = min(SPLITS, key=surplus), max(SPLITS, key=surplus)
         near = all(abs(surplus(n)) <= max(0.999, _TOLERANCE * due[n]) for n in (needy, rich))
-        if near or surplus(rich) - surplus(needy) <= 1:
+        candidates = [unit for unit in free if unit.split == rich and unit not in moved]
+        if near or surplus(rich) - surplus(needy) <= 1 or not candidates:
             break
-        center = _center(needy, shares)
-        candidates = [i for i in free if split[i] == rich and i not in moved]
-        if not candidates:
-            break
-        nearest = min(candidates, key=lambda i: (abs(place[i] - center), place[i]))
-        split[nearest] = needy
+        before = sum(shares[other] for other in SPLITS[: SPLITS.index(needy)])
+        center = before + shares[needy] / 2
+        nearest = min(candidates, key=lambda u: (abs(u.place - center), u.place))
+        nearest.split = needy
         moved.append(nearest)
     return moved
-
-
-def _center(name: str, shares: dict[str, float]) -> float:
-    before = sum(shares[other] for other in SPLITS[: SPLITS.index(name)])
-    return before + shares[name] / 2
-
-
-def _refuse_empty(tasks: Iterable[SkillTask]) -> None:
-    tasks = list(tasks)
-    for name in ("train", "val"):
-        if tasks and not any(task.split == name for task in tasks):
-            raise SplitError(
-                f"the {name} split is empty: mark tasks with "
-                f'@pytest.mark.skill_task(split="{name}"), or change skillopt_split'
-            )

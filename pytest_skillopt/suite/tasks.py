@@ -104,7 +104,7 @@ class MarkerArguments:
             if mark.args:
                 raise pytest.UsageError(
                     f"{item.nodeid}: skill_task takes keyword arguments only, got {mark.args[0]!r}"
-                    f" (valid: {', '.join(_TYPES)})"
+                    f" (valid: {', '.join(_VALID)})"
                 )
             for name, value in mark.kwargs.items():
                 _check_argument(item, name, value)
@@ -112,38 +112,29 @@ class MarkerArguments:
         return cls(**merged) if marks else None
 
 
-_TYPES: dict[str, tuple[type, str]] = {
-    "skill": (str, "a path relative to the root directory"),
-    "split": (str, "'train', 'val' or 'test'"),
-    "rollouts": (int, "a whole number of at least 1"),
-    "min_pass_rate": (float, "a number from 0 to 1"),
-    "group": (str, "a name"),
-    "must_pass": (bool, "True or False"),
-    "contract": (str, "a text"),
-    "harness": (str, "the name of a coding agent, such as 'codex'"),
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+_VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "skill": (lambda v: isinstance(v, str | PurePath), "a path relative to the root directory"),
+    "split": (lambda v: v in ("train", "val", "test"), "'train', 'val' or 'test'"),
+    "rollouts": (lambda v: type(v) is int and v >= 1, "a whole number of at least 1"),
+    "min_pass_rate": (lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1"),
+    "group": (_is_text, "a name"),
+    "must_pass": (lambda v: isinstance(v, bool), "True or False"),
+    "contract": (_is_text, "a text"),
+    "harness": (_is_text, "the name of a coding agent, such as 'codex'"),
 }
 
 
 def _check_argument(item: pytest.Item, name: str, value: Any) -> None:
-    if name not in _TYPES:
+    if name not in _VALID:
         raise pytest.UsageError(
-            f"{item.nodeid}: skill_task has no argument {name!r} (valid: {', '.join(_TYPES)})"
+            f"{item.nodeid}: skill_task has no argument {name!r} (valid: {', '.join(_VALID)})"
         )
-    if value is None:
-        return
-    if isinstance(value, PurePath) and name == "skill":
-        return
-    kind, noun = _TYPES[name]
-    numeric = kind is float and isinstance(value, int)
-    well_typed = (isinstance(value, kind) or numeric) and (
-        kind is bool or not isinstance(value, bool)
-    )
-    in_range = well_typed and (
-        (name != "rollouts" or value >= 1)
-        and (name != "min_pass_rate" or 0 <= value <= 1)
-        and (name != "split" or value in ("train", "val", "test"))
-    )
-    if not in_range:
+    is_valid, noun = _VALID[name]
+    if value is not None and not is_valid(value):
         raise pytest.UsageError(
             f"{item.nodeid}: skill_task({name}={value!r}): {name} must be {noun}"
         )
