@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 USAGE_ERROR = 4
 """As pytest's own exit code for wrong usage."""
 
-_OWN = ("show", "diff", "runs", "watch", "doctor", "cache")
+_OWN = ("show", "diff", "runs", "watch", "cache")
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 

@@ -188,6 +188,7 @@ def _hunks(outcome: TrainOutcome) -> list[Hunk]:
     found = hunks(outcome.before, outcome.after)
     if not found:
         return []
+    told = {row.content or row.target: row for row in outcome.edits if row.status == "accepted"}
     made_by = attribute(found, [proposal.edit for proposal in outcome.accepted])
     return [
         Hunk(
@@ -199,7 +200,8 @@ def _hunks(outcome: TrainOutcome) -> list[Hunk]:
         for hunk, made in zip(found, made_by, strict=True)
         for rows in [
             [
-                edit_row(proposal, "accepted", "")
+                told.get(proposal.edit.content or proposal.edit.target)
+                or edit_row(proposal, "accepted", "")
                 for proposal in outcome.accepted
                 if proposal.edit in made
             ]

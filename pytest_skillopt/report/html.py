@@ -20,9 +20,10 @@ from pytest_skillopt.run.result import Hunk
 from pytest_skillopt.untrusted import bound, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.run.result import (
+        Arm,
         Rate,
         Result,
         RolloutSample,
@@ -38,6 +39,7 @@ MOST_TURN = 2_000
 MOST_TEXT = 1_200
 MOST_DIFF_LINES = 600
 MOST_EDITS = 100
+MOST_PARTS = 60
 _SCALES = {
     "suite": ("Suite", "train and val tasks", "all tasks"),
     "val": ("Val", "the tasks that the gate is measured on", "tasks of the split val"),
@@ -190,12 +192,43 @@ def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> _Shown
         "scales": tuple(_scales(result, skill)),
         "precision": tuple(words.precision(skill)) if result.mode != "aa" else (),
         "curves": curves,
+        "parts": _parts(skill.tasks),
+        "mute": [row.id for row in skill.tasks if _tells_nothing(row)],
         "groups": tuple(_groups(result, skill, compared, budget)),
         "compared": compared,
         "sides": words.sides(result.mode),
         "edits": tuple(edits[:MOST_EDITS]),
         "edits_left_out": max(len(edits) - MOST_EDITS, 0),
     }
+
+
+def _parts(rows: Sequence[TaskRow]) -> list[_Shown]:
+    """Pass rates by file and class, where there are several."""
+    parts: dict[str, list[TaskRow]] = {}
+    for row in rows:
+        parts.setdefault(row.id.split("[")[0].rpartition("::")[0], []).append(row)
+    return [
+        {
+            "name": name,
+            "tasks": len(group),
+            "before": _mean(row.before for row in group),
+            "after": _mean(row.after for row in group if row.after),
+        }
+        for name, group in sorted(parts.items())
+        if len(parts) > 1
+    ][:MOST_PARTS]
+
+
+def _mean(arms: Iterable[Arm]) -> float | None:
+    rates = [rate for arm in arms if (rate := words.pass_rate(arm)) is not None]
+    return sum(rates) / len(rates) if rates else None
+
+
+def _tells_nothing(row: TaskRow) -> bool:
+    """Whether a task always passed, or never, under every version that was measured."""
+    arms = [arm for arm in (row.before, row.after) if arm and arm.n]
+    shares = {arm.passed / arm.n for arm in arms}
+    return shares in ({0.0}, {1.0})
 
 
 def _hunks(skill: SkillResult) -> tuple[list[_Shown], int]:

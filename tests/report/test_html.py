@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.report import html
-from pytest_skillopt.run.result import EditRow, Result, RolloutSample, StepRow, Turn
+from pytest_skillopt.run.result import Arm, EditRow, Result, RolloutSample, StepRow, TaskRow, Turn
 
 MakeResult = Callable[..., Result]
 
@@ -124,6 +124,26 @@ def test_curve_has_a_text_alternative_and_marks_by_shape(make_result: MakeResult
     curve = source.split('<svg class="curve"')[1].split("</svg>")[0]
     assert curve.count('<circle class="accepted"') == 2
     assert curve.count('<path class="rejected"') == 4
+
+
+def test_a_reader_sees_which_tests_moved_and_which_told_nothing(make_result: MakeResult) -> None:
+    result = make_result(tasks=4)
+    skill = result.skills[0]
+    names = ("a.py::test_x[1]", "a.py::test_x[2]", "b.py::TestY::test_z", "b.py::test_w")
+    counts = ((0, 5), (5, 5), (0, 0), (2, 5))
+    rows = [
+        TaskRow(id=name, split="val", before=Arm(passed=old, n=5), after=Arm(passed=new, n=5))
+        for name, (old, new) in zip(names, counts, strict=True)
+    ]
+    edit = skill.hunks[0].edits[0].model_copy(update={"effects": {"a.py::test_x[1]": 0.6}})
+    hunk = skill.hunks[0].model_copy(update={"edits": [edit]})
+    skill = skill.model_copy(update={"tasks": rows, "hunks": [hunk]})
+    text = plain(html.render_html(result.model_copy(update={"skills": [skill]})))
+    assert "2 tasks told nothing" in text
+    assert re.search(r"b\.py::TestY\s*1\s*0\.0 %\s*0\.0 %", text)
+    assert re.search(r"a\.py\s*2\s*50\.0 %\s*100\.0 %", text)
+    assert re.search(r"\+60\.0\s*a\.py::test_x\[1\]", text)
+    assert "Two evaluations of one version differ by 1.9 points" in text
 
 
 def test_curve_of_steps_without_any_measurement_is_left_out(make_result: MakeResult) -> None:
