@@ -213,7 +213,9 @@ def test_aggregate(project: Project) -> None:
 def test_select(project: Project) -> None:
     project.edits = [FUSS, RULE]
     project.use("pytest_skillopt_select")
-    project.run("--skillopt-train", "--skillopt-search=batch", "-oskillopt_edit_budget=1")
+    conftest = project.path / "conftest.py"
+    conftest.write_text(conftest.read_text().replace("context.budget", "1"))
+    project.run("--skillopt-train", "--skillopt-search=batch")
     assert RULE in project.skill
     assert FUSS not in project.skill
 
