@@ -627,13 +627,13 @@ def test_another_candidate_is_compared_with_fresh_samples_of_the_skill_on_disk(
 
 
 @pytest.mark.parametrize("how", ["", "must_pass=True", "-o skillopt_gate_veto=yes"])
-def test_a_train_task_that_the_edit_breaks_is_named_first(project: Project, how: str) -> None:
+def test_a_task_that_the_edit_breaks_is_named_first(project: Project, how: str) -> None:
     """It refuses the edit where it must pass or where that is asked for."""
     marker, option = (f", {how}", ()) if how.startswith("must") else ("", how.split())
     (project.path / "test_greeting.py").write_text(
         TESTS.format(names=NAMES)
         + f"""
-@pytest.mark.skill_task(split="train"{marker})
+@pytest.mark.skill_task(split="val"{marker})
 def test_a_funeral(skill_agent):
     assert "!" not in skill_agent("Greet the mourners.")
 """
