@@ -214,22 +214,21 @@ class WorkerLoop:
         if left:
             _later(_LINGER, os._exit, 0)
 
-    def _serve(self, engine: _OneLane | Lanes) -> None:
-        engine.start()
+    def _serve(self, engine: RolloutRunner | Lanes) -> None:
+        put = self._run_here(engine) if isinstance(engine, RolloutRunner) else engine.put
         self._watchdog.start()
         try:
             for request in self._requests():
-                engine.put(request)
+                put(request)
         finally:
             self._watchdog.stop()
             for line in engine.close():
                 self._link.send("stray", line)
             self._versions.close()
 
-    def _engine(self, session: pytest.Session) -> _OneLane | Lanes:
+    def _engine(self, session: pytest.Session) -> RolloutRunner | Lanes:
         if self._lanes == 1:
-            runner = RolloutRunner(session, self._versions, worker=self._worker)
-            return _OneLane(runner, self._deliver, self._watchdog)
+            return RolloutRunner(session, self._versions, worker=self._worker)
         from pytest_skillopt.suite.lanes import Lanes
 
         return Lanes(
@@ -241,11 +240,26 @@ class WorkerLoop:
             watchdog=self._watchdog,
         )
 
+    def _run_here(self, runner: RolloutRunner) -> Callable[[RolloutRequest], None]:
+        """Runs each rollout at once, in the main thread."""
+
+        def put(request: RolloutRequest) -> None:
+            try:
+                with self._watchdog.watching(request), self._watchdog.backed():
+                    rollout = runner.run(request)
+            except Exception:
+                # Let out, it would end the session as if the user had interrupted it.
+                error = InfraError("internal", shorten(traceback.format_exc(), 2_000))
+                rollout = Rollout(request, "error", error=error)
+            self._deliver(rollout)
+
+        return put
+
     def _requests(self) -> Iterator[RolloutRequest]:
         while True:
             kind, *rest = self._link.inbox.get()
             if kind == "run":
-                yield RolloutRequest.from_json(json.loads(rest[0]))
+                yield RolloutRequest(**json.loads(rest[0]))
             elif kind in ("skill", "version"):
                 self._versions.receive(kind, *rest)
             elif kind == "stop":
@@ -276,31 +290,3 @@ def _later(seconds: float, function: Callable[..., object], *arguments: object) 
     timer = threading.Timer(seconds, function, arguments)
     timer.daemon = True
     timer.start()
-
-
-class _OneLane:
-    """Runs each rollout at once, in the main thread."""
-
-    def __init__(
-        self, runner: RolloutRunner, deliver: Callable[[Rollout], None], watchdog: Watchdog
-    ) -> None:
-        self._runner = runner
-        self._deliver = deliver
-        self._watchdog = watchdog
-
-    def start(self) -> None:
-        """There is no thread to start."""
-
-    def put(self, request: RolloutRequest) -> None:
-        try:
-            with self._watchdog.watching(request), self._watchdog.backed():
-                rollout = self._runner.run(request)
-        except Exception:
-            # Let out, it would end the session as if the user had interrupted it.
-            error = InfraError("internal", shorten(traceback.format_exc(), 2_000))
-            rollout = Rollout(request, "error", error=error)
-        self._deliver(rollout)
-
-    def close(self) -> list[str]:
-        """Returns what went wrong in teardowns between rollouts."""
-        return self._runner.close()

@@ -67,11 +67,7 @@ class RolloutRequest:
         return int(self.key[:8], 16)
 
     def to_json(self) -> dict[str, Any]:
-        return _plain(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> RolloutRequest:
-        return cls(**data)
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +76,6 @@ class Message:
 
     role: str
     content: str
-
-    def to_json(self) -> dict[str, Any]:
-        return _plain(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +87,6 @@ class InfraError:
     message: str
     fatal: bool = False
     """No retry can help (a wrong key, no quota, an unknown model): the run stops at once."""
-
-    def to_json(self) -> dict[str, Any]:
-        return _plain(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,19 +129,13 @@ class Rollout:
         return self.outcome == "passed"
 
     def to_json(self) -> dict[str, Any]:
-        return _plain(self) | {
-            "request": _plain(self.request),
-            "transcript": [_plain(turn) for turn in self.transcript],
-            "usage": _plain(self.usage),
-            "judge_usage": _plain(self.judge_usage),
-            "reported": _plain(self.reported),
-            "error": None if self.error is None else _plain(self.error),
-        }
+        plain: dict[str, Any] = _plain(self)
+        return plain
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Rollout:
         data = dict(data)
-        data["request"] = RolloutRequest.from_json(data["request"])
+        data["request"] = RolloutRequest(**data["request"])
         data["transcript"] = tuple(Message(**m) for m in data["transcript"])
         data["usage"] = Usage.from_json(data["usage"])
         data["judge_usage"] = Usage.from_json(data["judge_usage"])
@@ -161,6 +145,10 @@ class Rollout:
         return cls(**data)
 
 
-def _plain(record: Any) -> dict[str, Any]:
-    """The fields by name; ``dataclasses.asdict`` would copy all that is in them."""
-    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+def _plain(value: Any) -> Any:
+    """As JSON values; ``dataclasses.asdict`` would copy all that is in them."""
+    if isinstance(value, tuple):
+        return [_plain(part) for part in value]
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return value

@@ -34,7 +34,7 @@ class Channel:
 
     def runs(self) -> list[RolloutRequest]:
         texts = [message[1] for message in self.sent if message[0] == "run"]
-        return [RolloutRequest.from_json(json.loads(text)) for text in texts]
+        return [RolloutRequest(**json.loads(text)) for text in texts]
 
 
 class Fleet:

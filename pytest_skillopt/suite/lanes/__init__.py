@@ -216,6 +216,7 @@ class Lanes:
         self._queue: queue.SimpleQueue[RolloutRequest | None] = queue.SimpleQueue()
         self._machinery = threading.Lock()
         self._process = SharedProcess(session)
+        self._started = False
         self._alone: dict[str, bool] = {}
         self._stray: list[str] = []
         sessions = [session, *more_sessions(session, lanes - 1)]
@@ -226,7 +227,8 @@ class Lanes:
         ]
         self._open = contextlib.ExitStack()
 
-    def start(self) -> None:
+    def _start(self) -> None:
+        self._started = True
         config = self._session.config
         hooks = LaneHooks(self._machinery)
         config.pluginmanager.register(hooks)
@@ -238,14 +240,17 @@ class Lanes:
             thread.start()
 
     def put(self, request: RolloutRequest) -> None:
+        if not self._started:
+            self._start()
         self._queue.put(request)
 
     def close(self) -> list[str]:
         """Let running rollouts end, for a while; what went wrong between rollouts."""
-        for _ in self._threads:
+        threads = self._threads if self._started else []
+        for _ in threads:
             self._queue.put(None)
         deadline = time.monotonic() + _STOP_PATIENCE
-        for thread in self._threads:
+        for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         self._open.close()
         stuck = [thread.name for thread in self._threads if thread.is_alive()]
@@ -327,7 +332,6 @@ class LanesExecutor(WorkersExecutor):
         self._open = contextlib.ExitStack()
         self._open.enter_context(rollouts_only(session.config))
         self._open.enter_context(sigterm_interrupts())
-        self._lanes.start()
         self._watchdog.start()
         self.welcome(self._worker, lanes)
 
