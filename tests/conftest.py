@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,6 +36,9 @@ def _load_support(name: str) -> ModuleType:
 
 
 _load_support("patience")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what it runs behind itself
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests' processes inherit it
+
 _load_support("chat_server")
 _load_support("model_maker")
 _load_support("model_server")

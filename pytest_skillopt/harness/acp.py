@@ -38,8 +38,9 @@ def acp_harness(command: str) -> Harness:
 
 def _drive(values: Mapping[str, str], trace: Trace, into: Path, out: Path) -> None:
     """One prompt over two named pipes; ends by closing the agent's standard input."""
+    said = into.open("w", encoding="utf-8")  # in the order in which the agent's side opens them
     with out.open(encoding="utf-8", errors="replace") as heard:
-        with into.open("w", encoding="utf-8") as said:
+        with said:
             talk = _Talk(said, heard, trace)
             talk.ask("initialize", {"protocolVersion": 1, "clientCapabilities": {}})
             session = talk.ask("session/new", {"cwd": values["workspace"], "mcpServers": []})
