@@ -36,8 +36,9 @@ def _load_support(name: str) -> ModuleType:
 
 
 _load_support("patience")
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so a shell starts what it runs behind itself
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests' processes inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # What a shell runs in the background ignores interrupts, and so would all that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _load_support("chat_server")
 _load_support("model_maker")

@@ -1,4 +1,4 @@
-"""The table of mechanisms in ``docs/optimizer.md``: every setting, with its default."""
+"""The tables of mechanisms in the docs: every setting of the search, with its default."""
 
 from __future__ import annotations
 
@@ -8,46 +8,42 @@ from pathlib import Path
 
 import pytest
 
-from pytest_skillopt.search.searches import BATCH_ONLY
 from pytest_skillopt.settings import Settings
 
-TEXT = (Path(__file__).parents[2] / "docs" / "optimizer.md").read_text(encoding="utf-8")
-TABLE = TEXT.partition("## What each mechanism is called")[2].partition("\n## ")[0]
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")]
-    for line in TABLE.splitlines()
-    if line.startswith("| ") and not line.startswith("| mechanism")
-]
+DOCS = Path(__file__).parents[2] / "docs"
 NAMES = [field.name for field in dataclasses.fields(Settings)]
-OPTIMIZER = NAMES[NAMES.index("search") + 1 : NAMES.index("gate_alpha")]
+SEARCH = NAMES[NAMES.index("search") + 1 : NAMES.index("gate_alpha")]
 """From the search to the gate, whose own settings are explained in ``docs/gate.md``."""
+PUBLISHED = NAMES[NAMES.index("epochs") : NAMES.index("gate_broad") + 1]
 
 
-def row_of(name: str) -> list[str]:
-    (row,) = [row for row in ROWS if f"`{name}`" in row[1]]
-    return row
+def rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the first table below a heading."""
+    text = (DOCS / page).read_text(encoding="utf-8").partition(heading)[2].partition("\n## ")[0]
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+OURS = rows("optimizer.md", "## What is called how, here and elsewhere")
+THEIRS = rows("published.md", "# Published mechanisms and their settings")
 
 
 def test_every_row_names_the_others() -> None:
-    assert {len(row) for row in ROWS} == {6}
+    assert {len(row) for row in OURS} == {6}
+    assert {len(row) for row in THEIRS} == {5}
 
 
-@pytest.mark.parametrize("name", OPTIMIZER)
-def test_every_setting_of_the_optimizer_has_its_row(name: str) -> None:
+@pytest.mark.parametrize("name", [*SEARCH, *PUBLISHED])
+def test_every_setting_of_the_search_has_its_row_and_default(name: str) -> None:
+    """One row a setting, with the default that the code has."""
+    named = [row[1:] for row in OURS if f"`{name}`" in row[1]]
+    named += [row for row in THEIRS if f"`{name}`" in row[0]]
+    ((_, *cells),) = named
+    shown = cells[0] if name in SEARCH else cells[1]
     default = getattr(Settings(), name)
-    shown = row_of(name)[2]
-    if name == "mixed_weight":
-        assert shown.endswith(f"{default}")
-    elif isinstance(default, bool):
+    if isinstance(default, bool):
         assert shown == ("yes" if default else "no")
     elif default == "":
         assert shown.startswith(("empty", "none", "ours"))
     else:
-        assert re.match(rf"{default}\b", shown)
-
-
-@pytest.mark.parametrize("name", OPTIMIZER)
-def test_the_row_says_for_which_search_it_is(name: str) -> None:
-    search = row_of(name)[5]
-    for_batch_alone = search.startswith("batch") and not search.startswith("batch: raced")
-    assert for_batch_alone == (name in BATCH_ONLY or name == "update_mode")
+        assert re.match(rf"{default:g}\b" if isinstance(default, float) else rf"{default}\b", shown)
