@@ -31,7 +31,7 @@ def trimmed(value: Any) -> Any:
         return {key: trimmed(item) for key, item in value.items() if not DROPPED.fullmatch(key)}
     if isinstance(value, list):
         return [trimmed(item) for item in value]
-    return FOLDER.sub("/work", value) if isinstance(value, str) else value
+    return FOLDER.sub("/workspace", value) if isinstance(value, str) else value
 
 
 for line in sys.stdin:
