@@ -129,7 +129,7 @@ def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
     result.stdout.fnmatch_lines(
         [
             "skillopt: training SKILL.md on 12 tasks (*), K=3; target openai:worker; *",
-            "skillopt step *: *accepted*",
+            "skillopt step 1: 0 of 7 train tasks pass; 1 edit proposed, 1 tried, 1 helps, kept *",
             "*= skillopt =*",
             f"+{RULE}*",
             "*1 deselected, 12 measured*",
@@ -503,8 +503,10 @@ def test_a_link_out_of_the_project_is_refused(
 
 
 def test_two_skills_need_a_marker(project: Project) -> None:
-    (project.path / "other").mkdir()
-    (project.path / "other" / "SKILL.md").write_bytes(SKILL)
+    project.skill.unlink()
+    for folder in ("one", "other"):
+        (project.path / folder).mkdir()
+        (project.path / folder / "SKILL.md").write_bytes(SKILL)
     result = project.run("--skillopt-train")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*skillopt_skill*"])

@@ -241,10 +241,10 @@ def test_a_harness_that_there_is_not(
 def test_a_harness_that_does_not_tell_its_version(project: Project) -> None:
     project.use_stub(ANSWER)
     stub = project.path / "stub.py"
-    stub.write_text(stub.read_text().replace("=sys.executable", "='true'"))
+    stub.write_text(stub.read_text().replace("=sys.executable", "='test'"))
     done = project.run(RUN, "--skillopt")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*/true --version tells no version, it printed: *"])
+    done.stderr.fnmatch_lines(["*/test --version tells no version, it printed: *"])
 
 
 @pytest.mark.parametrize("place", ["CLAUDE.md", "AGENTS.md", ".claude/skills"])

@@ -78,7 +78,7 @@ def test_without_it_a_lapse_is_no_reason_for_a_reminder(project: pytest.Pytester
 def test_a_setting_without_effect_is_named_before_anything_is_paid(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    told = "*skillopt_accumulation changes nothing in this search*--skillopt-search=batch"
+    told = "*skillopt_accumulation changes nothing here*--skillopt-search=batch"
     planned = ("--skillopt-train", "--collect-only", "-oskillopt_accumulation=2")
     project.runpytest_subprocess(*planned).stdout.fnmatch_lines([told])
     assert not chat_server.calls

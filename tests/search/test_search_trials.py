@@ -251,7 +251,7 @@ def test_a_suite_that_starts_at_zero_is_climbed(toy: ModuleType) -> None:
 
 
 def test_edits_that_nobody_has_tried_are_told_when_a_cap_ends_the_search(toy: ModuleType) -> None:
-    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=0.3), max_rollouts=140)
+    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=0.3), max_rollouts=180)
     left = [row for row in outcome.edits if "ended before it was tried" in row.why]
     assert left
     assert "proposed" in outcome.steps[-1].reason

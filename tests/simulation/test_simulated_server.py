@@ -7,11 +7,13 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import openai
 import pytest
+import simulation
 from simulation import serve
 
 if TYPE_CHECKING:
@@ -116,4 +118,5 @@ def test_importing_the_package_starts_and_loads_nothing() -> None:
         "assert not loaded & set(sys.modules), loaded & set(sys.modules)\n"
         "assert threading.active_count() == 1\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    folder = Path(simulation.__file__).parents[1]
+    subprocess.run([sys.executable, "-c", code], cwd=folder, check=True)
