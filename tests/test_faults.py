@@ -390,7 +390,7 @@ def stumble(*arguments, **options):
 {cls}.{method} = stumble
 """
 FULL = {
-    "module": "versions",
+    "module": "runner",
     "cls": "SkillVersions",
     "method": "_materialise",
     "error": "OSError(28, 'No space left on device')",
@@ -457,7 +457,7 @@ def test_a_task_that_exits_fails_and_the_others_are_trained(project: FaultProjec
 
 # Where the rollouts run
 
-OFFLINE = (*QUICK, "--skillopt-rollouts=1", "-oskillopt_final_rollouts=1", "-k", "test_amounts")
+OFFLINE = (*QUICK, "--skillopt-rollouts=1", "-oskillopt_final_rollouts=4", "-k", "test_amounts")
 EXECUTORS = [
     WORKERS,
     (*WORKERS, "--skillopt-lanes=8"),

@@ -434,7 +434,7 @@ BAD_INPUT: list[tuple[str, Callable[[Project], object], tuple[str, ...], str]] =
     ("K", lambda p: None, ("--skillopt-rollouts=0",), "*--skillopt-rollouts: 0 is out of range*"),
     ("choice", lambda p: None, ("--skillopt-gate=x",), "*'x' is none of staged, strict*"),
     ("number", lambda p: None, ("--skillopt-seed=x",), "*'x' is not a whole number*"),
-    ("bool", lambda p: None, ("-oskillopt_pruning=maybe",), "*'maybe' is neither yes nor no*"),
+    ("bool", lambda p: None, ("-oskillopt_pruning=maybe",), "*skillopt_pruning: invalid truth value 'maybe'*"),
     ("ini", lambda p: None, ("-o", "skillopt_epochs=0"), "*skillopt_epochs: 0 is out of range*"),
     ("model", lambda p: None, ("--skillopt-target=gpt",), "*target model 'gpt'*provider:model*"),
     ("split", lambda p: None, ("--skillopt-split=1:0:1",), "*'1:0:1' is not a ratio*"),
@@ -579,12 +579,11 @@ def test_ctrl_c_ends_with_2_and_the_run_can_be_continued(
 def test_a_killed_run_continues_without_paying_twice(
     project: Project, calls: int, cap: int
 ) -> None:
-    """Also under a cap that leaves one decision."""
+    """Also under a cap."""
     train = ("--skillopt-train", "--skillopt-cache=off", f"--skillopt-max-rollouts={cap}")
     undisturbed = project.run(*train)
     assert undisturbed.ret == 0
     reference, paid = project.result["skills"][0], project.server.calls
-    assert any("samples for one decision" in note for note in project.result["notes"]) == bool(cap)
     project.skill.write_bytes(SKILL)
     project.server.requests.clear()
 
