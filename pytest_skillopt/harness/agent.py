@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import hashlib
 import json
 import re
 import shutil
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,7 +31,7 @@ from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault, Usage
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.harness.processes import Ended
     from pytest_skillopt.model.cache import Replies
@@ -293,7 +291,7 @@ class HarnessAgent:
             on_usage=place.on_usage,
         )
         trace = Trace()
-        with _scratch() as folder, place.proxy().serving(ticket) as url:
+        with processes.scratch() as folder, place.proxy().serving(ticket) as url:
             values = {"executable": self._installed.executable, "prompt": prompt, "url": url}
             values |= {"model": place.model, "key": "skillopt", "home": str(folder / "home")}
             values |= {"workspace": str(laid.root)}
@@ -378,7 +376,7 @@ class HarnessAgent:
 
     def _check(self, root: Path, command: str, timeout: float) -> Ended:
         """Run a user's command on what an agent has made, which may be anything."""
-        with _scratch() as folder:
+        with processes.scratch() as folder:
             return self._start(["/bin/sh", "-c", command], root, folder, None, {}, timeout)
 
     def _start(
@@ -417,17 +415,6 @@ class Options:
     """Seconds of the agent's own time, in place of nine tenths of ``skillopt_timeout``."""
     cache: bool = True
     """Whether the run may be kept; False for a task with effects outside of its workspace."""
-
-
-@contextlib.contextmanager
-def _scratch() -> Iterator[Path]:
-    """A folder of one run."""
-    folder = Path(tempfile.mkdtemp(prefix="skillopt-home-")).resolve()
-    try:
-        (folder / "home" / "tmp").mkdir(parents=True)
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _command(run: ToolRun) -> str:

@@ -3,9 +3,9 @@
 Run as ``python -I -S guard.py IN OUT ERR FOLDER COMMAND...``. Every process that the agent starts
 stays below this one, those that left their session or lost their parent too, so that nothing
 survives a run, and no run ends another's. It ends the agent when its standard input says so or is
-closed; closed without a word, whoever started it was killed: then it removes the scratch folder as
-well. It writes the agent's wait status to its standard output. Needs nothing of this package: it
-starts in 10 ms.
+closed, and writes the agent's wait status to its standard output. Then it waits until its standard
+input is closed: whoever started it has removed the scratch folder by then, or was killed, and then
+it removes the folder itself. Needs nothing of this package: it starts in 10 ms.
 """
 
 from __future__ import annotations
@@ -61,12 +61,14 @@ def main(standard_in: str, out: str, err: str, folder: str, *argv: str) -> None:
             time.sleep(0.01)
             status = _reap(agent)
     _kill_all()
-    if word == b"":
+    with contextlib.suppress(OSError):
+        os.write(1, b"%d\n" % (status or 0))
+    while word != b"":
+        word = os.read(0, 16)
+    if os.path.exists(folder):
         import shutil
 
         shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.write(1, b"%d\n" % (status or 0))
 
 
 def _reap(agent: int) -> int | None:

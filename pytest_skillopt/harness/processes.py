@@ -8,6 +8,7 @@ import select
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 MOST_PRINTED = 64 << 20
 """Bytes of standard output after which a run is ended: no agent has that much to tell."""
@@ -25,7 +26,8 @@ _LOOK_MS = 1_000
 _PATIENCE = 15.0
 """Seconds that a guard has to end a run; it needs at most 12."""
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
-_GUARDS: set[subprocess.Popen[bytes]] = set()
+_GUARDS: dict[Path, subprocess.Popen[bytes]] = {}
+"""The guard of each scratch folder in use."""
 
 
 class Watch(Protocol):
@@ -77,7 +79,7 @@ def run(
     """Run a command to its end, or to the end of its time.
 
     Args:
-        folder: scratch folder of this run; the guard removes it should this process be killed.
+        folder: scratch folder of this run alone, from ``scratch``.
         limit: seconds, without those that the infrastructure has cost; 0: none.
         talk: speaks with the process through the two named pipes that it is given, in a thread.
     """
@@ -102,21 +104,16 @@ def run(
         )
     assert guard.stdin is not None
     assert guard.stdout is not None
-    _GUARDS.add(guard)
+    _GUARDS[folder] = guard
+    end = guard.stdout.fileno()
     try:
-        why = _watch(guard.stdout.fileno(), started, limit, watch, workspace, out)
+        why = _watch(end, started, limit, watch, workspace, out)
     finally:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError):
             guard.stdin.write(b"end\n")
-        try:
-            guard.wait(_PATIENCE)
-        except subprocess.TimeoutExpired:
-            guard.kill()
-            guard.wait()
-        said = guard.stdout.read()
-        guard.stdin.close()
-        guard.stdout.close()
-        _GUARDS.discard(guard)
+        last = select.poll()
+        last.register(end, select.POLLIN)
+        said = os.read(end, 32) if last.poll(_PATIENCE * 1_000) else b""
     return Ended(
         os.waitstatus_to_exitcode(int(said)) if said else 1,
         why if said else "start",
@@ -124,6 +121,33 @@ def run(
         "" if talk is not None else _text(out, MOST_PRINTED),
         _text(err, 1 << 20),
     )
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder of one run, removed by the run's guard should this process be killed."""
+    folder = Path(tempfile.mkdtemp(prefix="skillopt-home-")).resolve()
+    try:
+        (folder / "home" / "tmp").mkdir(parents=True)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if (guard := _GUARDS.pop(folder, None)) is not None:
+            _dismiss(guard)
+
+
+def _dismiss(guard: subprocess.Popen[bytes]) -> None:
+    """Have a guard end its run, if it has not, and itself."""
+    assert guard.stdin is not None
+    assert guard.stdout is not None
+    with contextlib.suppress(OSError):
+        guard.stdin.close()
+    try:
+        guard.wait(_PATIENCE)
+    except subprocess.TimeoutExpired:
+        guard.kill()
+        guard.wait()
+    guard.stdout.close()
 
 
 def _watch(
@@ -148,11 +172,11 @@ def _watch(
 
 def end_all() -> None:
     """Before this process ends without unwinding: have every guard end its run and clean up."""
-    guards = list(_GUARDS)
+    guards = list(_GUARDS.values())
     for guard in guards:
-        with contextlib.suppress(OSError, ValueError):
-            assert guard.stdin is not None
-            os.close(guard.stdin.fileno())
+        assert guard.stdin is not None
+        with contextlib.suppress(OSError):
+            guard.stdin.close()
     until = time.monotonic() + _PATIENCE
     for guard in guards:
         with contextlib.suppress(subprocess.TimeoutExpired):
