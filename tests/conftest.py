@@ -50,6 +50,25 @@ _load_support("toy_world")
 _load_support("journals")
 
 
+# Other plugins that happen to be installed are most of the time that a session takes to start.
+_WITHOUT_OTHERS = "-p no:hypothesispytest -p no:anyio"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def lean_sessions() -> Iterator[None]:
+    """Have the sessions that tests start load no plugins but pytest's, xdist's and ours."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTEST_ADDOPTS", _WITHOUT_OTHERS)
+        yield
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """Pytest's own, which forgets the options of its surroundings, with those of our tests."""
+    monkeypatch.setenv("PYTEST_ADDOPTS", _WITHOUT_OTHERS)
+    return pytester
+
+
 @pytest.fixture
 def chat_server() -> Iterator[ChatServer]:
     """An OpenAI-compatible server on loopback; see ``tests/_support/chat_server.py``.
