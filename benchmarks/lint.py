@@ -31,7 +31,7 @@ MOST_REFUSED = 1 / 60
 def judge(text: str) -> list[Finding]:
     """The findings of a text that is appended."""
     before = Document.from_text(SKILL)
-    return lint(before, apply(before, (Edit("append", content=text),)).document)
+    return lint(before, apply(before, Edit("append", content=text)))
 
 
 def show_lint(lines: dict[str, list[str]]) -> bool:

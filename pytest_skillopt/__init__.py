@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_skillopt.edits.proposals import Patch, Proposal
+    from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.model.agent import Agent, Reply
     from pytest_skillopt.model.types import (
@@ -43,8 +43,7 @@ _HOMES = {
     "InfraError": "suite.rollouts",
     "Model": "model.types",
     "ModelFault": "model.types",
-    "Patch": "edits.proposals",
-    "Proposal": "edits.proposals",
+    "Patch": "edits.patches",
     "Recorder": "suite.context",
     "Reply": "model.agent",
     "Rollout": "suite.rollouts",
@@ -69,7 +68,6 @@ __all__ = [
     "Model",
     "ModelFault",
     "Patch",
-    "Proposal",
     "Recorder",
     "Reply",
     "Rollout",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.proposals import Patch
+    from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.engine import Gate
@@ -100,15 +100,16 @@ def pytest_skillopt_reflect(
 
     ``records`` has one entry a task with its rollouts under the working skill; ``context`` holds
     that skill (``.document``), the settings, the memory and the edit budget. In the search
-    ``trials`` a proposal is tried on the ``tasks`` that it names::
+    ``trials`` an edit is tried on the ``tasks`` that it names::
 
         # conftest.py
-        from pytest_skillopt import Edit, Patch, Proposal
+        from pytest_skillopt import Edit, Patch
 
         def pytest_skillopt_reflect(config, records, context):
             failing = tuple(r.task.id for r in records if r.failed)
-            edit = Edit(op="append", target="", content="Answer with JSON alone.")
-            return [Patch((Proposal(edit, reason="house rule", tasks=failing),))]
+            rule = "Answer with JSON alone."
+            edit = Edit("append", content=rule, reason="house rule", tasks=failing)
+            return [Patch((edit,))]
     """
 
 
@@ -124,13 +125,13 @@ def pytest_skillopt_aggregate(
         from pytest_skillopt import Patch
 
         def pytest_skillopt_aggregate(config, patches, context):
-            return Patch(tuple(p for patch in patches for p in patch.proposals))
+            return Patch(tuple(p for patch in patches for p in patch.edits))
     """
 
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context) -> Patch | None:
-    """Stage 4: keep at most ``context.budget`` proposals, the best first.
+    """Stage 4: keep at most ``context.budget`` edits, the best first.
 
     The search ``trials`` has no budget here: it asks with all edits that wait, tries them in the
     order of the answer, and keeps what is left out for a later round::
@@ -139,8 +140,8 @@ def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context
         from dataclasses import replace
 
         def pytest_skillopt_select(config, patch, context):
-            short = sorted(patch.proposals, key=lambda p: len(p.edit.content))
-            return replace(patch, proposals=tuple(short[: context.budget]))
+            short = sorted(patch.edits, key=lambda p: len(p.content))
+            return replace(patch, edits=tuple(short[: context.budget]))
     """
 
 
@@ -156,15 +157,15 @@ def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context
         from dataclasses import replace
         from pytest_skillopt.edits.update import update
 
-        def bullet(proposal):
-            if proposal.edit.op != "append":
-                return proposal
-            text = "- " + proposal.edit.content.removeprefix("- ")
-            return replace(proposal, edit=replace(proposal.edit, content=text))
+        def bullet(edit):
+            if edit.op != "append":
+                return edit
+            text = "- " + edit.content.removeprefix("- ")
+            return replace(edit, content=text)
 
         def pytest_skillopt_update(config, patch, context):
-            bullets = tuple(bullet(proposal) for proposal in patch.proposals)
-            return update(replace(patch, proposals=bullets), context)
+            bullets = tuple(bullet(edit) for edit in patch.edits)
+            return update(replace(patch, edits=bullets), context)
     """
 
 

@@ -235,9 +235,9 @@ def test_update_may_make_the_document_in_its_own_way(project: Project) -> None:
 
             def pytest_skillopt_update(config, patch, context):
                 text = context.document.text.replace("Say hello.", "Say hello to the guest.")
-                lines = [f"* {proposal.edit.content}" for proposal in patch.proposals]
+                lines = [f"* {proposal.content}" for proposal in patch.edits]
                 document = Document.from_text("\\n".join([text, *lines, ""]))
-                return Update(document, patch.proposals)
+                return Update(document, patch.edits)
             """
         )
     )

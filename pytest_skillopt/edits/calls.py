@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault, Usage
+from pytest_skillopt.skill.edits import Edit, Op
 from pytest_skillopt.suite.sampler import StopRun
 from pytest_skillopt.untrusted import redact, strip_invisible
 
@@ -121,9 +122,15 @@ class EditForm(BaseModel):
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
-    op: Literal["append", "insert_after", "replace", "delete"]
+    op: Op
     target: str = ""
     content: str = ""
+
+    def read(self, **fields: Any) -> Edit:
+        """Args:
+        fields: what is known of the edit beside what the model wrote.
+        """
+        return Edit(self.op, self.target, self.content, **fields)
 
 
 class Edits(_Form):

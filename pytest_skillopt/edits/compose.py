@@ -1,4 +1,4 @@
-"""Documents out of proposals, for leaving some out or adding one more, and the way back.
+"""Documents out of edits, for leaving some out or adding one more, and the way back.
 
 An update stage answers with a document. Where the edits that it names make just that document, they
 are what is tried; where they do not, the stage made the document in its own way, and the difference
@@ -7,6 +7,7 @@ to the working skill is the edit.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.skill.document import Document
 
@@ -28,35 +28,33 @@ REMINDERS = "reminders"
 """The block of the appendix."""
 
 
-def extend(document: Document, proposal: Proposal, context: Context) -> Document | Refusal:
-    """The document with one more proposal, after all checks, or why it may not be."""
-    if proposal.origin not in ("slow", "appendix"):
-        return context.vetting.try_edit(document, proposal)
+def extend(document: Document, edit: Edit, context: Context) -> Document | Refusal:
+    """The document with one more edit, after all checks, or why it may not be."""
+    if edit.origin not in ("slow", "appendix"):
+        return context.vetting.try_edit(document, edit)
     try:
-        after = _with_block(document, proposal)
+        after = _with_block(document, edit)
     except SkillError as error:
-        return Refusal(proposal, str(error))
+        return Refusal(edit, str(error))
     threshold = context.settings.appendix_threshold
     if len(reminders_of(after)) > max(threshold, len(reminders_of(document))):
-        return Refusal(proposal, f"the appendix holds {threshold} reminders already")
+        return Refusal(edit, f"the appendix holds {threshold} reminders already")
     if after == document:
-        return Refusal(proposal, "the document says it already")
-    return context.vetting.check(document, after, proposal)
+        return Refusal(edit, "the document says it already")
+    return context.vetting.check(document, after, edit)
 
 
-def rebuild(base: Document, lines: Iterable[Proposal]) -> Document | None:
-    """The base with these proposals, unchecked; None where one of them does not fit."""
+def rebuild(base: Document, lines: Iterable[Edit]) -> Document | None:
+    """The base with these edits, unchecked; None where one of them does not fit."""
     document = base
     for line in lines:
         try:
-            applied = (
-                _with_block(document, line)
-                if line.origin in ("slow", "appendix")
-                else _with_edit(document, line)
-            )
+            if line.origin in ("slow", "appendix"):
+                document = _with_block(document, line)
+            else:
+                document = apply(document, line)
         except SkillError:
             return None
-        document = applied
     return document
 
 
@@ -73,12 +71,12 @@ def set_reminders(document: Document, lines: Iterable[str]) -> Document:
     return set_block(document, REMINDERS, "\n".join(f"- {line}" for line in lines))
 
 
-def _with_block(document: Document, proposal: Proposal) -> Document:
-    text = proposal.edit.content.strip()
-    if proposal.origin == "slow":
+def _with_block(document: Document, edit: Edit) -> Document:
+    text = edit.content.strip()
+    if edit.origin == "slow":
         return set_block(document, GUIDANCE, text)
-    if proposal.edit.op == "replace":
-        return _with_reminders(document, proposal.edit.target, text)
+    if edit.op == "replace":
+        return _with_reminders(document, edit.target, text)
     line = " ".join(text.split())
     return set_reminders(document, dict.fromkeys([*reminders_of(document), line]))
 
@@ -90,23 +88,16 @@ def _with_reminders(document: Document, target: str, content: str) -> Document:
     return set_reminders(document, content.split("\n"))
 
 
-def _with_edit(document: Document, proposal: Proposal) -> Document:
-    applied = apply(document, (proposal.edit,))
-    if applied.refused:
-        raise SkillError(applied.refused[0].why)
-    return applied.document
-
-
 _MOST_CONTEXT = 12
 """Unchanged lines that a target may take in so that it stands once in the document."""
 
 
-def as_edits(update: Update, asked: Proposal, context: Context) -> Update:
+def as_edits(update: Update, asked: Edit, context: Context) -> Update:
     """The update with edits that make its document out of the working skill.
 
     Args:
         update: the answer of the stage.
-        asked: the proposal that the stage was given; its tasks are those of the difference.
+        asked: the edit that the stage was given; its tasks are those of the difference.
         context: that of the call; its document is the working skill.
     """
     before, after = context.document, update.document
@@ -124,7 +115,8 @@ def as_edits(update: Update, asked: Proposal, context: Context) -> Update:
             "--skillopt-search=batch takes it as it is"
         )
         return replace(update, applied=(), refused=(*update.refused, Refusal(asked, why)))
-    return replace(update, applied=(replace(asked, edit=edit),))
+    made = replace(asked, op=edit.op, target=edit.target, content=edit.content)
+    return replace(update, applied=(made,))
 
 
 def _of_the_appendix(before: Document, after: Document) -> Edit | None:
@@ -146,9 +138,9 @@ def edit_between(before: Document, after: Document) -> Edit | None:
     """
     wanted = _lines(after)
     for edit in _candidates(split_lines(to_lf(before.text)), split_lines(to_lf(after.text))):
-        applied = apply(before, (edit,))
-        if applied.applied and _lines(applied.document) == wanted:
-            return edit
+        with contextlib.suppress(SkillError):
+            if _lines(apply(before, edit)) == wanted:
+                return edit
     return None
 
 

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.edits.calls import Calls
     from pytest_skillopt.edits.memory import Memory
-    from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.vetting import Vetting
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -164,9 +164,9 @@ def evidence(records: Sequence[TaskRecord], context: Context) -> str:
     )
 
 
-def numbered(proposals: Sequence[Proposal]) -> str:
-    """Proposals as a numbered list, from 0, with what speaks for them."""
-    return "\n\n".join(_describe_proposal(i, proposal) for i, proposal in enumerate(proposals))
+def numbered(edits: Sequence[Edit]) -> str:
+    """Edits as a numbered list, from 0, with what speaks for them."""
+    return "\n\n".join(_describe_edit(i, edit) for i, edit in enumerate(edits))
 
 
 def _choose(record: TaskRecord, contrastive: bool) -> list[Rollout]:
@@ -215,19 +215,18 @@ def _describe_failure(rollout: Rollout, feedback: str) -> list[str]:
     return [*lines, ""]
 
 
-def _describe_proposal(number: int, proposal: Proposal) -> str:
-    edit = proposal.edit
+def _describe_edit(number: int, edit: Edit) -> str:
     lines = [
         f"## Edit {number}: {edit.op}",
-        f"From {proposal.origin} analysts, support {proposal.support}, "
-        f"asked for by {len(proposal.tasks)} tasks.",
+        f"From {edit.origin} analysts, support {edit.support}, "
+        f"asked for by {len(edit.tasks)} tasks.",
     ]
     if edit.target:
         lines += ["Target:", quote(edit.target)]
     if edit.content:
         lines += ["Content:", quote(edit.content)]
-    if proposal.reason:
-        lines += ["Reason:", quote(" ".join(proposal.reason.split()), _REASON_CHARS)]
+    if edit.reason:
+        lines += ["Reason:", quote(" ".join(edit.reason.split()), _REASON_CHARS)]
     return "\n".join(lines)
 
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import Body, Edits, FormT, Question, Reminders
 from pytest_skillopt.edits.material import evidence, material
-from pytest_skillopt.edits.proposals import Patch, Proposal, whole_body
+from pytest_skillopt.edits.patches import Patch, whole_body
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.proposals import Origin
     from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.skill.edits import Origin
 
 
 def reflect(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
@@ -24,18 +24,19 @@ def reflect(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
     that always pass to analysts of successes, unless ``failure_only``. With ``skill_aware``, tasks
     that sometimes pass under the same text are lapses and yield reminders.
     """
-    if context.settings.update_mode == "full_rewrite_minibatch":
-        return _reflect_bodies(records, context)
     failing = [record for record in records if record.failed]
-    lapses: list[TaskRecord] = []
-    if context.settings.skill_aware:
-        lapses = [record for record in failing if record.mixed]
-        failing = [record for record in failing if not record.mixed]
-    patches = _reflect_edits("reflect_failures", failing, context)
-    if not context.settings.failure_only:
-        passing = [record for record in records if record.n and not record.failed]
-        patches += _reflect_edits("reflect_successes", passing, context)
-    return patches + _reflect_lapses(lapses, context)
+    passing = [record for record in records if record.n and not record.failed]
+    if context.settings.failure_only:
+        passing = []
+    if context.settings.update_mode == "full_rewrite_minibatch":
+        return list(_bodies([*failing, *passing], context))
+    lapses = [r for r in failing if r.mixed] if context.settings.skill_aware else []
+    failing = [record for record in failing if record not in lapses]
+    return [
+        *_edits("reflect_failures", failing, context),
+        *_edits("reflect_successes", passing, context),
+        *_reminders(lapses, context),
+    ]
 
 
 def minibatches(
@@ -76,50 +77,42 @@ def _informative(record: TaskRecord) -> float:
     return abs(record.rate - 0.5) if record.mixed else 1.0
 
 
-def _reflect_edits(template: str, records: Sequence[TaskRecord], context: Context) -> list[Patch]:
-    batches = _drawn(records, context, template)
-    patches = []
-    for batch, answer in _ask(template, Edits, batches, context, ending="answer_edits"):
-        if answer.edits:
-            edits = [Edit(e.op, e.target, e.content) for e in answer.edits[: context.budget]]
-            patches.append(_patch(edits, answer.reasoning, batch, context))
-    return patches
+def _edits(template: str, records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
+    for batch, answer in _ask(template, Edits, records, context, ending="answer_edits"):
+        about = {"reason": answer.reasoning, "tasks": _ids(batch), "step": context.step}
+        edits = [
+            form.read(origin=_origin(batch), **about) for form in answer.edits[: context.budget]
+        ]
+        if edits:
+            yield Patch(tuple(edits), answer.reasoning)
 
 
-def _reflect_lapses(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
-    batches = _drawn(records, context, "lapses")
-    patches = []
-    for batch, answer in _ask("reflect_lapses", Reminders, batches, context):
-        if answer.reminders:
-            edits = [Edit("append", "", line) for line in answer.reminders[: context.budget]]
-            patches.append(_patch(edits, answer.reasoning, batch, context, origin="appendix"))
-    return patches
+def _reminders(records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
+    for batch, answer in _ask("reflect_lapses", Reminders, records, context):
+        why, asking, step = answer.reasoning, _ids(batch), context.step
+        edits = [
+            Edit("append", "", line, why, asking, origin="appendix", step=step)
+            for line in answer.reminders[: context.budget]
+        ]
+        if edits:
+            yield Patch(tuple(edits), why)
 
 
-def _reflect_bodies(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
-    ordered = [record for record in records if record.failed]
-    if not context.settings.failure_only:
-        ordered += [record for record in records if record.n and not record.failed]
-    batches = _drawn(ordered, context, "bodies")
-    return [
-        Patch(
-            (whole_body(answer.reasoning, [r.task.id for r in batch], context.step),),
-            answer.reasoning,
-            body=answer.body,
-        )
-        for batch, answer in _ask("reflect_rewrite", Body, batches, context)
-    ]
+def _bodies(records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
+    for batch, answer in _ask("reflect_rewrite", Body, records, context):
+        made = whole_body(answer.reasoning, _ids(batch), context.step)
+        yield Patch((made,), answer.reasoning, body=answer.body)
 
 
 def _ask(
     template: str,
     form: type[FormT],
-    batches: Sequence[tuple[int, int, list[TaskRecord]]],
+    records: Sequence[TaskRecord],
     context: Context,
     *,
     ending: str = "",
 ) -> list[tuple[list[TaskRecord], FormT]]:
-    """Put every minibatch before an analyst; those that were answered, with the answers.
+    """Put the minibatches of every draw before an analyst; those answered, with the answers.
 
     Args:
         ending: another template, that goes below the first.
@@ -127,52 +120,34 @@ def _ask(
     instructions = context.calls.prompts.render(template, budget=context.budget)
     if ending:
         instructions += f"\n\n{context.calls.prompts.render(ending)}"
+    drawn = [
+        (f"{template}/{draw}/{number}", batch)
+        for draw in range(context.draw, context.draw + context.repeat)
+        for number, batch in enumerate(
+            minibatches(records, context.minibatch, context, f"{template}/{draw}")
+        )
+    ]
     answers = context.calls.ask(
         [
             Question(
                 "reflect",
-                f"{context.label}/{template}/{draw}/{number}",
+                f"{context.label}/{name}",
                 instructions,
                 material(context, ("Rollouts", evidence(batch, context))),
                 form,
             )
-            for draw, number, batch in batches
+            for name, batch in drawn
         ]
     )
     return [
         (batch, answer)
-        for (_, _, batch), answer in zip(batches, answers, strict=True)
+        for (_, batch), answer in zip(drawn, answers, strict=True)
         if answer is not None
     ]
 
 
-def _drawn(
-    records: Sequence[TaskRecord], context: Context, purpose: str
-) -> list[tuple[int, int, list[TaskRecord]]]:
-    """The minibatches of every draw, with the draw's number and their own."""
-    return [
-        (draw, number, batch)
-        for draw in range(context.draw, context.draw + context.repeat)
-        for number, batch in enumerate(
-            minibatches(records, context.minibatch, context, f"{purpose}/{draw}")
-        )
-    ]
-
-
-def _patch(
-    edits: Iterable[Edit],
-    reasoning: str,
-    batch: Sequence[TaskRecord],
-    context: Context,
-    *,
-    origin: Origin | None = None,
-) -> Patch:
-    asking = tuple(record.task.id for record in batch)
-    kind = origin or _origin(batch)
-    return Patch(
-        tuple(Proposal(e, reasoning, asking, origin=kind, step=context.step) for e in edits),
-        reasoning,
-    )
+def _ids(batch: Sequence[TaskRecord]) -> tuple[str, ...]:
+    return tuple(record.task.id for record in batch)
 
 
 def _origin(batch: Sequence[TaskRecord]) -> Origin:

@@ -7,17 +7,18 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import Body, Edits, Question
 from pytest_skillopt.edits.material import material, numbered, quote
-from pytest_skillopt.edits.proposals import whole_body
+from pytest_skillopt.edits.patches import whole_body
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.edits import Edit, rewrite_body
+from pytest_skillopt.skill.edits import rewrite_body
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.proposals import Patch, Proposal
+    from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
 
 _BODY_CHARS = 60_000
 
@@ -27,7 +28,7 @@ class Update:
     """The candidate, what made it, and what was left out."""
 
     document: Document
-    applied: tuple[Proposal, ...] = ()
+    applied: tuple[Edit, ...] = ()
     refused: tuple[Refusal, ...] = ()
     note: str = ""
 
@@ -38,8 +39,8 @@ def update(patch: Patch, context: Context) -> Update:
     Every edit is applied exactly or refused with the reason. An edit or a body that takes words
     over from a train task is sent back once with the request to generalise.
     """
-    edits = [p for p in patch.proposals if p.origin != "appendix"]
-    reminders = [p for p in patch.proposals if p.origin == "appendix"]
+    edits = [p for p in patch.edits if p.origin != "appendix"]
+    reminders = [p for p in patch.edits if p.origin == "appendix"]
     if patch.body is not None:
         result = _rewritten(patch.body, edits, context)
     elif edits and context.settings.update_mode == "rewrite_from_suggestions":
@@ -51,9 +52,9 @@ def update(patch: Patch, context: Context) -> Update:
     return _with_reminders(result, reminders, context)
 
 
-def apply_all(proposals: Sequence[Proposal], context: Context) -> Update:
+def apply_all(edits: Sequence[Edit], context: Context) -> Update:
     """Apply one after the other; what leaks comes back once in general terms."""
-    first = _apply_each(context.document, proposals, context)
+    first = _apply_each(context.document, edits, context)
     leaking = [refusal for refusal in first.refused if refusal.terms]
     if not leaking:
         return first
@@ -63,7 +64,7 @@ def apply_all(proposals: Sequence[Proposal], context: Context) -> Update:
     return Update(again.document, first.applied + again.applied, kept + unanswered + again.refused)
 
 
-def generalise(leaking: Sequence[Refusal], context: Context) -> list[Proposal]:
+def generalise(leaking: Sequence[Refusal], context: Context) -> list[Edit]:
     """Ask once for the rules behind edits that carry words of a task; unanswered ones are gone."""
     named = "\n".join(
         f"- edit {i}: {', '.join(refusal.terms)}" for i, refusal in enumerate(leaking)
@@ -76,7 +77,7 @@ def generalise(leaking: Sequence[Refusal], context: Context) -> list[Proposal]:
             f"{prompts.render('generalise')}\n\n{prompts.render('answer_edits')}",
             material(
                 context,
-                ("Edits", numbered([refusal.proposal for refusal in leaking])),
+                ("Edits", numbered([refusal.edit for refusal in leaking])),
                 ("Terms to do without", named),
             ),
             Edits,
@@ -85,24 +86,24 @@ def generalise(leaking: Sequence[Refusal], context: Context) -> list[Proposal]:
     if answer is None:
         return []
     return [
-        replace(refusal.proposal, edit=Edit(e.op, e.target, e.content))
-        for refusal, e in zip(leaking, answer.edits, strict=False)
+        replace(refusal.edit, op=form.op, target=form.target, content=form.content)
+        for refusal, form in zip(leaking, answer.edits, strict=False)
     ]
 
 
-def _apply_each(document: Document, proposals: Sequence[Proposal], context: Context) -> Update:
+def _apply_each(document: Document, edits: Sequence[Edit], context: Context) -> Update:
     applied, refused = [], []
-    for proposal in proposals:
-        result = context.vetting.try_edit(document, proposal)
+    for edit in edits:
+        result = context.vetting.try_edit(document, edit)
         if isinstance(result, Refusal):
             refused.append(result)
         else:
             document = result
-            applied.append(proposal)
+            applied.append(edit)
     return Update(document, tuple(applied), tuple(refused))
 
 
-def _rewrite_from(suggestions: Sequence[Proposal], context: Context) -> Update:
+def _rewrite_from(suggestions: Sequence[Edit], context: Context) -> Update:
     """One rewrite of the body that follows all the suggestions."""
     answer = context.calls.ask_one(
         Question(
@@ -119,24 +120,24 @@ def _rewrite_from(suggestions: Sequence[Proposal], context: Context) -> Update:
     return _rewritten(answer.body, suggestions, context)
 
 
-def _rewritten(body: str, proposals: Sequence[Proposal], context: Context) -> Update:
+def _rewritten(body: str, edits: Sequence[Edit], context: Context) -> Update:
     """A whole new body; frontmatter and protected regions stay by construction."""
-    made = tuple(proposals) or (whole_body(step=context.step),)
+    made = tuple(edits) or (whole_body(step=context.step),)
     result = _try_body(body, made[0], context)
     if isinstance(result, Refusal) and result.terms:
         result = _generalise_body(body, result, context)
     if isinstance(result, Refusal):
-        refused = tuple(replace(result, proposal=p, terms=()) for p in made)
+        refused = tuple(replace(result, edit=p, terms=()) for p in made)
         return Update(context.document, refused=refused)
     return Update(result, made)
 
 
-def _try_body(body: str, proposal: Proposal, context: Context) -> Document | Refusal:
+def _try_body(body: str, edit: Edit, context: Context) -> Document | Refusal:
     try:
         document = rewrite_body(context.document, body)
     except SkillError as error:
-        return Refusal(proposal, str(error))
-    return context.vetting.check(context.document, document, proposal)
+        return Refusal(edit, str(error))
+    return context.vetting.check(context.document, document, edit)
 
 
 def _generalise_body(body: str, refusal: Refusal, context: Context) -> Document | Refusal:
@@ -154,10 +155,10 @@ def _generalise_body(body: str, refusal: Refusal, context: Context) -> Document 
             Body,
         )
     )
-    return refusal if answer is None else _try_body(answer.body, refusal.proposal, context)
+    return refusal if answer is None else _try_body(answer.body, refusal.edit, context)
 
 
-def _with_reminders(result: Update, reminders: Sequence[Proposal], context: Context) -> Update:
+def _with_reminders(result: Update, reminders: Sequence[Edit], context: Context) -> Update:
     from pytest_skillopt.published.skill_aware import add_reminders
 
     document, note = add_reminders(result.document, reminders, context)

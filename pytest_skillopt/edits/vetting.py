@@ -1,4 +1,4 @@
-"""What a proposal must pass before a single sample is spent on it: fit, size, lint, leaks."""
+"""What an edit must pass before a single sample is spent on it: fit, size, lint, leaks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.contact import stands_in
 from pytest_skillopt.skill.diff import added_blocks
+from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.edits import apply
 from pytest_skillopt.skill.leaks import LeakIndex
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
@@ -15,8 +16,8 @@ from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.skill.lint import Finding
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -25,9 +26,9 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A proposal that may not become part of the document, and why."""
+    """An edit that may not become part of the document, and why."""
 
-    proposal: Proposal
+    edit: Edit
     why: str
     terms: tuple[str, ...] = ()
     """Words taken over from a train task: it may come back once without them."""
@@ -48,7 +49,7 @@ class Vetting:
     ) -> None:
         """Args:
         tasks: all tasks of the suite, the hidden ones too; nothing of them leaves this object
-            but the words that a proposal holds already.
+            but the words that an edit holds already.
         allow: rules of the lint that do not apply, with commas between them.
         max_tokens: largest document, in tokens of about four characters; 0: no bound.
         skill: text of the skill at the start; what it says already is no leak.
@@ -61,30 +62,31 @@ class Vetting:
         self._known = stands_in(*(t.text for t in tasks if t.split in ("train", "both")))
         self._leaks = LeakIndex(tasks, skill)
 
-    def try_edit(self, document: Document, proposal: Proposal) -> Document | Refusal:
-        """The document with the proposal, or why it may not be."""
-        (row,) = (applied := apply(document, (proposal.edit,))).rows
-        if not row.applied:
-            return Refusal(proposal, row.why)
-        if _repeats(document, proposal):
-            return Refusal(proposal, "the document says it already")
-        return self.check(document, applied.document, proposal)
+    def try_edit(self, document: Document, edit: Edit) -> Document | Refusal:
+        """The document with the edit, or why it may not be."""
+        try:
+            after = apply(document, edit)
+        except SkillError as error:
+            return Refusal(edit, str(error))
+        if _repeats(document, edit):
+            return Refusal(edit, "the document says it already")
+        return self.check(document, after, edit)
 
-    def check(self, before: Document, after: Document, proposal: Proposal) -> Document | Refusal:
+    def check(self, before: Document, after: Document, edit: Edit) -> Document | Refusal:
         """Whether a change of the document may be, however it was made."""
         findings = refused(self._lint(before, after))
         if findings:
-            return Refusal(proposal, "; ".join(f"{f.message} ({f.rule})" for f in findings[:3]))
-        return self._leak(before, after, proposal) or after
+            return Refusal(edit, "; ".join(f"{f.message} ({f.rule})" for f in findings[:3]))
+        return self._leak(before, after, edit) or after
 
-    def _leak(self, before: Document, after: Document, proposal: Proposal) -> Refusal | None:
+    def _leak(self, before: Document, after: Document, edit: Edit) -> Refusal | None:
         """Words of a task in the added text. What hidden tasks hold is said to the report alone."""
         leaks = self._leaks.check("\n\n".join(added_blocks(before.text, after.text)))
         hidden = [leak for leak in leaks if leak.split in ("val", "test")]
         if hidden:
             words = ", ".join(f"{leak.excerpt!r} of {leak.tasks[0]}" for leak in hidden[:3])
             return Refusal(
-                proposal,
+                edit,
                 "it carries words of a particular task instead of a rule",
                 detail=f"contamination: it carries {words} ({hidden[0].split}), which the "
                 "optimizer has not been shown",
@@ -94,7 +96,7 @@ class Vetting:
             return None
         words = ", ".join(repr(term) for term in terms[:3])
         why = f"it carries words of a particular task instead of a rule: {words}"
-        return Refusal(proposal, why, terms)
+        return Refusal(edit, why, terms)
 
     def warnings(self, before: Document, after: Document) -> list[Finding]:
         """What a reader of the change should look at, though it is allowed."""
@@ -104,9 +106,9 @@ class Vetting:
         return lint(before, after, self._allow, max_tokens=self._max_tokens, known=self._known)
 
 
-def _repeats(document: Document, proposal: Proposal) -> bool:
+def _repeats(document: Document, edit: Edit) -> bool:
     """Whether an addition stands in the document already, word for word."""
-    if proposal.edit.op not in ("append", "insert_after"):
+    if not edit.adds:
         return False
-    added = " ".join(_WORD.findall(proposal.edit.content.casefold()))
+    added = " ".join(_WORD.findall(edit.content.casefold()))
     return f" {added} " in f" {' '.join(_WORD.findall(document.body.casefold()))} "

@@ -13,7 +13,8 @@ import pytest
 from pytest_skillopt.evals.checks import Grade, grade_by_script
 from pytest_skillopt.evals.read import Case, EvalsError, read_evals
 from pytest_skillopt.run.directory import Home
-from pytest_skillopt.skill.files import SKILL_FILE, skill_paths
+from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.files import skill_paths
 from pytest_skillopt.untrusted import fence
 
 if TYPE_CHECKING:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.edits.memory import edit_row
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.modes.compare import joined_reasons
 from pytest_skillopt.run.journal import JournaledModel
-from pytest_skillopt.run.result import Hunk, ScanRow, SkillResult, WarningRow
+from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, WarningRow
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.together import check_together
@@ -189,7 +188,7 @@ def _hunks(outcome: TrainOutcome) -> list[Hunk]:
     if not found:
         return []
     told = {row.content or row.target: row for row in outcome.edits if row.status == "accepted"}
-    made_by = attribute(found, [proposal.edit for proposal in outcome.accepted])
+    made_by = attribute(found, outcome.accepted)
     return [
         Hunk(
             diff=hunk.diff,
@@ -199,12 +198,7 @@ def _hunks(outcome: TrainOutcome) -> list[Hunk]:
         )
         for hunk, made in zip(found, made_by, strict=True)
         for rows in [
-            [
-                told.get(proposal.edit.content or proposal.edit.target)
-                or edit_row(proposal, "accepted", "")
-                for proposal in outcome.accepted
-                if proposal.edit in made
-            ]
+            [told.get(edit.content or edit.target) or EditRow.of(edit, "accepted") for edit in made]
         ]
     ]
 

@@ -13,7 +13,8 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.propose import ProposeError
-from pytest_skillopt.skill.files import AGENT_FOLDERS, SKILL_FILE
+from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.files import AGENT_FOLDERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_skillopt.propose.git import project_prefix
 from pytest_skillopt.report.markdown import pull_request_body
-from pytest_skillopt.skill.files import SKILL_FILE
+from pytest_skillopt.skill.document import SKILL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

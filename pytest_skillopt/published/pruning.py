@@ -12,9 +12,9 @@ from pytest_skillopt.gate.statistics import log_bayes_factor
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import Rollout
 
 _TASKS = 3
@@ -29,7 +29,7 @@ _PROBABLY_MISSED = 1.0
 class LeftOut:
     """One line, left out and kept, on its tasks."""
 
-    line: Proposal
+    line: Edit
     without: Document
     tasks: tuple[str, ...]
     likelier: float = 0.0
@@ -49,8 +49,8 @@ class LeftOut:
 def leave_out(
     bench: Workbench,
     base: Document,
-    lines: Sequence[Proposal],
-    tasks: Mapping[Proposal, Sequence[str]],
+    lines: Sequence[Edit],
+    tasks: Mapping[Edit, Sequence[str]],
     samples: int,
 ) -> list[LeftOut]:
     """Whether the tasks of each line fall back when it is left out.
@@ -71,7 +71,7 @@ def leave_out(
     whole = rebuild(base, lines)
     compared = _comparisons(base, whole, lines, tasks)
     kept: dict[str, list[Rollout]] = {}
-    left_out: dict[tuple[Proposal, str], list[Rollout]] = {}
+    left_out: dict[tuple[Edit, str], list[Rollout]] = {}
     for number in range(samples):
         running = [comparison for comparison in compared if comparison.open]
         while running and not bench.allowance.covers(_size(running)):
@@ -98,7 +98,7 @@ def _size(running: Sequence[LeftOut]) -> int:
     return len(union) + sum(len(comparison.tasks) for comparison in running)
 
 
-def idle_lines(compared: Sequence[LeftOut]) -> list[Proposal]:
+def idle_lines(compared: Sequence[LeftOut]) -> list[Edit]:
     """Lines that are not missed, in order; of several that share a task, the last alone.
 
     Whether the earlier one is shows without it.
@@ -107,7 +107,7 @@ def idle_lines(compared: Sequence[LeftOut]) -> list[Proposal]:
     return apart(reversed(idle))[::-1]
 
 
-def apart(idle: Iterable[LeftOut]) -> list[Proposal]:
+def apart(idle: Iterable[LeftOut]) -> list[Edit]:
     """Lines that may go together: of several that share a task, the first alone.
 
     Two lines that say the same stand in for each other, so that neither is missed, and without both
@@ -123,8 +123,8 @@ def apart(idle: Iterable[LeftOut]) -> list[Proposal]:
 def _comparisons(
     base: Document,
     whole: Document | None,
-    lines: Sequence[Proposal],
-    tasks: Mapping[Proposal, Sequence[str]],
+    lines: Sequence[Edit],
+    tasks: Mapping[Edit, Sequence[str]],
 ) -> list[LeftOut]:
     compared = []
     for line, asking in tasks.items():

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.proposals import Patch
+    from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.search.workbench import Workbench

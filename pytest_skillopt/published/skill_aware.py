@@ -13,19 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
 
 
 def add_reminders(
-    document: Document, reminders: Sequence[Proposal], context: Context
+    document: Document, reminders: Sequence[Edit], context: Context
 ) -> tuple[Document, str]:
     """The document with the reminders in its appendix, and a note on what went wrong.
 
     Above ``appendix_threshold`` lines the list is consolidated in one call; where that fails, the
     oldest lines give way.
     """
-    new = [" ".join(p.edit.content.split()) for p in reminders]
+    new = [" ".join(p.content.split()) for p in reminders]
     lines = list(dict.fromkeys([*reminders_of(document), *new]))
     limit = context.settings.appendix_threshold
     note = ""

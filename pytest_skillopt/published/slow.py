@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.edits.calls import Guidance, Question
 from pytest_skillopt.edits.compose import GUIDANCE, extend
 from pytest_skillopt.edits.material import evidence, material, quote
-from pytest_skillopt.edits.proposals import Proposal
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.edits import Edit, get_block
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.memory import Fate
+    from pytest_skillopt.run.result import EditStatus
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.skill.document import Document
 
@@ -46,18 +45,18 @@ def slow_update(bench: Workbench, before: Document, context: Context) -> bool:
     if before == bench.incumbent:
         return False
     here = context.at(document=bench.incumbent)
-    proposal = ask_for_guidance(_measure_pairs(bench, before, here), before, here)
-    if proposal is None:
+    edit = ask_for_guidance(_measure_pairs(bench, before, here), before, here)
+    if edit is None:
         return False
-    candidate = extend(bench.incumbent, proposal, here)
+    candidate = extend(bench.incumbent, edit, here)
     if isinstance(candidate, Refusal):
         bench.ledger.refuse([candidate])
         return False
     if bench.judged(candidate):
         return False
-    verdict = bench.consider(candidate, [proposal])
-    fate: Fate = "accepted" if verdict.accepted else "rejected"
-    bench.ledger.settle([proposal], fate, verdict.nameless, detail=verdict.reason)
+    verdict = bench.consider(candidate, [edit])
+    fate: EditStatus = "accepted" if verdict.accepted else "rejected"
+    bench.ledger.settle([edit], fate, verdict.nameless, detail=verdict.reason)
     bench.ledger.end_step(
         epoch=context.epoch,
         records=[],
@@ -71,7 +70,7 @@ def slow_update(bench: Workbench, before: Document, context: Context) -> bool:
 
 def ask_for_guidance(
     pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], before: Document, context: Context
-) -> Proposal | None:
+) -> Edit | None:
     """Guidance from how each task went under the earlier document and under the current one.
 
     None where the policy leaves nothing to show, the answer is unreadable, or it says nothing new.
@@ -92,8 +91,10 @@ def ask_for_guidance(
     if answer is None or text == get_block(context.document, GUIDANCE).strip():
         return None
     asking = [task for name in ("regressed", "persistent") for task in groups.get(name, ())]
-    return Proposal(
-        Edit("append", "", text),
+    return Edit(
+        "append",
+        "",
+        text,
         answer.reasoning,
         tuple(asking),
         origin="slow",

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
+
+from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.edits import EditField
+from pytest_skillopt.untrusted import redact
+
+if TYPE_CHECKING:
+    from pytest_skillopt.skill.edits import Edit
 
 SCHEMA = "skillopt-result/1"
 
 Mode = Literal["train", "evaluate", "check", "compare", "aa"]
+EditStatus = Literal["accepted", "rejected", "refused", "lost", "dropped"]
 Status = Literal["accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted"]
 
 
@@ -102,7 +110,7 @@ class EditRow(_Record):
     """Train tasks that called for it."""
     support: int = 1
     step: int = 0
-    status: Literal["accepted", "rejected", "refused", "lost", "dropped"] = "rejected"
+    status: EditStatus = "rejected"
     """``rejected``: by a gate or the final comparison; ``refused``: by a check, before any sample;
     ``lost``: its trial on the tasks that asked for it; ``dropped``: not missed when left out."""
     why: str = ""
@@ -111,6 +119,28 @@ class EditRow(_Record):
     """Change of the pass rate of train tasks in its trial, in [-1, 1], by task."""
     again: int = 0
     """Times that it was proposed once more after it had lost, and was not tried."""
+    file: str = SKILL_FILE
+    """Relative to the skill's folder."""
+    field: EditField = "body"
+    """What of the file: its body, or the description in the frontmatter."""
+
+    @classmethod
+    def of(cls, edit: Edit, status: EditStatus, why: str = "", **more: Any) -> EditRow:
+        """An edit and what became of it, without secrets that the optimizer may have written."""
+        return cls(
+            op=edit.op,
+            target=redact(edit.target),
+            content=redact(edit.content),
+            reason=redact(edit.reason),
+            tasks=list(edit.tasks),
+            support=edit.support,
+            step=edit.step,
+            status=status,
+            why=redact(why),
+            file=edit.file,
+            field=edit.field,
+            **more,
+        )
 
 
 class StepRow(_Record):

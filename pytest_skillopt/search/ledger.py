@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_skillopt.edits.memory import edit_row
 from pytest_skillopt.edits.records import pass_rate
-from pytest_skillopt.run.result import StepRow
+from pytest_skillopt.run.result import EditRow, StepRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_skillopt.edits.memory import Fate, Memory
-    from pytest_skillopt.edits.proposals import Proposal
+    from pytest_skillopt.edits.memory import Memory
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.vetting import Refusal
     from pytest_skillopt.gate.data import Verdict
-    from pytest_skillopt.run.result import EditRow
+    from pytest_skillopt.run.result import EditStatus
+    from pytest_skillopt.skill.edits import Edit
 
 
 class Observer(Protocol):
@@ -59,62 +58,62 @@ class Ledger:
 
     @property
     def edits(self) -> list[EditRow]:
-        """Every proposal that something became of, in the order of its first fate."""
+        """Every edit that something became of, in the order of its first fate."""
         return list(self._edits.values())
 
     def settle(
         self,
-        proposals: Iterable[Proposal],
-        fate: Fate,
+        edits: Iterable[Edit],
+        fate: EditStatus,
         why: str = "",
         effects: Mapping[str, float] | None = None,
         *,
         detail: str = "",
     ) -> None:
-        """Note what became of proposals: for the report, and for the memory of the optimizer.
+        """Note what became of edits: for the report, and for the memory of the optimizer.
 
         Args:
             why: told to the optimizer too.
             effects: change of the pass rate by train task, in [-1, 1].
             detail: told to the report alone.
         """
-        for proposal in proposals:
-            own = {task: effects[task] for task in proposal.tasks if effects and task in effects}
-            self._memory.remember(proposal, fate, why, own)
-            row, known = edit_row(proposal, fate, detail or why), self._edits.get(proposal.key)
+        for edit in edits:
+            own = {task: effects[task] for task in edit.tasks if effects and task in effects}
+            self._memory.remember(edit, fate, why, own)
+            row, known = EditRow.of(edit, fate, detail or why), self._edits.get(edit.key)
             kept = {
                 "again": known.again if known else 0,
-                "effects": own or self._effects.get(proposal.key, {}),
+                "effects": own or self._effects.get(edit.key, {}),
             }
-            self._edits[proposal.key] = row.model_copy(update=kept)
-            self._observer.record("edit", self._edits[proposal.key].model_dump())
+            self._edits[edit.key] = row.model_copy(update=kept)
+            self._observer.record("edit", self._edits[edit.key].model_dump())
 
-    def won(self, proposals: Iterable[Proposal], effects: Mapping[str, float]) -> None:
+    def won(self, edits: Iterable[Edit], effects: Mapping[str, float]) -> None:
         """Tell that edits have won their trial and wait for the decision about them all.
 
         Args:
             effects: change of the pass rate by train task, in [-1, 1].
         """
-        for proposal in proposals:
-            own = {task: effects[task] for task in proposal.tasks if task in effects}
-            self._effects[proposal.key] = own
-            row = edit_row(proposal, "accepted", "").model_dump()
+        for edit in edits:
+            own = {task: effects[task] for task in edit.tasks if task in effects}
+            self._effects[edit.key] = own
+            row = EditRow.of(edit, "accepted", "").model_dump()
             self._observer.record("edit", {**row, "status": "waiting", "effects": own})
 
-    def turn_away(self, proposal: Proposal, why: str) -> None:
+    def turn_away(self, edit: Edit, why: str) -> None:
         """Count an edit that is not tried because it has lost, in this run or an earlier one."""
-        row = self._edits.get(proposal.key) or edit_row(proposal, "failed", why)
-        self._edits[proposal.key] = row.model_copy(update={"again": row.again + 1})
+        row = self._edits.get(edit.key) or EditRow.of(edit, "lost", why)
+        self._edits[edit.key] = row.model_copy(update={"again": row.again + 1})
 
-    def leave(self, proposals: Iterable[Proposal]) -> None:
+    def leave(self, edits: Iterable[Edit]) -> None:
         """Edits that were proposed and not tried before the search ended: for the report alone."""
-        for proposal in proposals:
+        for edit in edits:
             why = "the search ended before it was tried"
-            self._edits.setdefault(proposal.key, edit_row(proposal, "dropped", why))
+            self._edits.setdefault(edit.key, EditRow.of(edit, "dropped", why))
 
     def refuse(self, refusals: Iterable[Refusal]) -> None:
         for refusal in refusals:
-            self.settle([refusal.proposal], "refused", refusal.why, detail=refusal.detail)
+            self.settle([refusal.edit], "refused", refusal.why, detail=refusal.detail)
             if refusal.detail:
                 self.notes.append(f"an edit was refused: {refusal.detail}")
 

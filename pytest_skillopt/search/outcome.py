@@ -13,10 +13,10 @@ from pytest_skillopt.search.taskrows import task_row
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.run.result import EditRow, Status, StepRow, TaskRow
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.skill.lint import Finding
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
@@ -33,7 +33,7 @@ class TrainOutcome:
     reason: str
     proposal: Document
     """The best that the search found, whether or not it may be written."""
-    accepted: tuple[Proposal, ...] = ()
+    accepted: tuple[Edit, ...] = ()
     """The edits of ``proposal``, in order, with their reasons and tasks."""
     verdict: Verdict | None = None
     """That of the final comparison."""

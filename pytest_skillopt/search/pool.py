@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.proposals import say_the_same, unite
+from pytest_skillopt.edits.patches import say_the_same, unite
 from pytest_skillopt.search.trial import Trial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_skillopt.edits.memory import Memory
-    from pytest_skillopt.edits.proposals import Proposal
+    from pytest_skillopt.skill.edits import Edit
 
 
 class Pool:
@@ -24,30 +24,30 @@ class Pool:
         self._memory = memory
         self._tries = tries
         self.trials: list[Trial] = []
-        self._spent: list[Proposal] = []
+        self._spent: list[Edit] = []
 
-    def known(self, proposal: Proposal) -> Trial | None:
+    def known(self, edit: Edit) -> Trial | None:
         """The trial of an edit that says the same."""
-        return next((t for t in self.trials if say_the_same(t.line, proposal)), None)
+        return next((t for t in self.trials if say_the_same(t.line, edit)), None)
 
-    def is_spent(self, proposal: Proposal) -> bool:
+    def is_spent(self, edit: Edit) -> bool:
         """Whether it joined or was given up in this run, or lost often enough in earlier ones."""
-        if any(say_the_same(spent, proposal) for spent in self._spent):
+        if any(say_the_same(spent, edit) for spent in self._spent):
             return True
-        earlier = self._memory.earlier(proposal)
-        return earlier is not None and earlier.fate == "failed" and earlier.times >= self._tries
+        earlier = self._memory.earlier(edit)
+        return earlier is not None and earlier.status == "lost" and earlier.times >= self._tries
 
-    def add(self, proposal: Proposal) -> Trial:
+    def add(self, edit: Edit) -> Trial:
         """Let an edit wait for its trial, or add to the support of one that says the same."""
-        trial = self.known(proposal)
+        trial = self.known(edit)
         if trial is None:
-            trial = Trial([proposal])
+            trial = Trial([edit])
             self.trials.append(trial)
         else:
-            trial.lines = (unite([trial.line, proposal]),)
+            trial.lines = (unite([trial.line, edit]),)
         return trial
 
-    def remove(self, lines: Iterable[Proposal]) -> None:
+    def remove(self, lines: Iterable[Edit]) -> None:
         """Edits that are not to be tried again."""
         keys = {line.key for line in lines}
         self._spent += [trial.line for trial in self.trials if trial.line.key in keys]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.proposals import Patch
+    from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.data import GateTask

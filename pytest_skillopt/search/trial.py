@@ -16,10 +16,10 @@ from pytest_skillopt.edits.records import TaskRecord, goes_further
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.search.rates import TaskRates
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import Rollout
 
 _TASKS_A_LOOK = 2
@@ -30,7 +30,7 @@ _FALL = 0.4
 class Trial:
     """Samples in; open, won or lost out."""
 
-    def __init__(self, lines: Sequence[Proposal], *, removes: bool = False) -> None:
+    def __init__(self, lines: Sequence[Edit], *, removes: bool = False) -> None:
         """Args:
         lines: one edit, or several that are tried together.
         removes: the lines stand in the working skill, and are left out on trial.
@@ -47,7 +47,7 @@ class Trial:
         """Samples asked for in this try, those included that could not be measured."""
 
     @property
-    def line(self) -> Proposal:
+    def line(self) -> Edit:
         return self.lines[0]
 
     @property
@@ -129,7 +129,7 @@ class Trial:
                 elif rollout.measured and goes_further(rollout, failures):
                     self._credit[task] += self._parameters.advance
 
-    def part(self, line: Proposal) -> Trial:
+    def part(self, line: Edit) -> Trial:
         """What a won trial says of one of its edits, without which its tasks fell back."""
         part = Trial([line])
         part.__dict__.update(self.__dict__, lines=(line,))

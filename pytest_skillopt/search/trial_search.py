@@ -17,7 +17,7 @@ from pytest_skillopt.edits.calls import UNREADABLE
 from pytest_skillopt.edits.combine import by_support
 from pytest_skillopt.edits.compose import as_edits, extend, rebuild
 from pytest_skillopt.edits.material import UNBOUNDED
-from pytest_skillopt.edits.proposals import Patch
+from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.statistics import log_e
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.memory import Fate
-    from pytest_skillopt.edits.proposals import Proposal
+    from pytest_skillopt.run.result import EditStatus
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import Rollout
 
 _STAKE_OF_A_LINE = 0.6
@@ -68,8 +68,8 @@ class Round:
     """What came in the place of an answer that could be read."""
     tried: int = 0
     """Edits whose trial was decided."""
-    joined: list[Proposal] = field(default_factory=list)
-    left_out: list[Proposal] = field(default_factory=list)
+    joined: list[Edit] = field(default_factory=list)
+    left_out: list[Edit] = field(default_factory=list)
 
     def describe(self) -> str:
         said = []
@@ -92,12 +92,11 @@ class Round:
         return ", ".join(said) or "no edit left to try; the next round looks further"
 
 
-def _findable(proposal: Proposal, document: Document) -> Proposal:
+def _findable(edit: Edit, document: Document) -> Edit:
     """The edit; as one that appends where the text that it names is not in the document."""
-    edit = proposal.edit
     if edit.op in ("append", "delete") or to_lf(edit.target.strip()) in to_lf(document.text):
-        return proposal
-    return replace(proposal, edit=Edit("append", "", edit.content))
+        return edit
+    return replace(edit, op="append", target="")
 
 
 class TrialSearch:
@@ -187,7 +186,7 @@ class TrialSearch:
                 edits=len(lines),
                 verdict=verdict,
             )
-            fate: Fate = "accepted" if verdict.accepted else "rejected"
+            fate: EditStatus = "accepted" if verdict.accepted else "rejected"
             bench.ledger.settle(lines, fate, verdict.nameless, detail=verdict.reason)
 
     def _search(self) -> str:
@@ -242,8 +241,8 @@ class TrialSearch:
         merged = self._merge(patches, context)
         if merged.note:
             self._bench.ledger.notes.append(f"step {context.step}: {merged.note}")
-        for proposal in merged.proposals:
-            self._take_in(proposal, context)
+        for edit in merged.edits:
+            self._take_in(edit, context)
         self._try_fresh()
         return True
 
@@ -257,22 +256,22 @@ class TrialSearch:
             )
         return merged
 
-    def _take_in(self, proposal: Proposal, context: Context) -> None:
+    def _take_in(self, edit: Edit, context: Context) -> None:
         """Put what the update stage makes of an edit into the pool."""
         self._row.proposed += 1
-        proposal = _findable(proposal, context.document)
-        if self._pool.is_spent(proposal):
+        edit = _findable(edit, context.document)
+        if self._pool.is_spent(edit):
             self._row.again += 1
-            self._bench.ledger.turn_away(proposal, "it lost its trial in an earlier run")
+            self._bench.ledger.turn_away(edit, "it lost its trial in an earlier run")
             return
-        if known := self._pool.known(proposal):
+        if known := self._pool.known(edit):
             if known.tries:
                 self._row.again += 1
                 self._bench.ledger.turn_away(known.line, "")
-            self._pool.add(proposal)
+            self._pool.add(edit)
             return
-        handed = self._bench.stages.update(Patch((proposal,)), context)
-        update = as_edits(handed, proposal, context)
+        handed = self._bench.stages.update(Patch((edit,)), context)
+        update = as_edits(handed, edit, context)
         if update.note:
             self._bench.ledger.notes.append(f"step {context.step}: {update.note}")
         self._bench.ledger.refuse(update.refused)
@@ -332,7 +331,7 @@ class TrialSearch:
         chosen = self._bench.stages.select(Patch(tuple(lines)), context)
         trials: list[Trial] = []
         busy: set[str] = set()
-        for line in chosen.proposals:
+        for line in chosen.edits:
             trial = open_trials.get(line)
             if trial is None or not busy.isdisjoint(line.tasks):
                 continue
@@ -397,7 +396,7 @@ class TrialSearch:
 
     def _lose(self, trial: Trial) -> None:
         self._losses.update(list(trial.before))
-        self._bench.ledger.settle(trial.lines, "failed", trial.describe(), trial.effects)
+        self._bench.ledger.settle(trial.lines, "lost", trial.describe(), trial.effects)
 
     def _try_together(self) -> bool:
         """Try the edits together that a failing task asked for and that lost alone.
@@ -424,7 +423,7 @@ class TrialSearch:
                 return True
         return False
 
-    def _needed(self, trial: Trial) -> list[Proposal]:
+    def _needed(self, trial: Trial) -> list[Edit]:
         """Those of the edits without which the task of a won trial falls back."""
         (task,) = trial.before
         lines, base = list(trial.lines), self._bench.incumbent
@@ -447,7 +446,7 @@ class TrialSearch:
 
     # The working skill.
 
-    def _join(self, trial: Trial, lines: Sequence[Proposal]) -> bool:
+    def _join(self, trial: Trial, lines: Sequence[Edit]) -> bool:
         """Let edits join the working skill that won their trial, if their tasks need them still.
 
         Tasks that the trial turned are sampled afresh under the working skill with the edits and
@@ -563,7 +562,7 @@ class TrialSearch:
             for line, found in zip(running, without, strict=True):
                 self._trials[line.key].doubt(found, whole)
         idle = [line for line in tested if self._trials[line.key].odds <= p.drop]
-        gone: list[Proposal] = []
+        gone: list[Edit] = []
         for line in idle:
             busy = {task for other in gone for task in self._tested_on(other)}
             if busy.isdisjoint(self._tested_on(line)):
@@ -573,15 +572,15 @@ class TrialSearch:
         self._drop(gone, "its tasks passed as often without it")
         return bool(tested)
 
-    def _tested_on(self, line: Proposal) -> list[str]:
+    def _tested_on(self, line: Edit) -> list[str]:
         return list(self._trials[line.key].before)
 
-    def _size(self, lines: Sequence[Proposal]) -> int:
+    def _size(self, lines: Sequence[Edit]) -> int:
         """Samples of one more round."""
         own = [self._tested_on(line) for line in lines]
         return sum(map(len, own)) + len({task for tasks in own for task in tasks})
 
-    def _drop(self, lines: Sequence[Proposal], why: str) -> None:
+    def _drop(self, lines: Sequence[Edit], why: str) -> None:
         kept = [line for line in self._bench.lines if line not in lines]
         short = rebuild(self._bench.base, kept)
         if short is None or not lines:

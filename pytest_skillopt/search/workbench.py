@@ -10,7 +10,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.compose import rebuild
-from pytest_skillopt.edits.proposals import whole_body
+from pytest_skillopt.edits.patches import whole_body
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, GateTask, Verdict
 from pytest_skillopt.search.ledger import Ledger
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.proposals import Proposal
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.search.allowance import Allowance
     from pytest_skillopt.search.ledger import Observer
@@ -30,10 +29,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.stages import Stages
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.tasks import SkillTask
 
 _LINES = ("failure", "contrast", "success")
-"""Origins of proposals that are single edits and can be left out again."""
+"""Origins of edits that are single edits and can be left out again."""
 
 
 class Workbench:
@@ -57,7 +57,7 @@ class Workbench:
         self.incumbent = context.document
         self.base = context.document
         """What the accepted lines are applied to: the start, or the last rewrite."""
-        self.lines: list[Proposal] = []
+        self.lines: list[Edit] = []
         """Accepted edits that make the incumbent out of the base, in order."""
         self.train = [task for task in tasks if task.split in ("train", "both")]
         self.val = [task for task in tasks if task.split in ("val", "both")]
@@ -70,7 +70,7 @@ class Workbench:
         """The last comparison is the only decision, and edits join the incumbent without a gate."""
         self.prior = 1.0
         """E-value of the search's own samples that the edits do anything, where it is."""
-        self._older: list[Proposal] = []
+        self._older: list[Edit] = []
         self._tape: dict[str, int] = {}
         self._short_tape: dict[str, int] = {}
         self._judged: dict[str, Verdict] = {}
@@ -85,7 +85,7 @@ class Workbench:
         return list({task.id: task for task in [*self.train, *self.val]}.values())
 
     @property
-    def accepted(self) -> list[Proposal]:
+    def accepted(self) -> list[Edit]:
         """What made the incumbent out of the start, in order."""
         return [*self._older, *self.lines]
 
@@ -102,7 +102,7 @@ class Workbench:
     def consider(
         self,
         candidate: Document,
-        proposals: Sequence[Proposal],
+        edits: Sequence[Edit],
         *,
         options: GateOptions | None = None,
         name: str = "",
@@ -114,22 +114,20 @@ class Workbench:
         """
         if self.judged(candidate):
             return self._judge_again(candidate)
-        if objection := self._vet(candidate, proposals):
+        if objection := self._vet(candidate, edits):
             return objection
-        gate = self.open_gate(self._fitting(options or self.gate_options(), proposals), name)
+        gate = self.open_gate(self._fitting(options or self.gate_options(), edits), name)
         verdict = self.samples.decide(gate, self.incumbent, candidate)
-        self._conclude(candidate, proposals, gate, verdict)
+        self._conclude(candidate, edits, gate, verdict)
         return verdict
 
     @staticmethod
-    def _fitting(options: GateOptions, proposals: Sequence[Proposal]) -> GateOptions:
+    def _fitting(options: GateOptions, edits: Sequence[Edit]) -> GateOptions:
         """A reminder helps many tasks a little, which the staged gate sees in its broad form."""
-        reminds = any(proposal.origin == "appendix" for proposal in proposals)
+        reminds = any(edit.origin == "appendix" for edit in edits)
         return dataclasses.replace(options, broad=options.broad or reminds)
 
-    def race(
-        self, candidates: Sequence[tuple[Document, Sequence[Proposal]]]
-    ) -> tuple[int, Verdict]:
+    def race(self, candidates: Sequence[tuple[Document, Sequence[Edit]]]) -> tuple[int, Verdict]:
         """Give several candidates the gate's first look; only the best goes on to a verdict.
 
         Each stands before the gate with its share of alpha. A tie goes to the shorter document;
@@ -138,7 +136,7 @@ class Workbench:
         Returns:
             Index of the candidate that went on, and its verdict.
         """
-        objections = [self._vet(document, proposals) for document, proposals in candidates]
+        objections = [self._vet(document, edits) for document, edits in candidates]
         running = [i for i, objection in enumerate(objections) if objection is None]
         if not running:
             assert objections[0] is not None
@@ -153,22 +151,22 @@ class Workbench:
         for loser in (i for i in running if i != best):
             why = "another candidate of the step looked better"
             self.ledger.settle(candidates[loser][1], "dropped", why)
-        candidate, proposals = candidates[best]
+        candidate, edits = candidates[best]
         verdict = self.samples.decide(gates[best], self.incumbent, candidate)
-        self._conclude(candidate, proposals, gates[best], verdict)
+        self._conclude(candidate, edits, gates[best], verdict)
         return best, verdict
 
-    def _vet(self, candidate: Document, proposals: Sequence[Proposal]) -> Verdict | None:
+    def _vet(self, candidate: Document, edits: Sequence[Edit]) -> Verdict | None:
         """Refuse a candidate that no edit would have been allowed to make; None where it may be.
 
         Edits are checked one by one when they are applied. A stage of the user's may hand over any
         document.
         """
-        made = tuple(proposals) or (whole_body(step=self.ledger.step),)
+        made = tuple(edits) or (whole_body(step=self.ledger.step),)
         checked = self.context.vetting.check(self.incumbent, candidate, made[0])
         if not isinstance(checked, Refusal):
             return None
-        self.ledger.refuse(dataclasses.replace(checked, proposal=proposal) for proposal in made)
+        self.ledger.refuse(dataclasses.replace(checked, edit=edit) for edit in made)
         reason = f"refused before the gate: {checked.detail or checked.why}"
         return Verdict("rejected", reason, gate=VETTING, metric=self.settings.metric)
 
@@ -207,15 +205,15 @@ class Workbench:
             number,
         )
 
-    def adopt(self, candidate: Document, proposals: Sequence[Proposal]) -> Verdict | None:
+    def adopt(self, candidate: Document, edits: Sequence[Edit]) -> Verdict | None:
         """Make the candidate the incumbent and leave the decision to the last comparison.
 
         Returns:
             The objection of the checks, if there is one; the incumbent then stays.
         """
-        if objection := self._vet(candidate, proposals):
+        if objection := self._vet(candidate, edits):
             return objection
-        self._become(candidate, proposals)
+        self._become(candidate, edits)
         return None
 
     def settle_adopted(self, verdict: Verdict | None) -> None:
@@ -234,7 +232,7 @@ class Workbench:
             )
 
     def _conclude(
-        self, candidate: Document, proposals: Sequence[Proposal], gate: Gate, verdict: Verdict
+        self, candidate: Document, edits: Sequence[Edit], gate: Gate, verdict: Verdict
     ) -> None:
         self.verdicts.append(verdict)
         if verdict.decision != "unmeasured":
@@ -242,25 +240,25 @@ class Workbench:
         self.ledger.record("verdict", candidate.version, verdict)
         if verdict.accepted:
             self._tape = gate.tape("candidate")
-            self._become(candidate, proposals)
+            self._become(candidate, edits)
         else:
             self._tape = gate.tape("incumbent")
 
-    def _become(self, candidate: Document, proposals: Sequence[Proposal]) -> None:
+    def _become(self, candidate: Document, edits: Sequence[Edit]) -> None:
         self.incumbent = candidate
-        if self._is_made_of_lines(candidate, proposals):
-            self.lines += proposals
+        if self._is_made_of_lines(candidate, edits):
+            self.lines += edits
         else:
-            self._older += [*self.lines, *proposals]
+            self._older += [*self.lines, *edits]
             self.base, self.lines = candidate, []
 
-    def _is_made_of_lines(self, candidate: Document, proposals: Sequence[Proposal]) -> bool:
+    def _is_made_of_lines(self, candidate: Document, edits: Sequence[Edit]) -> bool:
         """Whether each edit of the candidate can be left out again."""
-        if not all(proposal.origin in _LINES for proposal in proposals):
+        if not all(edit.origin in _LINES for edit in edits):
             return False
-        return rebuild(self.base, [*self.lines, *proposals]) == candidate
+        return rebuild(self.base, [*self.lines, *edits]) == candidate
 
-    def without(self, line: Proposal) -> Document | None:
+    def without(self, line: Edit) -> Document | None:
         """The incumbent without one of its lines; None where another one builds on it."""
         return rebuild(self.base, [other for other in self.lines if other != line])
 
@@ -273,7 +271,7 @@ class Workbench:
         self._short_tape = gate.tape("incumbent")
         return verdict.decision != "rejected"
 
-    def shorten(self, short: Document, lines: Sequence[Proposal]) -> None:
+    def shorten(self, short: Document, lines: Sequence[Edit]) -> None:
         """Put the shorter document in the incumbent's place, after ``misses`` has denied."""
         self.incumbent, self.lines, self._tape = short, list(lines), self._short_tape
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+SKILL_FILE = "SKILL.md"
 MANAGED = ("guidance", "reminders")
 """Blocks that the trainer writes itself; ordinary edits may not touch them."""
 

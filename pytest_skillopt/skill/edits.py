@@ -16,6 +16,7 @@ import yaml
 from pytest_skillopt.skill.document import (
     MANAGED,
     NEWLINE,
+    SKILL_FILE,
     Document,
     Region,
     SkillError,
@@ -24,12 +25,18 @@ from pytest_skillopt.skill.document import (
 )
 
 Op = Literal["append", "insert_after", "replace", "delete"]
+Origin = Literal["failure", "contrast", "success", "slow", "appendix", "rewrite"]
+"""Kind of the rollouts that an analyst was shown, or the published mechanism that made it."""
+EditField = Literal["body", "description"]
+"""What of a file is edited; a description stands in the frontmatter."""
+
 
 NAME_LIMIT = 64
 """Characters of a skill's name (Agent Skills specification)."""
 DESCRIPTION_LIMIT = 1024
 """Characters of a skill's description (Agent Skills specification)."""
 
+_WORD = re.compile(r"\w+")
 _NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
@@ -44,51 +51,47 @@ _BLOCK_START = re.compile(r"[ \t]*(?:[-*+>][ \t]|\d{1,9}[.)][ \t]|#{1,6}[ \t]|``
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One operation on the body of a document."""
+    """One change of a skill, why it was proposed, and what called for it."""
 
     op: Op
     target: str = ""
-    """Text that stands exactly once in the editable body; unused by ``append``."""
+    """Text that stands exactly once in the editable text; unused by ``append``."""
     content: str = ""
     """Text to add; unused by ``delete``."""
     reason: str = ""
     tasks: tuple[str, ...] = ()
-    """Node ids of the train tasks that called for it."""
+    """Node ids of the failing train tasks that its analysts were shown."""
     support: int = 1
-    """How many independent proposals it stands for, at least 1."""
-
-
-Patch: TypeAlias = tuple[Edit, ...]
-"""Edits in the order in which they are applied."""
-
-
-@dataclass(frozen=True, slots=True)
-class EditOutcome:
-    """What became of one edit."""
-
-    edit: Edit
-    applied: bool
-    why: str = ""
-    """Why it was refused; empty when it was applied."""
-
-
-@dataclass(frozen=True, slots=True)
-class Applied:
-    """The document after a patch, and one row per edit in the order of the patch."""
-
-    document: Document
-    rows: tuple[EditOutcome, ...]
+    """Analyst calls that asked for it, at least 1."""
+    origin: Origin = "failure"
+    step: int = 0
+    """Of the training, in which it was proposed."""
+    file: str = SKILL_FILE
+    """Relative to the skill's folder, with ``/``."""
+    field: EditField = "body"
 
     @property
-    def applied(self) -> Patch:
-        return tuple(row.edit for row in self.rows if row.applied)
+    def adds(self) -> bool:
+        return self.op in ("append", "insert_after")
 
     @property
-    def refused(self) -> tuple[EditOutcome, ...]:
-        return tuple(row for row in self.rows if not row.applied)
+    def place(self) -> tuple[str, str]:
+        return self.file, self.field
+
+    @property
+    def key(self) -> str:
+        """What two wordings of one edit share: what is added, or what is done to which text."""
+        shown = self.content if self.adds else f"{self.target} | {self.content}"
+        key = f"{'add' if self.adds else self.op}: {' '.join(_WORD.findall(shown.casefold()))}"
+        return key if self.place == (SKILL_FILE, "body") else f"{self.file} {self.field} {key}"
+
+    @property
+    def text(self) -> str:
+        """The edit in one line, for prompts and reasons."""
+        return f"{self.op} {' '.join((self.content or self.target).split())}"
 
 
-class _RefusedError(Exception):
+class EditError(SkillError):
     """An edit does not fit; the message is the reason."""
 
 
@@ -96,8 +99,8 @@ _Change: TypeAlias = tuple[int, int, str]
 """Start and end of what is replaced in the text, and what by."""
 
 
-def apply(document: Document, edits: Patch) -> Applied:
-    """Apply the edits one after the other, each to the document that the ones before it left.
+def apply(document: Document, edit: Edit) -> Document:
+    """The document with the edit.
 
     ``append`` adds at the end of the body, before managed blocks that stand at its end.
     ``insert_after`` adds after the paragraph or list item in which the target ends (inside a code
@@ -105,46 +108,37 @@ def apply(document: Document, edits: Patch) -> Applied:
     ``replace`` puts the content exactly where the target stood; ``delete`` takes the target out
     and, where it is made of whole lines, its last line ending too. Nothing else changes. Line
     endings of a target match those of the document, added ones take the document's style.
+
+    Raises:
+        EditError: it does not fit; says why.
     """
-    rows = []
-    for edit in edits:
-        try:
-            document = _apply_one(document, edit)
-        except _RefusedError as refusal:
-            rows.append(EditOutcome(edit, applied=False, why=str(refusal)))
-        else:
-            rows.append(EditOutcome(edit, applied=True))
-    return Applied(document, tuple(rows))
-
-
-def _apply_one(document: Document, edit: Edit) -> Document:
     _check_form(edit)
     start, end, new = _change(document, edit)
     text = document.text
     after = text[:start] + new + text[end:]
     if after == text:
-        raise _RefusedError("no-op: the document would stay as it is")
+        raise EditError("no-op: the document would stay as it is")
     try:
         result = Document.from_text(after)
     except SkillError as error:
-        raise _RefusedError(f"the result is no skill document ({error})") from None
+        raise EditError(f"the result is no skill document ({error})") from None
     if not result.body.strip():
-        raise _RefusedError("nothing would be left of the body")
+        raise EditError("nothing would be left of the body")
     if not result.same_frontmatter(document):
-        raise _RefusedError("it would change what is read as the frontmatter")
+        raise EditError("it would change what is read as the frontmatter")
     if protected_texts(result) != protected_texts(document):
-        raise _RefusedError("it would change what a protected region covers")
+        raise EditError("it would change what a protected region covers")
     return result
 
 
 def _check_form(edit: Edit) -> None:
     if edit.op != "append" and not edit.target.strip():
-        raise _RefusedError(f"empty target: {edit.op} needs a text that stands in the body")
+        raise EditError(f"empty target: {edit.op} needs a text that stands in the body")
     if edit.op != "delete" and not edit.content.strip():
         way_out = "; use delete to remove text" if edit.op == "replace" else ""
-        raise _RefusedError(f"empty content{way_out}")
+        raise EditError(f"empty content{way_out}")
     if edit.op != "delete" and _MARKER.search(edit.content):
-        raise _RefusedError("the content holds a skillopt marker, which only the user may set")
+        raise EditError("the content holds a skillopt marker, which only the user may set")
 
 
 def _change(document: Document, edit: Edit) -> _Change:
@@ -170,14 +164,14 @@ def _find(document: Document, target: str) -> tuple[int, int]:
     if len(editable) == 1:
         return editable[0]
     if len(editable) > 1:
-        raise _RefusedError(f"target found {len(editable)} times; quote enough of it to be unique")
+        raise EditError(f"target found {len(editable)} times; quote enough of it to be unique")
     for start, end in spans:
         region = document.protected(start, end)
         if region:
-            raise _RefusedError(f"target lies in or overlaps the protected region {region.name}")
+            raise EditError(f"target lies in or overlaps the protected region {region.name}")
     if spans:
-        raise _RefusedError("target lies in or overlaps the frontmatter")
-    raise _RefusedError("target not found; it must be quoted exactly from the body")
+        raise EditError("target lies in or overlaps the frontmatter")
+    raise EditError("target not found; it must be quoted exactly from the body")
 
 
 def _occurrences(text: str, target: str) -> list[tuple[int, int]]:
@@ -196,13 +190,13 @@ def _append_offset(document: Document) -> int:
     end = len(document.text)
     for region in reversed(document.regions):
         if not region.closed:
-            raise _RefusedError(f"the region {region.name} is never closed and protects the end")
+            raise EditError(f"the region {region.name} is never closed and protects the end")
         if region.name not in MANAGED or document.text[region.end : end].strip():
             break
         end = region.start
     fence = document.fence_at(end)
     if fence and not fence.closed:
-        raise _RefusedError("the document ends in a code block that is never closed")
+        raise EditError("the document ends in a code block that is never closed")
     return end
 
 
@@ -218,7 +212,7 @@ def _insert_offset(document: Document, end: int) -> int:
         position += len(line)
     region = document.protected(position, position)
     if region:
-        raise _RefusedError(f"the target's paragraph runs into the protected region {region.name}")
+        raise EditError(f"the target's paragraph runs into the protected region {region.name}")
     return position
 
 

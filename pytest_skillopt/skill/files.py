@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.skill.document import Document, SkillError
+from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-SKILL_FILE = "SKILL.md"
+
 MAX_SKILL_BYTES = 1_000_000
 """Largest skill document that is read, in bytes."""
 MAX_FILES = 2_000

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.settings import ini
-from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.files import SKILL_FILE, NoSkill, find_skill
+from pytest_skillopt.skill.document import SKILL_FILE, SkillError
+from pytest_skillopt.skill.files import NoSkill, find_skill
 from pytest_skillopt.suite.tasks import MARKER, collect_tasks
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.edits.calls import Calls, Prompts
 from pytest_skillopt.edits.material import Context
 from pytest_skillopt.edits.memory import Memory
-from pytest_skillopt.edits.proposals import Proposal
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.types import Completion, Usage
@@ -257,6 +256,6 @@ def make_record(
     )
 
 
-def append(line: str, *tasks: str, **fields: Any) -> Proposal:
+def append(line: str, *tasks: str, **fields: Any) -> Edit:
     """A proposal that appends one line."""
-    return Proposal(Edit("append", "", line), tasks=tasks, **fields)
+    return Edit("append", "", line, tasks=tasks, **fields)

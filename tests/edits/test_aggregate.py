@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.combine import aggregate
-from pytest_skillopt.edits.proposals import Patch
+from pytest_skillopt.edits.patches import Patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ def merge_to(*lines: str) -> Callable[[str, object], str]:
 
 
 def lines_of(patch: Patch) -> list[str]:
-    return [p.edit.content for p in patch.proposals]
+    return [p.content for p in patch.edits]
 
 
 def patches_of(toy: ModuleType, lines: Sequence[str]) -> list[Patch]:
@@ -32,8 +32,8 @@ def test_what_fits_into_the_budget_needs_no_call(toy: ModuleType) -> None:
     merged = aggregate(patches, toy.make_context(model, budget=2))
     assert model.asked == []
     assert lines_of(merged) == ["Alpha one.", "Beta two."]
-    assert [p.support for p in merged.proposals] == [2, 2]
-    assert merged.proposals[0].tasks == ("t0", "t2")
+    assert [p.support for p in merged.edits] == [2, 2]
+    assert merged.edits[0].tasks == ("t0", "t2")
 
 
 def test_levels_follow_the_batch_size(toy: ModuleType) -> None:
@@ -47,7 +47,7 @@ def test_levels_follow_the_batch_size(toy: ModuleType) -> None:
         "step 1/merge/failures/1/1",
         "step 1/merge/failures/3/0",
     ], "the odd patch waits, and what is one edit by then needs no call"
-    assert merged.proposals[0].level == 2
+    assert len(merged.edits) == 1
 
 
 def test_a_merged_edit_inherits_support_and_tasks(toy: ModuleType) -> None:
@@ -57,7 +57,7 @@ def test_a_merged_edit_inherits_support_and_tasks(toy: ModuleType) -> None:
         Patch((toy.append("Round every amount.", "c"),)),
     ]
     model = toy.ToyOptimizer(script=merge_to("Write all dates as ISO dates."))
-    (one,) = aggregate(patches, toy.make_context(model, budget=2)).proposals
+    (one,) = aggregate(patches, toy.make_context(model, budget=2)).edits
     assert (one.support, one.tasks) == (3, ("a", "b"))
 
 
@@ -67,7 +67,7 @@ def test_failures_stand_first(toy: ModuleType) -> None:
         Patch((toy.append("Write dates as ISO."),)),
     ]
     merged = aggregate(patches, toy.make_context(budget=4))
-    assert [p.origin for p in merged.proposals] == ["failure", "success"]
+    assert [p.origin for p in merged.edits] == ["failure", "success"]
 
 
 def test_a_failed_merge_falls_back_and_says_so(toy: ModuleType) -> None:
@@ -83,7 +83,7 @@ def test_bodies_are_merged(toy: ModuleType) -> None:
     patches = [Patch((toy.append("x", f"t{i}"),), body=f"# Body {i}") for i in range(3)]
     merged = aggregate(patches, toy.make_context(model))
     assert merged.body == "# Merged"
-    assert merged.proposals[0].tasks == ("t0", "t1", "t2")
+    assert merged.edits[0].tasks == ("t0", "t1", "t2")
     model.script = lambda form, messages: "no"
     kept = aggregate(patches, toy.make_context(model))
     assert kept.body == "# Body 0"

@@ -60,5 +60,5 @@ def test_the_edit_makes_the_document(old: list[str], new: list[str]) -> None:
     if edit is None:
         assert [x for x in old if x] == [x for x in new if x]
         return
-    made = apply(before, (edit,)).document.text.split("\n")
+    made = apply(before, edit).text.split("\n")
     assert [x for x in made if x] == [x for x in after.text.split("\n") if x]

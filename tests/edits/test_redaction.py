@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.edits.memory import edit_row
-from pytest_skillopt.edits.proposals import Patch
+from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.run.journal import Journal, JournaledModel
+from pytest_skillopt.run.result import EditRow
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +31,7 @@ def test_whatever_a_prompt_is_made_of_it_holds_no_secret(toy: ModuleType) -> Non
 
 
 def test_a_row_of_the_report_holds_no_secret(toy: ModuleType) -> None:
-    row = edit_row(toy.append(f"- Use {KEY}.", reason=f"It saw {KEY}."), "refused", f"no {KEY}")
+    row = EditRow.of(toy.append(f"- Use {KEY}.", reason=f"It saw {KEY}."), "refused", f"no {KEY}")
     assert KEY not in json.dumps([row.content, row.reason, row.why])
 
 

@@ -33,10 +33,10 @@ def test_failures_and_successes_are_shown_apart(toy: ModuleType) -> None:
 def test_an_edit_remembers_the_tasks_that_its_analyst_was_shown(toy: ModuleType) -> None:
     records = [toy.make_record(name, "--") for name in "abc"]
     (patch,) = reflect(records, toy.make_context())
-    assert sorted(patch.proposals[0].tasks) == ["a", "b", "c"]
-    assert patch.proposals[0].origin == "failure"
+    assert sorted(patch.edits[0].tasks) == ["a", "b", "c"]
+    assert patch.edits[0].origin == "failure"
     patches = reflect(records, toy.make_context(minibatch=1))
-    assert sorted(p.proposals[0].tasks for p in patches) == [("a",), ("b",), ("c",)]
+    assert sorted(p.edits[0].tasks for p in patches) == [("a",), ("b",), ("c",)]
 
 
 def test_every_draw_asks_anew(toy: ModuleType) -> None:
@@ -134,11 +134,11 @@ def test_text_from_outside_is_fenced_cleaned_bounded_and_redacted(
 def test_lapses_yield_reminders_only_where_asked_for(toy: ModuleType) -> None:
     records = [toy.make_record("lapse", "+-+"), toy.make_record("defect", "--")]
     patches = reflect(records, toy.make_context(skill_aware=True))
-    assert {p.origin for patch in patches for p in patch.proposals} == {"failure", "appendix"}
-    (reminder,) = [p for patch in patches for p in patch.proposals if p.origin == "appendix"]
+    assert {p.origin for patch in patches for p in patch.edits} == {"failure", "appendix"}
+    (reminder,) = [p for patch in patches for p in patch.edits if p.origin == "appendix"]
     assert reminder.tasks == ("lapse",)
     plain = reflect(records, toy.make_context())
-    assert "appendix" not in {p.origin for patch in plain for p in patch.proposals}
+    assert "appendix" not in {p.origin for patch in plain for p in patch.edits}
 
 
 def test_an_analyst_proposes_no_more_than_the_budget(toy: ModuleType) -> None:
@@ -147,7 +147,7 @@ def test_an_analyst_proposes_no_more_than_the_budget(toy: ModuleType) -> None:
     ) + "]}"  # fmt: skip
     model = toy.ToyOptimizer(script=lambda form, messages: many)
     (patch,) = reflect([toy.make_record("a", "--")], toy.make_context(model, budget=3))
-    assert len(patch.proposals) == 3
+    assert len(patch.edits) == 3
 
 
 def test_templates_of_the_user_replace_ours(toy: ModuleType, tmp_path: Path) -> None:

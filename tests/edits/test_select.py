@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.edits.combine import by_support, select
-from pytest_skillopt.edits.proposals import Patch, Proposal
+from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def patch_of(toy: ModuleType, count: int = 5) -> Patch:
 
 
 def chosen(patch: Patch) -> list[str]:
-    return [p.edit.content for p in patch.proposals]
+    return [p.content for p in patch.edits]
 
 
 def test_no_call_where_everything_fits(toy: ModuleType) -> None:
@@ -47,20 +47,20 @@ def test_an_unreadable_ranking_falls_back_to_support(toy: ModuleType) -> None:
 def test_the_optimizer_may_say_how_many(toy: ModuleType) -> None:
     model = toy.ToyOptimizer()
     context = toy.make_context(model, budget=4, autonomous_budget=True)
-    assert len(select(patch_of(toy), context).proposals) == 1
+    assert len(select(patch_of(toy), context).edits) == 1
     assert model.forms() == ["EditCount", "Ranking"]
 
 
 def test_an_unreadable_count_is_the_schedules(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=lambda form, messages: "?" if form == "EditCount" else None)
     context = toy.make_context(model, budget=3, autonomous_budget=True)
-    assert len(select(patch_of(toy), context).proposals) == 3
+    assert len(select(patch_of(toy), context).edits) == 3
 
 
 def test_reminders_do_not_use_up_the_budget(toy: ModuleType) -> None:
     reminder = toy.append("remember", origin="appendix")
-    patch = Patch((*patch_of(toy, 2).proposals, reminder))
-    assert len(select(patch, toy.make_context(budget=2)).proposals) == 3
+    patch = Patch((*patch_of(toy, 2).edits, reminder))
+    assert len(select(patch, toy.make_context(budget=2)).edits) == 3
 
 
 @given(
@@ -68,7 +68,7 @@ def test_reminders_do_not_use_up_the_budget(toy: ModuleType) -> None:
 )
 def test_support_ranks_failures_first(order: list[tuple[int, str]]) -> None:
     proposals = [
-        Proposal(Edit("append", "", "x"), support=support, origin=origin)  # type: ignore[arg-type]
+        Edit("append", "", "x", support=support, origin=origin)  # type: ignore[arg-type]
         for support, origin in order
     ]
     ranked = [(p.origin, p.support) for p in by_support(proposals)]

@@ -11,7 +11,7 @@ import pytest
 from pytest_skillopt.edits.combine import aggregate
 from pytest_skillopt.edits.compose import extend
 from pytest_skillopt.edits.material import fixed_by
-from pytest_skillopt.edits.proposals import Patch, Proposal
+from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.search.trainer import Trainer
@@ -43,12 +43,12 @@ def edits_of(*lines: str) -> str:
 
 def test_edits_are_applied_or_refused_with_the_reason(toy: ModuleType) -> None:
     good = toy.append("- Write dates as ISO.")
-    bad = Proposal(Edit("replace", "no such text", "x"))
+    bad = Edit("replace", "no such text", "x")
     again = toy.append("Do what is asked.")
     result = update(Patch((good, bad, again)), toy.make_context())
     assert result.applied == (good,)
     assert "- Write dates as ISO." in result.document.text
-    assert [(r.proposal, r.why.split(";")[0]) for r in result.refused] == [
+    assert [(r.edit, r.why.split(";")[0]) for r in result.refused] == [
         (bad, "target not found"),
         (again, "the document says it already"),
     ]
@@ -101,7 +101,7 @@ def test_an_answer_of_a_train_task_comes_back_once_in_general_terms(toy: ModuleT
     model = toy.ToyOptimizer(script=lambda form, m: edits_of("- Copy the reference as printed."))
     result = update(Patch((leak,)), toy.make_context(model, [TRAIN, HIDDEN]))
     (applied,) = result.applied
-    assert applied.edit.content == "- Copy the reference as printed."
+    assert applied.content == "- Copy the reference as printed."
     assert (applied.tasks, applied.support) == (("train",), 3)
     assert result.refused == ()
     assert "QX-77812-ZK" in model.asked[0][2]

@@ -414,7 +414,7 @@ def test_a_training_under_a_small_cap_decides_once(toy: ModuleType, cap: int, se
     assert outcome.verdict.final
     assert outcome.val.after.rate > outcome.val.before.rate
     fates = {row.content: row.status for row in outcome.edits}
-    written = {edit.edit.content for edit in outcome.accepted}
+    written = {edit.content for edit in outcome.accepted}
     assert written
     assert {text for text, fate in fates.items() if fate == "accepted"} == written
     assert toy.HARM not in outcome.after.text

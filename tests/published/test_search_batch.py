@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.edits.proposals import Patch
+from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.update import Update
 from pytest_skillopt.published.search_batch import batch_size
 from pytest_skillopt.published.slow import group_pairs
@@ -268,7 +268,7 @@ def test_update_modes_that_rewrite(toy: ModuleType, mode: str) -> None:
 
 
 def test_a_stage_can_be_replaced(toy: ModuleType) -> None:
-    from pytest_skillopt.edits.proposals import Patch
+    from pytest_skillopt.edits.patches import Patch
 
     asked: list[int] = []
 
@@ -301,7 +301,7 @@ def test_what_a_stage_hands_over_is_checked_like_an_edit(
 ) -> None:
     def smuggle(patch: Any, context: Any) -> Update:
         text = BAD_DOCUMENTS[rule](context.document.text) + f"{context.draw}\n"
-        return Update(Document.from_text(text), patch.proposals)
+        return Update(Document.from_text(text), patch.edits)
 
     kept = toy.SKILL + b"\n<!-- skillopt:keep -->\nNever say never.\n<!-- /skillopt:keep -->\n"
     world = toy.make_world()

@@ -29,7 +29,7 @@ from pytest_skillopt.edits.calls import (
 from pytest_skillopt.edits.combine import aggregate
 from pytest_skillopt.edits.material import Context
 from pytest_skillopt.edits.memory import Memory
-from pytest_skillopt.edits.proposals import Patch, Proposal
+from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.vetting import Vetting
@@ -118,7 +118,7 @@ def asked(form: type[BaseModel], material: str, instructions: str = "At most 4 e
 def proposed(record: TaskRecord, model: str = "sim-steady", draws: int = 12) -> list[Edit]:
     """Edits of several analyst calls about one failed task."""
     patches = reflect([record], context(model).at(repeat=draws))
-    return [proposal.edit for patch in patches for proposal in patch.proposals]
+    return [edit for patch in patches for edit in patch.edits]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_every_proposed_edit_fits_the_document() -> None:
     document = context().document
     edits = proposed(failed("total: expected -1.5, got 1.5"), draws=30)
     assert {edit.op for edit in edits} == {"append", "insert_after"}
-    assert all(row.applied for edit in edits for row in apply(document, (edit,)).rows)
+    assert all(apply(document, edit) != document for edit in edits)
 
 
 def test_a_tool_is_named_where_the_failure_names_it() -> None:
@@ -171,7 +171,7 @@ def test_a_tool_is_proposed_for_the_field_that_needs_it() -> None:
         task="tests/t.py::due",
     )
     patches = reflect([sign, due], context().at(repeat=9, minibatch=2))
-    contents = [p.edit.content for patch in patches for p in patch.proposals]
+    contents = [p.content for patch in patches for p in patch.edits]
     tools = [content for content in contents if "add_days" in content]
     assert tools
     assert all("due date" in content for content in tools)
@@ -182,10 +182,10 @@ def test_a_tool_is_proposed_for_the_field_that_needs_it() -> None:
 
 def test_a_wrong_rule_in_the_document_is_replaced() -> None:
     wrong = "- Amounts of a credit note are positive.\n"
-    document = apply(context().document, (Edit("append", content=wrong),)).document
+    document = apply(context().document, Edit("append", content=wrong))
     at = context().at(document=document, repeat=5)
-    (edit, *_) = reflect([failed("total: expected -1.5, got 1.5")], at)[0].proposals
-    assert (edit.edit.op, edit.edit.target) == ("replace", wrong.strip())
+    (edit, *_) = reflect([failed("total: expected -1.5, got 1.5")], at)[0].edits
+    assert (edit.op, edit.target) == ("replace", wrong.strip())
 
 
 def test_what_the_document_says_already_is_not_proposed_again() -> None:
@@ -195,17 +195,17 @@ def test_what_the_document_says_already_is_not_proposed_again() -> None:
 def test_wordings_that_were_tried_are_not_repeated() -> None:
     record = failed("total: expected -1.5, got 1.5")
     at = context().at(repeat=20)
-    first = {p.edit.content for patch in reflect([record], at) for p in patch.proposals}
+    first = {p.content for patch in reflect([record], at) for p in patch.edits}
     gone = first.pop()
-    at.memory.remember(Proposal(Edit("append", content=gone)), "rejected", "no task improved")
-    again = {p.edit.content for patch in reflect([record], at) for p in patch.proposals}
+    at.memory.remember(Edit("append", content=gone), "rejected", "no task improved")
+    again = {p.content for patch in reflect([record], at) for p in patch.edits}
     assert again == first
 
 
 def test_a_description_is_used_where_nothing_else_is_shown() -> None:
     record = failed("", about="Our suppliers are European: the day comes before the month.")
     patches = reflect([record], context(feedback="score").at(repeat=12))
-    contents = [p.edit.content for patch in patches for p in patch.proposals]
+    contents = [p.content for patch in patches for p in patch.edits]
     assert contents
     assert all(read(content)["date_order"] == {"day_first"} for content in contents)
 
@@ -230,8 +230,8 @@ def test_garbled_replies_are_repaired_or_counted() -> None:
     assert patches
 
 
-def proposals(*contents: str) -> list[Proposal]:
-    return [Proposal(Edit("append", content=content)) for content in contents]
+def proposals(*contents: str) -> list[Edit]:
+    return [Edit("append", content=content) for content in contents]
 
 
 def test_a_merge_keeps_one_edit_for_each_rule_and_drops_the_idle_ones_first() -> None:
@@ -242,8 +242,8 @@ def test_a_merge_keeps_one_edit_for_each_rule_and_drops_the_idle_ones_first() ->
         "- Give the supplier's name without its legal form.",
     )
     merged = aggregate([Patch((p,)) for p in many], context().at(budget=2))
-    kept = [p.edit.content for p in merged.proposals]
-    assert kept == [many[1].edit.content, many[3].edit.content]
+    kept = [p.content for p in merged.edits]
+    assert kept == [many[1].content, many[3].content]
 
 
 def numbered(*contents: str) -> str:
@@ -289,9 +289,9 @@ def test_lapses_yield_reminders_of_what_the_document_says() -> None:
     record = failed("currency: expected 'EUR', got '€'")
     passed = Rollout(record.rollouts[0].request, "passed", score=1.0)
     patches = reflect([record.plus([passed])], context(skill_aware=True))
-    ((proposal,),) = [patch.proposals for patch in patches]
+    ((proposal,),) = [patch.edits for patch in patches]
     assert proposal.origin == "appendix"
-    assert read(proposal.edit.content)["currency"] == {"code"}
+    assert read(proposal.content)["currency"] == {"code"}
 
 
 def test_guidance_and_advice_are_texts() -> None:

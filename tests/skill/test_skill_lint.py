@@ -20,9 +20,7 @@ KEPT = SKILL + "\n<!-- skillopt:keep -->\nNever guess.\n<!-- /skillopt:keep -->\
 
 def judge(added: str, **options: Any) -> list[Finding]:
     before = Document.from_text(SKILL)
-    result = apply(before, (Edit("append", content=added),))
-    assert result.applied
-    return lint(before, result.document, **options)
+    return lint(before, apply(before, Edit("append", content=added)), **options)
 
 
 def rules(added: str, **options: Any) -> set[str]:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.edits.proposals import Proposal, deduplicate, say_the_same
+from pytest_skillopt.edits.patches import deduplicate, say_the_same
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def test_support_and_tasks_are_added_up(toy: ModuleType) -> None:
         ]
     )
     assert (one.support, one.tasks) == (3, ("a", "b"))
-    assert one.edit.content == "- Write dates as ISO.", "the first wording stays"
+    assert one.content == "- Write dates as ISO.", "the first wording stays"
 
 
 @pytest.mark.parametrize(
@@ -39,16 +39,16 @@ def test_near_duplicates(toy: ModuleType, one: str, other: str, same: bool) -> N
 
 
 def test_what_is_replaced_must_be_the_same() -> None:
-    one = Proposal(Edit("replace", "first sentence", "new"))
-    other = Proposal(Edit("replace", "second sentence", "new"))
+    one = Edit("replace", "first sentence", "new")
+    other = Edit("replace", "second sentence", "new")
     assert not say_the_same(one, other)
-    added = Proposal(Edit("append", "", "new"))
-    assert say_the_same(added, Proposal(Edit("insert_after", "x", "new")))
+    added = Edit("append", "", "new")
+    assert say_the_same(added, Edit("insert_after", "x", "new"))
 
 
 @given(st.lists(st.sampled_from(["alpha one", "beta two", "gamma three", "Alpha  one!"])))
 def test_support_is_conserved_and_a_second_pass_changes_nothing(lines: list[str]) -> None:
-    proposals = [Proposal(Edit("append", "", line)) for line in lines]
+    proposals = [Edit("append", "", line) for line in lines]
     once = deduplicate(proposals)
     assert sum(p.support for p in once) == len(lines)
     assert deduplicate(once) == once
