@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import pkgutil
 import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+import pytest_skillopt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +42,10 @@ _load_support("patience")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell runs in the background ignores interrupts, and so would all that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Sessions within this process forget the modules that they are the first to import.
+for found in pkgutil.walk_packages(pytest_skillopt.__path__, "pytest_skillopt."):
+    importlib.import_module(found.name)
 
 _load_support("chat_server")
 _load_support("model_maker")

@@ -82,7 +82,7 @@ class Project:
         (self.path / "test_greeting.py").write_text(TESTS.format(names=names))
 
     def run(self, *arguments: str) -> pytest.RunResult:
-        return self._pytester.runpytest_subprocess(*arguments)
+        return self._pytester.runpytest_inprocess(*arguments)
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "pytest", *arguments]
