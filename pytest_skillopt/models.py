@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.model.config import Server, model_config, provider_of, secret_names
 from pytest_skillopt.model.types import CapReached
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import protect
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pytest_skillopt.model.cache import Replies
-    from pytest_skillopt.model.config import Server
     from pytest_skillopt.model.limits import Throttle
     from pytest_skillopt.model.types import Model, Role
 
@@ -42,7 +42,7 @@ class Models:
         self._throttle = throttle
         self._cache = cache
         self._made: dict[Role, Model] = {}
-        protect([settings.api_key_env])
+        protect(secret_names(settings))
 
     @classmethod
     def of(cls, config: pytest.Config) -> Models:
@@ -105,8 +105,6 @@ class Models:
 
     def handoff(self, role: Role) -> Model | None:
         """What asks a person, or the agent that one has open, where the setting says so."""
-        from pytest_skillopt.model.config import provider_of
-
         if provider_of(self._settings, role) != "handoff":
             return None
         from pytest_skillopt.mine.handoff import Handoff
@@ -122,7 +120,6 @@ class Models:
             server: one that the project brings; None: as the settings say.
         """
         from pytest_skillopt.model.client import ChatModel
-        from pytest_skillopt.model.config import model_config
 
         return ChatModel(
             model_config(self._settings, role, os.environ, server),
@@ -153,8 +150,6 @@ def chat_model(
     Returns:
         None where the role's setting names another provider.
     """
-    from pytest_skillopt.model.config import Server, provider_of
-
     models = Models.of(config)
     if provider_of(models.settings, role) != provider:
         return None

@@ -28,7 +28,11 @@ _INI_TYPES: dict[type, Literal["bool", "int", "float"]] = {
 _NO = {"no": False, "false": False, "off": False, "0": False}
 
 _AT_URL = "write the server behind the model: skillopt_{0} = openai:MODEL@URL (--skillopt-{0})"
+_REQUEST = "write it as a line of skillopt_requests: {}"
 _GONE = {
+    "api_key_env": _REQUEST.format("key_env = VARIABLE"),
+    "temperature": _REQUEST.format("target.temperature = NUMBER"),
+    "max_output_tokens": _REQUEST.format("max_output_tokens = NUMBER"),
     **{f"{role}_base_url": _AT_URL.format(role) for role in ("target", "optimizer", "judge")},
     "breaker": "a run stops after 20 infrastructure errors in a row",
     "prefetch": "no sample is taken before it is asked for",
@@ -49,7 +53,7 @@ def _setting(
     high: float = math.inf,
     choices: tuple[str, ...] = (),
     metavar: str | None = None,
-    many: bool = False,
+    many: str = "",
     option: bool = False,
 ) -> Any:
     """A field that is an ini key and, with ``option``, an option."""
@@ -94,7 +98,7 @@ class Settings:
     propose_skills: str = _setting(
         "",
         "skills that proposals may change (default: the skill)",
-        many=True,
+        many=",",
     )
 
     # models
@@ -103,11 +107,7 @@ class Settings:
     optimizer: str = _option("", "the model that proposes edits")
     judge: str = _option("", "the model of skill_judge (default: the optimizer)")
     base_url: str = _option("", "server of models without @URL", metavar="URL")
-    api_key_env: str = _setting("OPENAI_API_KEY", "variable that holds the key")
-    temperature: str = _setting("", "temperature of the target (default: the provider's)")
-    max_output_tokens: int = _setting(
-        0, "output tokens of a reply (default: the provider's)", low=0
-    )
+    requests: str = _setting("", "[ROLE.]NAME = VALUE lines: temperature, key_env, ...", many="\n")
     request_timeout: float = _setting(120.0, "seconds a single model call may take", low=0.1)
     max_turns: int = _setting(16, "model calls of a skill_agent with tools", low=1)
     cache: Literal["rw", "ro", "off", "refresh"] = _option(
@@ -119,7 +119,7 @@ class Settings:
 
     # agents in a harness
     harness: str = _setting("", "agent of skill_harness: claude, codex, opencode, ...")
-    harness_env: str = _setting("", "variables that an agent is given", many=True)
+    harness_env: str = _setting("", "variables that an agent is given", many=",")
     sandbox: str = _setting("auto", "confines an agent: auto, bwrap, none or a command")
 
     # spending caps
@@ -128,7 +128,7 @@ class Settings:
     max_tokens: int = _option(0, "stop cleanly after so many tokens", low=0)
     max_cost: float = _option(0.0, "stop cleanly after so many US dollars", low=0)
     max_time: float = _option(0.0, "stop cleanly after so many seconds", low=0)
-    prices: str = _setting("", "MODEL=IN/OUT, ... in US dollars per million tokens", many=True)
+    prices: str = _setting("", "MODEL=IN/OUT, ... in US dollars per million tokens", many=",")
 
     # the search
     search: str = _option("trials", "trials or batch", choices=("trials", "batch"))
@@ -142,7 +142,7 @@ class Settings:
         choices=("full", "message", "score"),
     )
     max_skill_tokens: int = _setting(0, "largest skill, at 4 characters a token", low=0)
-    lint_allow: str = _setting("", "rules of the lint that do not apply", many=True)
+    lint_allow: str = _setting("", "rules of the lint that do not apply", many=",")
     scan: str = _setting("", "command that scans the folder {skill} before a write")
 
     # the gate
@@ -345,9 +345,10 @@ def converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
 
 def _joined(field: dataclasses.Field[Any], values: list[str], where: str) -> str:
     """pytest hands a TOML list on where the file's form has no types, whatever was declared."""
-    if not field.metadata.get("many"):
+    between = field.metadata.get("many")
+    if not between:
         raise pytest.UsageError(f"{where}: {values} is a list where one text is wanted")
-    return ",".join(values)
+    return str(between).join(values)
 
 
 def parse(field: dataclasses.Field[Any], raw: str, where: str) -> Any:

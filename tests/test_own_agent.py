@@ -110,7 +110,12 @@ def test_an_agent_is_told_its_model_and_a_key_for_its_cache(
             rollout.usage(input_tokens=1_000_000, output_tokens=100_000, model="worker")
         """
     )
-    given = ("-o", "skillopt_target=openai:worker", "-o", "skillopt_temperature=0.5")
+    given = (
+        "-o",
+        "skillopt_target=openai:worker",
+        "-o",
+        "skillopt_requests=target.temperature = 0.5",
+    )
     prices = ("-o", "skillopt_prices=worker=2/30")
     assert project.runpytest("-p", "no:xdist", *given).ret == 0, "an ordinary session tells it too"
     (project.path / "told").unlink()

@@ -123,7 +123,7 @@ def test_the_key_is_a_secret_whatever_its_variable_is_called(
         f"""
         [tool.pytest.ini_options]
         skillopt_model = "openai:worker"
-        skillopt_api_key_env = "MY_ENDPOINT"
+        skillopt_requests = ["key_env = MY_ENDPOINT"]
         skillopt_base_url = "{chat_server.url}"
         """
     )

@@ -78,7 +78,7 @@ def make_agent(
             raise ModelConfigError(
                 f"{name} cannot talk to {OPENAI_URL}: name a server that speaks its protocol, as "
                 "in skillopt_target = openai:MODEL@URL, and the variable of its key with "
-                "skillopt_api_key_env"
+                "'target.key_env = VARIABLE' in skillopt_requests"
             )
         return found
 

@@ -25,7 +25,7 @@ from pytest_skillopt.model.faults import (
     judge_status,
 )
 from pytest_skillopt.model.limits import Wish
-from pytest_skillopt.model.types import ModelFault, Usage
+from pytest_skillopt.model.types import ModelConfigError, ModelFault, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -83,7 +83,8 @@ class Upstream:
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
         self.config = config
         self.throttle = throttle
-        self._key = config.api_key(os.environ)
+        self._headers = config.headers(os.environ)
+        self._key = NO_KEY if config.key_command else config.api_key(os.environ)
         self._client: Any = None
         self._lock = threading.Lock()
         self._numbers = itertools.count()
@@ -120,7 +121,7 @@ class Upstream:
     def failure(self, fault: Fault, tries: int = 1) -> ModelFault:
         """The fault as a reader is told of it, without the key."""
         again = f" (after {tries} tries)" if tries > 1 else ""
-        secrets = () if self._key == NO_KEY else (self._key,)
+        secrets = {self._key, *self._headers.values()} - {NO_KEY}
         words = hide_keys(f"{self.config.name}: {fault.message}{again}", *secrets)
         return ModelFault(words, fatal=fault.fatal)
 
@@ -155,8 +156,15 @@ class Upstream:
         headers = {name.lower(): value for name, value in request.headers.items()}
         sent = {n: v for n, v in headers.items() if n in _PASSED_ON or n.startswith("anthropic-")}
         name = {"gemini": "x-goog-api-key", "messages": "x-api-key"}.get(request.speaks)
+        if self.config.key_command:
+            name = None
+            try:
+                self._key = self.config.api_key(os.environ)
+            except ModelConfigError as error:
+                return Answer(fault=Fault(str(error), fatal=True))
         if self._key != NO_KEY:
             sent[name or "authorization"] = self._key if name else f"Bearer {self._key}"
+        sent |= {name.lower(): value for name, value in self._headers.items()}
         url = _address(self.config.base_url, request)
         try:
             reply = self._connections().post(url, content=text, headers=sent)

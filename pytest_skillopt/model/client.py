@@ -89,7 +89,9 @@ class ChatModel:
         self.simulated = config.simulated
         self._throttle: Throttle = throttle or Meter()
         self._replies = cache or Replies("off")
-        self._key = config.api_key(os.environ if environ is None else environ)
+        self._environ = os.environ if environ is None else environ
+        self._headers = config.headers(self._environ)
+        self._key = NO_KEY if config.key_command else config.api_key(self._environ)
         self._sleep = sleep
         self._jitter = jitter
         self._sdk: Any = None
@@ -269,8 +271,14 @@ class ChatModel:
     def _send(self, request: dict[str, Any]) -> tuple[Completion | Fault, Usage]:
         """One HTTP request: the reply or the fault, and what it consumed either way."""
         try:
+            headers = self._headers
+            if self.config.key_command:
+                self._key = self.config.api_key(self._environ)
+                headers = {"Authorization": f"Bearer {self._key}"} | headers
             calls = self._client().chat.completions.with_raw_response
-            body = calls.create(**request).http_response.content
+            body = calls.create(**request, extra_headers=headers).http_response.content
+        except ModelConfigError as error:
+            return Fault(str(error), fatal=True), Usage()
         except Exception as error:
             fault = classify(error)
             if fault is None:
@@ -305,7 +313,7 @@ class ChatModel:
 
     def _fault_words(self, fault: Fault, attempt: int) -> str:
         tries = f" (after {attempt + 1} tries)" if attempt else ""
-        secrets = () if self._key == NO_KEY else (self._key,)
+        secrets = {self._key, *self._headers.values()} - {NO_KEY}
         return hide_keys(f"{self.name}: {fault.message}{tries}", *secrets)
 
 

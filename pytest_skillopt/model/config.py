@@ -6,16 +6,22 @@ import hashlib
 import ipaddress
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import shlex
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_args
 from urllib.parse import urlsplit
 
 from pytest_skillopt.model.types import ModelConfigError as ModelConfigError
+from pytest_skillopt.model.types import Role
+from pytest_skillopt.untrusted import printable, protect, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pytest_skillopt.model.types import Role
     from pytest_skillopt.settings import Settings
 
 OPENAI_URL = "https://api.openai.com/v1"
@@ -23,7 +29,8 @@ AS_OF = "2026-03"
 """When the table was read from the provider's price list (standard tier, uncached input)."""
 PROVIDERS = ("openai",)
 NO_KEY = "none"
-"""Value of ``skillopt_api_key_env`` that says the server wants no key."""
+"""Value of ``key_env`` that says the server wants no key."""
+ROLES: tuple[Role, ...] = get_args(Role)
 
 _AT_URL = re.compile(r"([^\s@]+(?:@[^\s@/:]+)?)@([a-zA-Z][a-zA-Z0-9+.-]*://\S*)")
 """A model with its server; a model's own name may hold an ``@`` too."""
@@ -69,7 +76,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A model in one role. Holds the name of the variable with the key, never the key."""
+    """A model in one role. Holds the names of the variables with key and headers, no value."""
 
     role: Role
     provider: str
@@ -77,11 +84,19 @@ class ModelConfig:
     model: str
     base_url: str
     """Canonical; the provider's name where ``server`` tells the address."""
-    api_key_env: str = "OPENAI_API_KEY"
+    key_env: str = "OPENAI_API_KEY"
+    key_command: str = ""
+    """Prints the key, in the place of ``key_env``."""
+    headers_env: Mapping[str, str] = field(default_factory=dict)
+    """Variable that holds the value of a header, by the header's name."""
     temperature: float | None = None
     """None: the provider's default."""
+    top_p: float | None = None
+    reasoning_effort: str | None = None
     max_output_tokens: int = 0
     """0: the provider's default."""
+    extra_body: Mapping[str, Any] = field(default_factory=dict)
+    """Sent as further fields of the request."""
     request_timeout: float = 120.0
     """Seconds."""
     max_reply_bytes: int = 4_000_000
@@ -105,20 +120,23 @@ class ModelConfig:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Request parameters that shape the reply, in the names of the Chat Completions API."""
-        found: dict[str, Any] = {}
-        if self.temperature is not None:
-            found["temperature"] = self.temperature
-        if self.max_output_tokens:
-            # OpenAI's reasoning models refuse max_tokens; many servers know nothing else.
-            host = urlsplit(self.base_url).hostname or ""
-            newer = host == "api.openai.com" or host.endswith(".azure.com")
-            found["max_completion_tokens" if newer else "max_tokens"] = self.max_output_tokens
-        return found
+        """Arguments of the SDK's call that shape the reply."""
+        most: int | None = self.max_output_tokens or None
+        # OpenAI's reasoning models refuse max_tokens; many servers know nothing else.
+        host = urlsplit(self.base_url).hostname or ""
+        newer = host == "api.openai.com" or host.endswith(".azure.com")
+        found = {
+            "temperature": self.temperature,
+            "top_p": self.top_p,
+            "reasoning_effort": self.reasoning_effort,
+            "max_completion_tokens" if newer else "max_tokens": most,
+            "extra_body": dict(self.extra_body) or None,
+        }
+        return {name: value for name, value in found.items() if value is not None}
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over base URL, model and parameters; never the key."""
+        """SHA-256 over base URL, model and parameters; never the key, no header."""
         fields = [self.base_url, self.model, self.parameters]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
@@ -126,25 +144,47 @@ class ModelConfig:
         """The key for the ``Authorization`` header; a placeholder where the server wants none.
 
         Raises:
-            ModelConfigError: the variable is not set, and the server is not on this machine.
+            ModelConfigError: the variable is not set, and the server is not on this machine; or the
+                command prints no key.
         """
-        if self.server is not None or self.api_key_env == NO_KEY:
+        if self.server is not None:
             return NO_KEY
-        key = environ.get(self.api_key_env, "").strip()
-        if not key and is_local(self.base_url):
+        if self.key_command:
+            return self._printable(_printed_key(self.key_command), "what key_command printed")
+        key = environ.get(self.key_env, "").strip()
+        if self.key_env == NO_KEY or (not key and is_local(self.base_url)):
             return NO_KEY
         if not key:
             raise ModelConfigError(
                 f"{self.name} ({self.role}): no API key. Set the environment variable "
-                f"{self.api_key_env}, or name another one with skillopt_api_key_env "
-                f"('{NO_KEY}' for a server that wants no key)"
+                f"{self.key_env}, or name another one in skillopt_requests with "
+                f"'{self.role}.key_env = VARIABLE' ('{NO_KEY}' for a server that wants no key)"
             )
-        if not (key.isascii() and key.isprintable()):
-            raise ModelConfigError(
-                f"{self.name} ({self.role}): the value of {self.api_key_env} is not a key, "
-                "it holds characters that no HTTP header can carry"
-            )
-        return key
+        return self._printable(key, f"the value of {self.key_env}")
+
+    def headers(self, environ: Mapping[str, str]) -> dict[str, str]:
+        """The further headers of a request.
+
+        Raises:
+            ModelConfigError: a variable is not set.
+        """
+        for header, variable in self.headers_env.items():
+            if not environ.get(variable, "").strip():
+                raise ModelConfigError(
+                    f"skillopt_requests: the variable {variable} of the header {header} is not set"
+                )
+        return {
+            header: self._printable(environ[variable].strip(), f"the value of {variable}")
+            for header, variable in self.headers_env.items()
+        }
+
+    def _printable(self, value: str, what: str) -> str:
+        if value.isascii() and value.isprintable():
+            return value
+        raise ModelConfigError(
+            f"{self.name} ({self.role}): {what} holds characters that no HTTP header can carry, "
+            "so it is not a key"
+        )
 
 
 def model_config(
@@ -157,7 +197,7 @@ def model_config(
     ``settings.base_url``, else ``OPENAI_BASE_URL``.
 
     Raises:
-        ModelConfigError: no model, an unknown provider, a bad URL, price or temperature, or no key.
+        ModelConfigError: no model, an unknown provider, a bad URL, price or request, or no key.
     """
     providers = (server.provider,) if server else PROVIDERS
     provider, model, url = _split(_named_model(settings, role), role, providers)
@@ -175,16 +215,16 @@ def model_config(
         provider=provider,
         model=model,
         base_url=base_url,
-        api_key_env=settings.api_key_env,
-        temperature=_temperature(settings) if role == "target" else None,
-        max_output_tokens=settings.max_output_tokens,
         request_timeout=settings.request_timeout,
         max_reply_bytes=settings.max_reply_bytes,
         retries=settings.call_retries,
         price=price,
         server=server,
+        **read_requests(settings.requests, role),
     )
-    config.api_key(environ)
+    config.headers(environ)
+    if not config.key_command:
+        config.api_key(environ)
     return config
 
 
@@ -308,15 +348,151 @@ def _split(named: str, role: Role, providers: Sequence[str]) -> tuple[str, str, 
     return provider, model, url
 
 
-def _temperature(settings: Settings) -> float | None:
-    if not settings.temperature:
-        return None
-    try:
-        value = float(settings.temperature)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 2:
-        raise ModelConfigError(
-            f"skillopt_temperature: {settings.temperature!r} is not a number from 0 to 2"
-        )
-    return value
+def read_requests(text: str, role: Role) -> dict[str, Any]:
+    """What ``skillopt_requests`` says of a role: fields of ``ModelConfig``.
+
+    Args:
+        text: lines ``NAME = VALUE`` for every role, ``ROLE.NAME = VALUE`` for one, which wins.
+
+    Raises:
+        ModelConfigError: a line of another form, of whatever role. No value is repeated in it: a
+            key may have been written there.
+    """
+    common: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), 1):
+        left, equals, value = (part.strip() for part in line.partition("="))
+        owner, _, name = left.rpartition(".")
+        where = f"skillopt_requests, line {number} ({redact(left) if equals else 'no ='})"
+        if not equals or name not in _READERS or owner not in ("", *ROLES):
+            raise ModelConfigError(
+                f"{where}: write NAME = VALUE or ROLE.NAME = VALUE, where ROLE is one of "
+                f"{', '.join(ROLES)} and NAME one of {', '.join(_READERS)}"
+            )
+        read, wanted = _READERS[name]
+        try:
+            found = read(value)
+        except (TypeError, ValueError, RecursionError):
+            raise ModelConfigError(f"{where}: the value must be {wanted}") from None
+        if owner in ("", role):
+            (own if owner else common)[name] = found
+    if "key_env" in own:
+        common.pop("key_command", None)
+    return common | own
+
+
+def secret_names(settings: Settings) -> set[str]:
+    """The environment variables that hold keys and headers of any role."""
+    names = {"OPENAI_API_KEY"}
+    for role in ROLES:
+        with suppress(ModelConfigError):
+            found = read_requests(settings.requests, role)
+            names |= {found.get("key_env", ""), *found.get("headers_env", {}).values()}
+    return names - {"", NO_KEY}
+
+
+def _number(high: float) -> tuple[Callable[[str], float], str]:
+    def read(text: str) -> float:
+        if not 0 <= float(text) <= high:
+            raise ValueError
+        return float(text)
+
+    return read, f"a number from 0 to {high:g}"
+
+
+def _whole(text: str) -> int:
+    if int(text) < 1:
+        raise ValueError
+    return int(text)
+
+
+def _matching(pattern: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError
+        return text
+
+    return read
+
+
+def _command(text: str) -> str:
+    if not shlex.split(text):
+        raise ValueError
+    return text
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError
+    return found
+
+
+def _body(text: str) -> dict[str, Any]:
+    found = _object(text)
+    if found.keys() & _OURS:
+        raise ValueError
+    return found
+
+
+def _headers(text: str) -> dict[str, str]:
+    found = _object(text)
+    for header, variable in found.items():
+        if not re.fullmatch(r"[\w-]+", header, re.ASCII) or not re.fullmatch(_VARIABLE, variable):
+            raise ValueError
+    return found
+
+
+_VARIABLE = r"[A-Za-z_]\w*"
+_OURS = frozenset(
+    {"model", "messages", "tools", "response_format", "stream", "n", "seed", "max_tokens"}
+    | {"max_completion_tokens", "temperature", "top_p", "reasoning_effort"}
+)
+"""Fields of a request that have a line of their own, or that samples and caps depend on."""
+_READERS: dict[str, tuple[Callable[[str], Any], str]] = {
+    "temperature": _number(2),
+    "top_p": _number(1),
+    "reasoning_effort": (_matching(r"\w+"), "a word such as low"),
+    "max_output_tokens": (_whole, "a whole number of at least 1"),
+    "extra_body": (_body, f"a JSON object without {', '.join(sorted(_OURS))}"),
+    "headers_env": (
+        _headers,
+        'a JSON object with the environment variable of each header, as {"X-Team": "MY_TEAM"}',
+    ),
+    "key_env": (_matching(_VARIABLE), f"the name of an environment variable, or {NO_KEY}"),
+    "key_command": (_command, "a command that prints a key"),
+}
+"""How a value is read, and what it must be, by what stands before the equals sign."""
+
+_KEY_SECONDS = 200.0
+"""How long a printed key is used. Command lines of clouds print one that is good for longer."""
+_KEYS: dict[str, tuple[float, str]] = {}
+_KEYS_LOCK = threading.Lock()
+
+
+def _printed_key(command: str) -> str:
+    """What a command prints; asked for again when it is old.
+
+    Raises:
+        ModelConfigError: it fails or prints nothing.
+    """
+    with _KEYS_LOCK:
+        when, key = _KEYS.get(command, (0.0, ""))
+        if key and time.monotonic() - when < _KEY_SECONDS:
+            return key
+        words = shlex.split(command)
+        try:
+            done = subprocess.run(
+                words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            )
+            key = done.stdout.strip()
+            said = f"exit status {done.returncode}; {done.stderr.strip() or 'nothing printed'}"
+        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+            done, said = None, str(error)
+        if done is None or done.returncode or not key:
+            raise ModelConfigError(
+                f"key_command {words[0]} gave no key: {redact(printable(said))[:400]}"
+            )
+        protect(value=key)
+        _KEYS[command] = time.monotonic(), key
+        return key

@@ -168,8 +168,8 @@ def _fault(reply: Completion, cut_counts: bool) -> Fault | None:
         if cut_counts:
             return None
         return Fault(
-            "the reply was cut off (finish_reason length); raise skillopt_max_output_tokens or "
-            "the model's context",
+            "the reply was cut off (finish_reason length); raise max_output_tokens in "
+            "skillopt_requests, or the model's context",
             answered=True,
         )
     if reply.finish_reason == "content_filter":

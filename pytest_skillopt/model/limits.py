@@ -150,7 +150,7 @@ class Meter:
 
     So a cap is passed only by replies that are longer than any of the last hundred of their role,
     by what they are longer, and at most by as many as are in flight; with
-    ``skillopt_max_output_tokens`` not at all, save for the estimate of the first input.
+    ``max_output_tokens`` not at all, save for the estimate of the first input.
 
     Args:
         caps: what may be spent; time counts from now. Rollouts are the sampler's to count.

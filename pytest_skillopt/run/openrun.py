@@ -39,7 +39,7 @@ _PACKAGES = ("pytest-skillopt", "pytest", "pytest-xdist", "openai")
 
 _FREE = frozenset((
     "lanes", "timeout", "max_attempts", "dir", "cache", "prices", "requests_per_minute",
-    "tokens_per_minute", "max_in_flight", "request_timeout", "api_key_env", "max_rollouts",
+    "tokens_per_minute", "max_in_flight", "request_timeout", "requests", "max_rollouts",
     "max_calls", "max_tokens", "max_cost", "max_time", "model", "target", "optimizer", "judge",
     "base_url",
 ))  # fmt: skip

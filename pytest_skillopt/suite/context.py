@@ -65,9 +65,10 @@ class Target:
     """The provider's name of it, such as ``gpt-5-mini``."""
     base_url: str
     api_key_env: str
-    """Environment variable that holds the key; empty where the server wants none."""
+    """Environment variable that holds the key; empty where the server wants none, or a command
+    prints it."""
     parameters: dict[str, Any]
-    """Of the Chat Completions API, as configured: temperature, limits."""
+    """Arguments of the SDK's ``chat.completions.create``, as configured: temperature, limits."""
 
 
 class Recorder:
@@ -151,7 +152,8 @@ class Recorder:
             config = model_config(self._settings(), "target", os.environ)
         except ModelConfigError as error:
             raise ModelFault(str(error), fatal=True) from None
-        key = "" if config.api_key(os.environ) == NO_KEY else config.api_key_env
+        keyless = config.key_command or config.api_key(os.environ) == NO_KEY
+        key = "" if keyless else config.key_env
         return Target(config.model, config.base_url, key, config.parameters)
 
     def score(self, value: float) -> None:

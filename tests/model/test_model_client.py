@@ -163,7 +163,7 @@ def test_a_reply_that_runs_into_the_users_own_limit_is_the_targets_answer(
     chat_server.reply = lambda body: chat_server.answer.truncated("and on and on")
     done = make_model(max_output_tokens=4).complete(HI, sample="0")
     assert (done.text, done.finish_reason) == ("and on and on", "length")
-    with pytest.raises(ModelFault, match="skillopt_max_output_tokens"):
+    with pytest.raises(ModelFault, match="max_output_tokens in skillopt_requests"):
         make_model(max_output_tokens=4, role="judge").complete(HI, sample="0")
     assert chat_server.calls == 2
 
@@ -283,7 +283,7 @@ def test_a_fatal_fault_stops_at_once_with_the_providers_words(
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda a: a.truncated(), "skillopt_max_output_tokens"),
+        (lambda a: a.truncated(), "max_output_tokens in skillopt_requests"),
         (lambda a: a(text="x", finish_reason="content_filter"), "content filter"),
         (lambda a: a.error(400, "context_length_exceeded"), "context_length_exceeded"),
         (lambda a: a.error(413, "too large"), "too large"),

@@ -18,6 +18,8 @@ from pytest_skillopt.model.config import (
     model_config,
     parse_prices,
     price_of,
+    read_requests,
+    secret_names,
 )
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.settings import Settings
@@ -97,13 +99,11 @@ def test_the_environment_names_the_base_url_where_no_setting_does() -> None:
         ({"target": "gpt-5-mini"}, KEY, ["provider:model", "openai", "skillopt_base_url"]),
         ({"target": "claude:opus"}, KEY, ["openai, or one that a conftest.py serves"]),
         ({"target": "openai:"}, KEY, ["provider:model"]),
-        ({"target": "openai:m"}, {}, ["OPENAI_API_KEY", "skillopt_api_key_env"]),
-        ({"target": "openai:m", "api_key_env": "MY_KEY"}, KEY, ["MY_KEY"]),
+        ({"target": "openai:m"}, {}, ["OPENAI_API_KEY", "target.key_env = "]),
+        ({"target": "openai:m", "requests": "key_env = MY_KEY"}, KEY, ["MY_KEY"]),
         ({"target": "openai:m"}, {"OPENAI_API_KEY": "a\nb"}, ["not a key"]),
         ({"target": "openai:m", "base_url": "localhost:8000"}, KEY, ["skillopt_base_url"]),
         ({"target": "openai:m", "base_url": "http://u:pw@h/v1"}, KEY, ["credentials"]),
-        ({"target": "openai:m", "temperature": "hot"}, KEY, ["skillopt_temperature", "hot"]),
-        ({"target": "openai:m", "temperature": "3"}, KEY, ["from 0 to 2"]),
         ({"target": "openai:m", "prices": "m=1"}, KEY, ["skillopt_prices", "MODEL=IN/OUT"]),
     ],
 )
@@ -124,35 +124,112 @@ def test_a_server_on_this_machine_needs_no_key() -> None:
 
 
 def test_a_server_elsewhere_needs_no_key_when_the_user_says_so() -> None:
-    given = settings(model="openai:m", base_url="http://gpu.example/v1", api_key_env="none")
+    given = settings(model="openai:m", base_url="http://gpu.example/v1", requests="key_env = none")
     assert model_config(given, "target", KEY).api_key(KEY) == "none"
 
 
-def test_the_temperature_is_the_targets_alone() -> None:
-    given = settings(model="openai:m", temperature="0.7", max_output_tokens=100)
-    assert model_config(given, "target", KEY).parameters == {
+REQUESTS = """
+max_output_tokens = 100
+target.temperature = 0.7
+target.extra_body = {"enable_thinking": false}
+
+optimizer.reasoning_effort = high
+optimizer.max_output_tokens = 9000
+optimizer.top_p=0.9
+key_command = print-a-token
+judge.key_env = JUDGE_KEY
+judge.headers_env = {"X-Team": "MY_TEAM"}
+"""
+
+
+def test_a_line_holds_for_every_role_or_for_one_which_wins() -> None:
+    assert read_requests(REQUESTS, "target") == {
+        "max_output_tokens": 100,
         "temperature": 0.7,
-        "max_completion_tokens": 100,
+        "extra_body": {"enable_thinking": False},
+        "key_command": "print-a-token",
     }
-    assert "temperature" not in model_config(given, "optimizer", KEY).parameters
+    assert read_requests(REQUESTS, "optimizer") == {
+        "max_output_tokens": 9000,
+        "reasoning_effort": "high",
+        "top_p": 0.9,
+        "key_command": "print-a-token",
+    }
+    assert read_requests(REQUESTS, "judge") == {
+        "max_output_tokens": 100,
+        "key_env": "JUDGE_KEY",
+        "headers_env": {"X-Team": "MY_TEAM"},
+    }
+    assert secret_names(settings(requests=REQUESTS)) == {"OPENAI_API_KEY", "JUDGE_KEY", "MY_TEAM"}
+
+
+def test_what_shapes_a_reply_stands_in_the_parameters() -> None:
+    given = settings(model="openai:m", requests=REQUESTS, base_url="http://localhost:1/v1")
+    assert model_config(given, "target", {}).parameters == {
+        "temperature": 0.7,
+        "max_tokens": 100,
+        "extra_body": {"enable_thinking": False},
+    }
+    assert model_config(given, "optimizer", {}).parameters == {
+        "top_p": 0.9,
+        "reasoning_effort": "high",
+        "max_tokens": 9000,
+    }
+    environ = {"JUDGE_KEY": "sk-of-the-judge", "MY_TEAM": "the red one"}
+    judge = model_config(given, "judge", environ)
+    assert judge.api_key(environ) == "sk-of-the-judge"
+    assert judge.headers(environ) == {"X-Team": "the red one"}
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("temperature", ["line 2 (no =)", "NAME = VALUE"]),
+        ("warmth = 1", ["line 2 (warmth)", "temperature, top_p"]),
+        ("critic.temperature = 1", ["line 2 (critic.temperature)", "target, optimizer, judge"]),
+        ("judge.temperature = hot", ["line 2 (judge.temperature)", "a number from 0 to 2"]),
+        ("judge.temperature = 3", ["a number from 0 to 2"]),
+        ("top_p = nan", ["a number from 0 to 1"]),
+        ("max_output_tokens = 0", ["a whole number of at least 1"]),
+        ("extra_body = [1]", ["a JSON object"]),
+        ('extra_body = {"max_tokens": 1}', ["without", "max_tokens"]),
+        ('headers_env = {"X Y": "Z"}', ["the environment variable of each header"]),
+        ('headers_env = {"X-Key": "sk-secret-0123"}', ["the environment variable of each header"]),
+        ('headers_env = {"X-Key": 1}', ["the environment variable of each header"]),
+        ("key_env = sk-secret-0123", ["line 2 (key_env)", "the name of an environment variable"]),
+        ("key_command =", ["a command that prints a key"]),
+        ("key_command = 'open", ["a command that prints a key"]),
+        ('headers_env = {"X-Key": "UNSET"}', ["variable UNSET of the header X-Key is not set"]),
+    ],
+)
+def test_a_line_that_cannot_be_is_named_and_its_value_is_not(line: str, words: list[str]) -> None:
+    given = settings(model="openai:m", requests=f"target.top_p = 1\n\n{line}")
+    with pytest.raises(ModelConfigError, match="skillopt_requests") as caught:
+        model_config(given, "target", KEY)
+    assert all(word in str(caught.value) for word in words)
+    assert "secret" not in str(caught.value)
 
 
 def test_other_servers_are_told_the_limit_under_the_name_they_know() -> None:
-    given = settings(model="openai:m", max_output_tokens=9, base_url="http://localhost:1/v1")
+    requests = "max_output_tokens = 9"
+    given = settings(model="openai:m", requests=requests, base_url="http://localhost:1/v1")
     assert model_config(given, "target", {}).parameters == {"max_tokens": 9}
 
 
 def test_the_fingerprint_tells_models_apart_and_holds_no_key() -> None:
     base = ModelConfig("target", "openai", "m", "http://h/v1")
-    same = dataclasses.replace(base, role="judge", api_key_env="OTHER", request_timeout=1)
+    same = dataclasses.replace(base, role="judge", key_env="OTHER", headers_env={"A": "B"})
     others = [
         dataclasses.replace(base, model="n"),
         dataclasses.replace(base, base_url="http://i/v1"),
         dataclasses.replace(base, temperature=0.0),
         dataclasses.replace(base, max_output_tokens=5),
+        dataclasses.replace(base, top_p=0.5),
+        dataclasses.replace(base, reasoning_effort="low"),
+        dataclasses.replace(base, extra_body={"a": 1}),
     ]
     assert same.fingerprint == base.fingerprint
-    assert len({base.fingerprint, *(o.fingerprint for o in others)}) == 5
+    assert len({base.fingerprint, *(o.fingerprint for o in others)}) == 8
 
 
 def test_a_server_of_the_projects_own_has_no_port_in_its_fingerprint() -> None:
