@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import Body, EditCount, Edits, Question, Ranking
-from pytest_skillopt.edits.material import UNBOUNDED, material, numbered, quote
+from pytest_skillopt.edits.calls import EditCount, Edits, Question, Ranking
+from pytest_skillopt.edits.material import UNBOUNDED, material, numbered
 from pytest_skillopt.edits.patches import Patch, deduplicate
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def aggregate(patches: Sequence[Patch], context: Context) -> Patch:
     """
     bodies = [patch for patch in patches if patch.body is not None]
     if bodies:
-        return _by_levels(bodies, context, "merge_rewrites", _merge_bodies)
+        from pytest_skillopt.published.rewrites import merge_bodies
+
+        return _by_levels(bodies, context, "merge_rewrites", merge_bodies)
     reminders = [e for patch in patches for e in patch.edits if e.origin == "appendix"]
     groups = [
         _by_levels(own, context, f"merge/{name}", _merge_edits)
@@ -43,7 +45,7 @@ def aggregate(patches: Sequence[Patch], context: Context) -> Patch:
     return replace(
         merged,
         edits=(*ordered, *deduplicate(reminders)),
-        note=_notes([*groups, merged]),
+        note=notes([*groups, merged]),
         reasoning=merged.reasoning or " ".join(p.reasoning for p in patches)[:2_000],
     )
 
@@ -81,7 +83,7 @@ def _merge_edits(batches: Sequence[Sequence[Patch]], context: Context, name: str
     return [
         _merged(edits, answers[i], context, batches[i])
         if i in answers
-        else Patch(tuple(edits), note=_notes(batches[i]))
+        else Patch(tuple(edits), note=notes(batches[i]))
         for i, edits in enumerate(united)
     ]
 
@@ -103,10 +105,10 @@ def _merged(
 ) -> Patch:
     if answer is None or not answer.edits:
         note = f"a merge of {len(sources)} edits failed; they were put together without it"
-        return Patch(tuple(sources), note=_notes([*batch, Patch(note=note)]))
+        return Patch(tuple(sources), note=notes([*batch, Patch(note=note)]))
     edits = (form.read(reason=answer.reasoning) for form in answer.edits[: context.budget])
     return Patch(
-        tuple(_descended(edit, sources) for edit in edits), answer.reasoning, note=_notes(batch)
+        tuple(_descended(edit, sources) for edit in edits), answer.reasoning, note=notes(batch)
     )
 
 
@@ -135,42 +137,7 @@ def _overlap(one: Edit, other: Edit) -> float:
     return len(a & b) / len(a | b) if a | b else 1.0
 
 
-def _merge_bodies(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
-    """A failed merge keeps the first body."""
-    questions = [
-        _body_question(batch, context, f"{context.label}/{name}/{i}")
-        for i, batch in enumerate(batches)
-    ]
-    answers = context.calls.ask(questions)
-    return [_merged_body(batch, answer) for batch, answer in zip(batches, answers, strict=True)]
-
-
-def _body_question(batch: Sequence[Patch], context: Context, label: str) -> Question[Body]:
-    bodies = "\n\n".join(
-        f"## Body {i} (from {len({task for edit in patch.edits for task in edit.tasks})} tasks)"
-        f"\n\n{quote(patch.body or '', 60_000)}"
-        for i, patch in enumerate(batch)
-    )
-    return Question(
-        "aggregate",
-        label,
-        context.calls.prompts.render("merge_rewrites"),
-        material(context, ("Proposed bodies", bodies)),
-        Body,
-    )
-
-
-def _merged_body(batch: Sequence[Patch], answer: Body | None) -> Patch:
-    if len(batch) == 1:
-        return batch[0]
-    edits = tuple(deduplicate(e for patch in batch for e in patch.edits))
-    if answer is None:
-        note = f"a merge of {len(batch)} bodies failed; the first was kept"
-        return Patch(edits, body=batch[0].body, note=_notes([*batch, Patch(note=note)]))
-    return Patch(edits, answer.reasoning, body=answer.body, note=_notes(batch))
-
-
-def _notes(patches: Sequence[Patch]) -> str:
+def notes(patches: Sequence[Patch]) -> str:
     return "; ".join(dict.fromkeys(patch.note for patch in patches if patch.note))
 
 

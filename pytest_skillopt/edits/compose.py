@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.document import SkillError, split_lines, to_lf
-from pytest_skillopt.skill.edits import Edit, apply, get_block, set_block
+from pytest_skillopt.skill.edits import Edit, apply
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,26 +22,17 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.skill.document import Document
 
-GUIDANCE = "guidance"
-"""The block that a slow update writes."""
-REMINDERS = "reminders"
-"""The block of the appendix."""
+MANAGED_BY = ("slow", "appendix")
+"""Origins of edits that write a block of the trainer's own."""
 
 
 def extend(document: Document, edit: Edit, context: Context) -> Document | Refusal:
     """The document with one more edit, after all checks, or why it may not be."""
-    if edit.origin not in ("slow", "appendix"):
-        return context.vetting.try_edit(document, edit)
-    try:
-        after = _with_block(document, edit)
-    except SkillError as error:
-        return Refusal(edit, str(error))
-    threshold = context.settings.appendix_threshold
-    if len(reminders_of(after)) > max(threshold, len(reminders_of(document))):
-        return Refusal(edit, f"the appendix holds {threshold} reminders already")
-    if after == document:
-        return Refusal(edit, "the document says it already")
-    return context.vetting.check(document, after, edit)
+    if edit.origin in MANAGED_BY:
+        from pytest_skillopt.published.blocks import extend_block
+
+        return extend_block(document, edit, context)
+    return context.vetting.try_edit(document, edit)
 
 
 def rebuild(base: Document, lines: Iterable[Edit]) -> Document | None:
@@ -49,43 +40,18 @@ def rebuild(base: Document, lines: Iterable[Edit]) -> Document | None:
     document = base
     for line in lines:
         try:
-            if line.origin in ("slow", "appendix"):
-                document = _with_block(document, line)
-            else:
-                document = apply(document, line)
+            document = _changed(document, line)
         except SkillError:
             return None
     return document
 
 
-def reminders_of(document: Document) -> list[str]:
-    """The lines of the appendix, without their bullets."""
-    lines = get_block(document, REMINDERS).split("\n")
-    return [line.removeprefix("- ") for line in lines if line.strip()]
+def _changed(document: Document, edit: Edit) -> Document:
+    if edit.origin in MANAGED_BY:
+        from pytest_skillopt.published.blocks import with_block
 
-
-def set_reminders(document: Document, lines: Iterable[str]) -> Document:
-    """Raises:
-    SkillError: the block has no place in the document.
-    """
-    return set_block(document, REMINDERS, "\n".join(f"- {line}" for line in lines))
-
-
-def _with_block(document: Document, edit: Edit) -> Document:
-    text = edit.content.strip()
-    if edit.origin == "slow":
-        return set_block(document, GUIDANCE, text)
-    if edit.op == "replace":
-        return _with_reminders(document, edit.target, text)
-    line = " ".join(text.split())
-    return set_reminders(document, dict.fromkeys([*reminders_of(document), line]))
-
-
-def _with_reminders(document: Document, target: str, content: str) -> Document:
-    """The appendix with other reminders, if it still holds those that they were made of."""
-    if "\n".join(reminders_of(document)) != target:
-        raise SkillError("the appendix has changed since its reminders were consolidated")
-    return set_reminders(document, content.split("\n"))
+        return with_block(document, edit)
+    return apply(document, edit)
 
 
 _MOST_CONTEXT = 12
@@ -108,7 +74,7 @@ def as_edits(update: Update, asked: Edit, context: Context) -> Update:
     checked = context.vetting.check(before, after, asked)
     if isinstance(checked, Refusal):
         return replace(update, applied=(), refused=(*update.refused, checked))
-    edit = _of_the_appendix(before, after) or edit_between(before, after)
+    edit = _of_a_block(asked, before, after) or edit_between(before, after)
     if edit is None:
         why = (
             "the document that the update stage made cannot be had by one edit; "
@@ -119,15 +85,12 @@ def as_edits(update: Update, asked: Edit, context: Context) -> Update:
     return replace(update, applied=(made,))
 
 
-def _of_the_appendix(before: Document, after: Document) -> Edit | None:
-    """The replacement of all reminders, where nothing but them has changed."""
-    lines = reminders_of(after)
-    try:
-        if not lines or set_reminders(before, lines) != after:
-            return None
-    except SkillError:
+def _of_a_block(asked: Edit, before: Document, after: Document) -> Edit | None:
+    if asked.origin not in MANAGED_BY:
         return None
-    return Edit("replace", "\n".join(reminders_of(before)), "\n".join(lines))
+    from pytest_skillopt.published.blocks import of_the_appendix
+
+    return of_the_appendix(before, after)
 
 
 def edit_between(before: Document, after: Document) -> Edit | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import Body, Edits, FormT, Question, Reminders
+from pytest_skillopt.edits.calls import Edits, FormT, Question, Reminders
 from pytest_skillopt.edits.material import evidence, material
-from pytest_skillopt.edits.patches import Patch, whole_body
+from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ def reflect(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
     if context.settings.failure_only:
         passing = []
     if context.settings.update_mode == "full_rewrite_minibatch":
-        return list(_bodies([*failing, *passing], context))
+        from pytest_skillopt.published.rewrites import reflect_bodies
+
+        return list(reflect_bodies([*failing, *passing], context))
     lapses = [r for r in failing if r.mixed] if context.settings.skill_aware else []
     failing = [record for record in failing if record not in lapses]
     return [
@@ -78,8 +80,8 @@ def _informative(record: TaskRecord) -> float:
 
 
 def _edits(template: str, records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
-    for batch, answer in _ask(template, Edits, records, context, ending="answer_edits"):
-        about = {"reason": answer.reasoning, "tasks": _ids(batch), "step": context.step}
+    for batch, answer in ask_analysts(template, Edits, records, context, ending="answer_edits"):
+        about = {"reason": answer.reasoning, "tasks": ids(batch), "step": context.step}
         edits = [
             form.read(origin=_origin(batch), **about) for form in answer.edits[: context.budget]
         ]
@@ -88,8 +90,8 @@ def _edits(template: str, records: Sequence[TaskRecord], context: Context) -> It
 
 
 def _reminders(records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
-    for batch, answer in _ask("reflect_lapses", Reminders, records, context):
-        why, asking, step = answer.reasoning, _ids(batch), context.step
+    for batch, answer in ask_analysts("reflect_lapses", Reminders, records, context):
+        why, asking, step = answer.reasoning, ids(batch), context.step
         edits = [
             Edit("append", "", line, why, asking, origin="appendix", step=step)
             for line in answer.reminders[: context.budget]
@@ -98,13 +100,7 @@ def _reminders(records: Sequence[TaskRecord], context: Context) -> Iterator[Patc
             yield Patch(tuple(edits), why)
 
 
-def _bodies(records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
-    for batch, answer in _ask("reflect_rewrite", Body, records, context):
-        made = whole_body(answer.reasoning, _ids(batch), context.step)
-        yield Patch((made,), answer.reasoning, body=answer.body)
-
-
-def _ask(
+def ask_analysts(
     template: str,
     form: type[FormT],
     records: Sequence[TaskRecord],
@@ -146,7 +142,7 @@ def _ask(
     ]
 
 
-def _ids(batch: Sequence[TaskRecord]) -> tuple[str, ...]:
+def ids(batch: Sequence[TaskRecord]) -> tuple[str, ...]:
     return tuple(record.task.id for record in batch)
 
 

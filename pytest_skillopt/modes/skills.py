@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import yaml
+
 from pytest_skillopt.propose import ProposeError
 from pytest_skillopt.propose.git import Clone
 from pytest_skillopt.propose.manifest import slug, unnamed
 from pytest_skillopt.skill.document import NO_SKILL, Document, SkillError
-from pytest_skillopt.skill.edits import new_skill
 from pytest_skillopt.skill.files import read_skill
 from pytest_skillopt.suite.splits import assign_splits
 
@@ -88,9 +89,10 @@ def make_skill(path: Path, tasks: Sequence[SkillTask]) -> None:
         if purposes
         else [f"# {name}"]
     )
-    document = new_skill(name, description, body + "\n")
+    fields = {"name": name, "description": " ".join(description.split())}
+    head = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=10**6)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(document.data)
+    path.write_bytes(f"---\n{head}---\n\n{body}\n".encode())
 
 
 def _sentence(text: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import Guidance, Question
-from pytest_skillopt.edits.compose import GUIDANCE, extend
+from pytest_skillopt.edits.compose import extend
 from pytest_skillopt.edits.material import evidence, material, quote
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.skill.edits import Edit, get_block
+from pytest_skillopt.published.blocks import GUIDANCE, get_block
+from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

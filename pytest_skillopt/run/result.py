@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_skillopt.skill.document import SKILL_FILE
-from pytest_skillopt.skill.edits import EditField
+from pytest_skillopt.skill.edits import EditField  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:

@@ -11,14 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import yaml
-
 from pytest_skillopt.skill.document import (
     MANAGED,
     NEWLINE,
     SKILL_FILE,
     Document,
-    Region,
     SkillError,
     split_lines,
     to_lf,
@@ -31,13 +28,10 @@ EditField = Literal["body", "description"]
 """What of a file is edited; a description stands in the frontmatter."""
 
 
-NAME_LIMIT = 64
-"""Characters of a skill's name (Agent Skills specification)."""
 DESCRIPTION_LIMIT = 1024
 """Characters of a skill's description (Agent Skills specification)."""
 
 _WORD = re.compile(r"\w+")
-_NAME = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _HEADING = re.compile(r"[ \t]*#{1,6}[ \t]")
@@ -276,150 +270,3 @@ def _with_line_end(text: str, start: int, end: int) -> int:
 def protected_texts(document: Document) -> list[tuple[str, str, bool]]:
     """Name, text and whether it is closed, of every protected region in order."""
     return [(r.name, document.text[r.start : r.end], r.closed) for r in document.regions]
-
-
-def get_block(document: Document, name: str) -> str:
-    """Content of the managed block ``guidance`` or ``reminders``, with LF; empty where none is."""
-    region = _managed(document, name)
-    if region is None:
-        return ""
-    lines = split_lines(document.text[region.start : region.end])
-    return to_lf("".join(lines[1:-1])).strip("\n")
-
-
-def set_block(document: Document, name: str, content: str) -> Document:
-    """Put the content into a managed block; empty content takes the block out.
-
-    A block that is not there yet is added at the end of the document. Nothing outside the block
-    changes but the blank line that sets it off.
-
-    Raises:
-        SkillError: an unknown block, content with a skillopt marker, or no place for the block
-            because a region or code block before it is never closed.
-    """
-    region = _managed(document, name)
-    content = to_lf(content).strip("\n")
-    if _MARKER.search(content):
-        raise SkillError(f"the content of the block {name} holds a skillopt marker")
-    text, newline = document.text, document.newline
-    if not content.strip():
-        return document if region is None else _without(document, region)
-    block = f"<!-- skillopt:{name} -->\n{content}\n<!-- /skillopt:{name} -->"
-    block = block.replace("\n", newline)
-    if region is None:
-        result = Document.from_text(_appended(text, block, newline))
-    else:
-        result = Document.from_text(text[: region.start] + block + text[region.end :])
-    others = [entry for entry in protected_texts(document) if entry[0] != name]
-    if [entry for entry in protected_texts(result) if entry[0] != name] != others or (
-        get_block(result, name) != content
-    ):
-        raise SkillError(
-            f"the block {name} has no place: a region or code block of the document, or one in "
-            "the block's own content, is never closed"
-        )
-    return result
-
-
-def _managed(document: Document, name: str) -> Region | None:
-    if name not in MANAGED:
-        raise SkillError(f"unknown block {name!r}, it must be one of {', '.join(MANAGED)}")
-    found = [region for region in document.regions if region.name == name]
-    if len(found) > 1:
-        raise SkillError(f"the document holds {len(found)} blocks {name}; keep one of them")
-    if found and not found[0].closed:
-        raise SkillError(f"the block {name} is never closed; add <!-- /skillopt:{name} -->")
-    return found[0] if found else None
-
-
-def _appended(text: str, block: str, newline: str) -> str:
-    if text.endswith(("\n", "\r")):
-        blank = "" if not split_lines(text)[-1].strip() else newline
-        return text + blank + block + newline
-    return text + newline * 2 + block
-
-
-def _without(document: Document, region: Region) -> Document:
-    text, newline = document.text, document.newline
-    before, after = text[: region.start], text[region.end :]
-    if after.startswith(newline):
-        after = after.removeprefix(newline)
-    elif not after:
-        before = before.removesuffix(newline)
-    if before.endswith(newline * 2) or not after:
-        before = before.removesuffix(newline)
-    return Document.from_text(before + after)
-
-
-def rewrite_body(document: Document, new_body: str) -> Document:
-    """Replace the body and keep, by construction, frontmatter and every protected region.
-
-    Regions that the new body repeats get their original text back, those that it lost come at its
-    end. Frontmatter at the head of the new body is an echo and is dropped; lines end as those of
-    the document mostly do.
-
-    Raises:
-        SkillError: an empty body, or one with a region that the document does not have.
-    """
-    draft = Document.from_text(to_lf(new_body)) if new_body.strip() else None
-    fresh = "" if draft is None else (draft.body if draft.frontmatter else draft.text)
-    fresh = fresh.removeprefix("\ufeff").strip("\n")
-    if not fresh.strip():
-        raise SkillError("the rewritten body is empty")
-    start = len(document.body) - len(document.body.lstrip("\r\n"))
-    end = len(document.body.rstrip("\r\n"))
-    body = _with_regions(document, Document.from_text(fresh))
-    result = Document.from_text(
-        document.frontmatter_text
-        + (document.body[:start] if end else "")
-        + body
-        + document.body[end:]
-    )
-    if not result.same_frontmatter(document):
-        raise SkillError("the rewritten body would be read as frontmatter")
-    if sorted(protected_texts(result)) != sorted(protected_texts(document)):
-        raise SkillError("the rewritten body changes what a protected region covers")
-    return result
-
-
-def _with_regions(document: Document, draft: Document) -> str:
-    """The text of the draft with the document's own regions and line endings."""
-    newline, given = document.newline, list(draft.regions)
-    parts, last, end = [], [], 0
-    for name, text, closed in protected_texts(document):
-        text = text if closed else text.rstrip("\r\n")
-        if given and given[0].name == name:
-            region = given.pop(0)
-            parts += [draft.text[end : region.start].replace("\n", newline), text]
-            end = region.end
-        else:
-            last += [newline * 2, text]
-    if given:
-        raise SkillError(
-            f"the rewritten body holds a protected region {given[0].name} that the document does "
-            "not have there"
-        )
-    return "".join([*parts, draft.text[end:].replace("\n", newline), *last])
-
-
-def new_skill(name: str, description: str, body: str) -> Document:
-    """A SKILL.md with valid frontmatter.
-
-    Raises:
-        SkillError: a name that is not lowercase letters, digits and single hyphens (at most
-            ``NAME_LIMIT``), or a description that is empty or longer than ``DESCRIPTION_LIMIT``.
-    """
-    if not _NAME.fullmatch(name) or len(name) > NAME_LIMIT:
-        raise SkillError(
-            f"{name!r} is no skill name: lowercase letters, digits and single hyphens, at most "
-            f"{NAME_LIMIT} characters"
-        )
-    description = " ".join(description.split())
-    if not description or len(description) > DESCRIPTION_LIMIT:
-        raise SkillError(
-            f"a skill's description has 1 to {DESCRIPTION_LIMIT} characters, this one has "
-            f"{len(description)}"
-        )
-    fields = {"name": name, "description": description}
-    head = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=10**6)
-    return Document.from_text(f"---\n{head}---\n\n{to_lf(body).strip(chr(10))}\n")

@@ -6,16 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_skillopt.published.blocks import get_block, set_block
+from pytest_skillopt.published.rewrites import rewrite_body
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import (
     Edit,
     EditError,
     apply,
-    get_block,
-    new_skill,
     protected_texts,
-    rewrite_body,
-    set_block,
 )
 
 HEAD = "---\nname: x\n---\n\n"
@@ -146,25 +144,3 @@ def test_a_rewrite_keeps_regions_or_fails(old: list[str], new: list[str]) -> Non
         return
     assert sorted(protected_texts(result)) == sorted(protected_texts(document))
     assert result.frontmatter_text == document.frontmatter_text
-
-
-def test_a_new_skill_has_valid_frontmatter() -> None:
-    document = new_skill("read-invoices", 'Reads: "invoices"\n  and more # really', "# Rules\n")
-    assert document.frontmatter == {
-        "name": "read-invoices",
-        "description": 'Reads: "invoices" and more # really',
-    }
-    assert document.body == "\n# Rules\n"
-    assert document.warnings == ()
-
-
-@pytest.mark.parametrize("name", ["", "Big", "a--b", "-a", "a_b", "a" * 65])
-def test_a_bad_name_is_an_error(name: str) -> None:
-    with pytest.raises(SkillError, match="is no skill name"):
-        new_skill(name, "x", "y")
-
-
-@pytest.mark.parametrize("description", ["", " \n", "x" * 1025])
-def test_a_bad_description_is_an_error(description: str) -> None:
-    with pytest.raises(SkillError, match="description has 1 to 1024"):
-        new_skill("a", description, "y")

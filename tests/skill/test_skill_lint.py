@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from pytest_skillopt.published.blocks import set_block
 from pytest_skillopt.skill.contact import stands_in
 from pytest_skillopt.skill.document import Document, SkillError
-from pytest_skillopt.skill.edits import Edit, apply, set_block
+from pytest_skillopt.skill.edits import Edit, apply
 from pytest_skillopt.skill.lint import RULES, Finding, allowed, lint, refused, warned
 
 LINES = json.loads((Path(__file__).parent / "data" / "lines.json").read_text("utf-8"))

@@ -1,0 +1,210 @@
+"""The trainer's own blocks in a skill: guidance of a slow update, and an appendix of reminders.
+
+Reminders are for lapses in following the skill, and are kept apart from its rules.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.edits.calls import Question, Reminders
+from pytest_skillopt.edits.material import material, quote
+from pytest_skillopt.edits.update import Update
+from pytest_skillopt.edits.vetting import Refusal
+from pytest_skillopt.skill.document import MANAGED, Document, SkillError, split_lines, to_lf
+from pytest_skillopt.skill.edits import Edit, protected_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.skill.document import Region
+
+_MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
+
+GUIDANCE = "guidance"
+"""The block that a slow update writes."""
+REMINDERS = "reminders"
+"""The block of the appendix."""
+
+
+def extend_block(document: Document, edit: Edit, context: Context) -> Document | Refusal:
+    """The document with one more guidance or reminder, or why it may not be."""
+    try:
+        after = with_block(document, edit)
+    except SkillError as error:
+        return Refusal(edit, str(error))
+    threshold = context.settings.appendix_threshold
+    if len(reminders_of(after)) > max(threshold, len(reminders_of(document))):
+        return Refusal(edit, f"the appendix holds {threshold} reminders already")
+    if after == document:
+        return Refusal(edit, "the document says it already")
+    return context.vetting.check(document, after, edit)
+
+
+def reminders_of(document: Document) -> list[str]:
+    """The lines of the appendix, without their bullets."""
+    lines = get_block(document, REMINDERS).split("\n")
+    return [line.removeprefix("- ") for line in lines if line.strip()]
+
+
+def set_reminders(document: Document, lines: Iterable[str]) -> Document:
+    """Raises:
+    SkillError: the block has no place in the document.
+    """
+    return set_block(document, REMINDERS, "\n".join(f"- {line}" for line in lines))
+
+
+def with_block(document: Document, edit: Edit) -> Document:
+    text = edit.content.strip()
+    if edit.origin == "slow":
+        return set_block(document, GUIDANCE, text)
+    if edit.op == "replace":
+        return _with_reminders(document, edit.target, text)
+    line = " ".join(text.split())
+    return set_reminders(document, dict.fromkeys([*reminders_of(document), line]))
+
+
+def _with_reminders(document: Document, target: str, content: str) -> Document:
+    """The appendix with other reminders, if it still holds those that they were made of."""
+    if "\n".join(reminders_of(document)) != target:
+        raise SkillError("the appendix has changed since its reminders were consolidated")
+    return set_reminders(document, content.split("\n"))
+
+
+def of_the_appendix(before: Document, after: Document) -> Edit | None:
+    """The replacement of all reminders, where nothing but them has changed."""
+    lines = reminders_of(after)
+    try:
+        if not lines or set_reminders(before, lines) != after:
+            return None
+    except SkillError:
+        return None
+    return Edit("replace", "\n".join(reminders_of(before)), "\n".join(lines))
+
+
+def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) -> Update:
+    document, note = add_reminders(result.document, reminders, context)
+    if document == result.document:
+        return replace(result, note="; ".join(filter(None, (result.note, note))))
+    checked = context.vetting.check(result.document, document, reminders[0])
+    if isinstance(checked, Refusal):
+        refused = tuple(Refusal(p, checked.why) for p in reminders)
+        return replace(result, refused=(*result.refused, *refused))
+    return Update(
+        document,
+        (*result.applied, *reminders),
+        result.refused,
+        "; ".join(filter(None, (result.note, note))),
+    )
+
+
+def add_reminders(
+    document: Document, reminders: Sequence[Edit], context: Context
+) -> tuple[Document, str]:
+    """The document with the reminders in its appendix, and a note on what went wrong.
+
+    Above ``appendix_threshold`` lines the list is consolidated in one call; where that fails, the
+    oldest lines give way.
+    """
+    new = [" ".join(p.content.split()) for p in reminders]
+    lines = list(dict.fromkeys([*reminders_of(document), *new]))
+    limit = context.settings.appendix_threshold
+    note = ""
+    if len(lines) > limit:
+        lines, note = _consolidate(lines, limit, context)
+    try:
+        return set_reminders(document, lines), note
+    except SkillError as error:
+        return document, f"the reminders were not added: {error}"
+
+
+def _consolidate(lines: list[str], limit: int, context: Context) -> tuple[list[str], str]:
+    answer = context.calls.ask_one(
+        Question(
+            "update",
+            f"{context.label}/appendix/{context.draw}",
+            context.calls.prompts.render("appendix", limit=limit),
+            material(context, ("Reminders", quote("\n".join(f"- {line}" for line in lines)))),
+            Reminders,
+        )
+    )
+    merged = [" ".join(line.split()) for line in answer.reminders] if answer else []
+    if merged:
+        return merged[:limit], ""
+    return lines[-limit:], "the appendix could not be consolidated; its oldest reminders gave way"
+
+
+def get_block(document: Document, name: str) -> str:
+    """Content of the managed block ``guidance`` or ``reminders``, with LF; empty where none is."""
+    region = _managed(document, name)
+    if region is None:
+        return ""
+    lines = split_lines(document.text[region.start : region.end])
+    return to_lf("".join(lines[1:-1])).strip("\n")
+
+
+def set_block(document: Document, name: str, content: str) -> Document:
+    """Put the content into a managed block; empty content takes the block out.
+
+    A block that is not there yet is added at the end of the document. Nothing outside the block
+    changes but the blank line that sets it off.
+
+    Raises:
+        SkillError: an unknown block, content with a skillopt marker, or no place for the block
+            because a region or code block before it is never closed.
+    """
+    region = _managed(document, name)
+    content = to_lf(content).strip("\n")
+    if _MARKER.search(content):
+        raise SkillError(f"the content of the block {name} holds a skillopt marker")
+    text, newline = document.text, document.newline
+    if not content.strip():
+        return document if region is None else _without(document, region)
+    block = f"<!-- skillopt:{name} -->\n{content}\n<!-- /skillopt:{name} -->"
+    block = block.replace("\n", newline)
+    if region is None:
+        result = Document.from_text(_appended(text, block, newline))
+    else:
+        result = Document.from_text(text[: region.start] + block + text[region.end :])
+    others = [entry for entry in protected_texts(document) if entry[0] != name]
+    if [entry for entry in protected_texts(result) if entry[0] != name] != others or (
+        get_block(result, name) != content
+    ):
+        raise SkillError(
+            f"the block {name} has no place: a region or code block of the document, or one in "
+            "the block's own content, is never closed"
+        )
+    return result
+
+
+def _managed(document: Document, name: str) -> Region | None:
+    if name not in MANAGED:
+        raise SkillError(f"unknown block {name!r}, it must be one of {', '.join(MANAGED)}")
+    found = [region for region in document.regions if region.name == name]
+    if len(found) > 1:
+        raise SkillError(f"the document holds {len(found)} blocks {name}; keep one of them")
+    if found and not found[0].closed:
+        raise SkillError(f"the block {name} is never closed; add <!-- /skillopt:{name} -->")
+    return found[0] if found else None
+
+
+def _appended(text: str, block: str, newline: str) -> str:
+    if text.endswith(("\n", "\r")):
+        blank = "" if not split_lines(text)[-1].strip() else newline
+        return text + blank + block + newline
+    return text + newline * 2 + block
+
+
+def _without(document: Document, region: Region) -> Document:
+    text, newline = document.text, document.newline
+    before, after = text[: region.start], text[region.end :]
+    if after.startswith(newline):
+        after = after.removeprefix(newline)
+    elif not after:
+        before = before.removesuffix(newline)
+    if before.endswith(newline * 2) or not after:
+        before = before.removesuffix(newline)
+    return Document.from_text(before + after)

@@ -1,0 +1,177 @@
+"""Whole new bodies in the place of edits: asked for, merged, and put into the skill."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.edits.calls import Body, Question
+from pytest_skillopt.edits.combine import notes
+from pytest_skillopt.edits.material import material, numbered, quote
+from pytest_skillopt.edits.patches import Patch, deduplicate, whole_body
+from pytest_skillopt.edits.reflect import ask_analysts, ids
+from pytest_skillopt.edits.update import Update, apply_all
+from pytest_skillopt.edits.vetting import Refusal
+from pytest_skillopt.skill.document import Document, SkillError, to_lf
+from pytest_skillopt.skill.edits import protected_texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.skill.edits import Edit
+
+_BODY_CHARS = 60_000
+
+
+def reflect_bodies(records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
+    for batch, answer in ask_analysts("reflect_rewrite", Body, records, context):
+        made = whole_body(answer.reasoning, ids(batch), context.step)
+        yield Patch((made,), answer.reasoning, body=answer.body)
+
+
+def merge_bodies(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
+    """A failed merge keeps the first body."""
+    questions = [
+        _body_question(batch, context, f"{context.label}/{name}/{i}")
+        for i, batch in enumerate(batches)
+    ]
+    answers = context.calls.ask(questions)
+    return [_merged_body(batch, answer) for batch, answer in zip(batches, answers, strict=True)]
+
+
+def _body_question(batch: Sequence[Patch], context: Context, label: str) -> Question[Body]:
+    bodies = "\n\n".join(
+        f"## Body {i} (from {len({task for edit in patch.edits for task in edit.tasks})} tasks)"
+        f"\n\n{quote(patch.body or '', _BODY_CHARS)}"
+        for i, patch in enumerate(batch)
+    )
+    return Question(
+        "aggregate",
+        label,
+        context.calls.prompts.render("merge_rewrites"),
+        material(context, ("Proposed bodies", bodies)),
+        Body,
+    )
+
+
+def _merged_body(batch: Sequence[Patch], answer: Body | None) -> Patch:
+    if len(batch) == 1:
+        return batch[0]
+    edits = tuple(deduplicate(e for patch in batch for e in patch.edits))
+    if answer is None:
+        note = f"a merge of {len(batch)} bodies failed; the first was kept"
+        return Patch(edits, body=batch[0].body, note=notes([*batch, Patch(note=note)]))
+    return Patch(edits, answer.reasoning, body=answer.body, note=notes(batch))
+
+
+def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Update:
+    """The document with this body, or where there is none with one that follows the edits."""
+    return _rewrite_from(edits, context) if body is None else _with_body(body, edits, context)
+
+
+def _rewrite_from(suggestions: Sequence[Edit], context: Context) -> Update:
+    """One rewrite of the body that follows all the suggestions."""
+    answer = context.calls.ask_one(
+        Question(
+            "update",
+            f"{context.label}/rewrite/{context.draw}",
+            context.calls.prompts.render("rewrite"),
+            material(context, ("Suggestions", numbered(suggestions))),
+            Body,
+        )
+    )
+    if answer is None:
+        fallback = apply_all(suggestions, context)
+        return replace(fallback, note="the rewrite was unreadable; the edits were applied instead")
+    return _with_body(answer.body, suggestions, context)
+
+
+def _with_body(body: str, edits: Sequence[Edit], context: Context) -> Update:
+    """A whole new body; frontmatter and protected regions stay by construction."""
+    made = tuple(edits) or (whole_body(step=context.step),)
+    result = _try_body(body, made[0], context)
+    if isinstance(result, Refusal) and result.terms:
+        result = _generalise_body(body, result, context)
+    if isinstance(result, Refusal):
+        refused = tuple(replace(result, edit=p, terms=()) for p in made)
+        return Update(context.document, refused=refused)
+    return Update(result, made)
+
+
+def _try_body(body: str, edit: Edit, context: Context) -> Document | Refusal:
+    try:
+        document = rewrite_body(context.document, body)
+    except SkillError as error:
+        return Refusal(edit, str(error))
+    return context.vetting.check(context.document, document, edit)
+
+
+def _generalise_body(body: str, refusal: Refusal, context: Context) -> Document | Refusal:
+    """Ask once for the body without the words of a task; the refusal stands without an answer."""
+    answer = context.calls.ask_one(
+        Question(
+            "update",
+            f"{context.label}/generalise_rewrite/{context.draw}",
+            context.calls.prompts.render("generalise_rewrite"),
+            material(
+                context,
+                ("Body", quote(body, _BODY_CHARS)),
+                ("Terms to do without", quote("\n".join(refusal.terms))),
+            ),
+            Body,
+        )
+    )
+    return refusal if answer is None else _try_body(answer.body, refusal.edit, context)
+
+
+def rewrite_body(document: Document, new_body: str) -> Document:
+    """Replace the body and keep, by construction, frontmatter and every protected region.
+
+    Regions that the new body repeats get their original text back, those that it lost come at its
+    end. Frontmatter at the head of the new body is an echo and is dropped; lines end as those of
+    the document mostly do.
+
+    Raises:
+        SkillError: an empty body, or one with a region that the document does not have.
+    """
+    draft = Document.from_text(to_lf(new_body)) if new_body.strip() else None
+    fresh = "" if draft is None else (draft.body if draft.frontmatter else draft.text)
+    fresh = fresh.removeprefix("\ufeff").strip("\n")
+    if not fresh.strip():
+        raise SkillError("the rewritten body is empty")
+    start = len(document.body) - len(document.body.lstrip("\r\n"))
+    end = len(document.body.rstrip("\r\n"))
+    body = _with_regions(document, Document.from_text(fresh))
+    result = Document.from_text(
+        document.frontmatter_text
+        + (document.body[:start] if end else "")
+        + body
+        + document.body[end:]
+    )
+    if not result.same_frontmatter(document):
+        raise SkillError("the rewritten body would be read as frontmatter")
+    if sorted(protected_texts(result)) != sorted(protected_texts(document)):
+        raise SkillError("the rewritten body changes what a protected region covers")
+    return result
+
+
+def _with_regions(document: Document, draft: Document) -> str:
+    """The text of the draft with the document's own regions and line endings."""
+    newline, given = document.newline, list(draft.regions)
+    parts, last, end = [], [], 0
+    for name, text, closed in protected_texts(document):
+        text = text if closed else text.rstrip("\r\n")
+        if given and given[0].name == name:
+            region = given.pop(0)
+            parts += [draft.text[end : region.start].replace("\n", newline), text]
+            end = region.end
+        else:
+            last += [newline * 2, text]
+    if given:
+        raise SkillError(
+            f"the rewritten body holds a protected region {given[0].name} that the document does "
+            "not have there"
+        )
+    return "".join([*parts, draft.text[end:].replace("\n", newline), *last])
