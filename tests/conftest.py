@@ -39,6 +39,7 @@ def _load_support(name: str) -> ModuleType:
 
 
 _load_support("patience")
+_load_support("sessions")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell runs in the background ignores interrupts, and so would all that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -57,22 +58,22 @@ _load_support("toy_world")
 _load_support("journals")
 
 
-# Other plugins that happen to be installed are most of the time that a session takes to start.
-_WITHOUT_OTHERS = "-p no:hypothesispytest -p no:anyio"
-
-
 @pytest.fixture(scope="session", autouse=True)
 def lean_sessions() -> Iterator[None]:
     """Have the sessions that tests start load no plugins but pytest's, xdist's and ours."""
+    from sessions import WITHOUT_OTHERS
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTEST_ADDOPTS", _WITHOUT_OTHERS)
+        patch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
         yield
 
 
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Pytest's own, which forgets the options of its surroundings, with those of our tests."""
-    monkeypatch.setenv("PYTEST_ADDOPTS", _WITHOUT_OTHERS)
+    from sessions import WITHOUT_OTHERS
+
+    monkeypatch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
     return pytester
 
 

@@ -51,7 +51,7 @@ def project(
 def test_every_call_is_in_the_rows_of_its_stage_and_of_its_task(
     project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
 ) -> None:
-    assert project.runpytest_subprocess("--skillopt-train", *arguments).ret == 0
+    assert project.runpytest_inprocess("--skillopt-train", *arguments).ret == 0
     (kept,) = (project.path / ".skillopt" / "runs").glob("*/result.json")
     result = json.loads(kept.read_text())
     target = {row["stage"]: row["calls"] for row in result["usage"] if row["role"] == "target"}
@@ -74,7 +74,7 @@ def test_tasks_that_share_a_prompt_draw_replies_of_their_own(
     draws = iter(range(100))
     chat_server.reply = lambda body: "Hello!" if next(draws) % 2 else "Hello."
     for _ in range(2):
-        project.runpytest_subprocess("--skillopt", "--skillopt-rollouts=3", *arguments)
+        project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=3", *arguments)
         assert chat_server.calls == 6 * 3, "the second run has all of them from the cache"
     results = [
         json.loads(kept.read_text())
@@ -98,5 +98,5 @@ def test_the_plan_names_tasks_of_equal_content(project: pytest.Pytester) -> None
         def test_two(skill_agent): assert skill_agent("Hi.")
         """
     )
-    done = project.runpytest_subprocess("--skillopt", "--collect-only", "-q")
+    done = project.runpytest_inprocess("--skillopt", "--collect-only", "-q")
     done.stdout.fnmatch_lines(["2 of them have the content of another: each draws*"])

@@ -212,7 +212,7 @@ def test_a_value_that_cannot_be_is_a_usage_error(
 @pytest.mark.filterwarnings("ignore::pytest.PytestWarning")
 def test_a_list_where_a_text_is_wanted_is_a_usage_error(project: pytest.Pytester) -> None:
     project.makepyprojecttoml('[tool.pytest.ini_options]\nskillopt_skill = ["a", "b"]\n')
-    result = project.runpytest_subprocess("--skillopt")
+    result = project.runpytest_inprocess("--skillopt")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: skillopt_skill: *list*"])
 
@@ -267,7 +267,7 @@ def test_a_conftest_file_may_load_the_plugin(project: pytest.Pytester) -> None:
     """It is then too late for the ini keys that pytest --help leaves out; their options work."""
     conftest = project.path / "conftest.py"
     conftest.write_text('pytest_plugins = ["pytest_skillopt.plugin"]\n' + conftest.read_text())
-    ran = project.runpytest_subprocess("-p", "no:skillopt", "--skillopt", "--skillopt-seed=3")
+    ran = project.runpytest_inprocess("-p", "no:skillopt", "--skillopt", "--skillopt-seed=3")
     assert ran.ret == 0
     assert json.loads((project.path / "settings.json").read_text()) == Settings(seed=3).to_json()
 
@@ -280,7 +280,7 @@ def test_the_help_names_every_setting_once_and_grows_little(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     with_it, without = (
-        pytester.runpytest_subprocess(*arguments, "--help").stdout.lines
+        pytester.runpytest_inprocess(*arguments, "--help").stdout.lines
         for arguments in ((), ("-p", "no:skillopt"))
     )
     assert len(with_it) - len(without) <= HELP_LINES

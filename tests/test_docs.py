@@ -46,7 +46,7 @@ def test_the_examples_of_the_fixtures(
     assert len(examples) == 4
     for number, code in enumerate(examples):
         (pytester.path / f"test_{number}.py").write_text(code)
-    result = pytester.runpytest_subprocess(
+    result = pytester.runpytest_inprocess(
         "--skillopt-model=openai:m", f"--skillopt-base-url={chat_server.url}", *mode
     )
     result.assert_outcomes(passed=5)
@@ -94,7 +94,7 @@ def test_every_command_of_getting_started_is_understood(started: pytest.Pytester
 
 
 def test_the_first_training_of_getting_started(started: pytest.Pytester) -> None:
-    result = started.runpytest_subprocess("--skillopt-train", "--skillopt-max-calls=2000")
+    result = started.runpytest_inprocess("--skillopt-train", "--skillopt-max-calls=2000")
     assert result.ret == 0
     result.stdout.fnmatch_lines(["*eady to merge.", "The file is written.*"])
     assert "exclamation mark" in (started.path / "SKILL.md").read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from patience import PATIENCE
+from sessions import clean_environment
 from simulation import serve
 
 ROOT = Path(__file__).parents[1]
@@ -43,11 +43,10 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OPENAI_"))}
     return subprocess.run(
         [sys.executable, "-m", "pytest", *args],
         cwd=project,
-        env={**kept, **env},
+        env=clean_environment(**env),
         capture_output=True,
         text=True,
         timeout=PATIENCE,

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from fault_project import NAMES, QUICK, SKILL, FaultProject, is_optimizer, outcome, play, wait_for
 from patience import PATIENCE
+from sessions import clean_environment
 from socket_servers import SocketServers
 
 if TYPE_CHECKING:
@@ -498,9 +499,14 @@ def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
     """What the example's training with the offline model comes to, on the tasks of one file."""
     _copy_invoices(folder)
     command = [sys.executable, "-m", "pytest", "--skillopt-train", *OFFLINE, *arguments]
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OPENAI_"))}
     done = subprocess.run(
-        command, cwd=folder, env=kept, capture_output=True, text=True, timeout=PATIENCE, check=False
+        command,
+        cwd=folder,
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (path,) = folder.glob(".skillopt/runs/*/result.json")

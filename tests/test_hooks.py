@@ -90,7 +90,7 @@ class Project:
         (self.path / "conftest.py").write_text(example(hook))
 
     def run(self, *arguments: str) -> pytest.RunResult:
-        return self._pytester.runpytest_subprocess(*arguments)
+        return self._pytester.runpytest_inprocess(*arguments)
 
     @property
     def run_directory(self) -> Path:

@@ -72,7 +72,7 @@ def own(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def test_they_are_in_the_usage_of_the_run(
     project: pytest.Pytester, arguments: tuple[str, ...]
 ) -> None:
-    done = project.runpytest_subprocess(*TRAIN, *arguments)
+    done = project.runpytest_inprocess(*TRAIN, *arguments)
     assert done.ret == 0
     result, directory = kept(project)
     stages = Counter(line.split()[-1] for line in paid(project))
@@ -119,7 +119,7 @@ def test_an_agent_is_told_its_model_and_a_key_for_its_cache(
     prices = ("-o", "skillopt_prices=worker=2/30")
     assert project.runpytest("-p", "no:xdist", *given).ret == 0, "an ordinary session tells it too"
     (project.path / "told").unlink()
-    assert project.runpytest_subprocess("--skillopt", *arguments, *given, *prices).ret == 0
+    assert project.runpytest_inprocess("--skillopt", *arguments, *given, *prices).ret == 0
     told = [line.rsplit(" ", 1) for line in (project.path / "told").read_text().splitlines()]
     url = project.path.joinpath("pyproject.toml").read_text().split('base_url = "')[1].split('"')[0]
     assert {said for said, _ in told} == {f"worker {url} OPENAI_API_KEY {{'temperature': 0.5}}"}
@@ -141,7 +141,7 @@ def test_a_model_without_a_price_stops_a_run_that_is_capped_in_money(
         """
     )
     given = ("--skillopt", "-p", "no:xdist", "--skillopt-max-cost=1")
-    assert project.runpytest_subprocess(*given).ret == 1
+    assert project.runpytest_inprocess(*given).ret == 1
     result, _ = kept(project)
     assert result["status"] == "unmeasured"
     assert "no price is known for unheard-of" in result["reason"]
@@ -152,7 +152,7 @@ CAPS = ["--skillopt-max-calls=60", "--skillopt-max-tokens=1000", "--skillopt-max
 
 @pytest.mark.parametrize("cap", CAPS)
 def test_they_count_towards_the_caps_of_a_training(project: pytest.Pytester, cap: str) -> None:
-    project.runpytest_subprocess(*TRAIN, "-p", "no:xdist", cap)
+    project.runpytest_inprocess(*TRAIN, "-p", "no:xdist", cap)
     result, _ = kept(project)
     used = {
         "--skillopt-max-calls": sum(row["calls"] for row in result["usage"]),
@@ -171,7 +171,7 @@ def test_they_count_towards_the_caps_of_a_training(project: pytest.Pytester, cap
 def test_no_rollout_begins_once_a_cap_is_used_up(
     project: pytest.Pytester, cap: str, arguments: tuple[str, ...], running: int
 ) -> None:
-    done = project.runpytest_subprocess("--skillopt", *arguments, cap)
+    done = project.runpytest_inprocess("--skillopt", *arguments, cap)
     assert done.ret == 1, "no task passes"
     result, _ = kept(project)
     name = cap.partition("=")[0].removeprefix("--").replace("-", "_")
@@ -183,11 +183,11 @@ def test_no_rollout_begins_once_a_cap_is_used_up(
 
 
 def test_what_the_journal_holds_is_not_counted_again(project: pytest.Pytester) -> None:
-    project.runpytest_subprocess(*TRAIN, "-p", "no:xdist", "--skillopt-max-rollouts=70")
+    project.runpytest_inprocess(*TRAIN, "-p", "no:xdist", "--skillopt-max-rollouts=70")
     first, _ = kept(project)
     before = len(paid(project))
     assert before
-    done = project.runpytest_subprocess(*TRAIN, "-p", "no:xdist", "--skillopt-resume=latest")
+    done = project.runpytest_inprocess(*TRAIN, "-p", "no:xdist", "--skillopt-resume=latest")
     assert done.ret == 0
     result, _ = kept(project)
     assert len(set(paid(project))) == len(paid(project))
@@ -201,7 +201,7 @@ def test_rollouts_fetched_in_advance_are_kept_when_the_run_ends(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SLOW", "0.1")
-    done = project.runpytest_subprocess(*TRAIN, "-n3", "-oskillopt_final_rollouts=2")
+    done = project.runpytest_inprocess(*TRAIN, "-n3", "-oskillopt_final_rollouts=2")
     assert done.ret == 0
     result, directory = kept(project)
     lines = [json.loads(line) for line in (directory / "journal.jsonl").read_text().splitlines()]
@@ -231,7 +231,7 @@ def test_figures_that_no_cap_could_hold_are_refused(
                 {call}
         """
     )
-    project.runpytest_subprocess("--skillopt", "-p", "no:xdist")
+    project.runpytest_inprocess("--skillopt", "-p", "no:xdist")
     result, _ = kept(project)
     (row,) = result["skills"][0]["tasks"]
     assert row["before"]["passed"] == 0

@@ -60,7 +60,7 @@ def test_a_model_that_is_refused_is_a_usage_error_before_anything_is_paid(
     project: pytest.Pytester, chat_server: ChatServer, status: int, code: str, words: str
 ) -> None:
     chat_server.probe = chat_server.answer.error(status, "Model Not Exist", code=code)
-    done = project.runpytest_subprocess("--skillopt-train", "-p", "no:xdist")
+    done = project.runpytest_inprocess("--skillopt-train", "-p", "no:xdist")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines([f"ERROR: the * model cannot be used: openai:* {words}*"])
     assert "Traceback" not in done.stderr.str()
@@ -72,7 +72,7 @@ def test_each_model_is_asked_once_and_never_again_what_the_cache_holds(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
     skill = (project.path / "SKILL.md").read_bytes()
-    assert project.runpytest_subprocess("--skillopt-train", "-n1").ret == 0
+    assert project.runpytest_inprocess("--skillopt-train", "-n1").ret == 0
     asked = sorted(request.body["model"] for request in chat_server.probes)
     assert asked == ["thinker", "worker"], "the judge is the optimizer"
     (found,) = (project.path / ".skillopt" / "runs").glob("*/result.json")
@@ -80,7 +80,7 @@ def test_each_model_is_asked_once_and_never_again_what_the_cache_holds(
     assert sum(row["calls"] for row in rows) == 2
     (project.path / "SKILL.md").write_bytes(skill)
     before = chat_server.calls
-    assert project.runpytest_subprocess("--skillopt-train", "-p", "no:xdist").ret == 0
+    assert project.runpytest_inprocess("--skillopt-train", "-p", "no:xdist").ret == 0
     assert (chat_server.calls, len(chat_server.probes)) == (before, 2)
 
 
@@ -89,7 +89,7 @@ def test_a_fault_that_may_pass_is_left_to_the_calls_that_matter(
     project: pytest.Pytester, chat_server: ChatServer, status: int
 ) -> None:
     chat_server.probe = chat_server.answer.error(status, "come back later")
-    assert project.runpytest_subprocess("--skillopt", "-p", "no:xdist").ret == 1
+    assert project.runpytest_inprocess("--skillopt", "-p", "no:xdist").ret == 1
     assert len(chat_server.probes) == 2
     assert chat_server.calls == 36
 
@@ -98,10 +98,10 @@ def test_a_fault_that_may_pass_is_left_to_the_calls_that_matter(
 def test_an_ordinary_session_and_a_plan_ask_nothing(
     project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
 ) -> None:
-    project.runpytest_subprocess("-p", "no:xdist", *arguments)
+    project.runpytest_inprocess("-p", "no:xdist", *arguments)
     assert not chat_server.probes
 
 
 def test_it_counts_towards_a_cap(project: pytest.Pytester, chat_server: ChatServer) -> None:
-    project.runpytest_subprocess("--skillopt", "-p", "no:xdist", "--skillopt-max-calls=3")
+    project.runpytest_inprocess("--skillopt", "-p", "no:xdist", "--skillopt-max-calls=3")
     assert len(chat_server.probes) + chat_server.calls == 3

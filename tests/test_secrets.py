@@ -77,7 +77,7 @@ def test_no_file_and_no_line_holds_a_secret(
         """
     )
     command = ("--skillopt-train", "--junitxml=junit.xml", "-v", *arguments)
-    done = pytester.runpytest_subprocess(*command, "-oskillopt_max_error_rate=0.2")
+    done = pytester.runpytest_inprocess(*command, "-oskillopt_max_error_rate=0.2")
     assert done.ret == 0
     result = _result(pytester.path)
     assert result["status"] == "accepted"
@@ -127,7 +127,7 @@ def test_the_key_is_a_secret_whatever_its_variable_is_called(
         skillopt_base_url = "{chat_server.url}"
         """
     )
-    done = pytester.runpytest_subprocess("--skillopt", "--junitxml=junit.xml", "-v", *arguments)
+    done = pytester.runpytest_inprocess("--skillopt", "--junitxml=junit.xml", "-v", *arguments)
     assert _result(pytester.path)["rollouts"] == 3
     assert chat_server.requests[0].headers["authorization"] == f"Bearer {key}"
     assert key not in done.stdout.str() + done.stderr.str()

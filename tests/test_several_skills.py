@@ -41,6 +41,7 @@ def answer(body: dict[str, Any]) -> str:
 
 class Project:
     def __init__(self, pytester: pytest.Pytester, server: ChatServer) -> None:
+        self._pytester = pytester
         self.path = pytester.path
         self.server = server
         server.reply = answer
@@ -72,10 +73,9 @@ class Project:
         )
 
     def train(self, *arguments: str) -> str:
-        process = self.start(*arguments)
-        output, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == 0, output
-        return output
+        done = self._pytester.runpytest_inprocess("--skillopt-train", "-p", "no:xdist", *arguments)
+        assert done.ret == 0, done.stdout.str()
+        return done.stdout.str()
 
     @property
     def result(self) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def test_a_test_takes_the_nearest_skill_above_it(
             "def test_marked(skill): assert skill.name == 'hello'\n"
         )
     pytester.makeini("[pytest]\n")
-    pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=6)
-    done = pytester.runpytest_subprocess("--skillopt", *arguments)
+    pytester.runpytest_inprocess(*arguments).assert_outcomes(passed=6)
+    done = pytester.runpytest_inprocess("--skillopt", *arguments)
     assert done.ret == 0
     (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
     found = json.loads((run / "result.json").read_text())["skills"]
@@ -173,6 +173,6 @@ def test_where_no_skill_is_above_a_test_the_message_names_the_ways_out(
         (pytester.path / name / "SKILL.md").write_text("---\nname: s\ndescription: S.\n---\n")
     pytester.makepyfile("import pytest\n@pytest.mark.skill_task\ndef test_it(skill): pass")
     pytester.makeini("[pytest]\n")
-    done = pytester.runpytest_subprocess("--skillopt")
+    done = pytester.runpytest_inprocess("--skillopt")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines("*2 skills under*: a/SKILL.md, b/SKILL.md; set skillopt_skill*")

@@ -8,7 +8,6 @@ alone, so whatever disturbs a training, its verdicts must be those of an undistu
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from patience import PATIENCE
+from sessions import clean_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,8 +55,6 @@ QUICK = (
     "--skillopt-cache=off",
     "-p",
     "no:cacheprovider",
-    "-p",
-    "no:hypothesispytest",
 )
 """Few samples, and no reply twice for one price: what is not asked for again is in the journal."""
 
@@ -107,7 +105,7 @@ class FaultProject:
         return subprocess.Popen(
             command,
             cwd=self.path,
-            env={**_environment(), **options.pop("env", {})},
+            env=clean_environment(OPENAI_API_KEY="sk-test-0123456789", **options.pop("env", {})),
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -176,8 +174,3 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> b
         assert time.monotonic() < deadline
         time.sleep(0.002)
     return True
-
-
-def _environment() -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OPENAI_"))}
-    return {**kept, "OPENAI_API_KEY": "sk-test-0123456789"}

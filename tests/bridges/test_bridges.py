@@ -111,9 +111,9 @@ def project(
 @pytest.mark.parametrize("source", [QA, ADAPTER], ids=["skillrl", "skillopt"])
 def test_an_environment_trains_in_its_own_splits(project: pytest.Pytester, source: str) -> None:
     project.makepyfile(test_env=source)
-    plan = project.runpytest_subprocess("--collect-only", "-q", "--skillopt-train")
+    plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-train")
     plan.stdout.fnmatch_lines(["test_env.py::test_*[[]Ada[]]", "*12 tasks (6 train, 6 val)*"])
-    result = project.runpytest_subprocess("--skillopt-train", "-oskillopt_final_rollouts=3")
+    result = project.runpytest_inprocess("--skillopt-train", "-oskillopt_final_rollouts=3")
     assert result.ret == 0, result.stdout.str()
     assert RULE in (project.path / "SKILL.md").read_text()
 
@@ -125,7 +125,7 @@ def test_a_fault_is_no_wrong_answer_even_where_the_environment_swallows_it(
     project.makepyfile(test_env=source)
     down: Answer = chat_server.answer.error(401, "no such key")
     chat_server.reply = lambda body: down
-    result = project.runpytest_subprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
+    result = project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
     said = result.stdout.str()
     assert result.ret != 0
     assert "swallowed" not in said
@@ -134,7 +134,7 @@ def test_a_fault_is_no_wrong_answer_even_where_the_environment_swallows_it(
 
 def test_soft_scores_arrive(project: pytest.Pytester) -> None:
     project.makepyfile(test_env=ADAPTER)
-    project.runpytest_subprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
+    project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
     (journal,) = (project.path / ".skillopt" / "runs").glob("*/journal.jsonl")
     scores = [
         entry["data"]["score"]
@@ -170,7 +170,7 @@ def test_what_cannot_become_tasks_says_why(project: pytest.Pytester, line: str, 
         test_it = {line}
         """
     )
-    result = project.runpytest_subprocess()
+    result = project.runpytest_inprocess()
     result.stdout.fnmatch_lines([f"*tasks_of: {said}"])
     assert result.ret == 2
 
@@ -192,7 +192,7 @@ def test_settings_of_a_configuration_are_settings_here(project: pytest.Pytester)
     assert (keys["skillopt_edit_budget"], keys["skillopt_metric"]) == (5, "soft")
     project.makepyfile(test_env=QA)
     flags = [f"-o{key}={value}" for key, value in keys.items()]
-    plan = project.runpytest_subprocess("--collect-only", "-q", "--skillopt-train", *flags)
+    plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-train", *flags)
     assert plan.ret == 0, plan.stderr.str()
 
 

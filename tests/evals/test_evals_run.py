@@ -72,7 +72,7 @@ def judged(chat_server: ChatServer) -> list[dict[str, Any]]:
 
 def test_nothing_is_collected_unless_it_is_asked_for(project: pytest.Pytester) -> None:
     write(project, [{"prompt": "a", "checks": ["contains 'a'"]}])
-    result = project.runpytest_subprocess("--collect-only", "-q")
+    result = project.runpytest_inprocess("--collect-only", "-q")
     result.stdout.fnmatch_lines(["no tests collected*"])
 
 
@@ -93,7 +93,7 @@ def test_evals_are_tests_next_to_others(project: pytest.Pytester, chat_server: C
         },
     )
     project.makepyfile(test_other="def test_other(): pass")
-    result = project.runpytest_subprocess("--skillopt-evals", "-rA")
+    result = project.runpytest_inprocess("--skillopt-evals", "-rA")
     result.assert_outcomes(passed=2, failed=2)
     result.stdout.fnmatch_lines(
         [
@@ -118,8 +118,8 @@ def test_the_setting_does_the_same_and_a_share_may_be_enough(project: pytest.Pyt
     )
     with (project.path / "pyproject.toml").open("a") as file:
         file.write('\nskillopt_evals = true\nskillopt_evals_pass = "0.6"\n')
-    project.runpytest_subprocess().assert_outcomes(passed=1)
-    wrong = project.runpytest_subprocess("-o", "skillopt_evals_pass=60")
+    project.runpytest_inprocess().assert_outcomes(passed=1)
+    wrong = project.runpytest_inprocess("-o", "skillopt_evals_pass=60")
     assert wrong.ret == 4
     wrong.stderr.fnmatch_lines(["*skillopt_evals_pass: it must be above 0 and at most 1"])
 
@@ -138,7 +138,7 @@ def test_files_are_put_before_the_model_as_data(
             {"prompt": "Look", "checks": ["contains 'x'"], "files": ["evals/files/b.bin"]},
         ],
     )
-    project.runpytest_subprocess("--skillopt-evals").assert_outcomes(passed=1, skipped=1)
+    project.runpytest_inprocess("--skillopt-evals").assert_outcomes(passed=1, skipped=1)
     (body,) = chat_server.bodies
     assert "File evals/files/a.txt:\n[data " in body["messages"][-1]["content"]
 
@@ -148,7 +148,7 @@ def test_a_broken_file_is_a_usage_error_that_names_the_line(
     project: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
     write(project, '[\n{"prompt": "a", "checks": ["x"]},\n{"id": 2}\n]')
-    result = project.runpytest_subprocess("--skillopt-evals", *workers)
+    result = project.runpytest_inprocess("--skillopt-evals", *workers)
     said = result.stdout.str() + result.stderr.str()
     assert "evals.json:3: eval 2 has no prompt" in said
     assert "Traceback" not in said
@@ -164,10 +164,10 @@ def test_an_unknown_key_is_a_warning(project: pytest.Pytester) -> None:
 
 def test_trigger_queries_want_an_agent_that_finds_the_skill(project: pytest.Pytester) -> None:
     path = write(project, [{"query": "Greet Ada", "should_trigger": True}], "eval_queries.json")
-    result = project.runpytest_subprocess("--skillopt-evals")
+    result = project.runpytest_inprocess("--skillopt-evals")
     assert result.ret == 4
     result.stderr.fnmatch_lines([f"*{path}: *set skillopt_harness*--ignore={path}"])
-    assert project.runpytest_subprocess("--skillopt-evals", f"--ignore={path}").ret == 5
+    assert project.runpytest_inprocess("--skillopt-evals", f"--ignore={path}").ret == 5
 
 
 def test_skills_in_hidden_folders_are_found(project: pytest.Pytester) -> None:
@@ -176,17 +176,17 @@ def test_skills_in_hidden_folders_are_found(project: pytest.Pytester) -> None:
     path.write_text(json.dumps([{"prompt": "Ada", "checks": ["contains 'Ada'"]}]))
     (path.parent / "test_not_ours.py").write_text("def test_not_ours(): assert False")
     for workers in ((), ("-n1",)):
-        project.runpytest_subprocess("--skillopt-evals", *workers).assert_outcomes(passed=1)
+        project.runpytest_inprocess("--skillopt-evals", *workers).assert_outcomes(passed=1)
     # Whoever names files wants those alone.
     project.makepyfile(test_other="def test_other(): pass")
-    done = project.runpytest_subprocess("--skillopt-evals", "test_other.py", "-v")
+    done = project.runpytest_inprocess("--skillopt-evals", "test_other.py", "-v")
     assert "scripted" not in done.stdout.str()
 
 
 def test_evals_train_as_they_stand(project: pytest.Pytester) -> None:
     rows = [{"prompt": name, "checks": [f"contains '{name}'", "Has a mark"]} for name in NAMES]
     write(project, rows)
-    result = project.runpytest_subprocess(
+    result = project.runpytest_inprocess(
         "--skillopt-evals", "--skillopt-train", "-oskillopt_final_rollouts=3", "-p", "no:xdist"
     )
     assert result.ret == 0, result.stdout.str()
@@ -213,7 +213,7 @@ def test_the_lift_over_no_skill_in_the_form_of_skill_creator(
     path = project.path / "skills" / "greet" / "SKILL.md"
     path.write_text(f"{SKILL}{RULE}\n")
     write(project, [{"id": n, "prompt": n, "checks": ["contains '!'"]} for n in NAMES])
-    result = project.runpytest_subprocess(
+    result = project.runpytest_inprocess(
         "--skillopt-evals", "--skillopt-compare", "none", "skills/greet/SKILL.md", "-p", "no:xdist"
     )
     assert result.ret == 0, result.stdout.str()
@@ -240,7 +240,7 @@ def test_the_lift_over_no_skill_in_the_form_of_skill_creator(
 
 def test_none_is_a_side_of_the_check_too(project: pytest.Pytester) -> None:
     write(project, [{"id": n, "prompt": n, "checks": ["contains '!'"]} for n in NAMES])
-    result = project.runpytest_subprocess("--skillopt-evals", "--skillopt-check=none")
+    result = project.runpytest_inprocess("--skillopt-evals", "--skillopt-check=none")
     assert result.ret == 0, result.stdout.str()
     result.stdout.fnmatch_lines(["*version none -> *"])
 
@@ -257,7 +257,7 @@ def test_grades_that_are_too_few_are_no_verdict(
 ) -> None:
     write(project, [{"prompt": "Ada", "checks": ["Greets", "Is short"]}])
     chat_server.reply = grades(True)
-    result = project.runpytest_subprocess("--skillopt-evals", "--skillopt", "--skillopt-rollouts=1")
+    result = project.runpytest_inprocess("--skillopt-evals", "--skillopt", "--skillopt-rollouts=1")
     result.stdout.fnmatch_lines(["*unreadable judgement: *one entry for each statement*"])
     assert result.ret == 1
 
@@ -298,6 +298,6 @@ def test_an_agent_works_on_the_files_and_asks_for_the_skill(project: pytest.Pyte
     ]
     write(project, rows, "eval_queries.json")
     project.makeconftest(AGENT)
-    result = project.runpytest_subprocess("--skillopt-evals", "-o", "skillopt_harness=codex")
+    result = project.runpytest_inprocess("--skillopt-evals", "-o", "skillopt_harness=codex")
     result.assert_outcomes(passed=4, failed=1)
     result.stdout.fnmatch_lines(["*the agent asked for the skill and should not: Greet Ben"])

@@ -59,7 +59,7 @@ def project(
 
 
 def test_a_lapse_becomes_a_reminder_in_the_appendix(project: pytest.Pytester) -> None:
-    result = project.runpytest_subprocess(
+    result = project.runpytest_inprocess(
         "--skillopt-train", "--skillopt-search=batch", "-oskillopt_skill_aware=yes"
     )
     assert result.ret == 0
@@ -71,7 +71,7 @@ def test_a_lapse_becomes_a_reminder_in_the_appendix(project: pytest.Pytester) ->
 
 
 def test_without_it_a_lapse_is_no_reason_for_a_reminder(project: pytest.Pytester) -> None:
-    assert project.runpytest_subprocess("--skillopt-train").ret == 0
+    assert project.runpytest_inprocess("--skillopt-train").ret == 0
     assert (project.path / "SKILL.md").read_text() == SKILL
 
 
@@ -80,13 +80,13 @@ def test_a_setting_without_effect_is_named_before_anything_is_paid(
 ) -> None:
     told = "*skillopt_accumulation changes nothing here*--skillopt-search=batch"
     planned = ("--skillopt-train", "--collect-only", "-oskillopt_accumulation=2")
-    project.runpytest_subprocess(*planned).stdout.fnmatch_lines([told])
+    project.runpytest_inprocess(*planned).stdout.fnmatch_lines([told])
     assert not chat_server.calls
     capped = ("--skillopt-train", "-oskillopt_accumulation=2", "--skillopt-max-rollouts=1")
-    result = project.runpytest_subprocess(*capped)
+    result = project.runpytest_inprocess(*capped)
     result.stdout.fnmatch_lines([f"skillopt: {told}"])
     other = ("--skillopt-train", "--collect-only", "-oskillopt_accumulation=2")
-    batch = project.runpytest_subprocess(*other, "--skillopt-search=batch")
+    batch = project.runpytest_inprocess(*other, "--skillopt-search=batch")
     batch.stdout.no_fnmatch_line(told)
 
 
@@ -102,7 +102,7 @@ def test_any_text_file_is_trained(project: pytest.Pytester, chat_server: ChatSer
 
     chat_server.reply = play
     (project.path / "AGENTS.md").write_text("How to greet.\n")
-    result = project.runpytest_subprocess("--skillopt-train", "--skillopt-skill=AGENTS.md")
+    result = project.runpytest_inprocess("--skillopt-train", "--skillopt-skill=AGENTS.md")
     assert result.ret == 0
     assert (project.path / "AGENTS.md").read_text() == f"How to greet.\n\n{rule}\n"
     assert (project.path / "SKILL.md").read_text() == SKILL

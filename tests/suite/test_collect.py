@@ -110,7 +110,7 @@ def test_a_source_is_the_same_in_every_process(pytester: pytest.Pytester) -> Non
         """
     )
     for _ in range(2):
-        pytester.runpytest_subprocess("--collect-only", "-q")
+        pytester.runpytest_inprocess("--collect-only", "-q")
     first, second = (pytester.path / "sources.txt").read_text().splitlines()
     assert first == second
     assert len(set(first.strip("[]").split(", "))) == 6
