@@ -8,17 +8,19 @@ is looked at before it is opened, and its disk knows one kind of row: a plain te
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
-import re
 import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import diskcache
@@ -29,7 +31,6 @@ from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 CacheMode = Literal["rw", "ro", "off", "refresh"]
 FORMAT = 1
@@ -37,38 +38,15 @@ FORMAT = 1
 _DATABASE = "cache.db"
 _BUSY_SECONDS = 120
 _SETTINGS: dict[str, Any] = {
-    "statistics": 0,
-    "tag_index": 0,
     "eviction_policy": "none",
     "size_limit": 2**62,
     "cull_limit": 0,
-    "sqlite_auto_vacuum": 1,
-    "sqlite_cache_size": 2**13,
-    "sqlite_journal_mode": "wal",
     "sqlite_mmap_size": 0,
-    "sqlite_synchronous": 1,
     "sqlite_trusted_schema": 0,
-    "disk_min_file_size": 2**15,
     "disk_pickle_protocol": 4,
 }
-"""Every setting of diskcache, so that none is taken from the database."""
+"""Of diskcache, where its defaults are not meant or not the same everywhere."""
 _COUNTERS = frozenset({"count", "size", "hits", "misses"})
-_COLUMNS = frozenset(
-    {"rowid", "key", "raw", "store_time", "expire_time", "access_time", "access_count"}
-    | {"tag", "size", "mode", "filename", "value"}
-)
-_OBJECTS: dict[str, re.Pattern[str]] = {
-    "table": re.compile(r"CREATE TABLE \w+ ?\([\w ,]*\)"),
-    "index": re.compile(r"CREATE (UNIQUE )?INDEX \w+ ON \w+ ?\([\w ,]*\)( WHERE [\w .>=]+)?"),
-    "trigger": re.compile(
-        r"CREATE TRIGGER Settings_\w+ AFTER (INSERT|UPDATE|DELETE) ON Cache FOR EACH ROW BEGIN "
-        r"UPDATE Settings SET value = value( [+-] (1|NEW\.size|OLD\.size)){1,2} "
-        r'WHERE key = "(count|size)"; END'
-    ),
-    "view": re.compile(r"(?!)"),
-}
-"""By kind of object, the SQL that diskcache writes: plain columns, and triggers that count. SQLite
-would run any other trigger, default, check or expression when a reply is kept."""
 
 
 class ReplyCache(Protocol):
@@ -81,26 +59,20 @@ class ReplyCache(Protocol):
         """Keep a value; replaces an earlier one."""
 
 
-class RefusedRow(Exception):
-    """What this package has not written."""
+class RefusedDatabase(Exception):
+    """No cache of this package looks like that."""
 
 
 class TextDisk(diskcache.Disk):  # type: ignore[misc]
     """Keeps text under text keys inside the database, and touches no file."""
 
-    def put(self, key: object) -> tuple[str, bool]:
-        if type(key) is not str:
-            raise TypeError("the cache is keyed by text")
+    def put(self, key: object) -> tuple[object, bool]:
         return key, True
 
-    def get(self, key: object, raw: object) -> str:
-        if not raw or type(key) is not str:
-            raise RefusedRow("a key that is not plain text")
-        return key
+    def get(self, key: object, raw: object) -> object:
+        raise NotImplementedError("diskcache unpickles keys; nobody here lists them with it")
 
     def store(self, value: object, read: bool, key: object = None) -> Any:
-        if type(value) is not str or read:
-            raise TypeError("the cache holds text")
         return 0, diskcache.core.MODE_RAW, None, value
 
     def fetch(self, mode: object, filename: object, value: object, read: bool) -> str:
@@ -111,14 +83,9 @@ class TextDisk(diskcache.Disk):  # type: ignore[misc]
 
 
 def _fetch(mode: object, filename: object, value: object) -> str:
-    """The text of a row.
-
-    Raises:
-        RefusedRow: anything but a text in the database.
-    """
-    if mode == diskcache.core.MODE_RAW and filename is None and type(value) is str:
-        return value
-    raise RefusedRow("a row that is no text")
+    """The text of a row; that of a row which is no plain text in the database is not looked at."""
+    plain = mode == diskcache.core.MODE_RAW and filename is None and isinstance(value, str)
+    return str(value) if plain else ""
 
 
 class DiskCache:
@@ -131,18 +98,12 @@ class DiskCache:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.refused = 0
-        """Rows that were refused; each counts as a miss and is replaced by a fresh reply."""
         _make_private(directory)
         self._start()
 
     def get(self, key: str) -> str | None:
-        try:
-            found: str | None = self._do(lambda cache: cache.get(key))
-            return found
-        except RefusedRow:
-            self.refused += 1
-            return None
+        found: str | None = self._do(lambda cache: cache.get(key))
+        return found
 
     def set(self, key: str, value: str) -> None:
         self._do(lambda cache: cache.set(key, value))
@@ -171,15 +132,8 @@ class DiskCache:
         if self._pid != os.getpid():
             # A fork copies the executor without its thread.
             self._start()
-        try:
+        with _told(self.directory):
             return self._thread.submit(operation, self._cache).result()
-        except (sqlite3.Error, OSError) as error:
-            raise CacheError(_unusable(self.directory, error)) from error
-        except diskcache.Timeout:
-            raise CacheError(
-                f"{self.directory}: the cache has been locked by another process for "
-                f"{_BUSY_SECONDS} s"
-            ) from None
 
 
 class ReadOnlyCache:
@@ -187,30 +141,31 @@ class ReadOnlyCache:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.refused = 0
         self._lock = threading.Lock()
         self._connection = _open_for_reading(directory)
 
     def get(self, key: str) -> str | None:
-        if self._connection is None:
-            return None
         query = "SELECT mode, filename, value FROM Cache WHERE key = ? AND raw = 1"
-        try:
-            with self._lock:
-                row = self._connection.execute(query, (key,)).fetchone()
-            return None if row is None else _fetch(*row)
-        except sqlite3.Error as error:
-            raise CacheError(_unusable(self.directory, error)) from error
-        except RefusedRow:
-            self.refused += 1
-            return None
+        return next((_fetch(*row) for row in self._select(query, key)), None)
 
     def set(self, key: str, value: str) -> None:
         raise CacheError(f"{self.directory}: the cache is read-only")
 
+    def rows(self) -> list[tuple[str, float, int]]:
+        """Key, time stored and length of every reply, the oldest first."""
+        query = "SELECT key, store_time, length(value) FROM Cache WHERE raw = 1 ORDER BY store_time"
+        rows = self._select(query)
+        return [(str(key), float(stored or 0), int(size or 0)) for key, stored, size in rows]
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
+
+    def _select(self, query: str, *values: str) -> list[Any]:
+        if self._connection is None:
+            return []
+        with self._lock, _told(self.directory):
+            return self._connection.execute(query, values).fetchall()
 
 
 class Replies:
@@ -229,6 +184,7 @@ class Replies:
         self.cache = cache if mode != "off" else None
         """Where replies lie; None with ``off``."""
         self._notes: list[str] = []
+        self._refused = 0
         self._since = time.time() if mode == "refresh" else 0.0
         self._asked: dict[str, tuple[threading.Lock, list[object]]] = {}
         self._lock = threading.Lock()
@@ -247,9 +203,8 @@ class Replies:
     @property
     def notes(self) -> list[str]:
         """What a reader of the report must know."""
-        refused = getattr(self.cache, "refused", 0)
-        words = f"{refused} rows of {self.place} were refused: this package has not written them"
-        return [*self._notes, *([words] if refused else [])]
+        words = f"{self._refused} rows of {self.place} were refused: this package has not written "
+        return [*self._notes, *([f"{words}them"] if self._refused else [])]
 
     @property
     def place(self) -> str:
@@ -263,7 +218,14 @@ class Replies:
             CacheError: the cache cannot be read.
         """
         text = self.cache.get(key) if self.cache is not None else None
-        return None if text is None else _from_text(text, self._since)
+        if text is None:
+            return None
+        try:
+            stored, completion = _from_text(text)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            self._refused += 1
+            return None
+        return completion if stored >= self._since else None
 
     def keep(self, key: str, completion: Completion) -> None:
         """Keep a paid reply. A cache that fails here must not cost the reply: it leaves a note.
@@ -340,7 +302,8 @@ def stats(directory: Path) -> CacheStats:
     Raises:
         CacheError: the database cannot be read.
     """
-    rows = _list(directory)
+    with closing(ReadOnlyCache(directory)) as cache:
+        rows = cache.rows()
     times = [stored for _, stored, _ in rows] or [0.0]
     return CacheStats(len(rows), sum(size for *_, size in rows), min(times), max(times))
 
@@ -363,14 +326,13 @@ def prune(
     Raises:
         CacheError: the database cannot be read or written.
     """
-    rows = sorted(_list(directory), key=lambda row: row[1])
-    limit = (time.time() if now is None else now) - older_than if older_than is not None else None
+    with closing(ReadOnlyCache(directory)) as kept:
+        rows = kept.rows()
+    limit = 0.0 if older_than is None else (time.time() if now is None else now) - older_than
     size = sum(row[2] for row in rows)
     doomed = []
     for key, stored, length in rows:
-        too_old = limit is not None and stored < limit
-        too_much = max_size is not None and size > max_size
-        if too_old or too_much:
+        if stored < limit or (max_size is not None and size > max_size):
             doomed.append(key)
             size -= length
     if doomed:
@@ -394,15 +356,14 @@ def clear(directory: Path) -> None:
 
 
 def _open(directory: Path) -> Any:
-    try:
-        with filelock.FileLock(directory / "open.lock"):
-            if (directory / _DATABASE).exists():
-                _inspect(directory / _DATABASE)
-            return diskcache.Cache(
-                str(directory), timeout=_BUSY_SECONDS, disk=TextDisk, **_SETTINGS
-            )
-    except (RefusedRow, sqlite3.Error, OSError) as error:
-        raise CacheError(_unusable(directory, error)) from error
+    with _told(directory), filelock.FileLock(directory / "open.lock"):
+        if (directory / _DATABASE).exists():
+            _inspect(directory / _DATABASE)
+        return _plain_open(directory)
+
+
+def _plain_open(directory: Path) -> Any:
+    return diskcache.Cache(str(directory), timeout=_BUSY_SECONDS, disk=TextDisk, **_SETTINGS)
 
 
 def _open_for_reading(directory: Path) -> sqlite3.Connection | None:
@@ -413,62 +374,54 @@ def _open_for_reading(directory: Path) -> sqlite3.Connection | None:
     # In a directory where SQLite can make no side file it reads only what is declared to be
     # immutable; the log of a writer that was killed is then left out.
     query = "mode=ro" if os.access(directory, os.W_OK) else "mode=ro&immutable=1"
-    try:
-        _check_owner(directory)
+    _check_owner(directory)
+    with _told(directory):
         _inspect(path, query)
         uri = f"{path.absolute().as_uri()}?{query}"
         return sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=_BUSY_SECONDS)
-    except (RefusedRow, sqlite3.Error, OSError) as error:
-        raise CacheError(_unusable(directory, error)) from error
 
 
 def _inspect(path: Path, query: str = "mode=ro") -> None:
     """Look at a database before anything else opens it.
 
+    diskcache writes names and values of settings into SQL, and SQLite runs triggers, defaults and
+    expressions when a reply is kept. So there may be none but those that diskcache makes itself.
+
     Args:
         query: of the URI that SQLite opens.
 
     Raises:
-        RefusedRow: it holds settings, tables or triggers that no cache of this package has.
+        RefusedDatabase: it holds settings, tables or triggers that no cache of this package has.
         CacheError: it belongs to another user.
         sqlite3.Error: it is not a readable database.
     """
     if path.is_symlink():
-        raise RefusedRow("a link in place of the database")
+        raise RefusedDatabase("a link in place of the database")
     _check_owner(path)
+    objects, settings = _form(path, query)
+    usual_objects, usual_settings = _usual_form()
+    for kind, _, _ in objects - usual_objects:
+        raise RefusedDatabase(f"a {kind} that no cache has")
+    for name, _ in settings - usual_settings:
+        raise RefusedDatabase(f"the setting {str(name)[:40]!r}, which no cache of ours has")
+
+
+@functools.cache
+def _usual_form() -> tuple[set[Any], set[Any]]:
+    """The form of a cache that diskcache has just made."""
+    with tempfile.TemporaryDirectory() as folder:
+        _plain_open(Path(folder)).close()
+        return _form(Path(folder) / _DATABASE, "mode=ro")
+
+
+def _form(path: Path, query: str) -> tuple[set[Any], set[Any]]:
+    """Type, name and SQL of all that is in a database; names and values of its settings."""
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{query}", uri=True)) as connection:
         connection.execute("PRAGMA trusted_schema = 0")
-        objects = connection.execute("SELECT type, name, sql FROM sqlite_master").fetchall()
-        for kind, _, sql in objects:
-            if sql is not None and not _OBJECTS[kind].fullmatch(" ".join(sql.split())):
-                raise RefusedRow(f"a {kind} that no cache has")
-        tables = {name for kind, name, _ in objects if kind == "table"}
-        if not tables <= {"Settings", "Cache", "sqlite_sequence"}:
-            raise RefusedRow("tables that are not a cache's")
-        if "Settings" in tables:
-            for key, value in connection.execute("SELECT key, value FROM Settings"):
-                # diskcache writes names and values into SQL, and disk_* into its disk.
-                counted = key in _COUNTERS and type(value) is int
-                if not counted and (key not in _SETTINGS or value != _SETTINGS[key]):
-                    raise RefusedRow(f"the setting {str(key)[:40]!r}, which no cache of ours has")
-        if "Cache" in tables:
-            columns = {row[1] for row in connection.execute("PRAGMA table_info(Cache)")}
-            if columns != _COLUMNS:
-                raise RefusedRow("a table with other columns")
-
-
-def _list(directory: Path) -> list[tuple[str, float, int]]:
-    """Key, time stored and length of every reply."""
-    connection = _open_for_reading(directory)
-    if connection is None:
-        return []
-    query = "SELECT key, store_time, length(value) FROM Cache WHERE raw = 1"
-    try:
-        with closing(connection):
-            rows = connection.execute(query).fetchall()
-    except sqlite3.Error as error:
-        raise CacheError(_unusable(directory, error)) from error
-    return [(str(key), float(stored or 0), int(size or 0)) for key, stored, size in rows]
+        objects = set(connection.execute("SELECT type, name, sql FROM sqlite_master"))
+        rows = list(connection.execute("SELECT key, value FROM Settings")) if objects else []
+    counted = {key for key, value in rows if key in _COUNTERS and type(value) is int}
+    return objects, {(key, value) for key, value in rows if key not in counted}
 
 
 def _make_private(directory: Path) -> None:
@@ -505,13 +458,21 @@ def _check_owner(path: Path) -> None:
         )
 
 
-def _unusable(directory: Path, error: Exception) -> str:
-    # SQLite quotes the bytes of a value that it cannot decode.
-    said = str(error).partition(" with text ")[0]
-    return (
-        f"{directory}: the cache cannot be used ({said}). Remove it with "
-        f"`pytest-skillopt cache clear`, or run with --skillopt-cache=off"
-    )
+@contextmanager
+def _told(directory: Path) -> Iterator[None]:
+    """What goes wrong inside is told with the way out."""
+    try:
+        yield
+    except diskcache.Timeout:
+        words = f"locked by another process for {_BUSY_SECONDS} s"
+        raise CacheError(f"{directory}: the cache has been {words}") from None
+    except (RefusedDatabase, sqlite3.Error, OSError) as error:
+        # SQLite quotes the bytes of a value that it cannot decode.
+        said = str(error).partition(" with text ")[0]
+        raise CacheError(
+            f"{directory}: the cache cannot be used ({said}). Remove it with "
+            f"`pytest-skillopt cache clear`, or run with --skillopt-cache=off"
+        ) from error
 
 
 def _holds_secret(completion: Completion) -> bool:
@@ -531,24 +492,16 @@ def _to_text(completion: Completion) -> str:
     )
 
 
-def _from_text(text: str, since: float) -> Completion | None:
-    """Read a kept reply; None for one that is older or not of our form."""
-    try:
-        data = json.loads(text)
-        if data["format"] != FORMAT or data["stored"] < since:
-            return None
-        calls = [tuple(map(_text, call)) for call in data["tool_calls"]]
-        return Completion(
-            text=_text(data["text"]),
-            tool_calls=tuple(ToolCall(id, name, arguments) for id, name, arguments in calls),
-            finish_reason=_text(data["finish_reason"]),
-            usage=Usage(cached=1),
-        )
-    except (ValueError, TypeError, KeyError):
-        return None
+def _from_text(text: str) -> tuple[float, Completion]:
+    """When a reply was stored, in seconds since the epoch, and the reply.
 
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError("not a text")
-    return value
+    Raises:
+        ValueError, TypeError, KeyError, RecursionError: it is not of our form.
+    """
+    data = json.loads(text)
+    calls = [ToolCall(*call) for call in data["tool_calls"]]
+    texts = [data["text"], data["finish_reason"], *(t for c in data["tool_calls"] for t in c)]
+    if data["format"] != FORMAT or not all(isinstance(text, str) for text in texts):
+        raise ValueError
+    usage = Usage(cached=1)
+    return float(data["stored"]), Completion(texts[0], tuple(calls), texts[1], usage)
