@@ -33,29 +33,21 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "Agent": "model.agent",
-    "CacheMiss": "model.types",
-    "CapReached": "model.types",
-    "Completion": "model.types",
-    "Document": "skill.document",
-    "Edit": "skill.edits",
-    "InfraError": "suite.rollouts",
-    "Model": "model.types",
-    "ModelFault": "model.types",
-    "Patch": "edits.patches",
-    "Recorder": "suite.context",
-    "Reply": "model.agent",
-    "Rollout": "suite.rollouts",
-    "Skill": "suite.context",
-    "Stages": "search.stages",
-    "ToolCall": "model.types",
-    "Trainer": "search.trainer",
-    "TrialParameters": "search.parameters",
-    "Update": "edits.update",
-    "Usage": "model.types",
-    "chat_model": "models",
+_NAMES = {
+    "edits.patches": "Patch",
+    "edits.update": "Update",
+    "model.agent": "Agent Reply",
+    "model.types": "CacheMiss CapReached Completion Model ModelFault ToolCall Usage",
+    "models": "chat_model",
+    "search.parameters": "TrialParameters",
+    "search.stages": "Stages",
+    "search.trainer": "Trainer",
+    "skill.document": "Document",
+    "skill.edits": "Edit",
+    "suite.context": "Recorder Skill",
+    "suite.rollouts": "InfraError Rollout",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = [
     "Agent",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 Name = Literal["evaluate", "train", "check", "compare", "aa"]
 
@@ -57,14 +57,14 @@ _OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--skillopt-save-baseline", _ON, "with --skillopt: keep the counts for --skillopt-check"),
 )
 """Option, how it is declared, and its help."""
-_BIASING: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
-    ("maxfail", "-x / --maxfail", bool),
-    ("lf", "--lf", bool),
-    ("stepwise", "--sw", bool),
-    ("usepdb", "--pdb", bool),
-    ("trace", "--trace", bool),
-    ("reruns", "--reruns", bool),
-)
+_BIASING = {
+    "maxfail": "-x / --maxfail",
+    "lf": "--lf",
+    "stepwise": "--sw",
+    "usepdb": "--pdb",
+    "trace": "--trace",
+    "reruns": "--reruns",
+}
 
 
 def given(config: pytest.Config, dest: str) -> bool:
@@ -166,8 +166,8 @@ class Mode:
         """Options that stop early, pick failures or repeat them would bias a measurement."""
         if self.name == "evaluate":
             return
-        for dest, shown, is_on in _BIASING:
-            if is_on(config.getoption(dest, default=None)):
+        for dest, shown in _BIASING.items():
+            if config.getoption(dest, default=None):
                 raise pytest.UsageError(
                     f"{self.flag} does not go with {shown}: it would truncate or bias the "
                     "measurement (look in addopts too)"

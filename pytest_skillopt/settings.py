@@ -18,14 +18,11 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_YES = {"yes": True, "true": True, "on": True, "1": True}
-_INI_TYPES: dict[type, Literal["bool", "int", "float"]] = {
-    bool: "bool",
-    int: "int",
-    float: "float",
-}
-"""In this order: a bool is an int too."""
-_NO = {"no": False, "false": False, "off": False, "0": False}
+_BOOLEANS = {"yes": True, "true": True, "on": True, "1": True} | {
+    "no": False, "false": False, "off": False, "0": False,
+}  # fmt: skip
+_IniType = Literal["linelist", "bool", "int", "float", "string"]
+_INI_TYPES: dict[type, _IniType] = {bool: "bool", int: "int", float: "float", str: "string"}
 
 _AT_URL = "write the server behind the model: skillopt_{0} = openai:MODEL@URL (--skillopt-{0})"
 _REQUEST = "write it as a line of skillopt_requests: {}"
@@ -45,28 +42,26 @@ _GONE = {
 """Settings that were, and what to do instead."""
 
 
-def _setting(
-    default: Any,
-    help: str,
-    *,
-    low: float = -math.inf,
-    high: float = math.inf,
-    choices: tuple[str, ...] = (),
-    metavar: str | None = None,
-    many: str = "",
-    option: bool = False,
-) -> Any:
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a setting may be, and what is said of it."""
+
+    help: str
+    low: float = -math.inf
+    high: float = math.inf
+    choices: tuple[str, ...] = ()
+    metavar: str = ""
+    many: str = ""
+    """What stands between the values of one that takes several."""
+    option: bool = False
+
+    def field(self, default: Any) -> Any:
+        return dataclasses.field(default=default, metadata=dataclasses.asdict(self))
+
+
+def _setting(default: Any, help: str, **how: Any) -> Any:
     """A field that is an ini key and, with ``option``, an option."""
-    metadata = {
-        "help": help,
-        "low": low,
-        "high": high,
-        "choices": choices,
-        "metavar": metavar,
-        "many": many,
-        "option": option,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
+    return Rule(help, **how).field(default)
 
 
 def _option(default: Any, help: str, **how: Any) -> Any:
@@ -215,11 +210,11 @@ class Settings:
         refuse_old_keys(config)
         settings = cls(**{field.name: _read(config, field) for field in declared()})
         given = {name: value for name in published() if (value := ini(config, name)) is not None}
-        if given:
-            from pytest_skillopt.published.settings import with_published
+        if not given:
+            return settings
+        from pytest_skillopt.published.settings import with_published
 
-            return with_published(settings, given, converted)
-        return settings
+        return with_published(settings, given)
 
     def to_json(self) -> dict[str, Any]:
         """Every value that a user can set."""
@@ -274,21 +269,16 @@ def refuse_old_options(args: Sequence[str]) -> None:
     Raises:
         pytest.UsageError: ``args`` holds one.
     """
-    with_option = {field.name for field in declared() if field.metadata["option"]}
-    keys = {field.name for field in declared()} | set(published())
+    options = {field.name: field.metadata["option"] for field in declared()}
+    options |= dict.fromkeys(published(), False)
     for word in args:
         flag = word.partition("=")[0]
         name = flag.removeprefix("--skillopt-").replace("-", "_")
-        if not flag.startswith("--skillopt-") or name in with_option:
+        if not flag.startswith("--skillopt-") or options.get(name, name not in _GONE):
             continue
-        if name in keys:
-            key = _key(name)
-            raise pytest.UsageError(
-                f"{flag} is no option any more: write -o {key}=VALUE, or {key} in the "
-                "configuration file"
-            )
-        if name in _GONE:
-            raise pytest.UsageError(f"{flag} is no option any more: {_GONE[name]}")
+        key = _key(name)
+        instead = _GONE.get(name, f"write -o {key}=VALUE, or {key} in the configuration file")
+        raise pytest.UsageError(f"{flag} is no option any more: {instead}")
 
 
 def refuse_old_keys(config: pytest.Config) -> None:
@@ -321,67 +311,51 @@ def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:
     if field.metadata["option"]:
         option = config.getoption(_dest(field.name))
         if option is not None:
-            return parse(field, option, _flag(field.name)) if option else field.default
+            return converted(field, option, _flag(field.name))
     return converted(field, ini(config, field.name), _key(field.name))
 
 
 def converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
-    """The value of an ini key as the field wants it.
+    """The value of an option or an ini key as the field wants it.
+
+    Args:
+        value: a text; with pytest's types for ini keys a list, a boolean or a number too.
 
     Raises:
         pytest.UsageError: it cannot be read or lies out of range; names ``where``.
     """
+    default, meta = field.default, field.metadata
     if isinstance(value, list):
-        value = _joined(field, value, where)
+        # pytest hands a TOML list on where the file's form has no types, whatever was declared.
+        if not meta.get("many"):
+            raise pytest.UsageError(f"{where}: {value} is a list where one text is wanted")
+        value = meta["many"].join(value)
+    value = value.strip() if isinstance(value, str) else value
     if value is None or value == "":
-        return field.default
-    if isinstance(value, str):
-        return parse(field, value, where)
-    if isinstance(value, bool):
-        return value
-    number = _in_range(field, value, where)
-    return int(number) if isinstance(field.default, int) else float(number)
-
-
-def _joined(field: dataclasses.Field[Any], values: list[str], where: str) -> str:
-    """pytest hands a TOML list on where the file's form has no types, whatever was declared."""
-    between = field.metadata.get("many")
-    if not between:
-        raise pytest.UsageError(f"{where}: {values} is a list where one text is wanted")
-    return str(between).join(values)
-
-
-def parse(field: dataclasses.Field[Any], raw: str, where: str) -> Any:
-    raw = raw.strip()
-    meta = field.metadata
+        return default
     if meta["choices"]:
-        if raw not in meta["choices"]:
-            raise pytest.UsageError(f"{where}: {raw!r} is none of {', '.join(meta['choices'])}")
-        return raw
-    if isinstance(field.default, bool):
-        if raw.lower() in _YES or raw.lower() in _NO:
-            return raw.lower() in _YES
-        raise pytest.UsageError(f"{where}: {raw!r} is neither yes nor no")
-    if isinstance(field.default, int | float):
-        return _number(field, raw, where)
-    return raw
+        if value not in meta["choices"]:
+            raise pytest.UsageError(f"{where}: {value!r} is none of {', '.join(meta['choices'])}")
+        return value
+    if isinstance(default, bool):
+        if str(value).lower() not in _BOOLEANS:
+            raise pytest.UsageError(f"{where}: {value!r} is neither yes nor no")
+        return _BOOLEANS[str(value).lower()]
+    return value if isinstance(default, str) else _number(field, value, where)
 
 
-def _number(field: dataclasses.Field[Any], raw: str, where: str) -> float:
+def _number(field: dataclasses.Field[Any], value: Any, where: str) -> float:
     kind: type[int] | type[float] = int if isinstance(field.default, int) else float
+    low, high = field.metadata["low"], field.metadata["high"]
     try:
-        return _in_range(field, kind(raw), where)
+        number = kind(value)
     except ValueError:
         noun = "a whole number" if kind is int else "a number"
-        raise pytest.UsageError(f"{where}: {raw!r} is not {noun}") from None
-
-
-def _in_range(field: dataclasses.Field[Any], value: float, where: str) -> float:
-    low, high = field.metadata["low"], field.metadata["high"]
-    if not low <= value <= high or not math.isfinite(value):
+        raise pytest.UsageError(f"{where}: {value!r} is not {noun}") from None
+    if not low <= number <= high or not math.isfinite(number):
         bound = f"at least {low:g}" + (f" and at most {high:g}" if math.isfinite(high) else "")
-        raise pytest.UsageError(f"{where}: {value} is out of range, it must be {bound}")
-    return value
+        raise pytest.UsageError(f"{where}: {number} is out of range, it must be {bound}")
+    return number
 
 
 def _key(name: str) -> str:
@@ -396,23 +370,14 @@ def _dest(name: str) -> str:
     return f"skillopt_setting_{name}"
 
 
-def _ini_type(
-    field: dataclasses.Field[Any],
-) -> Literal["linelist", "bool", "int", "float", "string"]:
-    if field.metadata.get("many"):
-        return "linelist"
-    for kind, name in _INI_TYPES.items():
-        if isinstance(field.default, kind):
-            return name
-    return "string"
+def _ini_type(field: dataclasses.Field[Any]) -> _IniType:
+    return "linelist" if field.metadata.get("many") else _INI_TYPES[type(field.default)]
 
 
 def _metavar(field: dataclasses.Field[Any]) -> str:
     if field.metadata["choices"]:
         return "NAME"
-    if isinstance(field.default, bool):
-        return "yes|no"
-    return {int: "N", float: "X"}.get(type(field.default), "TEXT")
+    return {bool: "yes|no", int: "N", float: "X"}.get(type(field.default), "TEXT")
 
 
 def shown(value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pytest_skillopt.model.types import CapReached, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pytest_skillopt.settings import Settings
 
@@ -38,15 +38,12 @@ class Throttle(Protocol):
     """Whom a model asks before each call. Arguments are JSON values: it may be another process."""
 
     def ask(self, call: str, wish: dict[str, Any]) -> float:
-        """Ask for leave to make a call.
+        """0.0: the call may go, and is in flight until ``done``; else seconds to wait before the
+        next question.
 
         Args:
             call: a name that no other call has; begins with the process' own prefix.
             wish: ``Wish.to_json`` of what it asks for.
-
-        Returns:
-            0.0: go, the call counts as in flight until ``done``; else seconds to wait, then ask
-            again.
 
         Raises:
             CapReached: a spending cap allows no further call.
@@ -63,15 +60,14 @@ class Throttle(Protocol):
         """Tell how a call ended that was let go.
 
         Args:
-            call: as in ``ask``.
             usage: ``Usage.to_json`` of what was paid; no calls where the provider failed.
             account: role, stage and task (node id or empty).
             retry_after: seconds the provider asked everybody to wait.
-            fault: what went wrong, empty for a reply.
         """
 
     def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
-        """Enter a reply from the cache into the accounts: nothing was in flight or paid."""
+        """Enter what was never in flight: a reply from the cache, or calls that a test reports.
+        What was paid counts towards the caps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,30 +109,28 @@ class Caps:
     def of(cls, settings: Settings) -> Caps:
         return cls(*(getattr(settings, name) for name in _CAPS))
 
+    def __iter__(self) -> Iterator[Any]:
+        return iter(dataclasses.astuple(self))
+
     def share(self, spent: Caps, parts: int) -> Caps:
         """An equal part of what is left of each bound: never zero, which would turn it off."""
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(spent), strict=True)
-        return Caps(*(_part(cap, used, parts) for cap, used in pairs))
+
+        def part(cap: Any, used: Any) -> Any:
+            left = cap - used
+            return max(1, left // parts) if isinstance(cap, int) else max(_LEAST, left / parts)
+
+        return Caps(*(cap and part(cap, used) for cap, used in zip(self, spent, strict=True)))
 
     def plus(self, other: Caps) -> Caps:
-        return Caps(*map(operator.add, dataclasses.astuple(self), dataclasses.astuple(other)))
+        return Caps(*map(operator.add, self, other))
 
     def put_into(self, settings: Settings) -> Settings:
         """The settings with these bounds in the place of theirs."""
-        return dataclasses.replace(
-            settings, **dict(zip(_CAPS, dataclasses.astuple(self), strict=True))
-        )
+        return dataclasses.replace(settings, **dict(zip(_CAPS, self, strict=True)))
 
 
 _CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
 """The settings of ``Caps``, in the order of its fields."""
-
-
-def _part(cap: Any, used: Any, parts: int) -> Any:
-    if not cap:
-        return cap
-    left = cap - used
-    return max(1, left // parts) if isinstance(cap, int) else max(_LEAST, left / parts)
 
 
 class Meter:
@@ -175,7 +169,7 @@ class Meter:
         self._spent = Usage()
         self._flying: dict[str, _Flight] = {}
         self._pacers: dict[str, _Pacer] = {}
-        self._accounts: dict[tuple[str, str, str], Usage] = {}
+        self._accounts: dict[tuple[str, str], Usage] = {}
         self._waiting: set[str] = set()
         self._habits: dict[tuple[str, str], _Habit] = {}
         self._duration = 0.1
@@ -198,14 +192,14 @@ class Meter:
             now = self._clock()
             self._waiting.discard(call)
             self._check_time(now)
-            full = 0 < self._most_in_flight <= self._count(wanted.provider)
+            beside = sum(f.wish.provider == wanted.provider for f in self._flying.values())
+            full = 0 < self._most_in_flight <= beside
             tokens, cost = self._reserve(wanted)
             if self._must_wait_for_others(tokens, cost) or full:
                 self._waiting.add(call)
                 return self._busy_wait()
             pacer = self._pacer(wanted.provider)
-            wait = pacer.wait(now)
-            if wait:
+            if wait := pacer.wait(now):
                 return wait
             asked, said = self._habit(wanted).expected(wanted)
             pacer.take(now, asked + said)
@@ -239,11 +233,6 @@ class Meter:
     def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
         with self._lock:
             self._add(Usage.from_json(usage), account)
-
-    def report(self, usage: Usage, account: tuple[str, str, str]) -> None:
-        """Enter calls that were made without asking, and are paid: they count towards the caps."""
-        with self._lock:
-            self._add(usage, account)
 
     @property
     def bounded(self) -> bool:
@@ -279,31 +268,16 @@ class Meter:
         with self._lock:
             return self._spent
 
-    @property
-    def in_flight(self) -> int:
-        with self._lock:
-            return len(self._flying)
-
-    def accounts(self) -> dict[tuple[str, str, str], Usage]:
-        """Usage by role, stage and task of this part of the run."""
-        with self._lock:
-            return dict(self._accounts)
-
     def rows(self) -> list[dict[str, Any]]:
         """Usage by role and stage, sorted: the arguments of ``run.result.UsageRow``."""
-        sums: dict[tuple[str, str], Usage] = {}
-        for (role, stage, _), usage in self.accounts().items():
-            sums[role, stage] = sums.get((role, stage), Usage()) + usage
-        return [
-            {"role": role, "stage": stage, **usage.to_json()}
-            for (role, stage), usage in sorted(sums.items())
-        ]
+        with self._lock:
+            found = sorted(self._accounts.items())
+        return [{"role": role, "stage": stage, **u.to_json()} for (role, stage), u in found]
 
     def _add(self, usage: Usage, account: tuple[str, str, str]) -> None:
         self._spent += usage
-        role, stage, task = account
-        key = role, stage, task  # what another process sends is a list
-        self._accounts[key] = self._accounts.get(key, Usage()) + usage
+        role, stage, _ = account
+        self._accounts[role, stage] = self._accounts.get((role, stage), Usage()) + usage
 
     def _check_time(self, now: float) -> None:
         limit = self._limit.seconds
@@ -365,9 +339,6 @@ class Meter:
 
     def _pacer(self, provider: str) -> _Pacer:
         return self._pacers.setdefault(provider, _Pacer(*self._rates))
-
-    def _count(self, provider: str) -> int:
-        return sum(flight.wish.provider == provider for flight in self._flying.values())
 
 
 @dataclass(frozen=True, slots=True)

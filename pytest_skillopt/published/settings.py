@@ -6,79 +6,62 @@ They are ini keys (``-o`` sets them too) and no options. Only a run that sets on
 from __future__ import annotations
 
 import dataclasses
-import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from pytest_skillopt.settings import Settings
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    help: str
-    low: float = -math.inf
-    high: float = math.inf
-    choices: tuple[str, ...] = ()
-
+from pytest_skillopt.settings import Rule, Settings, converted
 
 RULES = {
-    "epochs": _Rule("passes over the train tasks", low=1),
-    "batch_size": _Rule("train tasks of a step; 0: fits the suite", low=0),
-    "minibatch_size": _Rule(
+    "epochs": Rule("passes over the train tasks", low=1),
+    "batch_size": Rule("train tasks of a step; 0: fits the suite", low=0),
+    "minibatch_size": Rule(
         "tasks an analyst sees at once; 0: 1 in the search trials, 8 in batch", low=0
     ),
-    "accumulation": _Rule("rounds of rollout and reflection before one update", low=1),
-    "merge_batch_size": _Rule("patches merged in one call", low=2),
-    "failure_only": _Rule("no analysts for successes"),
-    "update_mode": _Rule(
+    "accumulation": Rule("rounds of rollout and reflection before one update", low=1),
+    "merge_batch_size": Rule("patches merged in one call", low=2),
+    "failure_only": Rule("no analysts for successes"),
+    "update_mode": Rule(
         "patch, rewrite_from_suggestions or full_rewrite_minibatch",
         choices=("patch", "rewrite_from_suggestions", "full_rewrite_minibatch"),
     ),
-    "autonomous_budget": _Rule("let the optimizer say how many edits to apply"),
-    "edit_budget": _Rule("edits of one update at the start", low=1),
-    "min_edit_budget": _Rule(
+    "autonomous_budget": Rule("let the optimizer say how many edits to apply"),
+    "edit_budget": Rule("edits of one update at the start", low=1),
+    "min_edit_budget": Rule(
         "edits of one update at the end; 0: 2, or edit_budget where that is less", low=0
     ),
-    "schedule": _Rule(
+    "schedule": Rule(
         "how the edit budget falls: constant, linear or cosine",
         choices=("constant", "linear", "cosine"),
     ),
-    "candidates": _Rule("candidates raced in a step", low=1),
-    "splitting": _Rule("take a patch apart that fixes some tasks and breaks others"),
-    "pruning": _Rule("leave out accepted edits that turn out useless"),
-    "slow_update": _Rule("compare epochs and write guidance, through the gate"),
-    "slow_update_samples": _Rule("train tasks of a slow update", low=1),
-    "slow_update_pairs": _Rule(
+    "candidates": Rule("candidates raced in a step", low=1),
+    "splitting": Rule("take a patch apart that fixes some tasks and breaks others"),
+    "pruning": Rule("leave out accepted edits that turn out useless"),
+    "slow_update": Rule("compare epochs and write guidance, through the gate"),
+    "slow_update_samples": Rule("train tasks of a slow update", low=1),
+    "slow_update_pairs": Rule(
         "tasks shown to a slow update: mixed, changed or unchanged",
         choices=("mixed", "changed", "unchanged"),
     ),
-    "meta_skill": _Rule("advice to the optimizer about edits that worked"),
-    "skill_aware": _Rule("tell defects of the skill from lapses in following it"),
-    "appendix_threshold": _Rule("reminders in the appendix before they are merged", low=1),
-    "gate_margin": _Rule("margin of the gate named margin", low=0, high=1),
-    "gate_k0": _Rule("samples of the current skill before a comparison", low=1),
-    "gate_kc": _Rule("complete rounds of a candidate before it is accepted", low=1),
-    "gate_kmax": _Rule("most samples of one task and skill in one decision", low=1),
-    "gate_alpha_run": _Rule("alpha of a whole run; 0: per decision", low=0, high=0.5),
-    "gate_veto": _Rule("refuse an edit that breaks a task, whatever it fixes"),
-    "gate_broad": _Rule("a second test for thin effects on many tasks"),
+    "meta_skill": Rule("advice to the optimizer about edits that worked"),
+    "skill_aware": Rule("tell defects of the skill from lapses in following it"),
+    "appendix_threshold": Rule("reminders in the appendix before they are merged", low=1),
+    "gate_margin": Rule("margin of the gate named margin", low=0, high=1),
+    "gate_k0": Rule("samples of the current skill before a comparison", low=1),
+    "gate_kc": Rule("complete rounds of a candidate before it is accepted", low=1),
+    "gate_kmax": Rule("most samples of one task and skill in one decision", low=1),
+    "gate_alpha_run": Rule("alpha of a whole run; 0: per decision", low=0, high=0.5),
+    "gate_veto": Rule("refuse an edit that breaks a task, whatever it fixes"),
+    "gate_broad": Rule("a second test for thin effects on many tasks"),
 }
 """Every setting, with what it means and its range."""
 
 
-def with_published(
-    settings: Settings, given: dict[str, Any], converted: Callable[..., Any]
-) -> Settings:
+def with_published(settings: Settings, given: dict[str, Any]) -> Settings:
     """The settings with those of published mechanisms.
 
     Args:
         given: values as pytest read them, by name.
-        converted: checks one against its field.
 
     Raises:
         pytest.UsageError: a value that cannot be, or two that do not go together.
@@ -86,8 +69,7 @@ def with_published(
     found = {}
     for field in dataclasses.fields(settings):
         if field.name in given:
-            rule = dataclasses.asdict(RULES[field.name])
-            checked = dataclasses.field(default=field.default, metadata=rule)
+            checked = RULES[field.name].field(field.default)
             found[field.name] = converted(checked, given[field.name], f"skillopt_{field.name}")
     settings = dataclasses.replace(settings, **found)
     if settings.min_edit_budget > settings.edit_budget:

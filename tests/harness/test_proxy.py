@@ -98,7 +98,7 @@ def test_each_protocol_is_passed_on_and_counted(
     assert seen == [used]
     assert (used.calls, used.input_tokens, used.output_tokens) == (1, 1000, 25)
     assert used.cost == pytest.approx(1050e-6)
-    assert limits.accounts() == {("target", "train", "t"): used}
+    assert limits._accounts == {("target", "train"): used}
     ((arrived, headers),) = setting.provider.requests
     assert "other" not in arrived
     assert setting.provider.bodies[0].get("model", "the-model") in ("the-model", "other")
@@ -164,7 +164,7 @@ def test_a_limit_holds_for_all_runs_together(setting: Setting) -> None:
         for thread in threads:
             thread.start()
         while any(thread.is_alive() for thread in threads):
-            most.append(limits.in_flight)
+            most.append(len(limits._flying))
         for thread in threads:
             thread.join()
     assert max(most) <= 2
@@ -199,7 +199,7 @@ def test_a_fault_ends_the_run(
     assert ticket.failure.fatal is fatal
     assert setting.provider.calls == calls
     assert limits.spent == Usage()
-    assert limits.in_flight == 0
+    assert len(limits._flying) == 0
 
 
 def test_a_request_that_is_refused_is_the_agents_to_mend(setting: Setting) -> None:
@@ -231,7 +231,7 @@ def test_nobody_waits_for_a_reply_when_the_run_is_over(setting: Setting) -> None
             time.sleep(0.01)
     thread.join(timeout=30)
     assert ends == [http.client.RemoteDisconnected]
-    assert limits.in_flight == 0
+    assert len(limits._flying) == 0
 
 
 def test_the_skill_is_seen_in_whatever_part_of_a_request(setting: Setting) -> None:

@@ -391,7 +391,7 @@ def test_a_cap_stops_before_the_call_it_forbids(
     with pytest.raises(CapReached):
         model.complete(HI, sample="2")
     assert chat_server.calls == 2
-    assert limits.accounts() == {("target", "rollout", "t"): Usage(2, 0, 4, 2)}
+    assert limits._accounts == {("target", "rollout"): Usage(2, 0, 4, 2)}
 
 
 def test_a_reply_that_is_no_use_is_paid_for_all_the_same(
@@ -402,7 +402,7 @@ def test_a_reply_that_is_no_use_is_paid_for_all_the_same(
     with pytest.raises(ModelFault):
         make_model(throttle=limits).complete(HI, sample="0")
     assert limits.spent == Usage(1, 0, 2, 2)
-    assert limits.in_flight == 0
+    assert len(limits._flying) == 0
 
 
 def test_nothing_stays_in_flight_when_a_call_is_interrupted(
@@ -417,7 +417,7 @@ def test_nothing_stays_in_flight_when_a_call_is_interrupted(
     monkeypatch.setattr(model, "_send", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.complete(HI, sample="0")
-    assert limits.in_flight == 0
+    assert len(limits._flying) == 0
 
 
 def test_a_server_that_refuses_schemas_is_asked_without_and_remembered(

@@ -54,7 +54,7 @@ def sent(lim: Meter, clock: Clock, seconds: float, tokens: int = 10) -> list[flo
 def test_without_bounds_everything_goes() -> None:
     lim = limits()
     assert all(go(lim, str(i)) == 0 for i in range(1000))
-    assert lim.in_flight == 1000
+    assert len(lim._flying) == 1000
 
 
 @settings(max_examples=25, deadline=None)
@@ -229,21 +229,20 @@ def test_the_calls_of_a_dead_process_do_not_block_the_others() -> None:
     go(lim, "w1-0", cost=0.1)
     go(lim, "w2-0")
     lim.forget("w1-")
-    assert lim.in_flight == 1
+    assert len(lim._flying) == 1
     assert lim.spent == Usage(1, 0, 9, 1, 0.1, estimated=True)
     assert go(lim, "w2-1") == 0
     lim.done("w1-0", FREE, ACCOUNT)
-    assert lim.in_flight == 2
+    assert len(lim._flying) == 2
 
 
-def test_accounts_are_kept_by_role_stage_and_task() -> None:
+def test_accounts_are_kept_by_role_and_stage() -> None:
     lim = limits()
     for call, account in (("a", ACCOUNT), ("b", ACCOUNT), ("c", ("optimizer", "reflect", ""))):
         go(lim, call)
         lim.done(call, paid(cost=0.5), account)
     lim.note(Usage(cached=1).to_json(), ACCOUNT)
     lim.note(Usage(cached=1).to_json(), ("target", "rollout", "t.py::test_b"))
-    assert lim.accounts()[ACCOUNT] == Usage(2, 1, 18, 2, 1.0)
     assert [(r["role"], r["stage"], r["calls"], r["cached"], r["cost"]) for r in lim.rows()] == [
         ("optimizer", "reflect", 1, 0, 0.5),
         ("target", "rollout", 2, 2, 1.0),
