@@ -21,6 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from worlds import recorded
 from worlds.proposer import TEMPERS, Proposer
 from worlds.target import WorldExecutor
 from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, START, World, make_world, statements
@@ -119,6 +120,8 @@ class Verdicts:
 
 def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
     """Train once in a world."""
+    if name in recorded.NAMES:
+        return Run(*recorded.train(name, cap, seed, variant.settings))
     world = make_world(name, seed)
     tasks = world.tasks
     settings = Settings(seed=seed, max_rollouts=cap, optimizer_workers=1, **variant.settings)
@@ -260,7 +263,9 @@ def _row(cell: Cell) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--worlds", default=",".join(STUDY), help=f"of {', '.join(KINDS)}")
+    parser.add_argument(
+        "--worlds", default=",".join(STUDY), help=f"of {', '.join((*KINDS, *recorded.NAMES))}"
+    )
     parser.add_argument("--caps", default="350,700", help="target calls, with commas")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)

@@ -1,0 +1,1 @@
+"""Two suites for a small real model, and the lines that an optimizer may offer for them."""

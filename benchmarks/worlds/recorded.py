@@ -1,0 +1,181 @@
+"""Worlds recorded from a real model: its pass rates under sets of lines, drawn from again.
+
+A set that was measured, its lines in the order of the text, has its own rates. Any other has those
+of the measured sets that differ from it by the fewest lines, their mean where there are several.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+from typing import TYPE_CHECKING, Any
+
+from real.measure import Lines, read
+from real.offers import PoolOptimizer
+from real.tasks import SUITES
+
+from pytest_skillopt.model.types import Usage
+from pytest_skillopt.search.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.suite.rollouts import Message, Rollout
+from pytest_skillopt.suite.sampler import Limits, Sampler
+from pytest_skillopt.suite.splits import assign_splits
+from pytest_skillopt.suite.tasks import SkillTask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pytest_skillopt.run.result import StepRow
+    from pytest_skillopt.suite.rollouts import RolloutRequest
+
+NAMES = tuple(SUITES)
+_SLIGHT = 0.01
+"""Change of the pass rate below which a line does nothing."""
+
+
+class Recorded:
+    """A suite, and what its model was measured to do."""
+
+    def __init__(self, name: str) -> None:
+        self.suite = SUITES[name]
+        data = read()["suites"][name]
+        self._pool: list[str] = data["pool"]
+        self.sets: dict[Lines, list[float]] = {
+            tuple(row["lines"]): row["rates"] for row in data["sets"]
+        }
+        self.asked: dict[Lines, int] = {}
+        """Samples by set of lines."""
+        tasks = [
+            SkillTask(f"test_{name}.py::test_answer[{task.name}]", text=repr(task))
+            for task in self.suite.tasks
+        ]
+        self.tasks = assign_splits(tasks, Settings().split)[0]
+        self._numbers = {task.id: number for number, task in enumerate(tasks)}
+
+    def lines(self, text: str) -> Lines:
+        """Numbers of the pool's lines that a text has, in its order."""
+        found = [(text.find(line), n) for n, line in enumerate(self._pool) if line in text]
+        return tuple(n for _, n in sorted(found))
+
+    def rates(self, lines: Lines) -> list[float]:
+        """Pass rate of each task."""
+        if lines in self.sets:
+            return self.sets[lines]
+        distance = {known: len(set(known) ^ set(lines)) for known in self.sets}
+        least = min(distance.values())
+        nearest = [self.sets[known] for known in self.sets if distance[known] == least]
+        return [statistics.fmean(rates) for rates in zip(*nearest, strict=True)]
+
+    def mean(self, lines: Lines) -> float:
+        return statistics.fmean(self.rates(lines))
+
+    def roll(self, request: RolloutRequest, text: str, seed: int) -> Rollout:
+        """Draw a rollout."""
+        lines, number = self.lines(text), self._numbers[request.task]
+        self.asked[lines] = self.asked.get(lines, 0) + 1
+        task = self.suite.tasks[number]
+        passed = random.Random(f"{seed}/{request.key}").random() < self.rates(lines)[number]
+        answer = task.answer if passed else "Let me think about that."
+        talk = (Message("user", task.prompt), Message("assistant", answer))
+        wrong = "" if passed else f"AssertionError: wanted something else than {answer!r}"
+        return Rollout(
+            request,
+            "passed" if passed else "failed",
+            float(passed),
+            wrong,
+            transcript=talk,
+            usage=Usage(calls=1),
+        )
+
+    def effects(self, lines: Lines) -> list[float]:
+        """What leaving each line out would cost."""
+        mean = self.mean(lines)
+        return [mean - self.mean(tuple(n for n in lines if n != line)) for line in lines]
+
+
+class Replay:
+    """An executor that draws rollouts from a recorded world, one at a time."""
+
+    capacity = 1
+    ended = ""
+
+    def __init__(self, world: Recorded, seed: int) -> None:
+        self._world = world
+        self._seed = seed
+        self._texts: dict[str, str] = {}
+        self._queue: dict[str, RolloutRequest] = {}
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        self._texts[version] = content.decode()
+
+    def submit(self, requests: Iterable[RolloutRequest]) -> None:
+        self._queue.update((request.key, request) for request in requests)
+
+    def next(self) -> Rollout:
+        request = self._queue.pop(next(iter(self._queue)))
+        return self._world.roll(request, self._texts[request.version], self._seed)
+
+    def cancel(self, keys: Iterable[str]) -> set[str]:
+        return {key for key in keys if self._queue.pop(key, None)}
+
+    def text(self, version: str) -> str:
+        return self._texts[version]
+
+
+def train(
+    name: str, cap: int, seed: int, settings: dict[str, Any], world: Recorded | None = None
+) -> tuple[float, int, int, int, int, int, int, str, str]:
+    """Train once; the fields of ``learning.Run``."""
+    world = world or Recorded(name)
+    executor = Replay(world, seed)
+    sampler = Sampler(executor, world.tasks, _Ledger(), model=name, limits=Limits(max_rollouts=cap))
+    optimizer, verdicts = PoolOptimizer(name, seed), _Verdicts()
+    outcome = Trainer(
+        Document(world.suite.skill().encode()),
+        world.tasks,
+        sampler,
+        optimizer,
+        Settings(seed=seed, max_rollouts=cap, optimizer_workers=1, **settings),
+        skill="SKILL.md",
+        observer=verdicts,
+    ).run()
+    lines = world.lines(outcome.after.text)
+    effects = world.effects(lines)
+    start, end = world.mean(()), world.mean(lines)
+    reachable = max(map(statistics.fmean, world.sets.values()))
+    steps = [(), *(world.lines(executor.text(version)) for version in verdicts.accepted)]
+    false = sum(world.mean(b) <= world.mean(a) for a, b in itertools.pairwise(steps))
+    return (
+        (end - start) / (reachable - start),
+        false,
+        sampler.taken,
+        optimizer.calls,
+        sum(abs(effect) <= _SLIGHT for effect in effects),
+        sum(effect < -_SLIGHT for effect in effects),
+        0,
+        outcome.status,
+        outcome.reason,
+    )
+
+
+class _Verdicts:
+    """Notes which versions were accepted."""
+
+    def __init__(self) -> None:
+        self.accepted: list[str] = []
+
+    def step(self, row: StepRow) -> None:
+        """Steps are not looked at."""
+
+    def record(self, kind: str, data: dict[str, Any]) -> None:
+        if kind == "verdict" and data["decision"] == "accepted":
+            self.accepted.append(data["candidate"])
+
+
+class _Ledger(dict[str, Rollout]):
+    """Measurements by key."""
+
+    def put(self, rollout: Rollout) -> None:
+        self[rollout.request.key] = rollout
