@@ -60,8 +60,9 @@ skillopt_requests =
     optimizer.max_output_tokens = 400
 """
     )
-    command = [sys.executable, "-m", "pytest", "-q", "--skillopt-train", f"-n{workers}", "--skillopt-lanes=4",
-               f"--skillopt-max-rollouts={rollouts}", f"--skillopt-seed={seed}"]  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "--skillopt-train", f"-n{workers}",
+               "--skillopt-lanes=4", f"--skillopt-max-rollouts={rollouts}",
+               f"--skillopt-seed={seed}"]  # fmt: skip
     with (folder / "said.txt").open("w") as said:
         subprocess.run(command, cwd=folder, stdout=said, stderr=subprocess.STDOUT, check=False)
     results = sorted(folder.glob(".skillopt/**/result.json"))
