@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
-    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout
 
 _WORST_FIRST: tuple[Status, ...] = ("rejected", "unmeasured", "accepted", "unchanged")
@@ -59,30 +57,22 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
             f"{skill} is staged in another version than the working tree's, which "
             "is the one that is checked"
         )
+    status: Status = "unmeasured"
     if then is None:
         reason = f"{skill} did not exist at {run.mode.ref}: there is nothing to compare it with"
-        return _unmeasured(skill, now, now, "unmeasured", reason)
-    if then.version == now.version:
-        reason = f"{skill} is the same as at {run.mode.ref}: nothing was run"
-        return _unmeasured(skill, now, now, "unchanged", reason)
-    return _compare(run, skill, then, now)
-
-
-def _compare(run: Run, skill: str, then: Document, now: Document) -> SkillResult:
-    stored = read_baseline(run, skill, then.version)
-    tasks = gate_tasks(run.tasks_of(skill))
-    gate = RegressionCheck(tasks, gate_options(run.settings), tape=stored.lengths())
-    result = compared(run, skill, gate, then, now, stored=stored.outcomes)
-    return result.model_copy(update={"val": result.suite})
-
-
-def _unmeasured(
-    skill: str, then: Document, now: Document, status: Status, reason: str
-) -> SkillResult:
+    elif then.version == now.version:
+        status, reason = "unchanged", f"{skill} is the same as at {run.mode.ref}: nothing was run"
+    else:
+        stored = read_baseline(run, skill, then.version)
+        tape = {task: len(found) for task, found in stored.items()}
+        tasks = gate_tasks(run.tasks_of(skill))
+        gate = RegressionCheck(tasks, gate_options(run.settings), tape=tape)
+        result = compared(run, skill, gate, then, now, stored=stored)
+        return result.model_copy(update={"val": result.suite})
     return SkillResult(
         path=skill,
         name=now.name,
-        before=then.version,
+        before=now.version,
         after=now.version,
         status=status,
         reason=reason,
@@ -112,16 +102,6 @@ class _Baseline(BaseModel):
     skills: dict[str, _Skill]
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
-    """Samples of the incumbent that need not be taken, by task: (passed, score)."""
-
-    outcomes: Mapping[str, Sequence[tuple[bool, float]]] = field(default_factory=dict)
-
-    def lengths(self) -> dict[str, int]:
-        return {task: len(found) for task, found in self.outcomes.items()}
-
-
 def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:
     """Keep the measured rollouts of an evaluation, by task."""
     skills: dict[str, _Skill] = {}
@@ -146,30 +126,32 @@ def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:
     return path
 
 
-def read_baseline(run: Run, skill: str, version: str) -> Stored:
-    """What of the stored counts fits; a note of the run says why the rest does not."""
-    path = run.root / NAME
+def read_baseline(run: Run, skill: str, version: str) -> dict[str, list[tuple[bool, float]]]:
+    """Samples of a version that need not be taken, by task: (passed, score).
+
+    A note of the run says why stored counts do not fit.
+    """
+    problem = ""
     try:
-        baseline = _Baseline.model_validate_json(path.read_bytes())
+        baseline = _Baseline.model_validate_json((run.root / NAME).read_bytes())
+        stored = baseline.skills.get(skill)
+        if baseline.model != run.fingerprint:
+            problem = f"it was measured with {baseline.model_name}"
+        elif stored is None or stored.version != version:
+            problem = f"it was measured with another version of {skill}"
     except FileNotFoundError:
-        return Stored()
+        return {}
     except (OSError, ValidationError) as error:
-        run.notes.append(f"{NAME} is not used: it cannot be read ({type(error).__name__})")
-        return Stored()
-    stored = baseline.skills.get(skill)
-    if baseline.model != run.fingerprint:
-        run.notes.append(f"{NAME} is not used: it was measured with {baseline.model_name}")
-        return Stored()
-    if stored is None or stored.version != version:
-        run.notes.append(f"{NAME} is not used: it was measured with another version of {skill}")
-        return Stored()
+        problem = f"it cannot be read ({type(error).__name__})"
+    if problem or stored is None:
+        run.notes.append(f"{NAME} is not used: {problem}")
+        return {}
     sources = {task.id: task.source for task in run.tasks_of(skill)}
     fitting = {
         name: list(zip(task.outcomes, task.scores, strict=False))
         for name, task in stored.tasks.items()
         if sources.get(name) == task.source
     }
-    changed = len(sources) - len(fitting)
-    if changed:
+    if changed := len(sources) - len(fitting):
         run.notes.append(f"{NAME}: {changed} of {len(sources)} tasks have changed since")
-    return Stored(fitting)
+    return fitting

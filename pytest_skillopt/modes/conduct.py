@@ -110,8 +110,11 @@ def fails_the_session(mode: Mode, result: Result) -> bool:
 def _carry_out(run: Run, display: Display) -> Result:
     """The mode's result; what stops a run before it has one is a result too."""
     status: Status = "unmeasured"
+    module, function = _FUNCTIONS[run.mode.name]
+    # Imported when chosen: a check needs no optimizer.
+    carry_out = getattr(import_module(f"pytest_skillopt.modes.{module}"), function)
     try:
-        return _mode_function(run.mode.name)(run, display)
+        return carry_out(run, display)  # type: ignore[no-any-return]
     except StopRun as stop:
         reason = stop.reason
         if stop.kind == "interrupted":
@@ -146,12 +149,6 @@ def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
     return result
 
 
-def _mode_function(name: str) -> Callable[[Run, Display], Result]:
-    """Imported when chosen: a check needs no optimizer."""
-    module, function = _FUNCTIONS[name]
-    return getattr(import_module(f"pytest_skillopt.modes.{module}"), function)  # type: ignore[no-any-return]
-
-
 @contextlib.contextmanager
 def _as_usage_errors() -> Iterator[None]:
     try:
@@ -167,7 +164,12 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
     """
     judged = run.mode.name == "evaluate"
     least = {task.id: task.min_pass_rate for task in run.tasks}
-    for row in [*_rows(result), *_without_row(run, result)]:
+    rows = [row for skill in result.skills for row in skill.tasks]
+    if run.mode.name == "train":  # those that were measured without a final comparison
+        unknown = run.sampler.usage.keys() - {row.id for row in rows}
+        missing = [task for task in run.tasks if task.id in unknown]
+        rows += [TaskRow(id=task.id, split=task.split, before=Arm()) for task in missing]
+    for row in rows:
         judgement: tuple[Outcome, str] = ("passed", "")
         if judged:
             own = least.get(row.id)
@@ -177,19 +179,6 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
         outcome, words = judgement
         yield _report(row, "call", outcome, words, measured=not judged)
         yield _report(row, "teardown", "passed", words, measured=not judged)
-
-
-def _rows(result: Result) -> Iterator[TaskRow]:
-    return (row for skill in result.skills for row in skill.tasks)
-
-
-def _without_row(run: Run, result: Result) -> Iterator[TaskRow]:
-    """Tasks that a training has measured without coming to a last comparison."""
-    if run.mode.name == "train":
-        known = {row.id for row in _rows(result)}
-        for task in run.tasks:
-            if task.id in run.sampler.usage and task.id not in known:
-                yield TaskRow(id=task.id, split=task.split, before=Arm())
 
 
 def _judge(row: TaskRow, least: float) -> tuple[Outcome, str]:

@@ -100,8 +100,6 @@ def plan_lines(
     if mode.name == "train":
         yield from notes_on_search(settings)
         yield from _hopeless(tasks, settings)
-    from pytest_skillopt.modes.plan import forecast, known_costs
-
     yield from forecast(tasks, mode, settings, known_costs(tasks, mode, settings, home))
 
 
@@ -138,7 +136,7 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
         return Expected(min(most, cap), min(most, cap))
     if mode.name != "train":
         return Expected(min(most, cap), min(round(_TYPICAL * most), cap))
-    calls = _most_optimizer_calls(tasks, settings)
+    calls = _most_of_search(tasks, settings)[1]
     typical = min(round(_TYPICAL * most), cap)
     return Expected(min(most, cap), typical, calls, round(_TYPICAL_CALLS * calls))
 
@@ -147,12 +145,13 @@ def forecast(
     tasks: Sequence[SkillTask],
     mode: Mode,
     settings: Settings,
-    costs: Mapping[str, Cost] | None = None,
+    costs: Mapping[str, tuple[float, str]] | None = None,
 ) -> Iterator[str]:
     """What it takes, in words.
 
     Args:
-        costs: by role, what a rollout or an optimizer call costs; of roles with a known price.
+        costs: by role, US dollars of a rollout or an optimizer call, and where the token counts
+            come from, in words; of roles with a known price.
     """
     plan = expected(tasks, mode, settings)
     yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
@@ -184,24 +183,14 @@ def _of(typical: int, most: int) -> str:
     return f"about {words.number(typical)}, at most {words.number(most)}"
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """What one rollout, or one call of the optimizer, costs."""
-
-    each: float
-    """US dollars."""
-    source: str
-    """Where the token counts come from, in words."""
-
-
 def known_costs(
     tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
-) -> dict[str, Cost]:
+) -> dict[str, tuple[float, str]]:
     """By role, at the price of its model: with the tokens of the latest run of that model, else
     with assumed ones. Roles without a model or a price are left out."""
     roles: list[Role] = ["target"] if any("target" in task.roles for task in tasks) else []
     roles += ["optimizer"] if mode.name == "train" else []
-    costs: dict[str, Cost] = {}
+    costs: dict[str, tuple[float, str]] = {}
     results = [run.result for run in reversed(load_runs(home)) if run.result is not None]
     for role in roles:
         try:
@@ -210,7 +199,7 @@ def known_costs(
             continue
         if model.price is not None:
             tokens, source = _measured_tokens(role, model.name, results)
-            costs[role] = Cost(model.price.cost(*tokens), source)
+            costs[role] = model.price.cost(*tokens), source
     return costs
 
 
@@ -230,22 +219,21 @@ def _measured_tokens(
     return (read, said), f"if {unit} takes {read:,} tokens in and {said:,} out"
 
 
-def _money(plan: Expected, costs: Mapping[str, Cost]) -> Iterator[str]:
+def _money(plan: Expected, costs: Mapping[str, tuple[float, str]]) -> Iterator[str]:
     typical = most = 0.0
-    for role, cost in costs.items():
-        counts = (
-            (plan.typical_calls, plan.calls) if role == "optimizer" else (plan.typical, plan.most)
-        )
-        typical, most = typical + cost.each * counts[0], most + cost.each * counts[1]
+    for role, (each, _) in costs.items():
+        calls = role == "optimizer"
+        typical += each * (plan.typical_calls if calls else plan.typical)
+        most += each * (plan.calls if calls else plan.most)
     if costs:
         shown = f"about {words.money(typical)}, at most {words.money(most)}"
-        sources = ", ".join(dict.fromkeys(cost.source for cost in costs.values()))
+        sources = ", ".join(dict.fromkeys(source for _, source in costs.values()))
         yield f"money: {shown if typical < most else words.money(most)}, {sources}"
 
 
 def gated(tasks: Sequence[SkillTask]) -> Iterator[tuple[str, int]]:
     """For each skill how many tasks its gate measures; named, as ``path: ``, only of several."""
-    skills = list(dict.fromkeys(task.skill for task in tasks))
+    skills = skills_of(tasks)
     for skill in skills:
         count = sum(t.skill == skill and t.split in ("val", "both", "") for t in tasks)
         yield f"{skill}: " if len(skills) > 1 else "", count
@@ -275,18 +263,6 @@ def sight(tasks: int, settings: Settings) -> str:
     )
 
 
-def _most_optimizer_calls(tasks: Sequence[SkillTask], settings: Settings) -> int:
-    train = sum(task.split in ("train", "both") for task in tasks)
-    if settings.search == "trials":
-        return TrialParameters().search_calls(train)
-    from pytest_skillopt.published.search_batch import batch_size
-
-    size = batch_size(train, settings.batch_size)
-    steps = settings.epochs * -(-train // size)
-    each = 3 * size * settings.rollouts * settings.accumulation * settings.candidates
-    return steps * each
-
-
 def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
     """Upper bound of the rollouts of a mode; infrastructure errors that are retried come on top."""
     each = sum(task.rollouts or settings.rollouts for task in tasks)
@@ -296,20 +272,19 @@ def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) ->
         return 2 * settings.rollouts * len(tasks)
     if mode.name != "train":
         return 2 * len(tasks) * settings.gate_kmax
-    return _most_of_training(tasks, settings)
-
-
-def _most_of_training(tasks: Sequence[SkillTask], settings: Settings) -> int:
-    train = [task for task in tasks if task.split in ("train", "both")]
-    val = [task for task in tasks if task.split in ("val", "both")]
     test = [task for task in tasks if task.split == "test"]
     final = 2 * settings.final_rollouts * (len(tasks) - len(test))
     final += 2 * sum(task.rollouts or settings.rollouts for task in test)
-    if settings.search == "trials":
-        return TrialParameters().search_samples(len(train) + len(val)) + final
-    from pytest_skillopt.published.search_batch import batch_size
+    return _most_of_search(tasks, settings)[0] + final
 
-    size = batch_size(len(train), settings.batch_size)
-    steps = settings.epochs * -(-len(train) // size)
-    decision = 2 * settings.gate_kmax * len(val)
-    return steps * (size * settings.rollouts * settings.accumulation + decision) + final
+
+def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
+    """Rollouts and optimizer calls that a search takes at most."""
+    train = sum(task.split in ("train", "both") for task in tasks)
+    val = sum(task.split in ("val", "both") for task in tasks)
+    if settings.search == "trials":
+        limits = TrialParameters()
+        return limits.search_samples(train + val), limits.search_calls(train)
+    from pytest_skillopt.published.search_batch import most_of_search
+
+    return most_of_search(train, val, settings)

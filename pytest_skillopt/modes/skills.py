@@ -70,8 +70,6 @@ def read_documents(
     for skill in skills_of(tasks):
         path = root / skill
         if init and not path.exists():
-            from pytest_skillopt.modes.skills import make_skill
-
             shown = [t for t in tasks if t.skill == skill and t.split in ("train", "both")]
             make_skill(path, shown)
         found[skill] = read_skill(path, root)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -225,6 +226,16 @@ def batch_size(train: int, setting: int = 0) -> int:
     if setting:
         return min(setting, train)
     return train if train <= 12 else min(_LARGEST_BATCH, math.ceil(train / 2))
+
+
+def most_of_search(train: int, val: int, settings: Settings) -> tuple[int, int]:
+    """Rollouts and optimizer calls of a search over so many tasks at most."""
+    size = batch_size(train, settings.batch_size)
+    steps = settings.epochs * -(-train // size)
+    sampled = size * settings.rollouts * settings.accumulation
+    return steps * (
+        sampled + 2 * settings.gate_kmax * val
+    ), steps * 3 * sampled * settings.candidates
 
 
 def _distinct(updates: Sequence[Update], bench: Workbench) -> list[Update]:

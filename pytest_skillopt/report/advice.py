@@ -31,15 +31,11 @@ class Advice:
 
 def advise(result: Result, skill: SkillResult) -> Advice:
     """Judge what happened to one skill."""
-    sentence = _sentence(result, skill)
-    if result.mode == "train":
-        return _about_training(result, skill, sentence)
-    if result.mode == "check":
-        return _about_check(result, skill, sentence)
     cautions = tuple(_cautions(result, skill))
-    if skill.status in ("unmeasured", "interrupted"):
-        return Advice("Not measured", sentence, "careful", cautions)
-    return Advice(_figure(result, skill), sentence, "neutral", cautions)
+    answer, tone = _answer(result, skill, doubtful=bool(cautions))
+    if result.mode == "train" and skill.status != "accepted":
+        cautions = ()  # nothing is claimed
+    return Advice(answer, _sentence(result, skill), tone, cautions)
 
 
 def headline(result: Result) -> Advice:
@@ -65,26 +61,22 @@ def full_stop(text: str) -> str:
     return text if text[-1] in ".!?" else f"{text}."
 
 
-def _about_training(result: Result, skill: SkillResult, sentence: str) -> Advice:
-    if skill.status == "accepted":
-        cautions = tuple(_cautions(result, skill))
-        if cautions:
-            return Advice("Accepted, but look closer before merging", sentence, "careful", cautions)
-        return Advice("Accepted, ready to merge", sentence, "good")
-    if skill.status == "unmeasured":
-        return Advice("Not measured", sentence, "bad")
-    if skill.status == "interrupted":
-        return Advice("Stopped early", sentence, "careful")
-    return Advice("Nothing to merge", sentence, "neutral")
-
-
-def _about_check(result: Result, skill: SkillResult, sentence: str) -> Advice:
-    cautions = tuple(_cautions(result, skill))
-    if skill.status == "rejected":
-        return Advice("Do not merge", sentence, "bad", cautions)
+def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str, Tone]:
+    trained = result.mode == "train"
+    if trained and skill.status == "interrupted":
+        return "Stopped early", "careful"
     if skill.status in ("unmeasured", "interrupted"):
-        return Advice("Not measured", sentence, "careful", cautions)
-    return Advice("No regression found", sentence, "careful" if cautions else "good", cautions)
+        return "Not measured", "bad" if trained else "careful"
+    good: Tone = "careful" if doubtful else "good"
+    if trained and skill.status == "accepted":
+        merge = "but look closer before merging" if doubtful else "ready to merge"
+        return f"Accepted, {merge}", good
+    if trained:
+        return "Nothing to merge", "neutral"
+    if result.mode == "check":
+        rejected = skill.status == "rejected"
+        return ("Do not merge", "bad") if rejected else ("No regression found", good)
+    return _figure(result, skill), "neutral"
 
 
 def _figure(result: Result, skill: SkillResult) -> str:

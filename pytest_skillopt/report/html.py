@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import math
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -15,8 +14,8 @@ from markupsafe import Markup, escape
 
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, full_stop, headline
+from pytest_skillopt.report.markdown import environment
 from pytest_skillopt.report.text import clip, one_line
-from pytest_skillopt.run.result import Hunk
 from pytest_skillopt.untrusted import bound, printable
 
 if TYPE_CHECKING:
@@ -24,11 +23,9 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.run.result import (
         Arm,
-        Rate,
         Result,
         RolloutSample,
         SkillResult,
-        StepRow,
         TaskRow,
     )
 
@@ -45,22 +42,13 @@ _SCALES = {
     "val": ("Val", "the tasks that the gate is measured on", "tasks of the split val"),
     "test": ("Test", "tasks that no edit has seen", "tasks of the split test"),
 }
-_GROUPS = (
-    ("broken", "Broken", "pass less often than before"),
-    ("undecided", "Undecided", "moved, but it may be chance"),
-    ("fixed", "Fixed", "pass more often than before"),
-    ("same", "No change", "about alike under both"),
-    ("test", "Test split", "tasks that no edit has seen"),
-)
+_TITLES = {"same": "No change", "test": "Test split"}
 _RATED = (
     ("failing", "Never passed", "no measured rollout passed"),
     ("flaky", "Sometimes passed", "both passed and failed under one version"),
     ("passing", "Always passed", "every measured rollout passed"),
     ("unmeasured", "Not measured", "skipped, or nothing but infrastructure errors"),
 )
-
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46, 14, 14, 30
-"""Margins of the plot in user units."""
 
 
 def render_html(result: Result) -> str:
@@ -82,39 +70,24 @@ def render_html(result: Result) -> str:
             dear=words.dearest(result),
             css=Markup(css),
             csp=_policy(css),
-            marks={verdict: mark(verdict) for verdict in ("accepted", "rejected", "unmeasured")},
         )
     )
 
 
 @cache
 def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("pytest_skillopt.report"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        # Every value that the template prints passes here before it is escaped.
-        finalize=_clean,
-    )
-    environment.filters |= {
-        "percent": words.percent,
-        "interval": words.interval,
-        "number": words.number,
-        "scanned": words.scanned,
-        "money": words.money,
-        "duration": words.duration,
-        "version": words.version,
+    # Every value that the template prints passes there before it is escaped.
+    made = environment(_clean)
+    made.filters |= {
         "sentence": full_stop,
         "short": short,
         "tied": _tie,
         "breakable": _breakable,
-        "moment": words.moment,
         "rate": words.pass_rate,
+        "one_line": one_line,
+        "clip": clip,
     }
-    environment.globals |= {"plural": words.plural, "points": words.points, "move": words.move}
-    return environment
+    return made
 
 
 def _clean(value: Any) -> Any:
@@ -174,15 +147,9 @@ class _Budget:
 
 
 def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> _Shown:
-    hunks, left_out = _hunks(skill)
+    hunks, left_out = words.hunks(skill, MOST_DIFF_LINES)
     compared = any(row.after is not None for row in skill.tasks)
     edits = words.not_kept(skill)
-    curves: tuple[Markup, ...] = ()
-    if any(s.after is not None or s.train is not None for s in skill.steps):
-        curves = (
-            _curve(skill.steps, f"curve-{i}-wide", 900, 300),
-            _curve(skill.steps, f"curve-{i}-narrow", 350, 240),
-        )
     return {
         "skill": skill,
         "anchor": f"skill-{i}",
@@ -191,7 +158,7 @@ def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> _Shown
         "lines_left_out": left_out,
         "scales": tuple(_scales(result, skill)),
         "precision": tuple(words.precision(skill)) if result.mode != "aa" else (),
-        "curves": curves,
+        "curve": any(s.after is not None or s.train is not None for s in skill.steps),
         "parts": _parts(skill.tasks),
         "mute": [row.id for row in skill.tasks if _tells_nothing(row)],
         "groups": tuple(_groups(result, skill, compared, budget)),
@@ -231,25 +198,6 @@ def _tells_nothing(row: TaskRow) -> bool:
     return shares in ({0.0}, {1.0})
 
 
-def _hunks(skill: SkillResult) -> tuple[list[_Shown], int]:
-    shown: list[_Shown] = []
-    room, total = MOST_DIFF_LINES, 0
-    for hunk in skill.hunks or ([Hunk(diff=skill.patch)] if skill.patch else []):
-        rows = list(_diff_rows(hunk.diff))
-        total += len(rows)
-        if room > 0:
-            shown.append({"lines": rows[:room], "edits": words.edits_of(hunk)})
-        room -= len(rows)
-    return shown, max(total - MOST_DIFF_LINES, 0)
-
-
-def _diff_rows(diff: str) -> Iterator[tuple[str, str]]:
-    kinds = {"+": "add", "-": "remove", "@": "place"}
-    for row in diff.removesuffix("\n").split("\n"):
-        if not row.startswith(("--- ", "+++ ")):
-            yield kinds.get(row[:1], "keep"), row.removesuffix("\r")
-
-
 def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
     first, second = words.sides(result.mode)
     for key, comparison in words.comparisons(skill).items():
@@ -263,10 +211,7 @@ def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
         yield {
             "name": name,
             "meaning": trained if result.mode == "train" else meaning,
-            "sides": [
-                {"side": side, "kind": kind, "rate": rate, "bar": rate_bar(rate)}
-                for side, kind, rate in sides
-            ],
+            "sides": [{"side": side, "kind": kind, "rate": rate} for side, kind, rate in sides],
             "points": moved,
         }
 
@@ -275,7 +220,9 @@ def _groups(
     result: Result, skill: SkillResult, compared: bool, budget: _Budget
 ) -> Iterator[_Shown]:
     sides = words.sides(result.mode)
-    for key, title, meaning in _GROUPS if compared else _RATED:
+    changes = words.CHANGES | {"test": "tasks that no edit has seen"}
+    groups = [(key, _TITLES.get(key, key.capitalize()), said) for key, said in changes.items()]
+    for key, title, meaning in groups if compared else _RATED:
         chosen = sorted(
             (row for row in skill.tasks if (_change(row) if compared else _level(row)) == key),
             key=lambda row: (words.pass_rate(row.before) or 0.0, words.in_order(row.id)),
@@ -318,60 +265,3 @@ def _transcript(side: str, sample: RolloutSample) -> _Shown:
         turns = [*turns[:first], gap, *turns[len(turns) - MOST_TURNS + first :]]
     message = short(sample.message)
     return {"side": side, "outcome": sample.outcome, "message": message, "turns": turns}
-
-
-def rate_bar(rate: Rate) -> Markup:
-    """A pass rate on a scale from 0 to 100 % with its interval; stretches to any width."""
-    low, high, at = (f"{100 * x:.2f}" for x in (rate.low, rate.high, rate.rate))
-    width = f"{max(100 * (rate.high - rate.low), 0.4):.2f}"
-    return Markup(
-        '<svg class="bar" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
-        '<rect class="track" x="0" y="4" width="100" height="2"/>'
-        '<rect class="interval" x="{low}" y="2" width="{width}" height="6"/>'
-        '<line class="point" x1="{at}" y1="0" x2="{at}" y2="10"/></svg>'
-    ).format(low=low, high=high, width=width, at=at)
-
-
-def _curve(steps: Sequence[StepRow], name: str, width: int, height: int) -> Markup:
-    """Pass rates over the steps: of the train tasks as a line, of candidates on val as marks."""
-
-    def x(i: int) -> str:
-        return f"{_LEFT + (width - _LEFT - _RIGHT) * (i + 0.5) / len(steps):.1f}"
-
-    def y(rate: float) -> str:
-        return f"{_TOP + (height - _TOP - _BOTTOM) * (1 - rate):.1f}"
-
-    drawn = Markup()
-    for rate in (0.0, 0.25, 0.5, 0.75, 1.0):
-        drawn += Markup(
-            '<line class="grid" x1="{0}" y1="{2}" x2="{1}" y2="{2}"/>'
-            '<text class="tick" x="{3}" y="{2}" dy="4" text-anchor="end">{4:.0f} %</text>'
-        ).format(_LEFT, width - _RIGHT, y(rate), _LEFT - 8, 100 * rate)
-    every = math.ceil(len(steps) * 26 / (width - _LEFT - _RIGHT))
-    for i, step in enumerate(steps[::every]):
-        label = '<text class="tick" x="{}" y="{}" text-anchor="middle">{}</text>'
-        drawn += Markup(label).format(x(i * every), height - 10, step.step)
-    line = " ".join(f"{x(i)},{y(s.train)}" for i, s in enumerate(steps) if s.train is not None)
-    drawn += Markup('<polyline class="current" points="{}"/>').format(line)
-    told = [f"step {s.step} {words.percent(s.train)}" for s in steps if s.train is not None]
-    for i, step in enumerate(steps):
-        if step.after is not None:
-            moved = f"step {step.step}, {step.verdict}: {words.move(step.before, step.after)}"
-            hint = f"{moved}; {clip(one_line(step.reason), 200)}" if step.reason else moved
-            group = '<g transform="translate({} {})">{}<title>{}</title></g>'
-            drawn += Markup(group).format(x(i), y(step.after), mark(step.verdict), hint)
-            told.append(moved)
-    return Markup(
-        '<svg class="curve" viewBox="0 0 {w} {h}" role="img" aria-labelledby="{n}-t {n}-d">'
-        '<title id="{n}-t">Pass rates over the steps</title><desc id="{n}-d">{told}</desc>'
-        "{drawn}</svg>"
-    ).format(w=width, h=height, n=name, told="; ".join(told[:40]), drawn=drawn)
-
-
-def mark(verdict: str) -> Markup:
-    """The sign of a verdict, centred on the origin: told apart by shape, not by colour alone."""
-    if verdict == "accepted":
-        return Markup('<circle class="accepted" r="5.5"/>')
-    if verdict == "unmeasured":
-        return Markup('<path class="unmeasured" d="M0 -6 L6 0 L0 6 L-6 0 Z"/>')
-    return Markup('<path class="rejected" d="M-4.5 -4.5 L4.5 4.5 M-4.5 4.5 L4.5 -4.5"/>')

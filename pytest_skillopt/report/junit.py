@@ -25,23 +25,16 @@ def task_properties(row: TaskRow) -> list[tuple[str, str]]:
     Rates are in [0, 1] with four decimals, costs in US dollars with six; what was not measured has
     no property. With two versions, ``_after`` marks the figures of the second.
     """
-    return [(f"skillopt_{name}", value) for name, value in _properties(row)]
-
-
-def _properties(row: TaskRow) -> Iterator[tuple[str, str]]:
-    if row.split:
-        yield "split", row.split
-    yield from _arm(row.before, "")
+    said = [("split", row.split)] if row.split else []
+    said += _arm(row.before, "")
     if row.after is not None:
-        yield from _arm(row.after, "_after")
-        yield "change", row.change
-    marks = words.marks(row)
-    if marks:
-        yield "marks", ", ".join(marks)
-    yield "calls", str(row.calls)
-    yield "tokens", str(row.tokens)
+        said += [*_arm(row.after, "_after"), ("change", row.change)]
+    if marks := words.marks(row):
+        said.append(("marks", ", ".join(marks)))
+    said += [("calls", str(row.calls)), ("tokens", str(row.tokens))]
     if row.cost is not None:
-        yield "cost", f"{row.cost:.6f}"
+        said.append(("cost", f"{row.cost:.6f}"))
+    return [(f"skillopt_{name}", value) for name, value in said]
 
 
 def _arm(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
@@ -64,13 +57,9 @@ def summary_link(result: Result, report: Path, page: Path) -> str:
         report: our ``report.html``.
         page: the file that pytest-html writes; the link is relative to it.
     """
-    said = headline(result)
+    way = os.path.relpath(report.absolute(), page.absolute().parent).replace(os.sep, "/")
     return str(
         Markup('<p>skillopt: {answer}. <a href="{url}">The report of run {run}</a></p>').format(
-            answer=said.answer, url=_relative(report, page), run=printable(result.run)
+            answer=headline(result).answer, url=quote(way), run=printable(result.run)
         )
     )
-
-
-def _relative(report: Path, page: Path) -> str:
-    return quote(os.path.relpath(report.absolute(), page.absolute().parent).replace(os.sep, "/"))

@@ -3,43 +3,32 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+from markupsafe import Markup
 
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
 from pytest_skillopt.report.text import one_line
-from pytest_skillopt.run.result import Hunk
 from pytest_skillopt.untrusted import bound, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_skillopt.run.result import (
-        Arm,
-        Comparison,
-        EditRow,
-        Result,
-        SkillResult,
-        StepRow,
-        TaskRow,
-        UsageRow,
-    )
+    from pytest_skillopt.run.result import Arm, Comparison, EditRow, Result, TaskRow
 
 SUMMARY_LIMIT = 900_000
 """Bytes; GitHub refuses a job summary above 1 MiB."""
 
-MOST_DIFF_LINES = 300
 MOST_DIFF_LINE = 2_000
 MOST_CALLING = 6
 """Tasks named with an edit."""
 MOST_ITEMS = 12_000
 """Bytes of one list, so that no list crowds out what comes after it."""
-
-_CHANGES = {
-    "broken": "broken: pass less often than before",
-    "undecided": "undecided: moved, but it may be chance",
-    "fixed": "fixed: pass more often than before",
-}
+_CUT = "\f"
+"""Between two blocks; no text of others holds it, for it is not printable."""
 
 _GAP = "\u200b"
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -63,22 +52,12 @@ def pull_request_body(result: Result, limit: int = 60_000) -> str:
         result: the run.
         limit: most bytes of UTF-8, at least 2,000; what does not fit is left out and named.
     """
-    return _fit(_blocks(result), limit, result)
-
-
-def step_summary(result: Result) -> str:
-    """The text for ``$GITHUB_STEP_SUMMARY`` and ``summary.md``."""
-    return _fit(_blocks(result), SUMMARY_LIMIT, result)
-
-
-def _fit(blocks: Iterator[str], limit: int, result: Result) -> str:
-    """As many blocks as there is room for, in order; each is whole, so that the cut is clean."""
     where = code(f"report.html of run {result.run}", 200)
     pointer = f"Transcripts and all figures: {where}, in the artifact of the job.\n"
     cut = f"_Shortened to fit._ {pointer}"
     room = limit - len(cut.encode())
     kept, shortened = [], False
-    for block in blocks:
+    for block in _blocks(result):
         size = len(block.encode()) + 2
         if size <= room:
             kept.append(block)
@@ -88,128 +67,112 @@ def _fit(blocks: Iterator[str], limit: int, result: Result) -> str:
     return "\n\n".join([*kept, cut if shortened else pointer])
 
 
+def step_summary(result: Result) -> str:
+    """The text for ``$GITHUB_STEP_SUMMARY`` and ``summary.md``."""
+    return pull_request_body(result, SUMMARY_LIMIT)
+
+
 def _blocks(result: Result) -> Iterator[str]:
-    said = headline(result)
-    yield f"## {said.answer}"
-    yield prose(said.sentence, 1200)
-    if said.cautions:
-        yield "\n".join(f"> - {prose(caution)}" for caution in said.cautions)
-    for skill in result.skills:
-        yield from _skill(result, skill)
-    yield from _spent(result)
-    if result.notes:
-        yield "### Notes"
-        yield _items(prose(note) for note in result.notes)
-    yield from _again(result)
+    """What stands or falls together, in order."""
+    template = _environment().get_template("summary.md.j2")
+    whole = template.render(
+        result=result,
+        advice=headline(result),
+        sides=words.sides(result.mode),
+        used=words.total(result.usage),
+        calls=words.calls(result.usage),
+        cost=words.cost(result.usage),
+        rollouts=words.rollouts(result),
+        command=one_line(words.command(result.command))[:4000],
+        settings=words.settings(result),
+    )
+    return (block.strip("\n ") for block in whole.split(_CUT) if block.strip())
 
 
-def _skill(result: Result, skill: SkillResult) -> Iterator[str]:
-    versions = f"version {code(words.version(skill.before))}"
-    if skill.after != skill.before:
-        versions += f" to {code(words.version(skill.after))}"
-    name = f" ({prose(skill.name, 120)})" if skill.name else ""
-    yield f"### {code(skill.path)}{name}, {versions}"
-    if len(result.skills) > 1:
-        said = advise(result, skill)
-        yield f"**{said.answer}.** {prose(said.sentence, 1200)}"
-        if said.cautions:
-            yield "\n".join(f"> - {prose(caution)}" for caution in said.cautions)
-    yield from _diff(skill)
-    yield from _to_look_at(skill)
-    yield from _rates(result, skill)
-    yield from _tasks(skill.tasks)
-    yield from _steps(skill.steps)
-    yield from _edits(words.not_kept(skill))
+def environment(finalize: Callable[[Any], Any]) -> jinja2.Environment:
+    """For the templates of this package; ``finalize`` gets every value that they print."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("pytest_skillopt.report"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=finalize,
+    )
+    made.filters |= words.FILTERS
+    made.globals |= {"plural": words.plural, "points": words.points, "move": words.move}
+    return made
 
 
-def _diff(skill: SkillResult) -> Iterator[str]:
-    room = MOST_DIFF_LINES
-    for hunk in skill.hunks or ([Hunk(diff=skill.patch)] if skill.patch else []):
-        rows = [row for row in hunk.diff.split("\n") if not row.startswith(("--- ", "+++ "))]
-        if room <= 0:
-            yield f"The rest of the diff is in {code('skill.patch')}."
-            return
-        # Each line keeps its sign, so that none begins with what GitLab takes for a command.
-        shown = "\n".join(row[:MOST_DIFF_LINE] for row in rows[:room])
-        block = [fenced(shown, "diff")]
-        block += [_why(edit) for edit in words.edits_of(hunk)]
-        yield "\n".join([block[0], "", *block[1:]]).strip()
-        room -= len(rows)
+@cache
+def _environment() -> jinja2.Environment:
+    made = environment(lambda said: Markup(prose(said)) if type(said) is str else said)
+    made.filters |= {
+        "prose": lambda text, most: Markup(prose(text, most)),
+        "code": lambda text, most=300: Markup(code(text, most)),
+        "fenced": lambda text, language="": Markup(fenced(text, language)),
+        "diff": _diff,
+        "tasks": _tasks,
+        "rates": _rates,
+        "ours": Markup,
+    }
+    made.globals |= {
+        "cut": Markup(_CUT),
+        "listed": _listed,
+        "folded": _folded,
+        "why": _why,
+        "advise": advise,
+    }
+    return made
 
 
-def _to_look_at(skill: SkillResult) -> Iterator[str]:
-    """What the lint warns of in the diff, and what the scanner said of it."""
-    if skill.warnings:
-        shown = [f"{prose(row.message)}: {code(row.excerpt, 200)}" for row in skill.warnings]
-        yield "Look at this before you merge:"
-        yield _items(shown)
-    if skill.scan:
-        yield f"Scanner {code(skill.scan.command, 200)}: {words.scanned(skill.scan)}."
-        if skill.scan.output:
-            yield fenced(skill.scan.output[:MOST_DIFF_LINE])
+def _diff(lines: Sequence[tuple[str, str]]) -> Markup:
+    """Each line keeps its sign, so that none begins with what GitLab takes for a command."""
+    return Markup(fenced("\n".join(text[:MOST_DIFF_LINE] for _, text in lines), "diff"))
 
 
-def _why(edit: EditRow) -> str:
-    """Which line, why, and which tasks wanted it."""
-    line = code(edit.content or edit.target, 200)
-    said = f"{line}: " if line and edit.reason else line
-    said += prose(edit.reason) if edit.reason else ""
-    if edit.tasks:
-        named = ", ".join(code(task) for task in edit.tasks[:MOST_CALLING])
-        more = len(edit.tasks) - MOST_CALLING
-        said += f" (called for by {named}" + (f" and {more} more)" if more > 0 else ")")
-    return f"- {said}"
-
-
-def _rates(result: Result, skill: SkillResult) -> Iterator[str]:
-    measured = words.comparisons(skill)
-    if measured:
-        first, second = words.sides(result.mode)
-        rows = [f"| pass rate | {first} | {second} | points | tasks |", "|---|---|---|---:|---:|"]
-        rows += [_rate_row(name, value) for name, value in measured.items()]
-        yield "\n".join(rows)
-    said = ["In brackets: 95 % interval over rollouts."] if measured else []
-    said += words.precision(skill) if result.mode != "aa" else []
-    if said:
-        yield " ".join(said)
-
-
-def _rate_row(name: str, value: Comparison) -> str:
+def _rates(value: Comparison) -> Markup:
+    """The cells of a table: before, after, points."""
     before, after = value.before, value.after
-    then = f"**{words.percent(after.rate)}** ({words.interval(after)})" if after else ""
-    points = words.points(before.rate, after.rate) if after else ""
     now = f"{words.percent(before.rate)} ({words.interval(before)})"
-    return f"| {name} | {now} | {then} | {points} | {before.tasks} |"
+    if after is None:
+        return Markup(f"{now} |  | ")
+    then = f"**{words.percent(after.rate)}** ({words.interval(after)})"
+    return Markup(f"{now} | {then} | {words.points(before.rate, after.rate)}")
 
 
-def _tasks(rows: Sequence[TaskRow]) -> Iterator[str]:
+def _why(edit: EditRow) -> Markup:
+    """Which line, why, and which tasks wanted it."""
+    said = [code(edit.content or edit.target, 200), prose(edit.reason)]
+    named = [code(task) for task in edit.tasks[:MOST_CALLING]]
+    if more := len(edit.tasks) - len(named):
+        named[-1] += f" and {more} more"
+    calling = f" (called for by {', '.join(named)})" if named else ""
+    return Markup(": ".join(filter(None, said)) + calling)
+
+
+def _tasks(rows: Sequence[TaskRow]) -> Iterator[tuple[str, list[Markup]]]:
+    """Lists of tasks that somebody may want to look at, each with its title."""
+
+    def listing(said: str, chosen: list[TaskRow], shown: Callable[[TaskRow], str]) -> Any:
+        lines = [Markup(f"{code(row.id)}: {_counts(row.before)}{shown(row)}") for row in chosen]
+        return f"{words.plural(len(chosen), 'task')} {said}", lines
+
     if any(row.after is not None for row in rows):
-        for change, meaning in _CHANGES.items():
-            chosen = sorted(
-                (row for row in rows if row.change == change and row.split != "test"),
-                key=lambda row: words.in_order(row.id),
-            )
-            yield from _folded(
-                f"{words.plural(len(chosen), 'task')} {meaning}",
-                [
-                    f"{code(row.id)}: {_counts(row.before)} to {_counts(row.after)}"
-                    for row in chosen
-                ],
+        for change in ("broken", "undecided", "fixed"):
+            chosen = [row for row in rows if row.change == change and row.split != "test"]
+            chosen.sort(key=lambda row: words.in_order(row.id))
+            yield listing(
+                f"{change}: {words.CHANGES[change]}",
+                chosen,
+                lambda row: f" to {_counts(row.after)}",
             )
         test = [row for row in rows if row.split == "test"]
-        yield from _folded(
-            f"{words.plural(len(test), 'task')} of the test split, which no edit has seen",
-            [
-                f"{code(row.id)}: {_counts(row.before)} to {_counts(row.after)}, {row.change}"
-                for row in test
-            ],
-        )
-        return
-    missed = [row for row in rows if row.before.passed < row.before.n or not row.before.n]
-    yield from _folded(
-        f"{words.plural(len(missed), 'task')} did not always pass",
-        [f"{code(row.id)}: {_counts(row.before)}{_marked(row)}" for row in missed],
-    )
+        said = "of the test split, which no edit has seen"
+        yield listing(said, test, lambda row: f" to {_counts(row.after)}, {row.change}")
+    else:
+        missed = [row for row in rows if row.before.passed < row.before.n or not row.before.n]
+        yield listing("did not always pass", missed, _marked)
 
 
 def _counts(arm: Arm | None) -> str:
@@ -221,84 +184,23 @@ def _marked(row: TaskRow) -> str:
     return f" ({', '.join(marks)})" if marks else ""
 
 
-def _steps(rows: Sequence[StepRow]) -> Iterator[str]:
-    yield from _folded(words.plural(len(rows), "step"), [_step(row) for row in rows])
-
-
-def _step(row: StepRow) -> str:
-    said: list[str] = [words.verdict(row)]
-    if row.before is not None or row.after is not None:
-        said.append(f"val {words.move(row.before, row.after)}")
-    if row.edits:
-        said.append(words.plural(row.edits, "edit"))
-    reason = f": {prose(row.reason)}" if one_line(row.reason) else ""
-    return f"**step {row.step}** {', '.join(said)}{reason}"
-
-
-def _edits(rows: Sequence[EditRow]) -> Iterator[str]:
-    shown = [
-        f"{row.status} in step {row.step}: {code(row.op, 40)} "
-        + code(row.content or row.target, 200)
-        + (f": {prose(row.why)}" if one_line(row.why) else "")
-        for row in rows
-    ]
-    yield from _folded(f"{words.plural(len(rows), 'edit')} not kept", shown)
-
-
-def _spent(result: Result) -> Iterator[str]:
-    used = words.total(result.usage)
-    about = "about " if used.estimated else ""
-    rollouts = words.plural(result.rollouts, "rollout")
-    if result.errors:
-        rollouts += f", {words.plural(result.errors, 'infrastructure error')}"
-    yield "### What it cost"
-    yield _items(
-        [
-            f"calls: {words.calls(result.usage)}",
-            f"tokens: {about}{words.number(used.input_tokens)} in, "
-            f"{words.number(used.output_tokens)} out",
-            f"cost: {prose(words.cost(result.usage))}",
-            f"time: {words.duration(result.seconds)}, {rollouts}",
-        ]
-    )
-    yield from _folded("by role and stage", [_usage(row) for row in result.usage])
-
-
-def _usage(row: UsageRow) -> str:
-    said = [words.plural(row.calls, "call")]
-    said += [f"{words.number(row.cached)} from the cache"] if row.cached else []
-    if row.calls:
-        said.append(f"{words.number(row.input_tokens)} tokens in")
-        said.append(f"{words.number(row.output_tokens)} out")
-        said.append(prose(words.money(row.cost)) if row.cost is not None else "no price")
-    return f"{prose(row.role, 80)}, {prose(row.stage, 80)}: {', '.join(said)}"
-
-
-def _again(result: Result) -> Iterator[str]:
-    yield "### How to do it again"
-    yield fenced(one_line(words.command(result.command))[:4000], "sh")
-    roles = [f"{prose(role, 80)}: {code(model)}" for role, model in result.models.items()]
-    versions = [f"{prose(name, 80)}: {code(value)}" for name, value in result.versions.items()]
-    settings = [f"{code(name)}: {code(value)}" for name, value in words.settings(result)]
-    yield from _folded("models, versions and settings", [*roles, *versions, *settings])
-
-
-def _folded(title: str, items: Sequence[str]) -> Iterator[str]:
+def _folded(title: str, caller: Callable[[], str]) -> Markup:
     """A list that a reader opens; the title is ours, the items are inert."""
-    if items:
-        yield f"<details><summary>{title}</summary>\n\n{_items(items)}\n\n</details>"
+    items = _listed(caller)
+    inside = f"<details><summary>{title}</summary>\n\n{items}\n\n</details>"
+    return Markup(inside if items else "")
 
 
-def _items(items: Iterable[str]) -> str:
-    """A list of as many items as fit into ``MOST_ITEMS`` bytes, and how many more there are."""
+def _listed(caller: Callable[[], str]) -> Markup:
+    """A list of as many lines as fit into ``MOST_ITEMS`` bytes, and how many more there are."""
     lines, room, rest = [], MOST_ITEMS, 0
-    for item in items:
+    for item in filter(None, caller().split("\n")):
         room -= len(item.encode()) + 3
         if room >= 0:
             lines.append(f"- {item}")
         else:
             rest += 1
-    return "\n".join([*lines, f"- and {words.number(rest)} more"] if rest else lines)
+    return Markup("\n".join([*lines, f"- and {words.number(rest)} more"] if rest else lines))
 
 
 def prose(text: str, most: int = 600) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,7 @@ from pytest_skillopt.report import words
 from pytest_skillopt.report.html import render_html
 from pytest_skillopt.report.markdown import step_summary
 from pytest_skillopt.report.text import columns, one_line
-from pytest_skillopt.run.directory import Home, RunError
+from pytest_skillopt.run.directory import Home, RunError, replace_file
 from pytest_skillopt.run.result import SCHEMA, Result
 
 if TYPE_CHECKING:
@@ -27,8 +25,6 @@ HOME = ".skillopt"
 ELSEWHERE = "another place is named with --dir"
 
 RESULT, HTML, SUMMARY, PATCH = "result.json", "report.html", "summary.md", "skill.patch"
-_MODE = 0o600
-"""Transcripts may hold what no other user of the machine should read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,17 +59,16 @@ def pick_run(home: Home, wanted: str | None) -> tuple[Run, Result]:
     Raises:
         RunError: none, several, or one without a readable result.
     """
-    if wanted is None:
-        runs = load_runs(home)
-        run = runs[-1] if runs else None
-        if run is None or run.result is None:
-            skipped = "".join(f"\n  {one_line(run.id)}: {run.problem}" for run in runs[-20:])
-            raise RunError(f"no finished run in {home.runs} ({ELSEWHERE}){skipped}")
-    else:
+    if wanted is not None:
         run = _load(home.find(wanted))
-    if run.result is None:
-        raise RunError(f"run {run.id} has no report: {run.problem}")
-    return run, run.result
+        if run.result is None:
+            raise RunError(f"run {run.id} has no report: {run.problem}")
+        return run, run.result
+    runs = load_runs(home)
+    if runs and (latest := runs[-1].result):
+        return runs[-1], latest
+    skipped = "".join(f"\n  {one_line(run.id)}: {run.problem}" for run in runs[-20:])
+    raise RunError(f"no finished run in {home.runs} ({ELSEWHERE}){skipped}")
 
 
 def list_runs(runs: Sequence[Run]) -> Iterator[str]:
@@ -91,20 +86,18 @@ def list_runs(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _load(path: Path) -> Run:
-    file = path / "result.json"
     try:
-        result = Result.load(file.read_bytes())
+        result = Result.load((path / RESULT).read_bytes())
+        if result.schema_ == SCHEMA:
+            return Run(path.name, path, result)
+        problem = f"result.json has schema {result.schema_!r}, not {SCHEMA!r}"
     except FileNotFoundError:
-        return Run(path.name, path, None, "no result.json (it was cut off, or is still running)")
+        problem = "no result.json (it was cut off, or is still running)"
     except OSError as error:
-        return Run(path.name, path, None, f"result.json: {error.strerror or error}")
+        problem = f"result.json: {error.strerror or error}"
     except ValidationError as error:
-        return Run(path.name, path, None, f"result.json is not a result: {_first(error)}")
-    if result.schema_ != SCHEMA:
-        return Run(
-            path.name, path, None, f"result.json has schema {result.schema_!r}, not {SCHEMA!r}"
-        )
-    return Run(path.name, path, result)
+        problem = f"result.json is not a result: {_first(error)}"
+    return Run(path.name, path, None, problem)
 
 
 def _first(error: ValidationError) -> str:
@@ -175,24 +168,14 @@ def write_reports(directory: Path, result: Result) -> None:
         OSError: the directory cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    _write(directory / RESULT, result.dump() + "\n")
-    _write(directory / HTML, render_html(result))
-    _write(directory / SUMMARY, step_summary(result))
     patch = "".join(skill.patch for skill in result.skills)
-    if patch:
-        _write(directory / PATCH, patch)
-    else:
-        (directory / PATCH).unlink(missing_ok=True)
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file atomically; line ends stay as they are."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8", "backslashreplace"))
-            os.fchmod(file.fileno(), _MODE)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    for name, text in (
+        (RESULT, result.dump() + "\n"),
+        (HTML, render_html(result)),
+        (SUMMARY, step_summary(result)),
+        (PATCH, patch),
+    ):
+        if text:
+            replace_file(directory / name, text.encode("utf-8", "backslashreplace"))
+        else:
+            (directory / name).unlink(missing_ok=True)

@@ -41,7 +41,6 @@ MOST_DIFF_LINES = 80
 MOST_SCAN_LINES = 20
 _VERDICTS = {"accepted": "green", "unmeasured": "yellow"}
 _CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
-_ORDER = ("broken", "undecided", "fixed", "same")
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 MOST_EDIT = 100
 """Columns of an edit's text, and of its target."""
@@ -123,14 +122,11 @@ def _spent(result: Result, verbose: bool) -> Iterator[Line]:
     used = words.total(result.usage)
     about = "about " if used.estimated else ""
     tokens = f"{about}{words.number(used.input_tokens)} in, {words.number(used.output_tokens)} out"
-    rollouts = words.plural(result.rollouts, "rollout")
-    if result.errors:
-        rollouts += f", {words.plural(result.errors, 'infrastructure error')}"
     rows = [
         ("calls", words.calls(result.usage)),
         ("tokens", tokens),
         ("cost", words.cost(result.usage)),
-        ("time", f"{words.duration(result.seconds)}, {rollouts}"),
+        ("time", f"{words.duration(result.seconds)}, {words.rollouts(result)}"),
     ]
     if result.models:
         said = ", ".join(f"{role} {one_line(model)}" for role, model in result.models.items())
@@ -220,10 +216,8 @@ def _rates_lines(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:
             for name, value in measured.items()
         ]
         yield from _table(head, rows, "lrlrlrl")
-    said = ["In brackets: 95 % interval over rollouts."] if measured else []
-    said += words.precision(skill) if mode != "aa" else []
-    if said:
-        yield from paragraph(" ".join(said), width, indent="  ")
+    if said := words.explained(skill, mode):
+        yield from paragraph(said, width, indent="  ")
 
 
 def _tasks_lines(
@@ -265,7 +259,11 @@ def _figures(row: TaskRow, compared: bool) -> tuple[str, str, str]:
 
 def _rank(row: TaskRow) -> tuple[int, float, list[tuple[int, str]]]:
     rate = words.pass_rate(row.before)
-    return (_ORDER.index(row.change), -1.0 if rate is None else rate, words.in_order(row.id))
+    return (
+        list(words.CHANGES).index(row.change),
+        -1.0 if rate is None else rate,
+        words.in_order(row.id),
+    )
 
 
 def _telling(row: TaskRow, compared: bool) -> bool:
@@ -283,7 +281,7 @@ def _rest(
         hidden > 0
     )
     if quiet:
-        alike = "about alike under both" if compared else "always passed"
+        alike = words.CHANGES["same"] if compared else "always passed"
         said.append(f"{words.plural(quiet, 'task')} {alike}")
     if flaky:
         said.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.run.result import EditRow
+from pytest_skillopt.run.result import EditRow, Hunk
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import (
         Arm,
         Comparison,
-        Hunk,
         Mode,
         Rate,
         Result,
@@ -33,6 +32,14 @@ if TYPE_CHECKING:
 MOST_DEAR = 10
 UNKNOWN = "-"
 
+CHANGES = {
+    "broken": "pass less often than before",
+    "undecided": "moved, but it may be chance",
+    "fixed": "pass more often than before",
+    "same": "about alike under both",
+}
+"""What may become of a task, in the order in which it is shown."""
+_KINDS = {"+": "add", "-": "remove", "@": "place"}
 _DIGITS = re.compile(r"(\d+)")
 
 
@@ -166,6 +173,12 @@ def calls(rows: Sequence[UsageRow]) -> str:
     return f"{number(used.calls)}{said}, {number(used.cached)} from the cache"
 
 
+def rollouts(result: Result) -> str:
+    """How many there were, and how many of them measured nothing."""
+    errors = f", {plural(result.errors, 'infrastructure error')}" if result.errors else ""
+    return plural(result.rollouts, "rollout") + errors
+
+
 def unpriced(rows: Iterable[UsageRow]) -> list[str]:
     """Roles that made paid calls for which no price is known."""
     return sorted({row.role for row in rows if row.calls and row.cost is None})
@@ -181,7 +194,30 @@ def cost(rows: Sequence[UsageRow]) -> str:
     return money(known) + left_out
 
 
-def edits_of(hunk: Hunk) -> list[EditRow]:
+Hunks = list[tuple[list[tuple[str, str]], list[EditRow]]]
+
+
+def hunks(skill: SkillResult, most: int) -> tuple[Hunks, int]:
+    """The diff in parts, ``most`` lines of it, and how many lines are left out.
+
+    A part has its lines, as kind (``add``, ``remove``, ``place``, ``keep``) and text, and the edits
+    that made it.
+    """
+    shown: Hunks = []
+    room = most
+    for hunk in skill.hunks or ([Hunk(diff=skill.patch)] if skill.patch else []):
+        rows = [
+            (_KINDS.get(row[:1], "keep"), row.removesuffix("\r"))
+            for row in hunk.diff.removesuffix("\n").split("\n")
+            if not row.startswith(("--- ", "+++ "))
+        ]
+        if room > 0:
+            shown.append((rows[:room], _edits_of(hunk)))
+        room -= len(rows)
+    return shown, max(-room, 0)
+
+
+def _edits_of(hunk: Hunk) -> list[EditRow]:
     """The edits that made a hunk; of one without them, its reasons and tasks as one edit."""
     if hunk.edits or not (hunk.reasons or hunk.tasks):
         return hunk.edits
@@ -242,6 +278,12 @@ def precision(skill: SkillResult) -> list[str]:
     return said
 
 
+def explained(skill: SkillResult, mode: Mode) -> str:
+    """What a reader must know of the pass rates that stand above."""
+    said = ["In brackets: 95 % interval over rollouts."] if comparisons(skill) else []
+    return " ".join([*said, *(precision(skill) if mode != "aa" else [])])
+
+
 def marks(row: TaskRow) -> list[str]:
     """What is particular about a task, in a word or two each."""
     errors = row.before.errors + (row.after.errors if row.after else 0)
@@ -257,3 +299,13 @@ def dearest(result: Result) -> list[TaskRow]:
     """The tasks that used the most tokens."""
     rows = [row for skill in result.skills for row in skill.tasks if row.tokens or row.calls]
     return sorted(rows, key=lambda row: (-row.tokens, -row.calls, row.id))[:MOST_DEAR]
+
+
+FILTERS = {
+    function.__name__: function
+    for function in (
+        comparisons, duration, explained, hunks, interval, known_money, moment, money, not_kept,
+        number, percent, precision, rollouts, scanned, verdict, version,
+    )
+}  # fmt: skip
+"""What templates may say of a value."""

@@ -158,9 +158,7 @@ class RunDirectory:
         """Keep the bytes of a version that was tried; a kill leaves all of them or none."""
         path = self._version(version)
         if not path.exists():
-            scratch = path.with_suffix(".tmp")
-            scratch.write_bytes(content)
-            scratch.replace(path)
+            replace_file(path, content)
 
     def content(self, version: str) -> bytes:
         """The bytes of a version that was kept."""
@@ -216,11 +214,20 @@ def change(path: Path, make: Callable[[str | None], str]) -> None:
             before = path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             before = None
-        handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(make(before))
-            Path(scratch).replace(path)
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
+        replace_file(path, make(before).encode())
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all, readable by its owner alone.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(scratch).replace(path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
