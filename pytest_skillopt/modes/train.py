@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import pytest
 
     from pytest_skillopt.report.live import Display
-    from pytest_skillopt.run.journal import Entry
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status, StepRow
     from pytest_skillopt.search.outcome import TrainOutcome
@@ -74,7 +73,11 @@ def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> 
         skill=skill,
         memory=run.home.memory(skill),
         run=run.directory.name,
-        begun=[e.data for e in run.journal.entries if _is_begun(e, skill)],
+        begun=[
+            entry.data
+            for entry in run.journal.entries
+            if entry.kind == BEGUN and entry.data["skill"] == skill
+        ],
         root=run.root,
         stages=hooked_stages(display.config),
         prompt=hooked_prompt(display.config),
@@ -109,9 +112,12 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
     if outcome.status != "accepted":
         return result
     if run.settings.scan:
-        result = _scanned(run, outcome, result)
-        if result.status != "accepted":
-            return result
+        said = scan_candidate(run.settings.scan, run.root, outcome.skill, outcome.after.data)
+        row = ScanRow(command=said.command, status=said.status, output=said.output)
+        result = result.model_copy(update={"scan": row})
+        if not said.passed:
+            refused = {"status": "rejected", "reason": said.why, "after": result.before}
+            return result.model_copy(update=refused)
     if not run.settings.write:
         run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
         return result
@@ -128,17 +134,6 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
     return result.model_copy(update={"written": True})
 
 
-def _scanned(run: Run, outcome: TrainOutcome, result: SkillResult) -> SkillResult:
-    """The result with what the scanner said; rejected where it did not let the text pass."""
-    said = scan_candidate(run.settings.scan, run.root, outcome.skill, outcome.after.data)
-    row = ScanRow(command=said.command, status=said.status, output=said.output)
-    update: dict[str, Any] = {"scan": row}
-    if not said.passed:
-        refused = {"status": "rejected", "reason": said.why, "after": result.before}
-        update |= refused
-    return result.model_copy(update=update)
-
-
 def _is_in_place(path: Path, data: bytes) -> bool:
     """Whether an earlier part of this run was killed after it wrote the skill."""
     try:
@@ -148,9 +143,8 @@ def _is_in_place(path: Path, data: bytes) -> bool:
 
 
 def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
-    opened = outcome.test is not None
     openings = run.home.openings(outcome.skill)
-    if opened:
+    if outcome.test is not None:
         try:
             openings = run.home.count_opening(outcome.skill, run.directory.name)
         except OSError as error:
@@ -184,28 +178,16 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
 
 
 def _hunks(outcome: TrainOutcome) -> list[Hunk]:
-    found = hunks(outcome.before, outcome.after)
-    if not found:
-        return []
     told = {row.content or row.target: row for row in outcome.edits if row.status == "accepted"}
-    made_by = attribute(found, outcome.accepted)
-    return [
-        Hunk(
-            diff=hunk.diff,
-            reasons=list(dict.fromkeys(row.reason for row in rows if row.reason)),
-            tasks=list(dict.fromkeys(task for row in rows for task in row.tasks)),
-            edits=rows,
-        )
-        for hunk, made in zip(found, made_by, strict=True)
-        for rows in [
-            [told.get(edit.content or edit.target) or EditRow.of(edit, "accepted") for edit in made]
-        ]
-    ]
-
-
-def _is_begun(entry: Entry, skill: str) -> bool:
-    """Whether the line tells of a final comparison of the skill."""
-    return entry.kind == BEGUN and entry.data["skill"] == skill
+    found = hunks(outcome.before, outcome.after)
+    made_by = attribute(found, outcome.accepted) if found else []
+    shown = []
+    for hunk, made in zip(found, made_by, strict=True):
+        rows = [told.get(e.content or e.target) or EditRow.of(e, "accepted") for e in made]
+        reasons = list(dict.fromkeys(row.reason for row in rows if row.reason))
+        tasks = list(dict.fromkeys(task for row in rows for task in row.tasks))
+        shown.append(Hunk(diff=hunk.diff, reasons=reasons, tasks=tasks, edits=rows))
+    return shown
 
 
 def hooked_stages(config: pytest.Config) -> Stages:
@@ -227,9 +209,4 @@ def hooked_stages(config: pytest.Config) -> Stages:
 
 def hooked_prompt(config: pytest.Config) -> Callable[[str], str | None]:
     """Returns the user's template of a name, or None."""
-
-    def prompt(name: str) -> str | None:
-        template: str | None = config.hook.pytest_skillopt_prompt(config=config, name=name)
-        return template
-
-    return prompt
+    return lambda name: config.hook.pytest_skillopt_prompt(config=config, name=name)

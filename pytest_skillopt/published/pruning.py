@@ -10,7 +10,7 @@ from pytest_skillopt.edits.records import goes_further
 from pytest_skillopt.gate.statistics import log_bayes_factor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.skill.document import Document
@@ -101,23 +101,14 @@ def _size(running: Sequence[LeftOut]) -> int:
 def idle_lines(compared: Sequence[LeftOut]) -> list[Edit]:
     """Lines that are not missed, in order; of several that share a task, the last alone.
 
-    Whether the earlier one is shows without it.
-    """
-    idle = [comparison for comparison in compared if comparison.idle]
-    return apart(reversed(idle))[::-1]
-
-
-def apart(idle: Iterable[LeftOut]) -> list[Edit]:
-    """Lines that may go together: of several that share a task, the first alone.
-
     Two lines that say the same stand in for each other, so that neither is missed, and without both
-    their tasks fall back.
+    their tasks fall back. Whether the earlier one is missed shows without the later.
     """
     chosen: list[LeftOut] = []
-    for one in idle:
+    for one in reversed([comparison for comparison in compared if comparison.idle]):
         if all(set(one.tasks).isdisjoint(other.tasks) for other in chosen):
             chosen.append(one)
-    return [one.line for one in chosen]
+    return [one.line for one in reversed(chosen)]
 
 
 def _comparisons(

@@ -6,15 +6,13 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.records import TaskRecord
+from pytest_skillopt.edits.update import apply_all
 from pytest_skillopt.gate.data import VETTING
-from pytest_skillopt.published.meta import learn_from_epoch
+from pytest_skillopt.published.epochs import learn_from_epoch, slow_update
 from pytest_skillopt.published.pruning import prune
-from pytest_skillopt.published.schedule import edit_budget, least_edits
-from pytest_skillopt.published.slow import slow_update
-from pytest_skillopt.published.splitting import effects_of, split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.patches import Patch
@@ -27,6 +25,9 @@ if TYPE_CHECKING:
 
 _LARGEST_BATCH = 40
 _MINIBATCH = 8
+_EFFECT_SAMPLES = 2
+"""Fresh samples of a rejected candidate on each task that asked for one of its edits."""
+_LEAST_BUDGET = 2
 
 
 class BatchSearch:
@@ -242,3 +243,59 @@ def _distinct(updates: Sequence[Update], bench: Workbench) -> list[Update]:
     by_version = {update.document.version: update for update in reversed(updates)}
     distinct = [u for u in updates if by_version[u.document.version] is u]
     return [update for update in distinct if not bench.judged(update.document)]
+
+
+def effects_of(
+    bench: Workbench, update: Update, records: Mapping[str, TaskRecord]
+) -> dict[str, float]:
+    """Change of the pass rate of each train task that asked for an edit, in [-1, 1].
+
+    Empty where nothing can be told: no memory and no splitting wants it, or the means are short.
+    """
+    if not (bench.settings.memory or bench.settings.splitting):
+        return {}
+    asked = dict.fromkeys(task for p in update.applied for task in p.tasks if task in records)
+    wanted = dict.fromkeys(asked, _EFFECT_SAMPLES)
+    if not wanted or not bench.allowance.covers(sum(wanted.values())):
+        return {}
+    found = bench.samples.take(update.document, wanted, "trial")
+    after = {task: TaskRecord.of(records[task].task, rollouts) for task, rollouts in found.items()}
+    return {task: after[task].rate - records[task].rate for task in after if after[task].n}
+
+
+def split(bench: Workbench, update: Update, effects: Mapping[str, float]) -> Update | None:
+    """The edits whose tasks improved on the whole; None where those are all or none."""
+    better = [p for p in update.applied if sum(effects.get(task, 0.0) for task in p.tasks) > 0]
+    if not better or len(better) == len(update.applied):
+        return None
+    part = apply_all(better, bench.context.at(document=bench.incumbent, step=bench.ledger.step))
+    return part if part.applied else None
+
+
+def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: int = 2) -> int:
+    """Edits allowed at ``step`` (the first is 1) of a planned ``steps``, from ``start`` to ``end``.
+
+    With ``t = min(step, steps) / steps``: linear is ``round(start + (end - start) t)``, cosine is
+    ``round(end + (start - end) (1 + cos(pi t)) / 2)``, as in SkillOpt, which counts steps from 1
+    too: of two steps with the defaults the first has 3 edits, the second 2. Python's ``round``
+    takes a half to the even neighbour (2.5 to 2, 3.5 to 4). Never below ``end``, never below 1.
+
+    Raises:
+        ValueError: the name of the schedule is unknown, or ``end`` is above ``start``.
+    """
+    if end > start:
+        raise ValueError(f"an edit budget falls: the last, {end}, is above the first, {start}")
+    floor = max(1, end)
+    if schedule == "constant":
+        return max(1, start)
+    t = min(max(step, 0), steps) / steps if steps > 0 else 1.0
+    if schedule == "linear":
+        return max(floor, round(start + (end - start) * t))
+    if schedule == "cosine":
+        return max(floor, round(end + (start - end) * (1 + math.cos(math.pi * t)) / 2))
+    raise ValueError(f"schedule {schedule!r} is none of constant, linear, cosine")
+
+
+def least_edits(settings: Settings) -> int:
+    """What the budget ends at: as set, or 2 where the first is no less."""
+    return settings.min_edit_budget or min(_LEAST_BUDGET, settings.edit_budget)

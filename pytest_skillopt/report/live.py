@@ -38,15 +38,6 @@ _DOING = {
     "compare": "comparing",
     "aa": "comparing with itself",
 }
-_PHASES = {
-    "train": "looking at train tasks",
-    "trial": "trying edits",
-    "prune": "leaving edits out",
-    "tape": "at the gate",
-    "screen": "at the gate",
-    "focus": "at the gate",
-}
-"""What a rollout is for, by its stage."""
 _LAST = {"final": "final comparison", "test": "test split"}
 """What follows the steps of a training, by the stage of its rollouts."""
 _BAR = 24
@@ -219,7 +210,7 @@ class Display:
             last = _LAST.get(stage)
             if last is not None and last != self._progress.what:
                 self.begin(last)
-            self._progress.phase = _PHASES.get(stage, "")
+            self._progress.phase = words.PHASES.get(stage, "")
             for note in self._notes[self._told :]:
                 self.line(f"skillopt: {note}")
                 self._told += 1

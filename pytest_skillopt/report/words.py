@@ -39,6 +39,20 @@ CHANGES = {
     "same": "about alike under both",
 }
 """What may become of a task, in the order in which it is shown."""
+PHASES = {
+    "train": "looking at train tasks",
+    "trial": "trying edits",
+    "prune": "leaving edits out",
+    "tape": "the gate: the skill as it is",
+    "screen": "the gate: the candidate",
+    "focus": "the gate: tasks in doubt",
+    "prior": "evidence for the gate",
+    "final": "final comparison",
+    "test": "test split",
+    "eval": "evaluation",
+    "aa": "comparison with itself",
+}
+"""What a rollout is for, by its stage or the first part of its stream."""
 _KINDS = {"+": "add", "-": "remove", "@": "place"}
 _DIGITS = re.compile(r"(\d+)")
 

@@ -10,8 +10,8 @@ import pytest
 
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.update import Update
+from pytest_skillopt.published.epochs import group_pairs
 from pytest_skillopt.published.search_batch import batch_size
-from pytest_skillopt.published.slow import group_pairs
 from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings

@@ -1,4 +1,8 @@
-"""The slow update: guidance from the comparison of two epochs, in a block of its own."""
+"""What is asked between two epochs.
+
+The slow update: guidance from their comparison, in a block of its own. The meta skill: advice about
+which kinds of edits work, for the editors alone.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.workbench import Workbench
     from pytest_skillopt.skill.document import Document
 
+_MOST_ADVICE = 2_000
+"""Characters of advice kept by the meta skill."""
 _SAMPLES = 2
 _TITLES = {
     "improved": "Improved",
@@ -157,3 +163,25 @@ def _material(
         ("Tasks under both", listing),
         ("Rollouts under the current document", evidence(shown, context)),
     )
+
+
+def learn_from_epoch(context: Context) -> None:
+    """Ask what the attempts so far teach, and keep the answer in the memory.
+
+    It is part of the prompts of later steps and runs, and never of the document. An unreadable
+    answer leaves the old advice standing; with nothing tried there is nothing to ask.
+    """
+    tried = context.memory.render(40, accepted=True)
+    if not tried:
+        return
+    answer = context.calls.ask_one(
+        Question(
+            "meta",
+            f"{context.label}/meta",
+            context.calls.prompts.render("meta"),
+            material(context, ("What became of the edits so far", quote(tried))),
+            Guidance,
+        )
+    )
+    if answer is not None and answer.text.strip():
+        context.memory.advice = answer.text.strip()[:_MOST_ADVICE]
