@@ -64,7 +64,7 @@ class FinalGate(SequentialGate):
                 "samples of the val tasks",
             )
         # Said before some tasks are sampled more often than others.
-        moved, why, by_task = self._moved(), "", False
+        moved, why, by_task = self._moved(self.tasks), "", False
         if self._shortfall(missing=1):
             by_task = yield from self._seek_improvement()
             if not by_task:
@@ -103,7 +103,7 @@ class FinalGate(SequentialGate):
         shortfall = self._shortfall(missing=0)
         if not shortfall:
             shortfall = f"the budget ended before it was certain, and so far {self._shortfall(1)}"
-        return self.verdict("rejected", f"{shortfall}: it moved {self._moved()}")
+        return self.verdict("rejected", shortfall)
 
     def _seek_improvement(self) -> Generator[Wants, None, bool]:
         """Whether single tasks show what the means do not: sampled on while they look improved."""
@@ -156,19 +156,27 @@ class FinalGate(SequentialGate):
             missing: whether the incumbent would pass (1) or fail (0) the tasks that it has not been
                 sampled on.
         """
+        moved = self._moved(self.tasks)
         if stagnant := self._stagnant(missing):
-            return stagnant
+            if len(stagnant) == len(self.tasks):
+                return f"the suite's mean did not strictly rise: it moved {moved}"
+            return (
+                "the mean of the val tasks did not strictly rise: it moved "
+                f"{self._moved(stagnant)}, that of the whole suite {moved}"
+            )
         if not self.options.alone or (p_value := self._p_value(missing)) <= self._level:
             return ""
-        return f"the gain may be chance (p = {p_value:.2g} where {self._level:.2g} is needed)"
+        return (
+            f"the gain may be chance (p = {p_value:.2g} where {self._level:.2g} is needed): the "
+            f"suite's mean moved {moved}"
+        )
 
-    def _stagnant(self, missing: int) -> str:
-        """Which mean does not rise, in words, if one does not."""
-        if self._gain(self.tasks, missing) <= _NOTHING:
-            return "the suite's mean did not strictly rise"
-        if self.options.held_out and self._gain(self._held_out, missing) <= _NOTHING:
-            return "the mean of the val tasks did not strictly rise"
-        return ""
+    def _stagnant(self, missing: int) -> list[str]:
+        """The tasks whose mean does not rise: all, else those held out; none where both rise."""
+        for tasks in (self.tasks, self._held_out):
+            if tasks and self._gain(tasks, missing) <= _NOTHING:
+                return tasks
+        return []
 
     def _gain(self, tasks: Sequence[str], missing: int) -> float:
         """Tasks won on balance."""
@@ -187,10 +195,14 @@ class FinalGate(SequentialGate):
             ]
         )
 
-    def _moved(self) -> str:
-        if self.counts.covers(INCUMBENT):
-            return f"from {change_of(*(self.counts.mean(arm) for arm in (INCUMBENT, CANDIDATE)))}"
-        least, most = self._gain(self.tasks, 1), self._gain(self.tasks, 0)
+    def _moved(self, tasks: Sequence[str]) -> str:
+        if all(self.counts[INCUMBENT, task].n for task in tasks):
+            means = (
+                math.fsum(self.counts[arm, task].mean for task in tasks) / len(tasks)
+                for arm in (INCUMBENT, CANDIDATE)
+            )
+            return f"from {change_of(*means)}"
+        least, most = self._gain(tasks, 1), self._gain(tasks, 0)
         return f"by {least:+.3g} to {most:+.3g} tasks, with the skill before sampled on a part"
 
     def _meet_failures(self) -> Generator[Wants, None, None]:
