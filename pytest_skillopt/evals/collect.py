@@ -92,9 +92,14 @@ class Evals:
             return None
         return EvalFile.from_parent(parent, path=file_path, harness=self._harness)
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """What a worker of xdist could not collect: it cannot end the session, so this does."""
+        from_worker = self._config.getoption("dist", "no") != "no"
+        if from_worker and report.failed and report.nodeid.endswith((EVALS, QUERIES)):
+            raise pytest.UsageError(str(report.longrepr))
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config) -> None:
-        """A worker of xdist cannot end the session; there it is an error of the collection."""
         if problems := config.stash[_PROBLEMS]:
             raise pytest.UsageError("\n".join(problems))
 

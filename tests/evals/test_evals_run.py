@@ -143,7 +143,10 @@ def test_files_are_put_before_the_model_as_data(
     assert "File evals/files/a.txt:\n[data " in body["messages"][-1]["content"]
 
 
-@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n1",)])
+@pytest.mark.parametrize(
+    "workers",
+    [("-p", "no:xdist"), ("-n1",), ("-n2", "--skillopt"), ("-p", "no:xdist", "--skillopt")],
+)
 def test_a_broken_file_is_a_usage_error_that_names_the_line(
     project: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
@@ -152,7 +155,7 @@ def test_a_broken_file_is_a_usage_error_that_names_the_line(
     said = result.stdout.str() + result.stderr.str()
     assert "evals.json:3: eval 2 has no prompt" in said
     assert "Traceback" not in said
-    assert result.ret == (1 if "-n1" in workers else 4)
+    assert result.ret == 4
 
 
 def test_an_unknown_key_is_a_warning(project: pytest.Pytester) -> None:

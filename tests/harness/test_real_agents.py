@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -125,6 +126,23 @@ def test_whether_the_skill_triggers(project: Project, agent: str) -> None:
     project.settings["skillopt_base_url"] = project.provider.url("noskill")
     project.run("keep(yes=skill_harness.trigger('Greet Ada.'))")
     assert project.kept == {"yes": False}
+
+
+@BOTH
+def test_trigger_queries_of_a_file(project: Project, agent: str) -> None:
+    """Half of these are wrong about what the agent does: it asks for the skill to greet."""
+    project.settings |= {"skillopt_harness": agent, "skillopt_evals": "yes"}
+    rows = [
+        {"query": "Greet Ada.", "should_trigger": True},
+        {"query": "Greet Ben.", "should_trigger": False},
+    ]
+    folder = project.skill.parent / "evals"
+    folder.mkdir()
+    (folder / "eval_queries.json").write_text(json.dumps(rows))
+    done = project.pytest()
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(["*the agent asked for the skill and should not: Greet Ben.*"])
+    assert project.provider.calls == 2
 
 
 @BOTH

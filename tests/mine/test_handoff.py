@@ -50,6 +50,47 @@ def test_a_training_is_answered_by_hand(pytester: pytest.Pytester) -> None:
     assert waiting(folder) == []
 
 
+ASKING = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", ["Ada", "Ben"])
+def test_greeting(skill_agent, name):
+    assert skill_agent(f"Greet {name}.") == f"Hello, {name}!"
+"""
+
+
+@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n2",)])
+def test_a_small_suite_is_answered_by_hand(
+    pytester: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    """Whoever answers is the target, too: each rollout waits for its own answer."""
+    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    pytester.makepyfile(test_greeting=ASKING)
+    pytester.makeini("[pytest]\nskillopt_target = handoff\n")
+    folder = pytester.path / ".skillopt" / "handoff"
+    answered = []
+    with (pytester.path / "log").open("w") as log:
+        command = [sys.executable, "-m", "pytest", "--skillopt", "--skillopt-rollouts=2", *workers]
+        run = subprocess.Popen(command, cwd=pytester.path, stdout=log, stderr=log)
+        while run.poll() is None:
+            for prompt in waiting(folder):
+                text = prompt.read_text()
+                assert "Say hello." in text
+                name = "Ada" if "Greet Ada." in text else "Ben"
+                answered.append(name)
+                # One of Ben's is wrong.
+                said = "Go away." if answered.count("Ben") == 1 and name == "Ben" else "Hello, "
+                answer = said if said == "Go away." else f"{said}{name}!"
+                prompt.with_name(f"{prompt.stem}.answer.md").write_text(answer)
+            time.sleep(0.05)
+    said = (pytester.path / "log").read_text()
+    assert sorted(answered) == ["Ada", "Ada", "Ben", "Ben"], said
+    assert "The suite's pass rate is 75.0 %" in said
+    again = subprocess.run(command, cwd=pytester.path, capture_output=True, text=True)
+    assert "The suite's pass rate is 75.0 %" in again.stdout  # from the answers that are there
+
+
 def test_prompts_are_listed_printed_and_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
