@@ -1,7 +1,8 @@
 """How much the rollout engine costs, in one table: ``python benchmarks/engine.py [--quick]``.
 
-Every figure is measured now, on this machine; what the machine's load distorts is given as a ratio
-of two figures of the same run. Linux only (it reads ``/proc``).
+Every figure is measured now, on this machine. CPU seconds are those of the controller and all
+workers; wall time suffers from whatever else the machine does, so a plain thread pool that makes
+the same calls is measured beside it. Linux only (it reads ``/proc``).
 """
 
 from __future__ import annotations
@@ -18,18 +19,22 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pytest_skillopt.suite.executor import Executor
     from pytest_skillopt.suite.tasks import SkillTask
 
 HERE = Path(__file__).resolve().parent
 SUPPORT = HERE.parent / "tests" / "_support"
+COMPILED = tempfile.TemporaryDirectory(prefix="compiled-")
 LATENCY = 0.2
 TRIVIAL = """
     import pytest
@@ -38,9 +43,25 @@ TRIVIAL = """
     def test_trivial(i):
         assert i >= 0
 """
+TASKS = 40
 CALLING = """
-    def test_call(skill_agent):
-        assert skill_agent("hello") == "hello"
+    import pytest
+
+    @pytest.mark.skill_task(skill="skills/demo/SKILL.md")
+    @pytest.mark.parametrize("i", range(40))
+    def test_call(skill_agent, i):
+        answer = skill_agent(f"Name the parts of order {i}.").split()
+        expected = ["frame", "wheel", "chain", *map(str, range(i % 10))]
+        assert answer == expected, f"order {i}"
+"""
+"""One call and one comparison; the server's answer satisfies one test in ten."""
+SKILL = "---\nname: demo\ndescription: A demo.\n---\n" + "Name each part once, in order.\n" * 40
+PLAIN = """
+    import pytest
+
+    @pytest.fixture
+    def skill_agent():
+        return lambda prompt: "frame wheel chain"
 """
 MEMORY = """
     from pathlib import Path
@@ -66,12 +87,6 @@ def rounds(executor: Executor, tasks: list[SkillTask]) -> None:
     """Job: rounds of 80 trivial rollouts; seconds of each after the first."""
     seconds = [_timed(executor, tasks, 4, stream=str(n)) for n in range(21)]
     _tell(seconds[1:])
-
-
-def calls(executor: Executor, tasks: list[SkillTask]) -> None:
-    """Job: 400 rollouts of one model call, after one that opens each connection."""
-    _timed(executor, tasks, 2 * executor.capacity, stream="warm-up")
-    _tell([_timed(executor, tasks, 400, stream="measured"), executor.capacity])
 
 
 def many(executor: Executor, tasks: list[SkillTask]) -> None:
@@ -110,28 +125,88 @@ def _tell(value: Any) -> None:
     Path("measured.json").write_text(json.dumps(value))
 
 
+def pytest_configure(config: Any) -> None:
+    """As a plugin (``-p engine``): measure the sampler of the mode that this session is in."""
+    if "ENGINE_CALLS" in os.environ and not hasattr(config, "workerinput"):
+        from pytest_skillopt.suite.sampler import Sampler
+
+        take = Sampler.take
+
+        def measured(self: Sampler, requests: Any) -> Any:
+            warm = 2 * self.at_once
+            take(self, requests[:warm])
+            cpu, started = cpu_of_tree(os.getpid()), time.perf_counter()
+            rollouts = take(self, requests)
+            seconds, cpu = time.perf_counter() - started, cpu_of_tree(os.getpid()) - cpu
+            ended = [r.outcome for r in rollouts]
+            assert ended.count("failed") == 9 * ended.count("passed"), Counter(ended)
+            _tell(Taken(len(requests) - warm, warm, seconds, cpu).__dict__)
+            return rollouts
+
+        Sampler.take = measured  # type: ignore[method-assign]
+
+
+@dataclass
+class Taken:
+    """What rollouts took."""
+
+    rollouts: int
+    warm: int
+    """Rollouts before them, which are not counted."""
+    seconds: float
+    cpu: float
+    """Seconds, of all processes."""
+
+
+def cpu_of_tree(pid: int) -> float:
+    """CPU seconds of a process and of all that it has started."""
+    ticks = 0
+    for process in _tree(pid):
+        with suppress(OSError):
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _tree(pid: int) -> Iterator[str]:
+    yield str(pid)
+    with suppress(OSError):
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                yield from _tree(int(child))
+
+
 # running it
 
 
-def session(tests: str, job: str, *args: str, **environment: str) -> tuple[Any, float]:
-    """Run a job in a session of its own; what it told, and the session's seconds in all."""
+def session(tests: str, job: str, *args: str, **environment: str) -> Any:
+    """Run a job in a session of its own; what it told."""
     with tempfile.TemporaryDirectory() as folder:
         project(Path(folder), tests)
         command = ["-p", "rollout_driver", f"--drive=engine:{job}", *args]
-        seconds = run_pytest(Path(folder), command, **environment)
-        return json.loads((Path(folder) / "measured.json").read_text()), seconds
+        run_pytest(Path(folder), command, environment)
+        return json.loads((Path(folder) / "measured.json").read_text())
 
 
 def project(folder: Path, tests: str) -> None:
-    (folder / "test_suite.py").write_text("\n".join(line[4:] for line in tests.splitlines()))
+    (folder / "test_suite.py").write_text(_dedented(tests))
     (folder / "pytest.ini").write_text("[pytest]\n")
     skill = folder / "skills" / "demo"
     skill.mkdir(parents=True)
-    (skill / "SKILL.md").write_text("---\nname: demo\ndescription: A demo.\n---\n")
+    (skill / "SKILL.md").write_text(SKILL)
 
 
-def run_pytest(folder: Path, args: list[str], **environment: str) -> float:
+def _dedented(text: str) -> str:
+    return "\n".join(line[4:] for line in text.splitlines())
+
+
+def run_pytest(
+    folder: Path, args: list[str], environment: Mapping[str, str] = {}, *, status: int = 0
+) -> float:
     env = {**os.environ, **environment, "PYTHONPATH": f"{SUPPORT}:{HERE}"}
+    # As on a user's machine, modules are compiled once, not in each worker.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    env["PYTHONPYCACHEPREFIX"] = COMPILED.name
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *args],
@@ -141,14 +216,14 @@ def run_pytest(folder: Path, args: list[str], **environment: str) -> float:
         text=True,
         check=False,
     )
-    if done.returncode:
+    if done.returncode != status:
         raise SystemExit(f"pytest {' '.join(args)} ended with {done.returncode}\n{done.stdout}")
     return time.perf_counter() - started
 
 
 def measure_rounds(workers: list[int]) -> Iterator[Row]:
     for n in workers:
-        seconds, _ = session(TRIVIAL, "rounds", f"-n{n}")
+        seconds = session(TRIVIAL, "rounds", f"-n{n}")
         warm = 1000 * statistics.median(seconds)
         fresh = 1000 * statistics.median(_fresh_session(n) for _ in range(3))
         yield Row(
@@ -164,32 +239,123 @@ def _fresh_session(n: int) -> float:
         return run_pytest(Path(folder), [f"-n{n}"])
 
 
-def measure_calls(shapes: list[tuple[int, int, str]]) -> Iterator[Row]:
+@dataclass(frozen=True)
+class Shape:
+    workers: int
+    """0: the rollouts run in the controller."""
+    lanes: int
+
+    @property
+    def options(self) -> list[str]:
+        workers = [f"-n{self.workers}"] if self.workers else []
+        return [*workers, f"--skillopt-lanes={self.lanes}"]
+
+    @property
+    def in_flight(self) -> int:
+        return max(1, self.workers) * self.lanes
+
+    def __str__(self) -> str:
+        return f"-n {self.workers} x {self.lanes}"
+
+
+def measure_calls(shapes: list[Shape], waves: int) -> Iterator[Row]:
+    """The engine and a thread pool beside it, for each number of calls in flight."""
     with serving() as url:
-        for workers, lanes, bound in shapes:
-            options = {"skillopt_target": "openai:bench", "skillopt_base_url": url}
-            args = [arg for name, value in options.items() for arg in ("-o", f"{name}={value}")]
-            (seconds, parallel), total = session(
-                CALLING,
-                "calls",
-                f"-n{workers}",
-                f"--drive-lanes={lanes}",
-                "--drive-limits",
-                *args,
-                OPENAI_API_KEY="none",
-            )
-            ideal = math.ceil(400 / parallel) * LATENCY
-            shape = f"-n {workers}" + (f" --skillopt-lanes={lanes}" if lanes > 1 else "")
-            yield Row(
-                f"400 rollouts of a call of {1000 * LATENCY:.0f} ms, {shape}",
-                f"{seconds / ideal:.2f} of the ideal {ideal:.2f} s "
-                f"(start-up and end: {total - seconds:.1f} s)",
-                bound,
-            )
+        for in_flight, group in itertools.groupby(shapes, lambda shape: shape.in_flight):
+            rollouts = max(waves, 480 // in_flight) * in_flight
+            pool = _in_a_child(_thread_pool, url, in_flight, rollouts)
+            yield _calls_row(f"a thread pool of {in_flight}", pool, in_flight, "")
+            for shape in group:
+                taken, _ = evaluate_suite(url, shape, rollouts)
+                yield _calls_row(str(shape), taken, in_flight, "6 ms, 1.10")
+
+
+def measure_starts(waves: int) -> Iterator[Row]:
+    """What a worker costs until its first rollout and after its last, by the difference of two."""
+    few, many = Shape(2, 1), Shape(8, 1)
+    ours, plain = [], []
+    with serving() as url:
+        for shape in (few, many):
+            taken, total = evaluate_suite(url, shape, waves * TASKS)
+            ours.append(total - taken.cpu * (1 + taken.warm / taken.rollouts))
+            plain.append(_plain_session(shape))
+    a_worker = (ours[1] - ours[0]) / (many.workers - few.workers)
+    plainly = (plain[1] - plain[0]) / (many.workers - few.workers)
+    yield Row(
+        "CPU of a worker's start and end",
+        f"{a_worker:.2f} s (a plain pytest-xdist worker {plainly:.2f} s: {a_worker / plainly:.2f})",
+        "1.3",
+    )
+
+
+def evaluate_suite(url: str, shape: Shape, rollouts: int) -> tuple[Taken, float]:
+    """Measure the suite of calls; what the rollouts took, and the CPU seconds of the session."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        project(folder, CALLING)
+        k = math.ceil((rollouts + 2 * shape.in_flight) / TASKS)
+        settings = {"rollouts": k, "target": f"openai:bench@{url}"}
+        options = [f"--override-ini=skillopt_{key}={value}" for key, value in settings.items()]
+        before = cpu_of_tree(os.getpid())
+        run_pytest(
+            folder,
+            ["-p", "engine", "--skillopt", *shape.options, *options],
+            {"ENGINE_CALLS": "1", "OPENAI_API_KEY": "none"},
+            status=1,
+        )
+        total = cpu_of_tree(os.getpid()) - before
+        return Taken(**json.loads((folder / "measured.json").read_text())), total
+
+
+def _plain_session(shape: Shape) -> float:
+    """CPU seconds of an ordinary session of the same tests, without this plugin."""
+    with tempfile.TemporaryDirectory() as folder:
+        project(Path(folder), CALLING)
+        (Path(folder) / "conftest.py").write_text(_dedented(PLAIN))
+        before = cpu_of_tree(os.getpid())
+        run_pytest(Path(folder), ["-p", "no:skillopt", f"-n{shape.workers}"], status=1)
+        return cpu_of_tree(os.getpid()) - before
+
+
+def _calls_row(what: str, taken: Taken, in_flight: int, bound: str) -> Row:
+    ideal = math.ceil(taken.rollouts / in_flight) * LATENCY
+    return Row(
+        f"{taken.rollouts} calls of {1000 * LATENCY:.0f} ms, {in_flight} in flight: {what}",
+        f"{1000 * taken.cpu / taken.rollouts:.1f} ms of CPU each, "
+        f"{taken.seconds / ideal:.2f} of the ideal {ideal:.2f} s",
+        bound,
+    )
+
+
+def _in_a_child(function: Callable[..., Any], *args: Any) -> Any:
+    """In a new process, whose memory and imports are its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *args).result()
+
+
+def _thread_pool(url: str, in_flight: int, calls: int) -> Taken:
+    """The yardstick: the same calls by the same SDK, and the comparison, in a pool of threads."""
+    import openai
+
+    client = openai.OpenAI(api_key="none", base_url=url, max_retries=0)
+    system = {"role": "system", "content": SKILL}
+
+    def call(i: int) -> bool:
+        prompt = {"role": "user", "content": f"Name the parts of order {i}."}
+        reply = client.chat.completions.create(model="bench", messages=[system, prompt])  # type: ignore[list-item]
+        answer = (reply.choices[0].message.content or "").split()
+        return answer == ["frame", "wheel", "chain", *map(str, range(i % 10))]
+
+    with ThreadPoolExecutor(in_flight) as pool:
+        list(pool.map(call, range(2 * in_flight)))
+        cpu, started = time.process_time(), time.perf_counter()
+        list(pool.map(call, range(calls)))
+        seconds = time.perf_counter() - started
+        return Taken(calls, 2 * in_flight, seconds, time.process_time() - cpu)
 
 
 def measure_many(total: int) -> Iterator[Row]:
-    marks, _ = session(MEMORY, "many", "-n2", ENGINE_MANY=str(total))
+    marks = session(MEMORY, "many", "-n2", ENGINE_MANY=str(total))
     megabytes = os.sysconf("SC_PAGE_SIZE") / 2**20
     first, middle, last = marks[0], marks[len(marks) // 2], marks[-1]
     plain = _plain_worker_pages()
@@ -247,7 +413,7 @@ async def _serve_forever(tell_port: Callable[[int], None]) -> None:
 
 
 async def _answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    body = json.dumps(_completion("hello")).encode()
+    body = json.dumps(_completion("frame wheel chain")).encode()
     head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     while True:
         try:
@@ -274,14 +440,15 @@ def _completion(text: str) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the rollout engine.")
-    parser.add_argument("--quick", action="store_true", help="fewer workers and rollouts")
+    parser.add_argument("--quick", action="store_true", help="under a minute: fewer of everything")
     quick = parser.parse_args().quick
-    shapes = [(8, 1, "1.05"), (16, 1, "1.08"), (2, 32, "1.10")]
+    shapes = [Shape(8, 1), Shape(2, 4), Shape(2, 32), Shape(4, 16), Shape(0, 64)]
     print(f"{'quantity':<62}{'measured':<76}at most")
     for row in itertools.chain(
+        measure_calls(shapes[1:3] if quick else shapes, 4 if quick else 8),
+        () if quick else measure_starts(2),
         measure_rounds([2] if quick else [2, 4, 8, 16]),
-        measure_calls(shapes[:1] if quick else shapes),
-        measure_many(10_000 if quick else 100_000),
+        measure_many(2_000 if quick else 100_000),
     ):
         print(f"{row.quantity:<62}{row.figure:<76}{row.bound}", flush=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -42,6 +43,7 @@ class Models:
         self._throttle = throttle
         self._cache = cache
         self._made: dict[Role, Model] = {}
+        self._making = threading.RLock()
         protect(secret_names(settings))
 
     @classmethod
@@ -76,11 +78,12 @@ class Models:
         Raises:
             ModelConfigError: the settings name no usable model.
         """
-        if role not in self._made:
-            self._made[role] = self._config.hook.pytest_skillopt_client(
-                config=self._config, role=role
-            )
-        return self._made[role]
+        with self._making:
+            if role not in self._made:
+                self._made[role] = self._config.hook.pytest_skillopt_client(
+                    config=self._config, role=role
+                )
+            return self._made[role]
 
     def probe(self, roles: Iterable[Role]) -> None:
         """See whether the built-in clients of some roles are served, all at once.

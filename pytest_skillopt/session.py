@@ -14,14 +14,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.run.directory import Home
 from pytest_skillopt.services import Services
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from pathlib import Path
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.run.result import Result
@@ -76,7 +74,6 @@ class Controller:
             self._work,
             services=self._services.table,
             on_lost=lambda prefix: self._services.forget(prefix),
-            shared=self._shared_cache(),
         )
         config.pluginmanager.register(run, "skillopt-xdist")
         self._workers = run
@@ -98,11 +95,6 @@ class Controller:
             self._result, self._reports = conduct(
                 self._config, self._mode, self._settings, executor, tasks, self._services
             )
-
-    def _shared_cache(self) -> Path | None:
-        if self._settings.cache == "off":
-            return None
-        return Home(self._config.rootpath / self._settings.dir).cache
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
@@ -132,6 +124,7 @@ class Controller:
         """A link to our report in the page of pytest-html, where that is installed."""
         if self._result is not None:
             from pytest_skillopt.report.junit import summary_link
+            from pytest_skillopt.run.directory import Home
 
             home = Home(self._config.rootpath / self._settings.dir)
             report = home.runs / self._result.run / "report.html"

@@ -220,15 +220,21 @@ def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
         environ: the variables to protect; those of the process where None. Values below
             ``SHORTEST_SECRET`` characters are left, they would hit ordinary words.
     """
-    for value, name in _secret_values(environment() if environ is None else environ):
-        if value in text:
-            text = text.replace(value, f"[redacted {name}]")
+    text = hide_values(text, environ)
     parts: list[str] = []
     end = 0
     for start, stop in secrets(text):
         parts += [text[end:start], "[redacted]"]
         end = stop
     return "".join([*parts, text[end:]])
+
+
+def hide_values(text: str, environ: Mapping[str, str] | None = None) -> str:
+    """The part of ``redact`` that knows the secrets themselves; JSON text stays JSON text."""
+    for value, name in _secret_values(environment() if environ is None else environ):
+        if value in text:
+            text = text.replace(value, f"[redacted {name}]")
+    return text
 
 
 def _is_secret(name: str) -> bool:

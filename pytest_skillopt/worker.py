@@ -1,24 +1,30 @@
 """A session with a mode on, as a pytest-xdist worker sees it.
 
-Its models ask the controller before each call, so that one place keeps the rates and the caps of
-all workers; replies come from the controller's cache, on disk where this machine sees it.
+The controller makes the model calls of all workers: one client, one cache, one account and one set
+of limits, and no worker imports the SDK. See docs/decisions/engine-cost.md.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.model.cache import Replies
-from pytest_skillopt.model.types import CacheError
+from pytest_skillopt.model.types import Completion
 from pytest_skillopt.models import MODELS, Models
-from pytest_skillopt.suite.remote import WorkerLoop, link, shared_directory
+from pytest_skillopt.suite.remote import WorkerLoop, link
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_skillopt.model.cache import Replies
+    from pytest_skillopt.model.config import Server
+    from pytest_skillopt.model.types import Model, Role
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.remote import Link
 
@@ -26,9 +32,7 @@ if TYPE_CHECKING:
 def join(config: pytest.Config, settings: Settings) -> None:
     """Make this worker serve the controller."""
     wire = link(config)
-    config.stash[MODELS] = Models(
-        config, settings, throttle=RemoteThrottle(wire), cache=_replies(config, settings, wire)
-    )
+    config.stash[MODELS] = RemoteModels(config, settings, wire)
     selection = _TasksOnly(config)
     config.pluginmanager.register(selection, "skillopt-tasks")
     loop = WorkerLoop(
@@ -51,14 +55,42 @@ class _TasksOnly:
         self.others = keep_tasks(self._config, items)
 
 
-def _replies(config: pytest.Config, settings: Settings, wire: Link) -> Replies:
-    mode: Any = settings.cache
-    shared = shared_directory(config)
-    if mode != "off" and shared is not None:
-        # A broken cache is the controller's to tell; a worker that fails here would only be gone.
-        with contextlib.suppress(CacheError):
-            return Replies.open(shared, mode)
-    return Replies(mode, RemoteCache(wire))
+class RemoteModels(Models):
+    """The models of a worker: those of the controller, called through the channel."""
+
+    def __init__(self, config: pytest.Config, settings: Settings, wire: Link) -> None:
+        super().__init__(config, settings, throttle=RemoteThrottle(wire))
+        self._wire = wire
+
+    @functools.cached_property
+    def replies(self) -> Replies:
+        """For coding agents, which call their provider from here."""
+        from pytest_skillopt.model.cache import Replies
+
+        mode: Any = self.settings.cache
+        return Replies(mode, RemoteCache(self._wire))
+
+    def build(self, role: Role, server: Server | None = None) -> Model:
+        from pytest_skillopt.model.config import model_config
+
+        config = model_config(self.settings, role, os.environ, server)
+        return RemoteModel(self._wire, role, config.name, config.fingerprint, config.simulated)
+
+
+@dataclass(frozen=True)
+class RemoteModel:
+    """The controller's model of a role. Arguments and replies cross the channel as JSON."""
+
+    wire: Link
+    role: Role
+    name: str
+    fingerprint: str
+    simulated: bool
+
+    def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
+        """See ``Model.complete``."""
+        reply = self.wire.ask("model.complete", self.role, list(messages), options)
+        return Completion.from_json(reply)
 
 
 class RemoteThrottle:
@@ -86,7 +118,7 @@ class RemoteThrottle:
 
 
 class RemoteCache:
-    """The controller's cache behind the channel, for a machine that does not see its files."""
+    """The controller's cache behind the channel."""
 
     directory = Path("the controller's cache")
 

@@ -62,6 +62,32 @@ def test_every_call_is_in_the_rows_of_its_stage_and_of_its_task(
     assert sum(task["calls"] for task in result["skills"][0]["tasks"]) == asked
 
 
+def test_workers_leave_the_calls_to_the_controller(
+    project: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They import neither the SDK nor what only it or the cache needs, and need no key."""
+    project.makeconftest(
+        """
+        import os, sys
+        import pytest
+
+        def pytest_configure(config):
+            if hasattr(config, "workerinput"):
+                del os.environ["OPENAI_API_KEY"]
+
+        def pytest_unconfigure(config):
+            if hasattr(config, "workerinput"):
+                heavy = {"openai", "pydantic", "sqlite3", "asyncio"} & sys.modules.keys()
+                open("imported", "w").write(" ".join(sorted(heavy)))
+        """
+    )
+    project.runpytest_subprocess("--skillopt", "--skillopt-rollouts=1", "-n1").assert_outcomes(
+        failed=12
+    )
+    assert chat_server.calls == 12
+    assert (project.path / "imported").read_text() == ""
+
+
 @pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=["here", "worker"])
 def test_tasks_that_share_a_prompt_draw_replies_of_their_own(
     project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]

@@ -1,8 +1,10 @@
-"""A conversation with the target model, with tools: what the fixture ``skill_agent`` is."""
+"""A conversation with the target model, with tools: what the fixture ``skill_agent`` is.
+
+What not every test needs is imported where it is used: each worker pays for its imports.
+"""
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import hashlib
 import json
@@ -12,8 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.structured import NoJson, find_json
-from pytest_skillopt.model.tools import make_tools
 from pytest_skillopt.model.types import Usage
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ class Reply(str):
         Raises:
             ReplyError: there is none.
         """
+        from pytest_skillopt.model.structured import NoJson, find_json
+
         try:
             return find_json(self)
         except NoJson as error:
@@ -159,6 +161,8 @@ class Agent:
 
         Tools that are plain functions run in another thread, coroutines in this event loop.
         """
+        import asyncio
+
         loop = asyncio.get_running_loop()
 
         def on_this_loop(awaitable: Any) -> Any:
@@ -208,6 +212,8 @@ class Agent:
             talk = _Conversation() if fresh else self._talk.copy()
             self._open(talk, system)
             if tools is not None:
+                from pytest_skillopt.model.tools import make_tools
+
                 talk.tools = make_tools(tools)
             reply = self._run(talk, prompt, awaiter)
             self._talk = talk
@@ -329,6 +335,8 @@ def _as_turn(completion: Completion) -> str:
 
 def _run_awaitable(awaitable: Any) -> Any:
     """Run to the end from a synchronous call, in a thread of its own where a loop runs here."""
+    import asyncio
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:

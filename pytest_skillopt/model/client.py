@@ -275,8 +275,12 @@ class ChatModel:
             if self.config.key_command:
                 self._key = self.config.api_key(self._environ)
                 headers = {"Authorization": f"Bearer {self._key}"} | headers
-            calls = self._client().chat.completions.with_raw_response
-            body = calls.create(**request, extra_headers=headers).http_response.content
+            body = dict(request)
+            body |= body.pop("extra_body", {})
+            # Half the cost of chat.completions.create, which looks at every part of the request.
+            content = self._client().post(
+                "/chat/completions", cast_to=bytes, body=body, options={"headers": headers}
+            )
         except ModelConfigError as error:
             return Fault(str(error), fatal=True), Usage()
         except Exception as error:
@@ -286,7 +290,7 @@ class ChatModel:
             return fault, Usage()
         # A limit that the user set is one that an edit of the skill can mend.
         cut_counts = self.config.role == "target" and bool(self.config.max_output_tokens)
-        return read_response(body, request["messages"], self.config.price, cut_counts=cut_counts)
+        return read_response(content, request["messages"], self.config.price, cut_counts=cut_counts)
 
     def _client(self) -> Any:
         """The SDK's client, made on the first call: importing the SDK takes half a second."""

@@ -63,6 +63,14 @@ class Completion:
     finish_reason: str = "stop"
     usage: Usage = Usage()
 
+    def to_json(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Completion:
+        calls = tuple(ToolCall(**call) for call in data["tool_calls"])
+        return cls(data["text"], calls, data["finish_reason"], Usage.from_json(data["usage"]))
+
 
 class Model(Protocol):
     """A chat model in one role (target, optimizer or judge)."""

@@ -133,8 +133,8 @@ def _make_models(
     config: pytest.Config, settings: Settings, home: Home, limits: Meter, services: Services
 ) -> Models:
     replies = Replies.open(home.cache, settings.cache)
-    services.open(limits, replies.cache)
     models = Models(config, settings, throttle=limits, cache=replies)
+    services.open(limits, models)
     config.stash[MODELS] = models
     return models
 

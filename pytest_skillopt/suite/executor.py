@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_skillopt.suite.rollouts import InfraError, Rollout
+from pytest_skillopt.untrusted import hide_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -217,7 +218,10 @@ class WorkersExecutor:
                     raise ExecutorClosed(self._closed)
                 raise RuntimeError("no rollout is queued or running")
             _, done = self._done.popitem(last=False)
-        return done if isinstance(done, Rollout) else Rollout.from_json(json.loads(done))
+        if isinstance(done, Rollout):
+            return done
+        # A worker cannot take out the keys that this process alone knows.
+        return Rollout.from_json(json.loads(hide_values(done)))
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
         with self._changed:

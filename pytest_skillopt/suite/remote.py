@@ -19,7 +19,6 @@ import os
 import queue
 import threading
 import traceback
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -150,15 +149,6 @@ def link(config: pytest.Config) -> Link:
         worker = worker_input(config)["workerid"]
         config.stash[_LINK] = Link(worker_channel(config), worker)
     return config.stash[_LINK]
-
-
-def shared_directory(config: pytest.Config) -> Path | None:
-    """The directory that this worker shares with its controller, where it sees its files."""
-    nonce = Path(worker_input(config).get("skillopt_nonce", ""))
-    with contextlib.suppress(OSError):
-        if nonce.name and nonce.read_text(encoding="utf-8") == nonce.name:
-            return nonce.parent
-    return None
 
 
 class WorkerLoop:

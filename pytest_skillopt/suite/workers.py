@@ -7,11 +7,9 @@ See docs/decisions/warm-workers.md.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import threading
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -29,7 +27,6 @@ from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
-    from pathlib import Path
 
 
 _SHOWN = 5
@@ -100,23 +97,18 @@ class XdistRun:
         *,
         services: Mapping[str, Callable[..., Any]] | None = None,
         on_lost: Callable[[str], None] | None = None,
-        shared: Path | None = None,
     ) -> None:
         """Args:
         job: called once, in a thread of its own, with the executor and the collected tasks; what
             it raises is raised again in the main thread.
-        services: what workers may ask for, by name. Called in receiver threads: they must neither
-            block nor take long. Arguments and value are JSON.
+        services: what workers may ask for, by name. Each is called in a thread of its own.
+            Arguments and value are JSON.
         on_lost: told the prefix of a worker that has ended, to give up what it had asked for.
-        shared: a directory, made if need be; ``remote.shared_directory`` tells a worker
-            whether it has the same one.
         """
         self._config = config
         self._job = job
         self._services: Mapping[str, Callable[..., Any]] = {} if services is None else services
         self._on_lost = on_lost
-        self._shared = shared
-        self._nonce: Path | None = None
         self._workers: dict[Any, Worker] = {}
         """By xdist's node, from its start to its end."""
         self._facts: dict[Worker, dict[str, Any]] = {}
@@ -142,12 +134,6 @@ class XdistRun:
     def pytest_xdist_setupnodes(self, specs: Sequence[object]) -> None:
         self._expected = len(specs)
         adopt_restarts(self._config, self._stray.append)
-        if self._shared is not None:
-            with contextlib.suppress(OSError):
-                self._shared.mkdir(parents=True, exist_ok=True)
-                nonce = self._shared.absolute() / f".nonce-{uuid.uuid4().hex}"
-                nonce.write_text(nonce.name, encoding="utf-8")
-                self._nonce = nonce
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -156,7 +142,6 @@ class XdistRun:
         channel = node.gateway.newchannel()
         worker = self._workers[node] = Worker(node.gateway.id, channel)
         node.workerinput["skillopt_channel"] = channel
-        node.workerinput["skillopt_nonce"] = str(self._nonce or "")
         wrap_shutdown(node, worker.shut_down)
         channel.setcallback(functools.partial(self._receive, node, worker), endmarker=None)
 
@@ -191,7 +176,8 @@ class XdistRun:
         elif kind == "leaving":
             self._executor.leaving(worker)
         elif kind == "ask":
-            worker.send(*answer(self._services, *rest))
+            ask = functools.partial(self._answer, worker, *rest)
+            threading.Thread(target=ask, name="skillopt-service", daemon=True).start()
         elif kind == "stray":
             self._stray.append(f"{worker.name}: {rest[0]}")
         elif kind == "hello":
@@ -201,6 +187,16 @@ class XdistRun:
             self._executor.lost(worker)
             if self._on_lost is not None:
                 self._on_lost(f"{worker.name}:")
+
+    def _answer(self, worker: Worker, number: int, method: str, arguments: str) -> None:
+        """Call a service for a worker; in a thread of its own, since a model takes its time."""
+        value, error = "", ""
+        try:
+            value = json.dumps(self._services[method](*json.loads(arguments)))
+        except Exception as raised:
+            said = {"message": str(raised), "fatal": getattr(raised, "fatal", False)}
+            error = json.dumps({"type": type(raised).__name__, **said})
+        worker.send("answer", number, value, error)
 
     # xdist's scheduling protocol, in the main thread
 
@@ -313,20 +309,7 @@ class XdistRun:
             self._timer.cancel()
         if self._thread is not None:
             self._thread.join(_JOIN_PATIENCE)
-        if self._nonce is not None:
-            self._nonce.unlink(missing_ok=True)
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         for line in self._stray:
             if terminal is not None:
                 terminal.write_line(no_command(line))
-
-
-def answer(
-    services: Mapping[str, Callable[..., Any]], number: int, method: str, arguments: str
-) -> tuple[str, int, str, str]:
-    """Call a service for a worker; the message to send back."""
-    try:
-        return "answer", number, json.dumps(services[method](*json.loads(arguments))), ""
-    except Exception as error:
-        said = {"message": str(error), "fatal": getattr(error, "fatal", False)}
-        return "answer", number, "", json.dumps({"type": type(error).__name__, **said})

@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
     timeout = config.getoption("drive_timeout")
     if hasattr(config, "workerinput"):
         if config.getoption("drive_limits"):
-            ask_before_calls(config)
+            call_through_the_controller(config)
         config.pluginmanager.register(
             remote.WorkerLoop(config, collect, lanes=lanes, timeout=timeout)
         )
@@ -51,31 +51,32 @@ def pytest_configure(config: pytest.Config) -> None:
 
         services: dict[str, Callable[..., Any]] = {"add": lambda a, b: a + b, "fail": fail}
         if config.getoption("drive_limits"):
-            services |= limits()
-        run = XdistRun(
-            config, find_job(config), services=services, shared=config.rootpath / "cache"
-        )
+            services |= model_services(config)
+        run = XdistRun(config, find_job(config), services=services)
         config.pluginmanager.register(run)
     else:
         config.pluginmanager.register(InProcess(lanes, timeout))
 
 
-def ask_before_calls(config: pytest.Config) -> None:
-    """Have the models of this worker ask the controller, as in a training."""
-    from pytest_skillopt.models import MODELS, Models
+def call_through_the_controller(config: pytest.Config) -> None:
+    """Have the controller make the model calls of this worker, as in a training."""
+    from pytest_skillopt.models import MODELS
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.worker import RemoteThrottle
+    from pytest_skillopt.worker import RemoteModels
 
-    throttle = RemoteThrottle(remote.link(config))
-    config.stash[MODELS] = Models(config, Settings.from_config(config), throttle=throttle)
+    settings = Settings.from_config(config)
+    config.stash[MODELS] = RemoteModels(config, settings, remote.link(config))
 
 
-def limits() -> dict[str, Callable[..., Any]]:
+def model_services(config: pytest.Config) -> dict[str, Callable[..., Any]]:
     from pytest_skillopt.model.limits import Meter
+    from pytest_skillopt.models import MODELS, Models
     from pytest_skillopt.services import Services
+    from pytest_skillopt.settings import Settings
 
-    services = Services()
-    services.open(Meter(), None)
+    services, meter = Services(), Meter()
+    config.stash[MODELS] = Models(config, Settings.from_config(config), throttle=meter)
+    services.open(meter, config.stash[MODELS])
     return services.table
 
 

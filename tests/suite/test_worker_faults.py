@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -380,9 +379,6 @@ def test_a_worker_asks_the_controller(drive: Drive) -> None:
             with pytest.raises(ModelFault, match="KeyError"):
                 remote.link(request.config).ask("nothing")
 
-        def test_shared_files(request):
-            assert remote.shared_directory(request.config)
-
         def test_cap(request):
             remote.link(request.config).ask("fail", "CapReached")
         """,
@@ -394,4 +390,3 @@ def test_a_worker_asks_the_controller(drive: Drive) -> None:
     cap = driven.one("test_cap").error
     assert cap is not None
     assert cap.kind == "cap"
-    assert os.listdir(driven.path / "cache") == []
