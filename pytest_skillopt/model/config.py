@@ -12,8 +12,10 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 from urllib.parse import urlsplit
+
+from pydantic import BaseModel, Field, Json, ValidationError, field_validator
 
 from pytest_skillopt.model.types import ModelConfigError as ModelConfigError
 from pytest_skillopt.model.types import Role
@@ -348,6 +350,45 @@ def _split(named: str, role: Role, providers: Sequence[str]) -> tuple[str, str, 
     return provider, model, url
 
 
+_Variable = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
+_OURS = frozenset(
+    {"model", "messages", "tools", "response_format", "stream", "n", "seed", "max_tokens"}
+    | {"max_completion_tokens", "temperature", "top_p", "reasoning_effort"}
+)
+"""Fields of a request that have a line of their own, or that samples and caps depend on."""
+
+
+class _Requests(BaseModel):
+    """What a line of ``skillopt_requests`` may set: fields of ``ModelConfig``."""
+
+    temperature: float = Field(0, ge=0, le=2, description="a number from 0 to 2")
+    top_p: float = Field(0, ge=0, le=1, description="a number from 0 to 1")
+    reasoning_effort: str = Field("", pattern=r"^\w+$", description="a word such as low")
+    max_output_tokens: int = Field(0, ge=1, description="a whole number of at least 1")
+    extra_body: Json[dict[str, Any]] = Field(
+        {}, description=f"a JSON object without {', '.join(sorted(_OURS))}"
+    )
+    headers_env: Json[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], _Variable]] = Field(
+        {}, description='a JSON object of environment variables, such as {"X-Team": "MY_TEAM"}'
+    )
+    key_env: _Variable = Field("", description=f"an environment variable, or {NO_KEY}")
+    key_command: str = Field("", description="a command that prints a key")
+
+    @field_validator("extra_body")
+    @classmethod
+    def _not_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
+        if _OURS & value.keys():
+            raise ValueError
+        return value
+
+    @field_validator("key_command")
+    @classmethod
+    def _with_words(cls, value: str) -> str:
+        if not shlex.split(value):
+            raise ValueError
+        return value
+
+
 def read_requests(text: str, role: Role) -> dict[str, Any]:
     """What ``skillopt_requests`` says of a role: fields of ``ModelConfig``.
 
@@ -360,20 +401,21 @@ def read_requests(text: str, role: Role) -> dict[str, Any]:
     """
     common: dict[str, Any] = {}
     own: dict[str, Any] = {}
+    fields = _Requests.model_fields
     for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), 1):
         left, equals, value = (part.strip() for part in line.partition("="))
         owner, _, name = left.rpartition(".")
         where = f"skillopt_requests, line {number} ({redact(left) if equals else 'no ='})"
-        if not equals or name not in _READERS or owner not in ("", *ROLES):
+        if not equals or name not in fields or owner not in ("", *ROLES):
             raise ModelConfigError(
                 f"{where}: write NAME = VALUE or ROLE.NAME = VALUE, where ROLE is one of "
-                f"{', '.join(ROLES)} and NAME one of {', '.join(_READERS)}"
+                f"{', '.join(ROLES)} and NAME one of {', '.join(fields)}"
             )
-        read, wanted = _READERS[name]
         try:
-            found = read(value)
-        except (TypeError, ValueError, RecursionError):
-            raise ModelConfigError(f"{where}: the value must be {wanted}") from None
+            found = getattr(_Requests.model_validate({name: value}), name)
+        except ValidationError:
+            words = fields[name].description
+            raise ModelConfigError(f"{where}: the value must be {words}") from None
         if owner in ("", role):
             (own if owner else common)[name] = found
     if "key_env" in own:
@@ -390,79 +432,6 @@ def secret_names(settings: Settings) -> set[str]:
             names |= {found.get("key_env", ""), *found.get("headers_env", {}).values()}
     return names - {"", NO_KEY}
 
-
-def _number(high: float) -> tuple[Callable[[str], float], str]:
-    def read(text: str) -> float:
-        if not 0 <= float(text) <= high:
-            raise ValueError
-        return float(text)
-
-    return read, f"a number from 0 to {high:g}"
-
-
-def _whole(text: str) -> int:
-    if int(text) < 1:
-        raise ValueError
-    return int(text)
-
-
-def _matching(pattern: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError
-        return text
-
-    return read
-
-
-def _command(text: str) -> str:
-    if not shlex.split(text):
-        raise ValueError
-    return text
-
-
-def _object(text: str) -> dict[str, Any]:
-    found = json.loads(text)
-    if not isinstance(found, dict):
-        raise ValueError
-    return found
-
-
-def _body(text: str) -> dict[str, Any]:
-    found = _object(text)
-    if found.keys() & _OURS:
-        raise ValueError
-    return found
-
-
-def _headers(text: str) -> dict[str, str]:
-    found = _object(text)
-    for header, variable in found.items():
-        if not re.fullmatch(r"[\w-]+", header, re.ASCII) or not re.fullmatch(_VARIABLE, variable):
-            raise ValueError
-    return found
-
-
-_VARIABLE = r"[A-Za-z_]\w*"
-_OURS = frozenset(
-    {"model", "messages", "tools", "response_format", "stream", "n", "seed", "max_tokens"}
-    | {"max_completion_tokens", "temperature", "top_p", "reasoning_effort"}
-)
-"""Fields of a request that have a line of their own, or that samples and caps depend on."""
-_READERS: dict[str, tuple[Callable[[str], Any], str]] = {
-    "temperature": _number(2),
-    "top_p": _number(1),
-    "reasoning_effort": (_matching(r"\w+"), "a word such as low"),
-    "max_output_tokens": (_whole, "a whole number of at least 1"),
-    "extra_body": (_body, f"a JSON object without {', '.join(sorted(_OURS))}"),
-    "headers_env": (
-        _headers,
-        'a JSON object with the environment variable of each header, as {"X-Team": "MY_TEAM"}',
-    ),
-    "key_env": (_matching(_VARIABLE), f"the name of an environment variable, or {NO_KEY}"),
-    "key_command": (_command, "a command that prints a key"),
-}
-"""How a value is read, and what it must be, by what stands before the equals sign."""
 
 _KEY_SECONDS = 200.0
 """How long a printed key is used. Command lines of clouds print one that is good for longer."""
@@ -487,9 +456,10 @@ def _printed_key(command: str) -> str:
             )
             key = done.stdout.strip()
             said = f"exit status {done.returncode}; {done.stderr.strip() or 'nothing printed'}"
-        except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-            done, said = None, str(error)
-        if done is None or done.returncode or not key:
+            key = "" if done.returncode else key
+        except (OSError, subprocess.TimeoutExpired) as error:
+            key, said = "", str(error)
+        if not key:
             raise ModelConfigError(
                 f"key_command {words[0]} gave no key: {redact(printable(said))[:400]}"
             )
