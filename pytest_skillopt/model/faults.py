@@ -16,7 +16,9 @@ import re
 import sys
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard
+
+from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from pytest_skillopt.model.types import (
     CacheError,
@@ -80,8 +82,54 @@ class Fault:
         return self.fatal or (400 <= self.status < 500 and not self.retry)
 
 
-class _Malformed(ValueError):
-    """The body is not what the Chat Completions API sends."""
+def _encodable(text: str) -> str:
+    """Without lone surrogates: JSON can write them, but no file and no request can."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+_Text = Annotated[str, AfterValidator(_encodable)]
+
+
+class _Function(BaseModel):
+    name: str = Field(min_length=1)
+    arguments: Any = None
+
+    def text(self) -> str:
+        given = self.arguments
+        return _encodable(given if isinstance(given, str) else json.dumps(given or {}))
+
+
+class _Call(BaseModel):
+    id: Any = None
+    function: _Function
+
+
+class _Part(BaseModel):
+    text: _Text | None = None
+    """None: what a reasoning model thought."""
+
+
+class _Message(BaseModel):
+    content: _Text | list[_Part] | None = None
+    refusal: _Text | None = None
+    tool_calls: list[_Call] | None = None
+
+    def text(self) -> str:
+        if isinstance(self.content, list):
+            return "".join(part.text or "" for part in self.content)
+        # A refusal is what the model has to say: the test may judge it.
+        return self.content or self.refusal or ""
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Reply(BaseModel):
+    """What of a reply of the Chat Completions API is read."""
+
+    choices: list[_Choice] = Field(min_length=1)
 
 
 class ReplyBroken(Exception):
@@ -111,7 +159,7 @@ def classify(error: BaseException) -> Fault | None:
     if sdk is None:
         return None
     if isinstance(error, sdk.APIStatusError):
-        return _of_status(error)
+        return judge_status(error.status_code, error.body or str(error), error.response.headers)
     # Version 2 of the SDK wraps even its own exceptions when the HTTP client raises them.
     if any(isinstance(e, sdk.APITimeoutError) for e in (error, error.__cause__)):
         words = "the provider did not answer in time (skillopt_request_timeout)"
@@ -145,16 +193,22 @@ def read_response(
         return Fault(f"not JSON but: {page}", retry=True, answered=True), Usage()
     usage = _reported(data)
     try:
-        text, calls, reason = _read(data)
-    except _Malformed as error:
-        words = f"a malformed reply: {error}{_error_inside(data)}"
+        choice = _Reply.model_validate(data).choices[0]
+    except ValidationError as error:
+        where = ".".join(map(str, error.errors()[0]["loc"])) or "all of it"
+        words = f"a malformed reply ({where}){_error_inside(data)}"
         return Fault(words, retry=True, answered=True), _priced(usage, price)
+    text = choice.message.text()
+    calls = tuple(
+        ToolCall(str(call.id or f"call_{index}"), call.function.name, call.function.text())
+        for index, call in enumerate(choice.message.tool_calls or ())
+    )
     if usage is None:
         asked = estimate_tokens(json.dumps(list(messages)))
         said = estimate_tokens(text + "".join(call.arguments for call in calls))
         usage = Usage(1, 0, asked, said, estimated=True)
     usage = _priced(usage, price)
-    completion = Completion(text, calls, reason, usage)
+    completion = Completion(text, calls, choice.finish_reason or "stop", usage)
     return _fault(completion, cut_counts) or completion, usage
 
 
@@ -181,58 +235,6 @@ def _fault(reply: Completion, cut_counts: bool) -> Fault | None:
         words = f"an empty reply (finish_reason {reply.finish_reason})"
         return Fault(words, retry=True, answered=True, stays=reply)
     return None
-
-
-def _read(data: Any) -> tuple[str, tuple[ToolCall, ...], str]:
-    """Text, tool calls and finish reason.
-
-    Raises:
-        _Malformed: a field is missing or of another type than the API says.
-    """
-    choices = _field(data, "choices", list)
-    if not choices:
-        raise _Malformed("no choices")
-    message = _field(choices[0], "message", dict)
-    if message is None:
-        raise _Malformed("no message")
-    # A refusal is what the model has to say: the test may judge it.
-    text = _text(message.get("content")) or _field(message, "refusal", str) or ""
-    calls = _field(message, "tool_calls", list) or []
-    reason = _field(choices[0], "finish_reason", str) or "stop"
-    return _encodable(text), tuple(_tool_call(i, call) for i, call in enumerate(calls)), reason
-
-
-def _field(data: Any, name: str, kind: type) -> Any:
-    if not isinstance(data, dict):
-        raise _Malformed(f"no object around {name}")
-    value = data.get(name)
-    if value is not None and not isinstance(value, kind):
-        raise _Malformed(f"{name} is {brief(repr(value))[:80]}")
-    return value
-
-
-def _text(content: Any) -> str:
-    if content is None or isinstance(content, str):
-        return content or ""
-    if not isinstance(content, list):
-        raise _Malformed(f"content is {brief(repr(content))[:80]}")
-    # Parts without a text are what a reasoning model thought.
-    return "".join(_field(part, "text", str) or "" for part in content)
-
-
-def _tool_call(index: int, call: Any) -> ToolCall:
-    function = _field(call, "function", dict) or {}
-    name = _field(function, "name", str)
-    if not name:
-        raise _Malformed("a tool call without a name")
-    arguments = function.get("arguments")
-    text = arguments if isinstance(arguments, str) else json.dumps(arguments or {})
-    return ToolCall(str(call.get("id") or f"call_{index}"), name, _encodable(text))
-
-
-def _encodable(text: str) -> str:
-    """Without lone surrogates: JSON can write them, but no file and no request can."""
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _reported(data: Any) -> Usage | None:
@@ -298,22 +300,15 @@ def _moment(text: str) -> float:
         return 0.0
 
 
-def _of_status(error: Any) -> Fault:
-    code = str(error.code or error.type or "")
-    return judge_status(error.status_code, error.body or str(error), error.response.headers, code)
-
-
-def judge_status(status: int, body: Any, headers: Mapping[str, str], code: str = "") -> Fault:
+def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
     """Judge a refusal.
 
     Args:
         status: of HTTP.
         body: the error in the reply's body, parsed, or a text.
         headers: of the reply, by lower-case name or in any case.
-        code: the provider's own name of the error; that in the body where it is empty.
     """
-    if isinstance(body, dict):
-        code = code or str(body.get("code") or body.get("type") or "")
+    code = str(body.get("code") or body.get("type") or "") if isinstance(body, dict) else ""
     fatal = status in _FATAL_STATUS or code in _FATAL_CODES
     passing = status in _PASSING_STATUS or status >= 500
     words = _provider_words(body)

@@ -42,8 +42,6 @@ class Answer(Generic[FormT]):
     problem: str = ""
     reply: str = ""
     """The reply that could not be read, as far as it is worth quoting."""
-    repaired: bool = False
-    """It took the second try."""
 
 
 def ask_json(
@@ -80,10 +78,8 @@ def ask_json(
             raise
         return Answer(None, first.usage, problem, first.text[:_MAX_QUOTED])
     value, problem = _read(second.text, form)
-    usage = first.usage + second.usage
-    if value is None:
-        return Answer(None, usage, problem, second.text[:_MAX_QUOTED])
-    return Answer(value, usage, repaired=True)
+    unread = "" if value is not None else second.text[:_MAX_QUOTED]
+    return Answer(value, first.usage + second.usage, problem, unread)
 
 
 def response_format(form: type[BaseModel]) -> dict[str, Any]:
