@@ -54,9 +54,9 @@ class Handoff:
         *,
         sample: str,
         stage: str = "",
-        task: str = "",
         tools: Sequence[dict[str, Any]] = (),
         response_format: dict[str, Any] | None = None,
+        **_: str,
     ) -> Completion:
         """Write the prompt and wait for its answer, as long as it takes.
 

@@ -18,10 +18,11 @@ import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from weakref import WeakValueDictionary
 
 import diskcache
 import filelock
@@ -31,6 +32,7 @@ from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
 CacheMode = Literal["rw", "ro", "off", "refresh"]
 FORMAT = 1
@@ -183,10 +185,10 @@ class Replies:
         self.mode: CacheMode = mode
         self.cache = cache if mode != "off" else None
         """Where replies lie; None with ``off``."""
-        self._notes: list[str] = []
+        self._notes: dict[str, None] = {}
         self._refused = 0
         self._since = time.time() if mode == "refresh" else 0.0
-        self._asked: dict[str, tuple[threading.Lock, list[object]]] = {}
+        self._claims: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     @classmethod
@@ -235,45 +237,27 @@ class Replies:
         """
         if self.cache is None or self.mode == "ro":
             return
-        if _holds_secret(completion):
-            self._note("replies that hold secrets are not kept in the cache, they are paid anew")
+        texts = (completion.text, *(call.arguments for call in completion.tool_calls))
+        if any(redact(text) != text for text in texts):
+            self._notes.setdefault(
+                "replies that hold secrets are not kept in the cache, they are paid anew"
+            )
             return
         try:
             self.cache.set(key, _to_text(completion))
         except Exception as error:
-            self._note(f"a reply could not be kept: {error}")
+            self._notes.setdefault(f"a reply could not be kept: {error}")
 
-    @contextmanager
-    def claim(self, key: str) -> Iterator[None]:
-        """Held while a reply is paid for, so that a thread which asks the same waits for it.
-
-        Processes need none: a sample belongs to one worker.
-        """
+    def claim(self, key: str) -> AbstractContextManager[Any]:
+        """Held while a reply is paid for, so that a thread which asks the same waits for it."""
         if self.cache is None:
-            yield
-            return
-        me = object()
+            return nullcontext()
         with self._lock:
-            turn, waiting = self._asked.setdefault(key, (threading.Lock(), []))
-            waiting.append(me)
-        try:
-            with turn:
-                yield
-        finally:
-            with self._lock:
-                waiting.remove(me)
-                if not waiting:
-                    del self._asked[key]
+            return self._claims.setdefault(key, threading.Lock())
 
     def close(self) -> None:
         """Close the cache, where it can be closed."""
-        close = getattr(self.cache, "close", None)
-        if close is not None:
-            close()
-
-    def _note(self, text: str) -> None:
-        if text not in self._notes:
-            self._notes.append(text)
+        getattr(self.cache, "close", lambda: None)()
 
 
 def request_key(**fields: Any) -> str:
@@ -473,11 +457,6 @@ def _told(directory: Path) -> Iterator[None]:
             f"{directory}: the cache cannot be used ({said}). Remove it with "
             f"`pytest-skillopt cache clear`, or run with --skillopt-cache=off"
         ) from error
-
-
-def _holds_secret(completion: Completion) -> bool:
-    texts = (completion.text, *(call.arguments for call in completion.tool_calls))
-    return any(redact(text) != text for text in texts)
 
 
 def _to_text(completion: Completion) -> str:
