@@ -304,8 +304,6 @@ def pace(alpha: float = 0.05, stake: float = 0.5, pairs: int = 250) -> Rule:
 
 RULES: dict[str, Rule] = {
     "staged (default)": ours("staged"),
-    "economy": ours("economy"),
-    "thin": ours("thin"),
     "staged, a break is a veto": ours("staged", GateOptions(price=math.inf)),
     "staged, broad": ours("staged", GateOptions(broad=True)),
     "staged, alpha_run .10": ours("staged", GateOptions(alpha_run=0.10)),

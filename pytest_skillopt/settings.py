@@ -194,10 +194,6 @@ class Settings:
     """Show passed and failed samples of one task side by side."""
     optimizer_workers: int = _fixed(8)
     """Optimizer calls at once."""
-    mixed_weight: float = _fixed(0.5)
-    """Weight of the soft score in mixed."""
-    gate_guard: float = _fixed(0.1)
-    """Chance of blocking a harmless edit."""
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:

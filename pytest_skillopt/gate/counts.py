@@ -12,10 +12,12 @@ from pytest_skillopt.gate.statistics import expected_change, log_e
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
 
-    from pytest_skillopt.gate.data import Arm, Change, Metric, Sample
+    from pytest_skillopt.gate.data import Arm, Change, MetricName, Sample
 
 DECISIVE = math.log(10)
 """Log e-value from which a single task is reported as fixed or broken."""
+MAX_REPLACEMENTS = 3
+"""Samples in a row that a task may fail to give before its arm counts as not measurable."""
 
 
 class OneCount:
@@ -38,11 +40,16 @@ class OneCount:
         """Mean of the metric, in [0, 1]; 0 where nothing was measured."""
         return self.total / self.n if self.n else 0.0
 
+    @property
+    def is_dead(self) -> bool:
+        """Whether it is given up: too many infrastructure errors in a row."""
+        return self.failures_in_a_row > MAX_REPLACEMENTS
+
 
 class Counts:
     """The counts of a decision: one for each arm and task."""
 
-    def __init__(self, tasks: Sequence[str], metric: Metric) -> None:
+    def __init__(self, tasks: Sequence[str], metric: MetricName) -> None:
         self.tasks = list(tasks)
         """Those that count."""
         self.all_tasks = tuple(tasks)
@@ -77,7 +84,7 @@ class Counts:
             self.measured.add(sample.draw.task)
             count.n += 1
             count.passed += sample.passed
-            count.total += self._metric.value(sample)
+            count.total += sample.value(self._metric)
             count.failures_in_a_row = 0
             if sample.draw.stream == TAPE:
                 count.rounds.append(sample.passed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 Arm = Literal["incumbent", "candidate"]
 INCUMBENT: Arm = "incumbent"
@@ -33,11 +33,9 @@ class GateOptions:
     """How strict and how thorough a gate is."""
 
     metric: MetricName = "hard"
-    mixed_weight: float = 0.5
     rollouts: int = 3
     """Samples of each arm and task in the gates with a fixed number of them."""
     alpha: float = 0.05
-    guard: float = 0.10
     k0: int = 3
     kc: int = 3
     kmax: int = 32
@@ -62,18 +60,6 @@ class GateOptions:
     prior: float = 1.0
     """E-value of earlier samples that no gate draws again (say of trials on train tasks), for the
     same null hypothesis and already divided by the number of candidates it was the best of."""
-
-    def economy(self) -> GateOptions:
-        """The same bounds for about four fifths of the samples, and a little less power."""
-        return dataclasses.replace(self, k0=min(self.k0, 2), kc=min(self.kc, 2), focus=0.5)
-
-    def thin(self) -> GateOptions:
-        """The same bounds for three fifths of the samples.
-
-        The literal rule is then often a matter of one round, so that edits which win as much as
-        they lose come through more often; for an inner gate with a fresh comparison after it.
-        """
-        return dataclasses.replace(self, k0=1, kc=1, focus=0.5)
 
     def alpha_at(self, decisions_before: int) -> float:
         """Alpha of a decision; with ``alpha_run``, what the series 6 / (pi t)^2 leaves for it."""
@@ -103,44 +89,19 @@ class Sample:
     """Soft score in [0, 1]; counts with the metrics ``soft`` and ``mixed``."""
     skipped: bool = False
 
-
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """``hard`` is the test's outcome, ``soft`` the recorded score, ``mixed`` a blend of both.
-
-    Raises:
-        ValueError: the name is none of the three, or ``weight`` is outside [0, 1].
-    """
-
-    name: MetricName = "hard"
-    weight: float = 0.5
-    """Weight of the soft score in ``mixed``, in [0, 1]."""
-
-    def __post_init__(self) -> None:
-        if self.name not in get_args(MetricName):
-            raise ValueError(f"metric {self.name!r} is none of {', '.join(get_args(MetricName))}")
-        if not 0 <= self.weight <= 1:
-            raise ValueError(f"weight of the soft score is {self.weight}, not in [0, 1]")
-
-    def value(self, sample: Sample) -> float:
-        """The sample's worth in [0, 1].
+    def value(self, metric: MetricName) -> float:
+        """Its worth in [0, 1]: the test's outcome, the recorded score, or half of each.
 
         Raises:
-            ValueError: the sample is no measurement, or its score is not a number in [0, 1].
+            ValueError: the score is not a number in [0, 1].
         """
-        if sample.passed is None:
-            raise ValueError(f"{sample.draw.task}: a sample without an outcome has no value")
-        if not (math.isfinite(sample.score) and 0 <= sample.score <= 1):
+        if not 0 <= self.score <= 1:
             raise ValueError(
-                f"{sample.draw.task}: score {sample.score} is not a number in [0, 1]; "
+                f"{self.draw.task}: score {self.score} is not a number in [0, 1]; "
                 "scale it before rollout.score(...)"
             )
-        hard = 1.0 if sample.passed else 0.0
-        if self.name == "hard":
-            return hard
-        if self.name == "soft":
-            return sample.score
-        return self.weight * sample.score + (1 - self.weight) * hard
+        hard = float(bool(self.passed))
+        return {"hard": hard, "soft": self.score, "mixed": (hard + self.score) / 2}[metric]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pytest_skillopt.gate.counts import Counts, named
+from pytest_skillopt.gate.counts import Counts, named, plainly
 from pytest_skillopt.gate.data import (
     CANDIDATE,
     INCUMBENT,
@@ -22,17 +22,15 @@ from pytest_skillopt.gate.data import (
     Draw,
     GateOptions,
     GateTask,
-    Metric,
     Verdict,
 )
 from pytest_skillopt.gate.statistics import suite_log_e
 
 if TYPE_CHECKING:
-    from pytest_skillopt.gate.counts import OneCount
     from pytest_skillopt.gate.data import Arm, Decision, Sample
 
-MAX_REPLACEMENTS = 3
-"""Samples in a row that a task may fail to give before its arm counts as not measurable."""
+GUARD = 0.10
+"""Probability at most with which an edit that breaks nothing is refused for a broken task."""
 CREDIBLE = math.log(30)
 """Log e-value from which a task is taken for broken where it blocks nothing: no more samples."""
 CLEAR, LIKELY, HOPELESS = 1.3, 1.0, -0.5
@@ -88,62 +86,6 @@ class Unmeasured(Exception):
         self.missing = missing
 
 
-class Draws:
-    """Numbers the samples that are wanted, and gathers the answers to one batch of them."""
-
-    def __init__(self) -> None:
-        self._drawn: Counter[Want] = Counter()
-        self._batch: dict[Draw, Sample | None] = {}
-        self._open = 0
-
-    @property
-    def pending(self) -> tuple[Draw, ...]:
-        """The current batch, answered or not."""
-        return tuple(self._batch)
-
-    @property
-    def answered(self) -> bool:
-        """Whether there is a batch, and all of it has been told."""
-        return bool(self._batch) and not self._open
-
-    @property
-    def total(self) -> int:
-        """How many samples have been asked for."""
-        return self._drawn.total()
-
-    def open(self, wants: Iterable[Want]) -> None:
-        """Begin a batch."""
-        for want in wants:
-            index = self._drawn.get(want, 0)
-            self._batch[Draw(*want, index)] = None
-            self._drawn[want] = index + 1
-        self._open = len(self._batch)
-
-    def note(self, sample: Sample) -> None:
-        """Keep the answer to a draw of the batch.
-
-        Raises:
-            ValueError: a sample that was not asked for, or that contradicts one told before.
-        """
-        known = self._batch.get(sample.draw, sample)
-        if known is None:
-            self._batch[sample.draw] = sample
-            self._open -= 1
-        elif sample.draw not in self._batch:
-            raise ValueError(f"{sample.draw} was not asked for")
-        elif known != sample:
-            raise ValueError(f"{sample.draw} was told before with another outcome")
-
-    def close(self) -> list[Sample]:
-        """End the batch: its samples in the order of their draws, whatever that of arrival."""
-        batch, self._batch = self._batch, {}
-        return [sample for sample in batch.values() if sample]
-
-    def tape(self, arm: Arm, tasks: Iterable[str]) -> dict[str, int]:
-        """How many samples of the stream ``tape`` have been drawn, by task."""
-        return {task: drawn for task in tasks if (drawn := self._drawn[Want(arm, task, TAPE)])}
-
-
 class SequentialGate:
     """Base of all gates: a subclass writes ``decide``, this class carries it out.
 
@@ -172,20 +114,26 @@ class SequentialGate:
         decisions_before: int = 0,
     ) -> None:
         self.options = options or GateOptions()
-        self.metric = Metric(self.options.metric, self.options.mixed_weight)
         self.alpha = self.options.alpha_at(decisions_before)
         # In one order always, so that the caller's order is without effect.
         names = sorted(task.id for task in tasks)
-        self.counts = Counts(names, self.metric)
+        self.counts = Counts(names, self.options.metric)
         self.must_pass = frozenset(task.id for task in tasks if task.must_pass)
         self.old_tape = dict(tape or {})
         self.streams: dict[Arm, str] = {INCUMBENT: TAPE, CANDIDATE: SCREEN}
         """Where further samples of an arm come from, unless a step says otherwise."""
         self.decision = decision if decision is not None else decisions_before + 1
-        _check_tasks(names, self.old_tape)
+        if twice := [task for task, count in Counter(names).items() if count > 1]:
+            raise ValueError(f"the task {twice[0]} is in the suite twice")
+        if unknown := sorted(self.old_tape.keys() - set(names)):
+            raise ValueError(f"the tape holds samples of {named(unknown)}, not in the suite")
 
         self._highest = -math.inf
-        self._draws = Draws()
+        self._drawn: Counter[Want] = Counter()
+        """How many samples have been asked for."""
+        self._batch: dict[Draw, Sample | None] = {}
+        """The draws that are open, with what was told of them."""
+        self._untold = 0
         self._plan = self.decide()
         self._verdict: Verdict | None = None
 
@@ -196,9 +144,9 @@ class SequentialGate:
     # The protocol.
 
     def ask(self) -> tuple[Draw, ...] | Verdict:
-        if self._verdict is None and not self._draws.pending:
+        if self._verdict is None and not self._batch:
             self._resume()
-        return self._verdict if self._verdict is not None else self._draws.pending
+        return self._verdict or tuple(self._batch)
 
     def tell(self, samples: Iterable[Sample]) -> None:
         """Answer draws of the current batch, in any order and in any portions.
@@ -209,13 +157,21 @@ class SequentialGate:
         """
         for sample in samples:
             if sample.passed is not None:
-                self.metric.value(sample)
-            self._draws.note(sample)
-        if self._draws.answered:
+                sample.value(self.options.metric)
+            known = self._batch.get(sample.draw, sample)
+            if known is None:
+                self._batch[sample.draw] = sample
+                self._untold -= 1
+            elif sample.draw not in self._batch:
+                raise ValueError(f"{sample.draw} was not asked for")
+            elif known != sample:
+                raise ValueError(f"{sample.draw} was told before with another outcome")
+        if self._batch and not self._untold:
             self._close_batch()
 
     def tape(self, arm: Arm) -> dict[str, int]:
-        return self._draws.tape(arm, self.counts.all_tasks)
+        lengths = {task: self._drawn[Want(arm, task, TAPE)] for task in self.counts.all_tasks}
+        return {task: length for task, length in lengths.items() if length}
 
     # What gates are written with.
 
@@ -242,7 +198,7 @@ class SequentialGate:
         """So many samples, or what the budget leaves of them."""
         if self.options.budget is None:
             return samples
-        return max(0, min(samples, self.options.budget - self._draws.total))
+        return max(0, min(samples, self.options.budget - self._drawn.total()))
 
     # Evidence that some task changed.
 
@@ -255,6 +211,10 @@ class SequentialGate:
         now = suite_log_e(log_es, len(self.tasks)) + math.log(self.options.prior)
         self._highest = max(self._highest, now)
         return self._highest
+
+    def compared_evidence(self) -> str:
+        """It and what is needed, in words."""
+        return f"evidence {plainly(self.evidence())} where {plainly(self.bar)} is needed"
 
     def sought(self, task: str) -> float:
         """Log e-value of the change that is looked for in a task."""
@@ -371,8 +331,7 @@ class SequentialGate:
         must = [task for task in tasks if task in self.must_pass]
         rest = [task for task in tasks if task not in self.must_pass]
         parts = [part for part in (must, rest) if part]
-        level = self.options.guard
-        return {task: math.log(len(parts) * len(part) / level) for part in parts for task in part}
+        return {task: math.log(len(parts) * len(part) / GUARD) for part in parts for task in part}
 
     def verdict(
         self, decision: Decision, reason: str, *, log_e: float | None = None, missing: str = ""
@@ -391,7 +350,7 @@ class SequentialGate:
             reason=reason,
             gate=self.name,
             final=self.final,
-            metric=self.metric.name,
+            metric=self.options.metric,
             before=before,
             after=after,
             tasks=self.counts.evidence(),
@@ -415,38 +374,40 @@ class SequentialGate:
         except Unmeasured as gap:
             self._give_up(gap)
         else:
-            self._draws.open(following)
+            self._open(following)
+
+    def _open(self, wants: Iterable[Want]) -> None:
+        for want in wants:
+            self._batch[Draw(*want, self._drawn[want])] = None
+            self._drawn[want] += 1
+        self._untold = len(self._batch)
 
     def _close_batch(self) -> None:
-        """Count a complete batch, then fill its gaps or go on."""
-        batch = self._draws.close()
-        missing = [sample.draw for sample in batch if not self.counts.add(sample)]
+        """Count a complete batch in the order of its draws, then fill its gaps or go on."""
+        batch, self._batch = self._batch, {}
+        missing = [draw for draw, sample in batch.items() if sample and not self.counts.add(sample)]
         try:
             limit = self.options.max_error_rate
-            repeats = replacements(missing, self.counts)
+            repeats = [
+                Want(draw.arm, draw.task, draw.stream)
+                for draw in missing
+                if not self.counts[draw.arm, draw.task].is_dead
+            ]
             probes = leave_out_silent(self.counts, self.must_pass, limit)
-            check_errors(self.counts, self._draws.total, limit)
+            check_errors(self.counts, self._drawn.total(), limit)
             for arm, task in [*probes, *drop_skipped(self.counts)]:
                 repeats += self.wants(arm, [task])
         except Unmeasured as gap:
             self._give_up(gap)
             return
         if repeats:
-            self._draws.open(repeats)
+            self._open(repeats)
         else:
             self._resume()
 
     def _give_up(self, gap: Unmeasured) -> None:
         self._plan.close()
         self._verdict = self.verdict("unmeasured", gap.reason, missing=gap.missing)
-
-
-def _check_tasks(tasks: Sequence[str], tape: Mapping[str, int]) -> None:
-    if len(set(tasks)) < len(tasks):
-        twice = next(task for task, count in Counter(tasks).items() if count > 1)
-        raise ValueError(f"the task {twice} is in the suite twice")
-    if unknown := sorted(set(tape) - set(tasks)):
-        raise ValueError(f"the tape holds samples of {named(unknown)}, not in the suite")
 
 
 def check_errors(counts: Counts, drawn: int, limit: float) -> None:
@@ -476,15 +437,6 @@ def check_errors(counts: Counts, drawn: int, limit: float) -> None:
         )
 
 
-def replacements(missing: Sequence[Draw], counts: Counts) -> list[Want]:
-    """One more sample for each that ended in an error, where there is hope that it helps."""
-    return [
-        Want(draw.arm, draw.task, draw.stream)
-        for draw in missing
-        if not _is_dead(counts[draw.arm, draw.task])
-    ]
-
-
 def leave_out_silent(
     counts: Counts, must_pass: Container[str], limit: float
 ) -> list[tuple[Arm, str]]:
@@ -507,7 +459,7 @@ def leave_out_silent(
     gone = []
     for task in counts.tasks:
         both = {arm: counts[arm, task] for arm in (INCUMBENT, CANDIDATE)}
-        dead = [arm for arm, count in both.items() if _is_dead(count)]
+        dead = [arm for arm, count in both.items() if count.is_dead]
         if not dead:
             continue
         skipped = any(count.skipped for count in both.values())
@@ -531,10 +483,6 @@ def leave_out_silent(
             f"samples of {named(counts.left_out)}",
         )
     return probes
-
-
-def _is_dead(count: OneCount) -> bool:
-    return count.failures_in_a_row > MAX_REPLACEMENTS
 
 
 def drop_skipped(counts: Counts) -> list[tuple[Arm, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import change_of, plainly
+from pytest_skillopt.gate.counts import change_of
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.engine import SequentialGate, Unmeasured, Wants
 from pytest_skillopt.gate.statistics import exact_test
@@ -69,8 +69,7 @@ class FinalGate(SequentialGate):
             by_task = yield from self._seek_improvement()
             if not by_task:
                 return self._reject_for_rule()
-            enough = f"evidence {plainly(self.evidence())} where {plainly(self.bar)} is needed"
-            why = f", some tasks more than chance explains ({enough})"
+            why = f", some tasks more than chance explains ({self.compared_evidence()})"
         elif self.options.alone:
             p_value = f"p = {self._p_value(missing=1):.2g} where {self._level:.2g} is needed"
             why = f", more than chance explains ({p_value})"

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import change_of, counted, named, plainly
+from pytest_skillopt.gate.counts import change_of, counted, named
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.engine import SequentialGate, Wants
 from pytest_skillopt.gate.statistics import log_e
@@ -51,7 +51,7 @@ class StagedGate(SequentialGate):
         yield from self.lay_tape(self.options.k0)
         found = yield from self.seek_improvement()
         if not found:
-            return self._reject_for_lack_of_evidence()
+            return self.judge("rejected", f"no task credibly improved: {self.compared_evidence()}")
         for rounds in (1, self.options.kc):
             yield from self.complete(rounds)
             broken = yield from self.follow_suspects(self.tasks, self.options.focus)
@@ -131,15 +131,8 @@ class StagedGate(SequentialGate):
         return self.judge(
             "accepted",
             f"{breaks}the suite's mean rose from {moved}{gains}, {safe}: "
-            f"evidence {plainly(self.evidence())} where {plainly(self.bar)} is needed",
+            + self.compared_evidence(),
         )
 
     def judge(self, decision: Decision, reason: str) -> Verdict:
         return self.verdict(decision, reason, log_e=self.evidence())
-
-    def _reject_for_lack_of_evidence(self) -> Verdict:
-        return self.judge(
-            "rejected",
-            "no task credibly improved: "
-            f"evidence {plainly(self.evidence())} where {plainly(self.bar)} is needed",
-        )

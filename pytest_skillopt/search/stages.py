@@ -45,10 +45,8 @@ def gate_options(settings: Settings) -> GateOptions:
     """The gate's share of the settings."""
     return GateOptions(
         metric=settings.metric,
-        mixed_weight=settings.mixed_weight,
         rollouts=settings.rollouts,
         alpha=settings.gate_alpha,
-        guard=settings.gate_guard,
         k0=settings.gate_k0,
         kc=settings.gate_kc,
         kmax=settings.gate_kmax,
@@ -89,8 +87,7 @@ def make_gate(
     """A gate by its name.
 
     Args:
-        name: a value of the setting ``gate``, ``final``, or ``economy`` or ``thin``: ``staged`` for
-            smaller budgets.
+        name: a value of the setting ``gate``, or ``final``.
         tasks: the suite, in any order.
         tape: how many samples of the incumbent's stream ``tape`` there are, by task: what
             ``Gate.tape`` of the last decision gave for the arm that went on.
@@ -100,19 +97,13 @@ def make_gate(
     Raises:
         ValueError: an unknown name, a task that is there twice, a tape of an unknown task.
     """
-    options, preset = options or GateOptions(), ""
-    if name in ("economy", "thin"):
-        name, preset = "staged", name
-        options = options.economy() if preset == "economy" else options.thin()
+    options = options or GateOptions()
     kind = GATES.get(name)
     if kind is None or (name == "staged" and options.broad):
         from pytest_skillopt.published.gates import published_gate
 
         kind = published_gate(name, options)
-    gate = kind(tasks, options, tape=tape, decision=decision, decisions_before=decisions_before)
-    if preset:
-        gate.name = f"{gate.name}, {preset}"
-    return gate
+    return kind(tasks, options, tape=tape, decision=decision, decisions_before=decisions_before)
 
 
 @dataclass(frozen=True, slots=True)

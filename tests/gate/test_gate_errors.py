@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.gate.engine import Gate
 
-GATES = ["staged", "economy", "thin", "strict", "confirm", "margin", "paired", "final"]
+GATES = ["staged", "strict", "confirm", "margin", "paired", "final"]
 SHORT = [*GATES, "final, short", "final, alone"]
 
 

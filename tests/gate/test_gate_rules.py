@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 ALL = [
     "staged",
-    "economy",
-    "thin",
     "strict",
     "confirm",
     "margin",

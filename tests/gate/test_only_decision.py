@@ -330,7 +330,7 @@ def test_a_mean_that_falls_back_under_the_guard_is_no_rise() -> None:
             return draw.arm == "candidate" and draw.index < 4
         return draw.task != "t1" or draw.arm == "incumbent" or draw.index < 3
 
-    told: dict[str, Any] = {"rollouts": 6, "prior": 100.0, "held": ["t0"], "guard": 1e-30}
+    told: dict[str, Any] = {"rollouts": 6, "prior": 100.0, "held": ["t0"]}
     assert decide(passes, 4, budget=48, **told).accepted
     verdict = decide(passes, 4, budget=90, **told)
     assert verdict.decision == "rejected"
