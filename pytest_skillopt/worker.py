@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.model.cache import Replies
-    from pytest_skillopt.model.config import Server
+    from pytest_skillopt.model.config import ModelConfig, Server
     from pytest_skillopt.model.types import Model, Role
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.remote import Link
@@ -74,7 +74,9 @@ class RemoteModels(Models):
         from pytest_skillopt.model.config import model_config
 
         config = model_config(self.settings, role, os.environ, server)
-        return RemoteModel(self._wire, role, config.name, config.fingerprint, config.simulated)
+        return RemoteModel(
+            self._wire, role, config, config.name, config.fingerprint, config.simulated
+        )
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class RemoteModel:
 
     wire: Link
     role: Role
+    config: ModelConfig
     name: str
     fingerprint: str
     simulated: bool

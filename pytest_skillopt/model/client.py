@@ -113,19 +113,17 @@ class ChatModel:
         """See ``Model.complete``."""
         account = (self.config.role, stage, task)
         key, request = self._request(messages, sample, tools, response_format)
-        found = self._replies.find(key)
-        if found is None and self._replies.mode == "ro":
-            what = f"a {stage or 'model'} call" + (f" of {task}" if task else "")
-            raise CacheMiss(
-                f"{what} (sample {sample}, {self.name}) has no reply in {self._replies.place}, "
-                "and --skillopt-cache=ro lets nothing leave the machine; record it with "
-                "--skillopt-cache=rw"
-            )
-        if found is None:
-            with self._replies.claim(key):
-                found = self._replies.find(key)
-                if found is None:
-                    return self._pay(key, request, account)
+        with self._replies.claim(key):
+            found = self._replies.find(key)
+            if found is None and self._replies.mode == "ro":
+                what = f"a {stage or 'model'} call" + (f" of {task}" if task else "")
+                raise CacheMiss(
+                    f"{what} (sample {sample}, {self.name}) has no reply in {self._replies.place}, "
+                    "and --skillopt-cache=ro lets nothing leave the machine; record it with "
+                    "--skillopt-cache=rw"
+                )
+            if found is None:
+                return self._pay(key, request, account)
         self._throttle.note(found.usage.to_json(), account)
         return found
 

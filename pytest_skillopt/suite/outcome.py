@@ -272,12 +272,15 @@ def _reason(phase: Phase) -> str:
 
 def _location(config: pytest.Config, phase: Phase) -> str:
     """``path:line`` of the innermost frame that lies in the project, else of the innermost."""
+    innermost = ""
     for frame in reversed([] if phase.excinfo is None else list(phase.excinfo.traceback)):
+        if frame.ishidden(phase.excinfo):
+            continue
         path = _relative(config.rootpath, str(frame.path))
-        if path is not None and not frame.ishidden(phase.excinfo):
+        if path is not None:
             return f"{path}:{frame.lineno + 1}"
-    crash = getattr(phase.report.longrepr, "reprcrash", None)
-    return f"{crash.path}:{crash.lineno}" if crash is not None else ""
+        innermost = innermost or f"{frame.path}:{frame.lineno + 1}"
+    return innermost
 
 
 def _relative(root: Path, path: str) -> str | None:

@@ -357,19 +357,13 @@ _RUNNING: ContextVar[_Running | None] = ContextVar("skillopt_running", default=N
 
 @contextlib.contextmanager
 def rollouts_only(config: pytest.Config) -> Iterator[None]:
-    """While open, items that run are rollouts; ordinary tests cannot run meanwhile.
-
-    Nobody reads their tracebacks, which cost more to format than the rest of a failing rollout:
-    what is told of a failure is its last line and its place.
-    """
-    hooks, style = _RolloutHooks(), config.option.tbstyle
+    """While open, items that run are rollouts; ordinary tests cannot run meanwhile."""
+    hooks = _RolloutHooks()
     with diverted_reports(config, _name_subtest):
         config.pluginmanager.register(hooks)
-        config.option.tbstyle = "line"
         try:
             yield
         finally:
-            config.option.tbstyle = style
             config.pluginmanager.unregister(hooks)
 
 

@@ -33,6 +33,7 @@ def fresh_copy(item: pytest.Item) -> pytest.Item:
     clone.keywords = copy.copy(item.keywords)
     clone.keywords.node = clone
     clone.keywords._markers = dict(cast("Any", item.keywords)._markers)
+    clone._repr_failure_py = _last_line
     if isinstance(item, pytest.Function):
         _forget_instance(clone)
         clone._initrequest()
@@ -41,6 +42,11 @@ def fresh_copy(item: pytest.Item) -> pytest.Item:
         clone.dtest = copy.copy(item.dtest)
         clone.dtest.globs = dict(item.dtest.globs)
     return cast("pytest.Item", clone)
+
+
+def _last_line(excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
+    """In the place of a traceback, which costs more than the rest of a failing rollout."""
+    return excinfo.exconly(tryshort=True)
 
 
 def _forget_instance(clone: Any) -> None:

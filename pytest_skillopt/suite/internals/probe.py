@@ -57,7 +57,7 @@ __all__ = [
 NAMES: tuple[tuple[type, tuple[str, ...]], ...] = (
     (pytest.Session, ("_setupstate", "_fixturemanager", "_shouldstop", "_shouldfail")),
     (pytest.Session, ("perform_collect", "from_config")),
-    (pytest.Item, ("_report_sections", "_store")),
+    (pytest.Item, ("_report_sections", "_store", "_repr_failure_py")),
     (pytest.Function, ("_initrequest", "_fixtureinfo", "_instance", "_obj")),
     (FuncFixtureInfo, ("name2fixturedefs",)),
     (FixtureDef, ("finish", "_finalizers", "cached_result")),
