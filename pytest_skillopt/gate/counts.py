@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE, TaskEvidence
@@ -20,20 +21,18 @@ MAX_REPLACEMENTS = 3
 """Samples in a row that a task may fail to give before its arm counts as not measurable."""
 
 
+@dataclass(slots=True)
 class OneCount:
     """Measurements of one task under one arm."""
 
-    __slots__ = ("failures_in_a_row", "n", "passed", "rounds", "skipped", "total")
-
-    def __init__(self) -> None:
-        self.n = 0
-        self.passed = 0
-        self.total = 0.0
-        """Sum of the metric."""
-        self.rounds: list[bool] = []
-        """Outcomes on the stream ``tape``, in the order of their indices."""
-        self.skipped = False
-        self.failures_in_a_row = 0
+    n: int = 0
+    passed: int = 0
+    total: float = 0.0
+    """Sum of the metric."""
+    rounds: list[bool] = field(default_factory=list)
+    """Outcomes on the stream ``tape``, in the order of their indices."""
+    skipped: bool = False
+    failures_in_a_row: int = 0
 
     @property
     def mean(self) -> float:

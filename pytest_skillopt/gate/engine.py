@@ -49,7 +49,7 @@ class Want(NamedTuple):
 
 
 Wants = Sequence[Want]
-"""Samples wanted at once."""
+"""Samples wanted at once; none of them is no round."""
 Plan = Generator[Wants, None, Verdict]
 
 
@@ -78,12 +78,7 @@ def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> 
 
 
 class Unmeasured(Exception):
-    """The evidence cannot be obtained; ends the decision."""
-
-    def __init__(self, reason: str, missing: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.missing = missing
+    """The evidence cannot be obtained, why not, and what is missing; ends the decision."""
 
 
 class SequentialGate:
@@ -368,13 +363,12 @@ class SequentialGate:
         try:
             if not self.tasks:
                 raise Unmeasured("there is no task to measure", "at least one task")
-            following = next(self._plan)
+            while not self._batch:
+                self._open(next(self._plan))
         except StopIteration as end:
             self._verdict = end.value
         except Unmeasured as gap:
             self._give_up(gap)
-        else:
-            self._open(following)
 
     def _open(self, wants: Iterable[Want]) -> None:
         for want in wants:
@@ -393,10 +387,9 @@ class SequentialGate:
                 for draw in missing
                 if not self.counts[draw.arm, draw.task].is_dead
             ]
-            probes = leave_out_silent(self.counts, self.must_pass, limit)
-            check_errors(self.counts, self._drawn.total(), limit)
-            for arm, task in [*probes, *drop_skipped(self.counts)]:
+            for arm, task in leave_out(self.counts, self.must_pass, limit):
                 repeats += self.wants(arm, [task])
+            check_errors(self.counts, self._drawn.total(), limit)
         except Unmeasured as gap:
             self._give_up(gap)
             return
@@ -407,7 +400,8 @@ class SequentialGate:
 
     def _give_up(self, gap: Unmeasured) -> None:
         self._plan.close()
-        self._verdict = self.verdict("unmeasured", gap.reason, missing=gap.missing)
+        reason, missing = gap.args
+        self._verdict = self.verdict("unmeasured", reason, missing=missing)
 
 
 def check_errors(counts: Counts, drawn: int, limit: float) -> None:
@@ -437,43 +431,48 @@ def check_errors(counts: Counts, drawn: int, limit: float) -> None:
         )
 
 
-def leave_out_silent(
-    counts: Counts, must_pass: Container[str], limit: float
-) -> list[tuple[Arm, str]]:
-    """Leave out the tasks that give nothing but infrastructure errors, under both arms alike.
+def leave_out(counts: Counts, must_pass: Container[str], limit: float) -> list[tuple[Arm, str]]:
+    """Drop the tasks that give nothing but errors, or only skips, under both arms alike.
 
-    A task that was measured once, under either arm, is never left out: what it would have shown
-    might be the very reason why it gives errors now. See docs/decisions/gate-errors.md.
+    A task that was measured once, under either arm, is never dropped: what it would have shown
+    might be the very reason why it gives errors now (docs/decisions/gate-errors.md). A skip is part
+    of how a task behaves under a skill: a candidate that makes it skip is not compared without it.
 
     Args:
         must_pass: tasks that no decision is made without.
-        limit: share of the suite that may be left out, in [0, 1].
+        limit: share of the suite that may be dropped for errors, in [0, 1].
 
     Returns:
-        Arms and tasks to try, where only the other arm was given up.
+        Arms and tasks to try, where only the other arm is known to give none.
 
     Raises:
-        Unmeasured: a task cannot be measured and may not be left out.
+        Unmeasured: a task cannot be measured and may not be dropped, or none is left.
     """
     probes: list[tuple[Arm, str]] = []
     gone = []
     for task in counts.tasks:
         both = {arm: counts[arm, task] for arm in (INCUMBENT, CANDIDATE)}
         dead = [arm for arm, count in both.items() if count.is_dead]
-        if not dead:
-            continue
-        skipped = any(count.skipped for count in both.values())
-        if skipped or task in must_pass or task in counts.measured:
+        skipped = [arm for arm, count in both.items() if count.skipped]
+        if dead and (skipped or task in must_pass or task in counts.measured):
             raise Unmeasured(
                 f"{task} could not be measured under the {dead[0]}: "
                 f"{both[dead[0]].failures_in_a_row} infrastructure errors in a row",
                 f"samples of {task}",
             )
-        if len(dead) == 2:
+        if skipped and any(count.n for count in both.values()):
+            raise Unmeasured(
+                f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
+                "skills cannot be compared on the same tasks",
+                f"samples of {task} without a skip; or deselect it",
+            )
+        if len(dead or skipped) == 2:
             gone.append(task)
-        elif not both[_other(dead[0])].failures_in_a_row:
-            probes.append((_other(dead[0]), task))
-    counts.left_out += gone
+            counts.left_out += [task] if dead else []
+        for arm in dead or skipped:
+            other = CANDIDATE if arm == INCUMBENT else INCUMBENT
+            if task not in gone and not both[other].failures_in_a_row:
+                probes.append((other, task))
     counts.drop(gone)
     if len(counts.left_out) > limit * len(counts.all_tasks):
         raise Unmeasured(
@@ -482,40 +481,7 @@ def leave_out_silent(
             "(skillopt_max_error_rate), or deselect what cannot run",
             f"samples of {named(counts.left_out)}",
         )
-    return probes
-
-
-def drop_skipped(counts: Counts) -> list[tuple[Arm, str]]:
-    """Drop the tasks that were skipped under both arms.
-
-    A skip is part of how the task behaves under that skill, never an infrastructure error: a
-    candidate under which a task skips must not be compared without it.
-
-    Returns:
-        Arms and tasks to sample, where a skip was seen under the other arm alone.
-
-    Raises:
-        Unmeasured: a task was skipped and measured, or no task is left.
-    """
-    probes: list[tuple[Arm, str]] = []
-    for task in list(counts.tasks):
-        both = {arm: counts[arm, task] for arm in (INCUMBENT, CANDIDATE)}
-        skipped = [arm for arm, count in both.items() if count.skipped]
-        if skipped and any(count.n for count in both.values()):
-            raise Unmeasured(
-                f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
-                "skills cannot be compared on the same tasks",
-                f"samples of {task} without a skip; or deselect it",
-            )
-        if len(skipped) == 2:
-            counts.drop([task])
-        elif skipped and not both[_other(skipped[0])].failures_in_a_row:
-            probes.append((_other(skipped[0]), task))
     if not counts.tasks:
         words = "skipped or left out" if counts.left_out else "skipped"
         raise Unmeasured(f"every task was {words}", "at least one task that runs")
     return probes
-
-
-def _other(arm: Arm) -> Arm:
-    return CANDIDATE if arm == INCUMBENT else INCUMBENT

@@ -211,5 +211,4 @@ class FinalGate(SequentialGate):
             for task in self._in_order()
             if not self.counts[INCUMBENT, task].n and not self.counts[CANDIDATE, task].passed
         ]
-        if unmet := unmet[: self.affordable(len(unmet))]:
-            yield self.wants(INCUMBENT, unmet)
+        yield self.wants(INCUMBENT, unmet[: self.affordable(len(unmet))])

@@ -23,11 +23,10 @@ class StrictGate(SequentialGate):
     """
 
     name = "strict"
-    stream = "fresh/{decision}"
     confirmations = 1
 
     def decide(self) -> Plan:
-        fresh = self.stream.format(decision=self.decision)
+        fresh = f"fresh/{self.decision}"
         self.streams = {INCUMBENT: fresh, CANDIDATE: fresh}
         for _ in range(self.confirmations):
             self.counts.forget()

@@ -65,9 +65,7 @@ class RegressionCheck(StagedGate):
         """So many samples of both arms of every task, none of them selected."""
         yield from self.lay_tape(max(length, self.options.k0))
         short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) < length]
-        if short:
-            wants = self.wants(CANDIDATE, short, TAPE)
-            yield wants
+        yield self.wants(CANDIDATE, short, TAPE)
 
     def _follow_suspects(self) -> Generator[Wants, None, list[str]]:
         """Sample what looks broken until it no longer does, or some of it is."""

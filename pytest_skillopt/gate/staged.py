@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_of, counted, named
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
-from pytest_skillopt.gate.engine import SequentialGate, Wants
+from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
 from pytest_skillopt.gate.statistics import log_e
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_skillopt.gate.data import Decision, Verdict
-    from pytest_skillopt.gate.engine import Plan, Want
+    from pytest_skillopt.gate.engine import Plan
 
 
 class StagedGate(SequentialGate):
@@ -64,20 +64,18 @@ class StagedGate(SequentialGate):
 
     def lay_tape(self, length: int) -> Generator[Wants, None, None]:
         """All there is of the incumbent's tape, and at least ``length`` samples of every task."""
-        wants: list[Want] = []
-        for task in self.tasks:
-            short = max(self.old_tape.get(task, 0), length) - self.counts[INCUMBENT, task].n
-            wants += self.wants(INCUMBENT, [task]) * short
-        if wants:
-            yield wants
+        yield [
+            Want(INCUMBENT, task, TAPE)
+            for task in self.tasks
+            for _ in range(self.counts[INCUMBENT, task].n, max(self.old_tape.get(task, 0), length))
+        ]
 
     def seek_improvement(self) -> Generator[Wants, None, bool]:
         """Sample what looks improved, until the evidence is there or nothing promising is left."""
         screened: list[str] = []
         if self.evidence() < self.bar:
             screened = [task for task in self.tasks if self._worth_a_try(task)]
-        if screened:
-            yield self.wants(CANDIDATE, screened)
+        yield self.wants(CANDIDATE, screened)
         while self.evidence() < self.bar:
             promising = self.promising(screened)
             if not promising:
@@ -92,12 +90,11 @@ class StagedGate(SequentialGate):
 
     def complete(self, rounds: int) -> Generator[Wants, None, None]:
         """Bring every task to so many samples of the candidate, the new ones from its own tape."""
-        wants: list[Want] = []
-        for task in self.tasks:
-            short = rounds - self.counts[CANDIDATE, task].n
-            wants += self.wants(CANDIDATE, [task], TAPE) * short
-        if wants:
-            yield wants
+        yield [
+            Want(CANDIDATE, task, TAPE)
+            for task in self.tasks
+            for _ in range(self.counts[CANDIDATE, task].n, rounds)
+        ]
 
     def look_again(self) -> Generator[Wants, None, None]:
         """While the mean has not risen, more rounds of both arms, as many again at most.

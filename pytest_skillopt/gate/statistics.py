@@ -10,6 +10,7 @@ All evidence is kept as natural logarithms.
 
 from __future__ import annotations
 
+import itertools
 import math
 from functools import lru_cache
 from statistics import NormalDist
@@ -51,14 +52,21 @@ def log_e(better: float, better_n: int, worse: float, worse_n: int) -> float:
         worse: the same of the second arm.
         worse_n: its samples.
     """
+    passed, n = better + worse, better_n + worse_n
+    # The largest log likelihood under any one pass rate.
+    common = sum(x * math.log(x / n) for x in (passed, n - passed) if x > 0)
+    return _log_changed(better, better_n, worse, worse_n) - common
+
+
+def _log_changed(better: float, better_n: int, worse: float, worse_n: int) -> float:
+    """Log likelihood of the samples under the mixture of changes."""
     failed, worse_failed = better_n - better, worse_n - worse
     terms = [
         weight + better * log_b + failed * log_not_b + worse * log_a + worse_failed * log_not_a
         for weight, log_b, log_not_b, log_a, log_not_a in _BETS
     ]
     top = max(terms)
-    likelihood = top + math.log(sum(math.exp(term - top) for term in terms))
-    return likelihood - _best_common(better + worse, better_n + worse_n)
+    return top + math.log(sum(math.exp(term - top) for term in terms))
 
 
 def log_bayes_factor(better: float, better_n: int, worse: float, worse_n: int) -> float:
@@ -68,16 +76,10 @@ def log_bayes_factor(better: float, better_n: int, worse: float, worse_n: int) -
     of the largest. It gives no guarantee, and says sooner which of the two is likelier: for what is
     tested again before anything rests on it. The arguments are those of ``log_e``.
     """
-    failed, worse_failed = better_n - better, worse_n - worse
-    changed = math.fsum(
-        math.exp(
-            weight + better * log_b + failed * log_not_b + worse * log_a + worse_failed * log_not_a
-        )
-        for weight, log_b, log_not_b, log_a, log_not_a in _BETS
-    )
     passed, n = better + worse, better_n + worse_n
     alike = math.fsum(rate**passed * (1 - rate) ** (n - passed) for rate in _COMMON_RATES)
-    return math.log(changed * len(_COMMON_RATES) / alike)
+    changed = _log_changed(better, better_n, worse, worse_n)
+    return changed - math.log(alike / len(_COMMON_RATES))
 
 
 _STAYS = 0.9
@@ -87,20 +89,14 @@ _SHARES = (0.20, 0.10, 0.10, 0.15, 0.10, 0.10, 0.25)
 """How common each of the rates is, in that model."""
 
 
-def _moves() -> list[tuple[int, int, float]]:
-    """Rate before, rate after (as indices) and the prior probability of the pair."""
-    spread = [
-        (i, j, _SHARES[i] * _SHARES[j] * abs(_RATES[j] - _RATES[i]))
-        for i in range(len(_RATES))
-        for j in range(len(_RATES))
-        if i != j
-    ]
-    total = math.fsum(weight for _, _, weight in spread)
-    stays = [(i, i, _STAYS * share) for i, share in enumerate(_SHARES)]
-    return stays + [(i, j, (1 - _STAYS) * weight / total) for i, j, weight in spread]
-
-
-_MOVES = _moves()
+_FAR = [
+    (i, j, _SHARES[i] * _SHARES[j] * abs(_RATES[j] - _RATES[i]))
+    for i, j in itertools.permutations(range(len(_RATES)), 2)
+]
+_MOVES = [(i, i, _STAYS * share) for i, share in enumerate(_SHARES)] + [
+    (i, j, (1 - _STAYS) * weight / math.fsum(far for _, _, far in _FAR)) for i, j, weight in _FAR
+]
+"""Rate before, rate after (as indices) and the prior probability of the pair."""
 
 
 @lru_cache(maxsize=1 << 17)
@@ -136,14 +132,6 @@ def expected_change(
         square += weight * change * change
     mean /= total
     return mean, max(0.0, square / total - mean * mean)
-
-
-def _best_common(passed: float, n: int) -> float:
-    """Largest log likelihood of ``passed`` of ``n`` under any one pass rate."""
-    failed = n - passed
-    of_passed = passed * math.log(passed / n) if passed > 0 else 0.0
-    of_failed = failed * math.log(failed / n) if failed > 0 else 0.0
-    return of_passed + of_failed
 
 
 def suite_log_e(log_es: Iterable[float], n: int) -> float:
