@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from pytest_skillopt.report.text import Line
     from pytest_skillopt.run.directory import Home
@@ -63,10 +63,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=_version(argv))
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
-    _add_show(commands)
-    _add_diff(commands)
-    _add_runs(commands)
-    _add_watch(commands)
+    _add_own(commands)
     _add_cache(commands)
     if not argv or argv[0] not in _OWN:
         # git, HTTP and crontab are needed by these commands alone.
@@ -88,39 +85,27 @@ def _version(argv: Sequence[str]) -> str:
     return f"%(prog)s {version('pytest-skillopt')}"
 
 
-def _add_show(commands: argparse._SubParsersAction[_Parser]) -> None:
-    parser = commands.add_parser("show", help="print the report of a run")
-    _add_run(parser)
-    parser.add_argument(
+def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
+    show = commands.add_parser("show", help="print the report of a run")
+    show.add_argument(
         "-v", "--verbose", action="store_true", help="every task, every edit, usage by stage"
     )
-    parser.add_argument(
+    show.add_argument(
         "--open-path", action="store_true", help="print where the HTML report lies instead"
     )
-    parser.set_defaults(handle=_show)
-
-
-def _add_diff(commands: argparse._SubParsersAction[_Parser]) -> None:
-    parser = commands.add_parser(
-        "diff", help="print what a run changed, as a patch that `git apply` takes"
-    )
-    _add_run(parser)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
-    parser.set_defaults(handle=_diff)
-
-
-def _add_runs(commands: argparse._SubParsersAction[_Parser]) -> None:
-    parser = commands.add_parser("runs", help="list the runs, the latest last")
-    _add_dir(parser)
-    parser.set_defaults(handle=_runs)
-
-
-def _add_watch(commands: argparse._SubParsersAction[_Parser]) -> None:
-    parser = commands.add_parser("watch", help="follow a run in the browser, on this machine alone")
-    _add_run(parser)
-    parser.add_argument("--port", type=int, default=0, help="on 127.0.0.1 (default: a free one)")
-    parser.add_argument("--no-open", action="store_true", help="only print the address")
-    parser.set_defaults(handle=_watch)
+    text = "print what a run changed, as a patch that `git apply` takes"
+    diff = commands.add_parser("diff", help=text)
+    diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
+    runs = commands.add_parser("runs", help="list the runs, the latest last")
+    watch = commands.add_parser("watch", help="follow a run in the browser, on this machine alone")
+    watch.add_argument("--port", type=int, default=0, help="on 127.0.0.1 (default: a free one)")
+    watch.add_argument("--no-open", action="store_true", help="only print the address")
+    for parser, handle in ((show, _show), (diff, _diff), (runs, _runs), (watch, _watch)):
+        if parser is not runs:
+            text = "id of a run or its start (default: the latest)"
+            parser.add_argument("run", metavar="RUN", nargs="?", help=text)
+        _add_dir(parser)
+        parser.set_defaults(handle=handle)
 
 
 def _add_cache(commands: argparse._SubParsersAction[_Parser]) -> None:
@@ -129,10 +114,16 @@ def _add_cache(commands: argparse._SubParsersAction[_Parser]) -> None:
     stats = actions.add_parser("stats", help="how many replies there are, how old and how large")
     prune = actions.add_parser("prune", help="forget replies, the oldest first")
     prune.add_argument(
-        "--older-than", type=_age, metavar="AGE", help="forget what is older, e.g. 30d or 12h"
+        "--older-than",
+        type=_quantity(_SECONDS),
+        metavar="AGE",
+        help="forget what is older, e.g. 30d or 12h",
     )
     prune.add_argument(
-        "--max-size", type=_size, metavar="SIZE", help="keep at most so much, e.g. 500M or 2G"
+        "--max-size",
+        type=_quantity(_BYTES),
+        metavar="SIZE",
+        help="keep at most so much, e.g. 500M or 2G",
     )
     clear = actions.add_parser("clear", help="remove the cache, a broken one too")
     for action, handle in ((stats, _cache_stats), (prune, _cache_prune), (clear, _cache_clear)):
@@ -140,29 +131,21 @@ def _add_cache(commands: argparse._SubParsersAction[_Parser]) -> None:
         action.set_defaults(handle=handle)
 
 
-def _age(text: str) -> float:
-    """Seconds, from a number with one of the units s, m, h, d, w."""
-    return _quantity(text, {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800})
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
 
 
-def _size(text: str) -> int:
-    """Bytes, from a number with one of the units K, M, G or none."""
-    return int(_quantity(text, {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}))
+def _quantity(units: dict[str, int]) -> Callable[[str], float]:
+    """Reads a number with a unit, in seconds or bytes."""
 
+    def read(text: str) -> float:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]?)", text.strip().lower())
+        if match is None or match[2] not in units:
+            named = ", ".join(unit or "none" for unit in units)
+            raise argparse.ArgumentTypeError(f"{text!r} is not a number with a unit ({named})")
+        return float(match[1]) * units[match[2]]
 
-def _quantity(text: str, units: dict[str, int]) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]?)", text.strip().lower())
-    if match is None or match[2] not in units:
-        named = ", ".join(unit or "none" for unit in units)
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number with a unit ({named})")
-    return float(match[1]) * units[match[2]]
-
-
-def _add_run(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run", metavar="RUN", nargs="?", help="id of a run or its start (default: the latest)"
-    )
-    _add_dir(parser)
+    return read
 
 
 def _add_dir(parser: argparse.ArgumentParser) -> None:
