@@ -23,7 +23,6 @@ from pytest_skillopt.model.faults import (
     Fault,
     classify,
     estimate_tokens,
-    hide_keys,
     read_response,
 )
 from pytest_skillopt.model.limits import Meter, Wish
@@ -315,8 +314,7 @@ class ChatModel:
 
     def _fault_words(self, fault: Fault, attempt: int) -> str:
         tries = f" (after {attempt + 1} tries)" if attempt else ""
-        secrets = {self._key, *self._headers.values()} - {NO_KEY}
-        return hide_keys(f"{self.name}: {fault.message}{tries}", *secrets)
+        return f"{self.name}: {fault.message}{tries}"
 
 
 def _may_refuse_schema(fault: Fault) -> bool:

@@ -182,6 +182,7 @@ class ModelConfig:
 
     def _printable(self, value: str, what: str) -> str:
         if value.isascii() and value.isprintable():
+            protect(value=value)
             return value
         raise ModelConfigError(
             f"{self.name} ({self.role}): {what} holds characters that no HTTP header can carry, "
@@ -463,6 +464,5 @@ def _printed_key(command: str) -> str:
             raise ModelConfigError(
                 f"key_command {words[0]} gave no key: {redact(printable(said))[:400]}"
             )
-        protect(value=key)
         _KEYS[command] = time.monotonic(), key
         return key

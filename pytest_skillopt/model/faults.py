@@ -29,6 +29,7 @@ from pytest_skillopt.model.types import (
     ToolCall,
     Usage,
 )
+from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -337,8 +338,7 @@ def _provider_words(body: Any) -> str:
 
 def brief(text: str) -> str:
     """One line of at most ``_MAX_WORDS`` characters, without markup and keys."""
-    line = " ".join(_MARKUP.sub(" ", text).split())
-    line = hide_keys(line)
+    line = hide_keys(redact(" ".join(_MARKUP.sub(" ", text).split())))
     return line if len(line) <= _MAX_WORDS else line[: _MAX_WORDS - 1] + "…"
 
 
