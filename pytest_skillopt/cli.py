@@ -235,17 +235,14 @@ def _watch(args: argparse.Namespace) -> int:
 def _cache_stats(args: argparse.Namespace) -> int:
     from datetime import datetime
 
-    from pytest_skillopt.model.cache import stats
+    from pytest_skillopt.model.cache import kept
 
     directory = _home(args).cache
-    found = stats(directory)
-    _say(f"{directory}: {found.replies:,} replies, {found.size:,} bytes")
-    if found.replies:
-        oldest, newest = (
-            datetime.fromtimestamp(seconds).isoformat(" ", "minutes")
-            for seconds in (found.oldest, found.newest)
-        )
-        _say(f"oldest {oldest}, newest {newest}")
+    rows = kept(directory)
+    _say(f"{directory}: {len(rows):,} replies, {sum(size for *_, size in rows):,} bytes")
+    if rows:
+        times = [datetime.fromtimestamp(stored).isoformat(" ", "minutes") for _, stored, _ in rows]
+        _say(f"oldest {times[0]}, newest {times[-1]}")
     return 0
 
 

@@ -39,8 +39,8 @@ class Models:
         cache: answers repeated calls; None: every call is sent.
         """
         self._config = config
-        self._settings = settings
-        self._throttle = throttle
+        self.settings = settings
+        self.throttle = throttle
         self._cache = cache
         self._made: dict[Role, Model] = {}
         self._making = threading.RLock()
@@ -52,15 +52,6 @@ class Models:
         if MODELS not in config.stash:
             config.stash[MODELS] = cls(config, Settings.from_config(config))
         return config.stash[MODELS]
-
-    @property
-    def settings(self) -> Settings:
-        return self._settings
-
-    @property
-    def throttle(self) -> Throttle | None:
-        """Who decides about every call; None: nothing is limited."""
-        return self._throttle
 
     @property
     def replies(self) -> Replies | None:
@@ -108,12 +99,12 @@ class Models:
 
     def handoff(self, role: Role) -> Model | None:
         """What asks a person, or the agent that one has open, where the setting says so."""
-        if provider_of(self._settings, role) != "handoff":
+        if provider_of(self.settings, role) != "handoff":
             return None
         from pytest_skillopt.mine.handoff import Handoff
 
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        folder = self._config.rootpath / self._settings.dir / "handoff"
+        folder = self._config.rootpath / self.settings.dir / "handoff"
         return Handoff(folder, reporter.write_line if reporter else print)
 
     def build(self, role: Role, server: Server | None = None) -> Model:
@@ -125,8 +116,8 @@ class Models:
         from pytest_skillopt.model.client import ChatModel
 
         return ChatModel(
-            model_config(self._settings, role, os.environ, server),
-            throttle=self._throttle,
+            model_config(self.settings, role, os.environ, server),
+            throttle=self.throttle,
             cache=self._cache,
         )
 

@@ -19,7 +19,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakValueDictionary
@@ -148,22 +147,17 @@ class ReadOnlyCache:
 
     def get(self, key: str) -> str | None:
         query = "SELECT mode, filename, value FROM Cache WHERE key = ? AND raw = 1"
-        return next((_fetch(*row) for row in self._select(query, key)), None)
+        return next((_fetch(*row) for row in self.select(query, key)), None)
 
     def set(self, key: str, value: str) -> None:
         raise CacheError(f"{self.directory}: the cache is read-only")
-
-    def rows(self) -> list[tuple[str, float, int]]:
-        """Key, time stored and length of every reply, the oldest first."""
-        query = "SELECT key, store_time, length(value) FROM Cache WHERE raw = 1 ORDER BY store_time"
-        rows = self._select(query)
-        return [(str(key), float(stored or 0), int(size or 0)) for key, stored, size in rows]
 
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
 
-    def _select(self, query: str, *values: str) -> list[Any]:
+    def select(self, query: str, *values: str) -> list[Any]:
+        """The rows of a query; none where there is no cache."""
         if self._connection is None:
             return []
         with self._lock, _told(self.directory):
@@ -269,27 +263,16 @@ def request_key(**fields: Any) -> str:
     ).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """What a cache holds. Times are seconds since the epoch, 0.0 for an empty cache."""
-
-    replies: int
-    size: int
-    """Characters of the replies."""
-    oldest: float
-    newest: float
-
-
-def stats(directory: Path) -> CacheStats:
-    """Measure a cache; a directory without one is an empty cache.
+def kept(directory: Path) -> list[tuple[str, float, int]]:
+    """Key, time stored (seconds since the epoch) and length of every reply, the oldest first.
 
     Raises:
         CacheError: the database cannot be read.
     """
+    query = "SELECT key, store_time, length(value) FROM Cache WHERE raw = 1 ORDER BY store_time"
     with closing(ReadOnlyCache(directory)) as cache:
-        rows = cache.rows()
-    times = [stored for _, stored, _ in rows] or [0.0]
-    return CacheStats(len(rows), sum(size for *_, size in rows), min(times), max(times))
+        rows = cache.select(query)
+    return [(str(key), float(stored or 0), int(size or 0)) for key, stored, size in rows]
 
 
 def prune(
@@ -310,8 +293,7 @@ def prune(
     Raises:
         CacheError: the database cannot be read or written.
     """
-    with closing(ReadOnlyCache(directory)) as kept:
-        rows = kept.rows()
+    rows = kept(directory)
     limit = 0.0 if older_than is None else (time.time() if now is None else now) - older_than
     size = sum(row[2] for row in rows)
     doomed = []

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
 
 OPENAI_URL = "https://api.openai.com/v1"
-AS_OF = "2026-03"
-"""When the table was read from the provider's price list (standard tier, uncached input)."""
 PROVIDERS = ("openai",)
 NO_KEY = "none"
 """Value of ``key_env`` that says the server wants no key."""
@@ -50,6 +48,7 @@ class Price:
         return (input_tokens * self.input + output_tokens * self.output) / 1e6
 
 
+# As the provider's price list had it in 2026-03 (standard tier, uncached input).
 _OPENAI: dict[str, Price] = {
     "gpt-4o": Price(2.50, 10.00),
     "gpt-4o-mini": Price(0.15, 0.60),

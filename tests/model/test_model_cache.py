@@ -160,7 +160,7 @@ def test_a_pickled_key_is_refused_unread(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(NotImplementedError):
         opened._do(list)
     opened.close()
-    assert caches.stats(stored).replies == 0
+    assert caches.kept(stored) == []
     assert not (tmp_path / "boom").exists()
 
 
@@ -349,16 +349,16 @@ def test_replaying_sees_what_a_killed_writer_left(directory: Path) -> None:
 
 
 def test_a_cache_is_measured_and_pruned_by_age_and_by_size(directory: Path) -> None:
-    assert caches.stats(directory) == caches.CacheStats(0, 0, 0.0, 0.0)
+    assert caches.kept(directory) == []
     made = DiskCache(directory)
     for index in range(4):
         made.set(str(index), "x" * 100)
     made.set("long", LONG)
     made.close()
     tamper(directory, "UPDATE Cache SET store_time = 1000 + rowid")
-    found = caches.stats(directory)
-    assert (found.replies, found.size) == (5, 400 + len(LONG))
-    assert (found.oldest, found.newest) == (1001.0, 1005.0)
+    found = caches.kept(directory)
+    assert (len(found), sum(size for *_, size in found)) == (5, 400 + len(LONG))
+    assert [stored for _, stored, _ in found] == [1001.0, 1002.0, 1003.0, 1004.0, 1005.0]
     assert caches.prune(directory, older_than=100, now=1102.5) == 2
     assert read_all(directory, "1") == [None, None]
     assert caches.prune(directory, max_size=len(LONG) + 150) == 1
