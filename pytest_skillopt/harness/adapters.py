@@ -38,7 +38,9 @@ class Harness:
     package: str
     """What to install where it is missing, as a user would type it."""
     executable: str = ""
-    """Its command, where that is not the name."""
+    """Its command, where that is not the name; once it is found, the whole path."""
+    version: str = ""
+    """Of the command line that was found."""
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     """Texts by path relative to the home."""
@@ -54,6 +56,9 @@ class Harness:
     """The version that this was last run with."""
     drive: Callable[..., None] | None = None
     """Talks with it over two named pipes; None: it is only listened to."""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.version}"
 
     def filled(self, text: str, values: Mapping[str, str]) -> str:
         """A text of ``argv``, ``env`` or ``files`` for one run."""

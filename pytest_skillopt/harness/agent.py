@@ -35,27 +35,15 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.harness.processes import Ended
     from pytest_skillopt.model.cache import Replies
-    from pytest_skillopt.suite.context import Skill
+    from pytest_skillopt.suite.context import Recorder, Skill
 
     Folder = str | os.PathLike[str]
 
-REVISION = 2
+REVISION = 3
 """Of what is kept of a run, and of what an adapter makes of an agent's events."""
 _TOLD = ("usage", "files", "diff", "skill_used", "skill_read", "exit_status", "seconds")
 _HERE = "{skillopt-workspace}"
 _SCRATCH = re.compile(r"[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
-
-
-@dataclass(frozen=True, slots=True)
-class Installed:
-    """A harness as it is on this machine."""
-
-    harness: Harness
-    executable: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"{self.harness.name} {self.version}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,17 +55,10 @@ class Place:
     temporary: Path
     """Where pytest makes its temporary folders."""
     skill: Skill
-    model: str
-    fingerprint: str
-    """Of the model and its server."""
-    proxy: Callable[[], Proxy]
+    proxy: Proxy
     replies: Replies | None
     """Where whole runs are kept; None: nowhere."""
-    sample: str
-    account: tuple[str, str, str]
-    record: Callable[[str, str], None]
-    on_usage: Callable[[Usage], None]
-    on_read: Callable[[bool], None]
+    recorder: Recorder
     limit: float
     """Seconds of the agent's own time; 0: none."""
     passed: Mapping[str, str]
@@ -85,6 +66,11 @@ class Place:
     sandbox: str
     asked: Counter[str] = field(default_factory=Counter)
     """How often a run was asked for: the same task twice in a rollout is two draws."""
+
+    @property
+    def account(self) -> tuple[str, str, str]:
+        """Role, stage and task."""
+        return "target", self.recorder.stage, self.recorder.request.task
 
 
 class HarnessReply(Reply):
@@ -128,21 +114,20 @@ class HarnessReply(Reply):
 
 
 class HarnessAgent:
-    """The fixture ``skill_harness``. Each call is a run of its own, in the same workspace."""
+    """The fixture ``skill_harness``. Each call is a run of its own, in the same workspace.
+
+    Args:
+        harness: one that is installed.
+        workspace: where the agent works, unless a call says otherwise.
+        find: an installed harness by its name, for ``use``.
+    """
 
     def __init__(
-        self, installed: Installed, place: Place, workspace: Path, find: Callable[[str], Installed]
+        self, harness: Harness, place: Place, workspace: Path, find: Callable[[str], Harness]
     ) -> None:
-        """Args:
-        find: a harness by its name, for ``use``.
-        """
-        self._installed, self._place, self._find = installed, place, find
+        self._harness, self._place, self._find = harness, place, find
         self.workspace = workspace
-        """Where the agent works, unless a call says otherwise."""
-        self.name = installed.harness.name
-        """Of the harness, such as ``codex``."""
-        self.version = installed.version
-        """Of the installed command line."""
+        self.name, self.version = harness.name, harness.version
 
     def use(self, harness: str) -> HarnessAgent:
         """The same agent in another harness."""
@@ -181,14 +166,13 @@ class HarnessAgent:
             max_turns: model calls after which the answer is no.
             options: further fields of ``Options``.
         """
-        asked = Options(max_turns=max_turns, **options)
-        run, _ = self._run(prompt, asked, only_trigger=True)
+        run, _ = self._run(prompt, Options(max_turns=max_turns, **options), only_trigger=True)
         return bool(run["skill_read"] or run["skill_used"])
 
     def _run(
         self, prompt: str, options: Options, *, only_trigger: bool
     ) -> tuple[dict[str, Any], Path]:
-        place, harness = self._place, self._installed.harness
+        place, harness = self._place, self._harness
         root = Path(options.workspace or self.workspace).absolute()
         said = prompt
         if options.explicit:
@@ -205,10 +189,8 @@ class HarnessAgent:
         except OSError as error:
             raise ModelFault(f"{root}: the workspace cannot be laid out ({error})") from error
         limit = place.limit if options.timeout is None else options.timeout
-        make = functools.partial(
-            self._make, said, laid, options.max_turns, limit, only_trigger=only_trigger
-        )
-        parts = [str(self._installed), said, options.max_turns, limit, only_trigger]
+        make = functools.partial(self._make, said, laid, options.max_turns, limit, only_trigger)
+        parts = [str(harness), said, options.max_turns, limit, only_trigger]
         parts += map(digest_of, others)
         try:
             kept = options.cache and place.replies is not None and place.replies.mode != "off"
@@ -217,10 +199,9 @@ class HarnessAgent:
         finally:
             laid.clear()
         run |= {"files": changes(laid.before, after), "diff": unified_diff(laid.before, after)}
-        place.record("user", prompt)
-        for role, content in run["turns"]:
-            place.record(role, content)
-        place.on_read(run["skill_read"])
+        for role, content in (("user", prompt), *run["turns"]):
+            place.recorder.record(role, content)
+        place.recorder.note_skill_read(run["skill_read"])
         return run, root
 
     def _check_surroundings(self, root: Path) -> None:
@@ -245,77 +226,75 @@ class HarnessAgent:
         self, parts: Sequence[Any], laid: Workspace, make: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
         """The run from where replies are kept, its changes made again; or made and kept."""
-        place, replies = self._place, self._place.replies
+        place, replies, root = self._place, self._place.replies, str(laid.root)
         assert replies is not None
+        config, sample = place.proxy.config, place.recorder.sample
         before = [digest_of(place.skill.path), fingerprint(laid.before)]
-        given = [place.fingerprint, place.sandbox, dict(place.passed), place.sample]
+        given = [config.fingerprint, place.sandbox, dict(place.passed), sample]
         text = json.dumps([REVISION, *parts, *before, *given], sort_keys=True)
         place.asked[text] += 1
         key = "run-" + hashlib.sha256(f"{text}#{place.asked[text]}".encode()).hexdigest()
-        found = replies.find(key)
-        if found is None and replies.mode == "ro":
-            raise CacheMiss(
-                f"a run of {place.account[2]} (sample {place.sample}) is not in {replies.place}, "
-                "and --skillopt-cache=ro lets nothing leave the machine; record it with "
-                "--skillopt-cache=rw"
-            )
-        if found is None:
-            with replies.claim(key):
-                found = replies.find(key)
-                if found is None:
-                    run = make()
-                    packed = packed_changes(laid.before, laid.snapshot())
-                    if packed is not None:
-                        whole = {**run, "usage": run["usage"].to_json(), "changes": packed}
-                        told = json.dumps(whole, ensure_ascii=False)
-                        replies.keep(key, Completion(told.replace(str(laid.root), _HERE)))
-                    return run
-        run = json.loads(found.text.replace(_HERE, str(laid.root)))
+        with replies.claim(key):
+            found = replies.find(key)
+            if found is None and replies.mode == "ro":
+                raise CacheMiss(
+                    f"a run of {place.recorder.request.task} (sample {sample}) is not in "
+                    f"{replies.place}, and --skillopt-cache=ro lets nothing leave the machine; "
+                    "record it with --skillopt-cache=rw"
+                )
+            if found is None:
+                run = make()
+                packed = packed_changes(laid.before, laid.snapshot())
+                if packed is not None:
+                    whole = {**run, "usage": run["usage"].to_json(), "changes": packed}
+                    told = json.dumps(whole, ensure_ascii=False).replace(root, _HERE)
+                    replies.keep(key, Completion(told))
+                return run
+        run = json.loads(found.text.replace(_HERE, root))
         replay(laid.root, run.pop("changes"))
         run["usage"] = Usage(cached=run["usage"]["calls"])
         run["turns"] = tuple(map(tuple, run["turns"]))
-        place.on_usage(run["usage"])
-        place.proxy().upstream.throttle.note(run["usage"].to_json(), place.account)
+        place.recorder.add_usage(run["usage"])
+        place.proxy.throttle.note(run["usage"].to_json(), place.account)
         return dict(run)
 
     def _make(
-        self, prompt: str, laid: Workspace, max_turns: int, limit: float, *, only_trigger: bool
+        self, prompt: str, laid: Workspace, max_turns: int, limit: float, only_trigger: bool
     ) -> dict[str, Any]:
         """Start the agent, wait for it, and say how it went."""
-        place, harness = self._place, self._installed.harness
+        place, harness, root = self._place, self._harness, str(laid.root)
         ticket = Ticket(
             marks_of(place.skill.body, place.skill.text.removesuffix(place.skill.body), prompt),
             account=place.account,
             most_calls=max_turns,
             stop_when_read=only_trigger,
-            on_usage=place.on_usage,
+            on_usage=place.recorder.add_usage,
         )
         trace = Trace()
-        with processes.scratch() as folder, place.proxy().serving(ticket) as url:
-            values = {"executable": self._installed.executable, "prompt": prompt, "url": url}
-            values |= {"model": place.model, "key": "skillopt", "home": str(folder / "home")}
-            values |= {"workspace": str(laid.root)}
-            fill = functools.partial(harness.filled, values=values)
+        with processes.scratch() as folder, place.proxy.serving(ticket) as url:
+            values = {"executable": harness.executable, "prompt": prompt, "workspace": root}
+            values |= {"home": str(folder / "home"), "model": place.proxy.config.model}
+            values |= {"url": url, "key": "skillopt"}
             for name, text in harness.files.items():
                 (folder / "home" / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / "home" / name).write_text(fill(text), encoding="utf-8")
+                (folder / "home" / name).write_text(harness.filled(text, values), encoding="utf-8")
             talk = functools.partial(harness.drive, values, trace) if harness.drive else None
-            env = {name: fill(text) for name, text in harness.env.items()}
-            argv = [fill(word) for word in harness.argv.split()]
+            env = {name: harness.filled(text, values) for name, text in harness.env.items()}
+            argv = [harness.filled(word, values) for word in harness.argv.split()]
             ended = self._start(
-                argv, laid.root, folder, laid.skill, env, limit, watch=ticket, talk=talk
+                argv, laid.root, folder, laid.skill, env, limit, ticket=ticket, talk=talk
             )
         told = trace.read(harness, ended.out)
         if not laid.skill_is_untouched():
             raise ModelFault(
-                f"{self._installed}: the agent changed the skill under test, so this was no "
-                "sample of its version; skillopt_sandbox = bwrap makes it read-only"
+                f"{harness}: the agent changed the skill under test, so this was no sample of its "
+                "version; skillopt_sandbox = bwrap makes it read-only"
             )
-        problem = self._problem(ticket, ended, trace, told, max_turns, limit)
+        problem = self._problem(ticket, ended, trace, told, limit)
 
         def placeless(text: str) -> str:
             """Without paths that differ in every run: they would have the optimizer asked anew."""
-            return _SCRATCH.sub("~", text.replace(str(laid.root), "workspace"))
+            return _SCRATCH.sub("~", text.replace(root, "workspace"))
 
         return {
             "text": trace.text,
@@ -329,27 +308,17 @@ class HarnessAgent:
             "usage": ticket.usage,
         }
 
-    def _problem(
-        self,
-        ticket: Ticket,
-        ended: Ended,
-        trace: Trace,
-        told: int,
-        max_turns: int,
-        limit: float,
-    ) -> str:
+    def _problem(self, ticket: Ticket, ended: Ended, trace: Trace, told: int, limit: float) -> str:
         """Why there is no answer, for which the agent is to blame; empty where there is one.
 
         Raises:
             ModelError: the infrastructure is to blame.
         """
         said = " ".join(ended.err.split())[-300:]
-        last = [_command(run) or run.name for run in trace.tools[-3:]]
-        ran = "the last it ran: " + (" | ".join(name[:120] for name in last) or "nothing")
         how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
-        tested = self._installed.harness.tested
-        strange = f", printed nothing that is known (tested with {tested or 'no version'})"
-        how += "" if told else strange
+        if not told:
+            tested = self._harness.tested or "no version"
+            how += f", printed nothing that is known (tested with {tested})"
         words = {
             "start": f"could not be started: {said}",
             "printed": f"printed more than {processes.MOST_PRINTED} bytes",
@@ -358,20 +327,20 @@ class HarnessAgent:
         if ticket.failure is not None:
             raise ticket.failure
         if not words and ticket.fault is not None:
-            raise self._place.proxy().upstream.failure(ticket.fault)
-        if ticket.stop_when_read and ticket.skill_read and ended.why == "alarm":
+            raise self._place.proxy.failure(ticket.fault)
+        if ticket.stop_when_read and ticket.skill_read:
             return ""
         if not words and not ticket.calls:
             words = f"made no model call, {how}: {trace.error or trace.text[-300:] or said}"
-        if not words and ended.why == "time":
-            return f"no final answer within {limit:g} s; {ran}"
-        if not words and ticket.out_of_calls:
-            return f"no final answer after {max_turns} model calls; {ran}"
+        if not words and (ended.why == "time" or ticket.out_of_calls):
+            within = f"after {ticket.most_calls} model calls"
+            within = f"within {limit:g} s" if ended.why == "time" else within
+            last = " | ".join((_command(run) or run.name)[:120] for run in trace.tools[-3:])
+            return f"no final answer {within}; the last it ran: {last or 'nothing'}"
         if not words and not trace.done:
             words = trace.error[-300:] or f"ended without an answer, {how}: {said}"
-        if words or trace.error:
-            fatal = ended.why == "start"
-            raise ModelFault(f"{self._installed}: {words or trace.error[-300:]}", fatal=fatal)
+        if words := words or trace.error[-300:]:
+            raise ModelFault(f"{self._harness}: {words}", fatal=ended.why == "start")
         return ""
 
     def _check(self, root: Path, command: str, timeout: float) -> Ended:

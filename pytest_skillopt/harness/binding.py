@@ -8,19 +8,19 @@ import re
 import shutil
 import subprocess
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_skillopt.harness import sandbox
 from pytest_skillopt.harness.adapters import KNOWN, Harness, find_harness
-from pytest_skillopt.harness.agent import HarnessAgent, Installed, Place
+from pytest_skillopt.harness.agent import HarnessAgent, Place
 from pytest_skillopt.harness.processes import end_all
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
-from pytest_skillopt.harness.upstream import Upstream
-from pytest_skillopt.model.config import OPENAI_URL, model_config
+from pytest_skillopt.model.config import OPENAI_URL
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.types import ModelConfigError, Usage
+from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.models import Models
 from pytest_skillopt.suite import context as rollouts
 from pytest_skillopt.suite.interrupts import before_the_end
@@ -28,7 +28,6 @@ from pytest_skillopt.suite.interrupts import before_the_end
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.context import Recorder, Skill
 
@@ -49,40 +48,31 @@ def make_agent(
     Raises:
         pytest.UsageError, ModelConfigError: settings that name no usable harness or model.
     """
-    config = request.config
-    models = Models.of(config)
-    target = _target(models.settings)
-    context = rollouts.current(config)
-    names = filter(None, map(str.strip, models.settings.harness_env.split(",")))
+    settings, proxy = Models.of(request.config).settings, _proxy(request.config)
+    names = filter(None, map(str.strip, settings.harness_env.split(",")))
     place = Place(
-        project=config.rootpath,
+        project=request.config.rootpath,
         temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
         skill=skill,
-        model=target.model,
-        fingerprint=target.fingerprint,
-        proxy=functools.partial(_proxy, config),
-        replies=models.replies,
-        sample=recorder.sample,
-        account=("target", recorder.stage, request.node.nodeid),
-        record=recorder.record,
-        on_usage=context.add_usage if context else _ignore,
-        on_read=context.note_skill_read if context else _ignore,
-        limit=models.settings.timeout * _SHARE,
+        proxy=proxy,
+        replies=Models.of(request.config).replies,
+        recorder=recorder,
+        limit=settings.timeout * _SHARE,
         passed={name: os.environ[name] for name in names if name in os.environ},
-        sandbox=_sandbox(models.settings),
+        sandbox=_sandbox(settings),
     )
 
-    def find(name: str) -> Installed:
-        found = installed(name)
-        if target.base_url == OPENAI_URL and found.harness.speaks in ("messages", "gemini"):
+    def find(name: str) -> Harness:
+        harness = installed(name)
+        if proxy.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
             raise ModelConfigError(
                 f"{name} cannot talk to {OPENAI_URL}: name a server that speaks its protocol, as "
                 "in skillopt_target = openai:MODEL@URL, and the variable of its key with "
                 "'target.key_env = VARIABLE' in skillopt_requests"
             )
-        return found
+        return harness
 
-    named = _named(request.node, models.settings, getattr(request, "param", None))
+    named = _named(request.node, settings, getattr(request, "param", None))
     return HarnessAgent(find(named), place, workspace, find)
 
 
@@ -112,7 +102,7 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
             return _URLS[owner]
         ticket = Ticket(marks_of(skill.body, skill.text.removesuffix(skill.body)))
         if context is not None:
-            ticket.account = ("target", context.request.stage, context.request.task)
+            ticket.account = ("target", context.stage, context.request.task)
             ticket.on_usage = context.add_usage
         serving = _proxy(config).serving(ticket)
         _URLS[owner] = serving.__enter__()
@@ -130,43 +120,36 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
 
 
 @functools.cache
-def installed(name: str) -> Installed:
-    """A harness with its executable and version.
+def installed(name: str) -> Harness:
+    """A harness with the path of its executable and its version.
 
     Raises:
-        pytest.UsageError: an unknown name, or it is not installed.
+        pytest.UsageError: an unknown name, it is not installed, or does not tell its version.
     """
     try:
         harness = find_harness(name)
     except ValueError as error:
         raise pytest.UsageError(f"skillopt_harness: {error}") from None
     command = harness.executable or harness.name
-    executable = sandbox.bundled_path(harness.bundled) or shutil.which(command)
-    if not executable:
+    path = sandbox.bundled_path(harness.bundled) or shutil.which(command)
+    if not path:
         raise pytest.UsageError(
             f"skillopt_harness: {name} needs the command {command!r}, which is not installed; "
             f"install it with: {harness.package}"
         )
-    return Installed(harness, executable, _version(harness, executable))
-
-
-def _version(harness: Harness, executable: str) -> str:
+    asked = [path, "--version"]
     try:
         done = subprocess.run(
-            [executable, "--version"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=60,
+            asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
         )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise pytest.UsageError(f"{executable} cannot be run: {error}") from None
-    said = done.stdout.decode(errors="replace")
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise pytest.UsageError(f"{path} cannot be run: {error}") from None
+    said = done.stdout + done.stderr
     found = _VERSION.search(said)
     if found is None and harness.drive is None:
         words = said.strip()[:200] or "nothing"
-        raise pytest.UsageError(f"{executable} --version tells no version, it printed: {words}")
-    return found[0] if found else "0"
+        raise pytest.UsageError(f"{path} --version tells no version, it printed: {words}")
+    return replace(harness, executable=path, version=found[0] if found else "0")
 
 
 def _named(item: Any, settings: Settings, param: object) -> str:
@@ -181,16 +164,6 @@ def _named(item: Any, settings: Settings, param: object) -> str:
     return str(name)
 
 
-def _target(settings: Settings) -> ModelConfig:
-    config = model_config(settings, "target", os.environ)
-    if config.simulated:
-        raise ModelConfigError(
-            "skill_harness cannot use a simulated model: a coding agent needs a server; set "
-            "skillopt_target"
-        )
-    return config
-
-
 def _sandbox(settings: Settings) -> str:
     try:
         return sandbox.resolve(settings.sandbox)
@@ -199,16 +172,22 @@ def _sandbox(settings: Settings) -> str:
 
 
 def _proxy(config: pytest.Config) -> Proxy:
-    """The proxy of this process, opened when first needed."""
+    """The proxy of this process, opened when first needed.
+
+    Raises:
+        ModelConfigError: the target is no model behind a server.
+    """
     with _LOCK:
         if _PROXY not in config.stash:
             models = Models.of(config)
-            throttle = models.throttle or Meter()
-            config.stash[_PROXY] = Proxy(Upstream(_target(models.settings), throttle))
+            target = getattr(models.get("target"), "config", None)
+            if target is None:
+                raise ModelConfigError(
+                    "skill_harness needs a target behind a server; the model that conftest.py "
+                    "makes has none. Return pytest_skillopt.chat_model there, or set "
+                    "skillopt_target to openai:MODEL@URL"
+                )
+            config.stash[_PROXY] = Proxy(target, models.throttle or Meter())
             config.add_cleanup(config.stash[_PROXY].close)
             before_the_end(end_all)
         return config.stash[_PROXY]
-
-
-def _ignore(what: Usage | bool) -> None:
-    """An ordinary run keeps nothing."""

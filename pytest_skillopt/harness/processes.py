@@ -11,12 +11,13 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from pytest_skillopt.harness.proxy import Ticket
 
 MOST_PRINTED = 64 << 20
 """Bytes of standard output after which a run is ended: no agent has that much to tell."""
@@ -26,28 +27,24 @@ _LOOK_MS = 1_000
 _PATIENCE = 15.0
 """Seconds that a guard has to end a run; it needs at most 12."""
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
+_XDG = {
+    "XDG_CONFIG_HOME": ".config",
+    "XDG_DATA_HOME": ".local/share",
+    "XDG_STATE_HOME": ".local/state",
+    "XDG_CACHE_HOME": ".cache",
+    "XDG_RUNTIME_DIR": "tmp",
+}
 _GUARDS: dict[Path, subprocess.Popen[bytes]] = {}
 """The guard of each scratch folder in use."""
 
 
-class Watch(Protocol):
-    """Who may end a run before its time, and whose delays do not count."""
-
-    alarm: int
-    """File descriptor that becomes readable when the run is to be ended."""
-
-    def lost(self) -> float:
-        """Seconds that the infrastructure has cost; infinite while nobody knows yet."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """How a run ended."""
 
     status: int
     """Exit status; negative: the signal that ended it."""
     why: str
-    """``exit``, ``alarm``, ``time``, ``printed``, ``disk`` or ``start`` (it never ran)."""
+    """``exit`` (told to, too), ``time``, ``printed``, ``disk`` or ``start`` (it never ran)."""
     seconds: float
     out: str
     err: str
@@ -56,14 +53,9 @@ class Ended:
 def plain_environment(home: Path, passed: Mapping[str, str]) -> dict[str, str]:
     """Nothing of the user's but the path, the locale and what was asked for: no key, no proxy."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    places = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state"}
-    places |= {"CACHE": ".cache", "RUNTIME": "tmp"}
-    xdg = {
-        f"XDG_{name}_{'DIR' if name == 'RUNTIME' else 'HOME'}": str(home / place)
-        for name, place in places.items()
-    }
+    places = {name: str(home / place) for name, place in _XDG.items()}
     plain = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
-    return {**kept, "HOME": str(home), "TMPDIR": str(home / "tmp"), **xdg, **plain, **passed}
+    return {**kept, "HOME": str(home), "TMPDIR": str(home / "tmp"), **places, **plain, **passed}
 
 
 def run(
@@ -73,7 +65,7 @@ def run(
     folder: Path,
     env: Mapping[str, str],
     limit: float,
-    watch: Watch | None = None,
+    ticket: Ticket | None = None,
     talk: Callable[[Path, Path], None] | None = None,
 ) -> Ended:
     """Run a command to its end, or to the end of its time.
@@ -81,6 +73,7 @@ def run(
     Args:
         folder: scratch folder of this run alone, from ``scratch``.
         limit: seconds, without those that the infrastructure has cost; 0: none.
+        ticket: may end the run, and knows what the infrastructure has cost.
         talk: speaks with the process through the two named pipes that it is given, in a thread.
     """
     out, err, into = folder / "out", folder / "err", Path(os.devnull)
@@ -104,16 +97,21 @@ def run(
         )
     assert guard.stdin is not None
     assert guard.stdout is not None
+    word, end = guard.stdin, select.poll()
+    end.register(guard.stdout.fileno(), select.POLLIN | select.POLLHUP)
     _GUARDS[folder] = guard
-    end = guard.stdout.fileno()
-    try:
-        why = _watch(end, started, limit, watch, workspace, out)
-    finally:
+
+    def stop() -> None:
         with contextlib.suppress(OSError, ValueError):
-            guard.stdin.write(b"end\n")
-        last = select.poll()
-        last.register(end, select.POLLIN)
-        said = os.read(end, 32) if last.poll(_PATIENCE * 1_000) else b""
+            word.write(b"end\n")
+
+    try:
+        if ticket is not None:
+            ticket.on_stop(stop)
+        why = _watch(end, started, limit, ticket, workspace, out)
+    finally:
+        stop()
+        said = os.read(guard.stdout.fileno(), 32) if end.poll(_PATIENCE * 1_000) else b""
     return Ended(
         os.waitstatus_to_exitcode(int(said)) if said else 1,
         why if said else "start",
@@ -133,59 +131,52 @@ def scratch() -> Iterator[Path]:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if (guard := _GUARDS.pop(folder, None)) is not None:
-            _dismiss(guard)
-
-
-def _dismiss(guard: subprocess.Popen[bytes]) -> None:
-    """Have a guard end its run, if it has not, and itself."""
-    assert guard.stdin is not None
-    assert guard.stdout is not None
-    with contextlib.suppress(OSError):
-        guard.stdin.close()
-    try:
-        guard.wait(_PATIENCE)
-    except subprocess.TimeoutExpired:
-        guard.kill()
-        guard.wait()
-    guard.stdout.close()
-
-
-def _watch(
-    end: int, started: float, limit: float, watch: Watch | None, workspace: Path, out: Path
-) -> str:
-    """Wait for the end of a run, or for a reason to end it."""
-    poll = select.poll()
-    for number in (end, *([watch.alarm] if watch else ())):
-        poll.register(number, select.POLLIN | select.POLLHUP)
-    enough = shutil.disk_usage(workspace).free >= LEAST_FREE
-    while True:
-        ready = {number for number, _ in poll.poll(_LOOK_MS)}
-        if ready:
-            return "exit" if end in ready else "alarm"
-        if limit and time.monotonic() - started - (watch.lost() if watch else 0.0) > limit:
-            return "time"
-        if out.is_file() and out.stat().st_size > MOST_PRINTED:
-            return "printed"
-        if enough and shutil.disk_usage(workspace).free < LEAST_FREE:
-            return "disk"
+            _dismiss([guard])
 
 
 def end_all() -> None:
     """Before this process ends without unwinding: have every guard end its run and clean up."""
-    guards = list(_GUARDS.values())
+    _dismiss(list(_GUARDS.values()))
+
+
+def _dismiss(guards: list[subprocess.Popen[bytes]]) -> None:
+    """Have guards end their runs, if they have not, and themselves."""
     for guard in guards:
         assert guard.stdin is not None
         with contextlib.suppress(OSError):
             guard.stdin.close()
     until = time.monotonic() + _PATIENCE
     for guard in guards:
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        assert guard.stdout is not None
+        try:
             guard.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            guard.kill()
+            guard.wait()
+        guard.stdout.close()
+
+
+def _watch(
+    end: select.poll,
+    started: float,
+    limit: float,
+    ticket: Ticket | None,
+    workspace: Path,
+    out: Path,
+) -> str:
+    """Wait for the end of a run, or for a reason to end it."""
+    enough = shutil.disk_usage(workspace).free >= LEAST_FREE
+    while not end.poll(_LOOK_MS):
+        if limit and time.monotonic() - started - (ticket.lost() if ticket else 0.0) > limit:
+            return "time"
+        if out.is_file() and out.stat().st_size > MOST_PRINTED:
+            return "printed"
+        if enough and shutil.disk_usage(workspace).free < LEAST_FREE:
+            return "disk"
+    return "exit"
 
 
 def _text(path: Path, most: int) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(most).decode(errors="replace")
-    except OSError:
-        return ""
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(most).decode(errors="replace")
+    return ""

@@ -1,8 +1,8 @@
-"""A loopback proxy between agents and their provider, one a process.
+"""The way from agents to their provider: a loopback proxy, one a process.
 
 Each run opens a ticket, the first part of the path in its base URL. The key stays here. A reply is
 passed on once it is whole, so that a fault can be met with another try, and no agent's own retries
-or words decide what was a fault.
+or words decide what was a fault. Calls have one meter and one limiter with ``skill_agent``.
 """
 
 from __future__ import annotations
@@ -10,75 +10,110 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import re
 import secrets
 import threading
-from dataclasses import dataclass, field
+import time
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
-from pytest_skillopt.harness.upstream import Request
-from pytest_skillopt.model.faults import Fault
-from pytest_skillopt.model.types import CapReached, ModelError, Usage
+from pytest_skillopt.model import client as skill_agent
+from pytest_skillopt.model.config import NO_KEY, is_local
+from pytest_skillopt.model.faults import (
+    Fault,
+    ReplyBroken,
+    ReplyTooLarge,
+    brief,
+    estimate_tokens,
+    hide_keys,
+    judge_status,
+)
+from pytest_skillopt.model.limits import Wish
+from pytest_skillopt.model.types import ModelConfigError, ModelError, ModelFault, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_skillopt.harness.upstream import Answer, Upstream
+    from pytest_skillopt.model.config import ModelConfig
+    from pytest_skillopt.model.limits import Throttle
 
 _LARGEST_REQUEST = 64 << 20
+_NAP = 5.0
 _MARKS, _LEAST_MARK = 8, 12
 _PATHS = re.compile(
-    r"/v1(?:/(?P<messages>messages(?:/count_tokens)?)|/(?P<chat>chat/completions)"
-    r"|/(?P<responses>responses(?:/compact)?)|(?:beta|alpha)?(?P<gemini>/models/[^/:]+"
-    r":(?:generateContent|streamGenerateContent|countTokens)))"
+    r"/v1(?:/(?P<messages>messages)|/(?P<chat>chat/completions)|/(?P<responses>responses(?:/compact)?)"
+    r"|(?:beta|alpha)?(?P<gemini>/models/[^/:]+:(?:g|streamG)enerateContent))"
+    r"|/v1(?P<count>/messages/count_tokens|(?:beta|alpha)?/models/[^/:]+:countTokens)"
 )
-"""The requests that are passed on, by protocol."""
+"""The requests that are passed on, by protocol, and those for a count of tokens."""
+_PASSED_ON = ("content-type", "accept", "user-agent", "openai-beta", "x-goog-api-client")
+# A text inside of a JSON text has a backslash before each quotation mark: it cannot match these.
+_END = re.compile(
+    r'"(?:finish_reason|finishReason|stop_reason)":\s*"|"promptFeedback"'
+    r'|"type":\s*"(?:message_stop|response\.completed|response\.incomplete)"'
+)
+"""What the last events of a streamed reply hold, whatever the protocol."""
+_IN = ("input_tokens", "prompt_tokens", "promptTokenCount")
+_IN_BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
+_OUT = ("output_tokens", "completion_tokens", "candidatesTokenCount")
+_OUT_BESIDE = ("thoughtsTokenCount",)
+"""Counts of tokens. Each event of a reply repeats or raises those before. Anthropic counts what its
+prompt cache has to do with apart, Gemini what a model thinks."""
 
 
 class RunOver(Exception):
     """The run that asked has ended: nobody waits for the reply."""
 
 
+class Answer(NamedTuple):
+    """What the provider said; ``kind`` is the content type."""
+
+    status: int = 502
+    kind: str = "text/plain"
+    body: bytes = b""
+    usage: Usage = Usage()
+    fault: Fault | None = None
+
+
 @dataclass(eq=False)
 class Ticket:
-    """What one run asks of its provider, and what is known of it. A ``processes.Watch``."""
+    """What one run asks of its provider, and what is known of it."""
 
     marks: tuple[str, ...] = ()
-    """Texts of which each tells, in a request, that the skill's body has been read."""
+    """Of which each tells, in a request, that the skill's body has been read: see ``marks_of``."""
     account: tuple[str, str, str] = ("target", "", "")
     """Role, stage and task."""
     most_calls: int = 0
-    """Paid calls after which the run is ended; 0: as many as it wants."""
+    """Calls after which the run is ended; 0: as many as it wants."""
     stop_when_read: bool = False
     """End the run as soon as the skill's body has been read."""
     on_usage: Callable[[Usage], None] = lambda usage: None
     calls: int = 0
-    """Paid calls that were begun."""
+    """Calls that were begun."""
     usage: Usage = Usage()
     skill_read: bool = False
     out_of_calls: bool = False
-    failure: ModelError | None = None
+    failure: Exception | None = None
     """Why no further call can be answered."""
     fault: Fault | None = None
     """What the last call ended in, where it was no reply."""
     name: str = field(default_factory=lambda: secrets.token_urlsafe(12))
+    over: threading.Event = field(default_factory=threading.Event)
+    _end: Callable[[], None] | None = None
+    _stopped: bool = False
     _lost: float = 0.0
     _pending: int = 0
-    _over: threading.Event = field(default_factory=threading.Event)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def __post_init__(self) -> None:
-        self.alarm, self._bell = os.pipe()
-
-    def lost(self) -> float:
-        """As a ``Watch``: how a call ends that is under way is not known yet."""
-        return float("inf") if self._pending else self._lost
-
-    def lose(self, seconds: float) -> None:
-        """So many seconds were lost to the infrastructure."""
+    def lost(self, more: float = 0.0) -> float:
+        """Seconds that the infrastructure has cost the run; infinite while a call is under way, of
+        which nobody knows yet how it ends."""
         with self._lock:
-            self._lost += seconds
+            self._lost += more
+            return float("inf") if self._pending else self._lost
 
     def wait(self, seconds: float) -> None:
         """Sleep on behalf of the run; that time is lost.
@@ -86,68 +121,69 @@ class Ticket:
         Raises:
             RunOver: it has ended.
         """
-        if self._over.wait(seconds):
+        if self.over.wait(seconds):
             raise RunOver
-        self.lose(seconds)
+        self.lost(seconds)
 
-    def look(self, body: Any) -> None:
-        """Look for the skill's body in a request."""
-        if self.marks and not self.skill_read:
-            self.skill_read = any(m in text for text in _texts(body) for m in self.marks)
-            if self.skill_read and self.stop_when_read:
-                self._ring()
+    def on_stop(self, end: Callable[[], None]) -> None:
+        """Have the run ended by this function, at once where it was to be ended before."""
+        with self._lock:
+            self._end = end
+            if self._stopped:
+                end()
+
+    def stop(self) -> None:
+        """End the run."""
+        with self._lock:
+            self._stopped = True
+            if self._end is not None:
+                self._end()
+
+    def look(self, text: str) -> None:
+        """Look for the skill's body in a request, which is JSON."""
+        self.skill_read = self.skill_read or any(mark in text for mark in self.marks)
+        if self.skill_read and self.stop_when_read:
+            self.stop()
 
     @contextlib.contextmanager
-    def call(self, *, paid: bool) -> Iterator[bool]:
+    def call(self) -> Iterator[bool]:
         """While a call is under way; yields whether it may be made."""
         with self._lock:
             known = self.stop_when_read and self.skill_read
-            allowed = not (self.failure or known or self._over.is_set())
-            if paid and allowed:
-                self.out_of_calls = 0 < self.most_calls <= self.calls
-                allowed = not self.out_of_calls
-                self.calls += allowed
+            allowed = not (self.failure or known or self.over.is_set())
+            if allowed and 0 < self.most_calls <= self.calls:
+                self.out_of_calls, allowed = True, False
+                self.stop()
+            self.calls += allowed
             self._pending += allowed
-        if self.out_of_calls:
-            self._ring()
         try:
             yield allowed
         finally:
             with self._lock:
                 self._pending -= allowed
 
-    def answered(self, answer: Answer) -> None:
-        """A paid call has its last answer."""
-        with self._lock:
-            self.usage += answer.usage
-            self.fault = answer.fault
-        if answer.fault is None:
-            self.on_usage(answer.usage)
-
-    def fail(self, failure: ModelError) -> None:
+    def fail(self, failure: Exception) -> None:
         """No further call of this run can be answered."""
         self.failure = self.failure or failure
-        self._ring()
-
-    def _ring(self) -> None:
-        with self._lock:
-            if not self._over.is_set():
-                os.write(self._bell, b"!")
-
-    def close(self) -> None:
-        """The run is over."""
-        with self._lock:
-            self._over.set()
-            os.close(self.alarm)
-            os.close(self._bell)
+        self.stop()
 
 
 class Proxy:
-    """The server. It listens on 127.0.0.1 and knows nobody without a ticket."""
+    """The server. It listens on 127.0.0.1 and knows nobody without a ticket.
 
-    def __init__(self, upstream: Upstream) -> None:
-        self.upstream = upstream
+    Args:
+        config: of the target.
+        throttle: whom ``skill_agent`` asks, too, before each call.
+    """
+
+    def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
+        self.config, self.throttle = config, throttle
         self.tickets: dict[str, Ticket] = {}
+        self._headers = config.headers(os.environ)
+        self._key = NO_KEY if config.key_command else config.api_key(os.environ)
+        self._base_url = config.server.url() if config.server else config.base_url
+        self._client: Any = None
+        self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
         serve = self._server.serve_forever
         threading.Thread(target=serve, name="skillopt-proxy", daemon=True).start()
@@ -160,13 +196,155 @@ class Proxy:
             yield f"http://127.0.0.1:{self._server.server_port}/{ticket.name}"
         finally:
             del self.tickets[ticket.name]
-            ticket.close()
+            ticket.over.set()
 
     def close(self) -> None:
         """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
-        self.upstream.close()
+        if self._client is not None:
+            self._client.close()
+
+    def send(self, speaks: str, path: str, text: str, headers: Any, ticket: Ticket) -> Answer:
+        """Call until there is a whole reply, no retry can help, or the retries are used up.
+
+        Args:
+            speaks: the protocol, as in ``Harness.speaks``.
+
+        Raises:
+            ModelFault: the provider has failed.
+            CapReached: a spending cap allows no further call.
+            RunOver: nobody waits for the reply any more.
+        """
+        answered = attempt = 0
+        while True:
+            self._wait_for_leave(call := secrets.token_hex(16), text, ticket)
+            began, answer = time.monotonic(), Answer(fault=Fault("interrupted"))
+            try:
+                answer = self._post(speaks, path, text, headers)
+            finally:
+                ticket.fault = fault = answer.fault
+                after, why = (fault.retry_after, fault.message) if fault else (0.0, "")
+                ticket.lost(time.monotonic() - began if fault else 0.0)
+                self.throttle.done(call, answer.usage.to_json(), ticket.account, after, why)
+            if fault is None:
+                ticket.usage += answer.usage
+                ticket.on_usage(answer.usage)
+                return answer
+            answered += fault.answered
+            hopeless = not fault.retry or answered >= skill_agent.MOST_ANSWERED
+            if hopeless or attempt >= self.config.retries:
+                # A request that is refused is the agent's to mend: a context that is too long.
+                if fault.status == 400 and not fault.fatal:
+                    return answer
+                raise self.failure(fault, attempt + 1)
+            if not fault.retry_after:
+                delay = skill_agent.FIRST_DELAY * skill_agent.DELAY_FACTOR**attempt
+                ticket.wait(min(skill_agent.LONGEST_DELAY, delay) * (0.5 + 0.5 * random.random()))
+            attempt += 1
+
+    def failure(self, fault: Fault, tries: int = 1) -> ModelFault:
+        """The fault as a reader is told of it, without the key."""
+        again = f" (after {tries} tries)" if tries > 1 else ""
+        hidden = {self._key, *self._headers.values()} - {NO_KEY}
+        words = hide_keys(f"{self.config.name}: {fault.message}{again}", *hidden)
+        return ModelFault(words, fatal=fault.fatal)
+
+    def _wait_for_leave(self, call: str, text: str, ticket: Ticket) -> None:
+        price = self.config.price
+        wish = Wish(
+            provider=self.config.base_url,
+            asked=estimate_tokens(text),
+            price=(price.input, price.output) if price else (0.0, 0.0),
+        ).to_json()
+        while seconds := self.throttle.ask(call, wish):
+            if seconds > skill_agent.LONGEST_PAUSE:
+                raise self.failure(Fault(f"the provider asks to wait {seconds:.0f} s"))
+            ticket.wait(min(seconds, _NAP))
+
+    def _post(self, speaks: str, path: str, text: str, headers: Any) -> Answer:
+        given = {name.lower(): value for name, value in headers.items()}
+        sent = {n: v for n, v in given.items() if n in _PASSED_ON or n.startswith("anthropic-")}
+        name = {"gemini": "x-goog-api-key", "messages": "x-api-key"}.get(speaks)
+        if self.config.key_command:
+            name = None
+            try:
+                self._key = self.config.api_key(os.environ)
+            except ModelConfigError as error:
+                return Answer(fault=Fault(str(error), fatal=True))
+        if self._key != NO_KEY:
+            sent[name or "authorization"] = self._key if name else f"Bearer {self._key}"
+        sent |= {name.lower(): value for name, value in self._headers.items()}
+        base_url = self._base_url
+        if speaks in ("chat", "responses"):
+            path = path.removeprefix("/v1")
+        else:
+            for end in ("/openai", "/v1", "/v1beta"):
+                base_url = base_url.removesuffix(end)
+        try:
+            reply = self._connections().post(base_url + path, content=text.encode(), headers=sent)
+        except Exception as error:
+            return Answer(fault=self._broken(error))
+        body, kind = reply.content, reply.headers.get("content-type", "")
+        said = body.decode(errors="replace")
+        events = list(_objects(said))
+        found = next((e for e in events if _error_of(e)), None)
+        if reply.status_code != 200:
+            words = _error_of(found) if found else events[0] if events else said
+            fault = judge_status(reply.status_code, words, reply.headers)
+            return Answer(reply.status_code, kind, body, fault=fault)
+        if not events:
+            fault = Fault(f"unreadable reply: {brief(said) or 'empty'}", retry=True, answered=True)
+        elif found is not None:
+            fault = judge_status(500, _error_of(found), reply.headers)
+            words = fault.message.replace("HTTP 500", "an error in place of the reply")
+            fault = replace(fault, message=words, status=200)
+        elif "data:" in said and not _END.search(said):
+            fault = Fault("the reply broke off", retry=True, answered=True)
+        else:
+            return Answer(200, kind, body, self._usage(text, said))
+        return Answer(fault=fault)
+
+    def _usage(self, asked: str, said: str) -> Usage:
+        def most(name: str) -> int:
+            return max(map(int, re.findall(rf'"{name}":\s*(\d+)', said)), default=0)
+
+        tokens_in = max(map(most, _IN)) + sum(map(most, _IN_BESIDE))
+        tokens_out = max(map(most, _OUT)) + sum(map(most, _OUT_BESIDE))
+        estimated = not (tokens_in or tokens_out)
+        if estimated:
+            tokens_in, tokens_out = estimate_tokens(asked), estimate_tokens(said)
+        price = self.config.price
+        cost = price.cost(tokens_in, tokens_out) if price else None
+        return Usage(1, 0, tokens_in, tokens_out, cost, estimated)
+
+    def _broken(self, error: Exception) -> Fault:
+        """Why there was no reply. Two libraries are the SDK's client, by its version."""
+        kinds = {cls.__name__ for cls in type(error).__mro__}
+        said = brief(str(error) or type(error).__name__)
+        if isinstance(error, ReplyBroken | ReplyTooLarge):
+            return Fault(said, retry=isinstance(error, ReplyBroken), answered=True)
+        if kinds & {"TimeoutException", "APITimeoutError"}:
+            words = "the provider did not answer in time (skillopt_request_timeout)"
+            return Fault(words, retry=True, answered=True)
+        if "TransportError" in kinds:
+            where = urlsplit(self._base_url).netloc
+            return Fault(f"cannot reach {where}: {said}", retry=True)
+        raise error
+
+    def _connections(self) -> Any:
+        with self._lock:
+            if self._client is None:
+                from pytest_skillopt.model.transport import bounded_client
+
+                self._client = bounded_client(
+                    self.config.request_timeout,
+                    self.config.max_reply_bytes,
+                    timeout=self.config.request_timeout,
+                    # A proxy from the environment cannot reach a server of this machine.
+                    trust_env=not is_local(self._base_url),
+                )
+            return self._client
 
 
 class _Server(ThreadingHTTPServer):
@@ -190,10 +368,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Agents ask which models there are: the one that is under test."""
-        name = self.proxy.upstream.config.model
+        name = self.proxy.config.model
         one = {"id": name, "object": "model", "type": "model", "display_name": name, "created": 1}
-        models = {"object": "list", "data": [one], "has_more": False}
-        self._answer(200, "application/json", json.dumps(models).encode())
+        self._tell(200, {"object": "list", "data": [one], "has_more": False})
 
     def do_POST(self) -> None:
         raw = self._body()
@@ -203,46 +380,36 @@ class _Handler(BaseHTTPRequestHandler):
         if ticket is None or found is None:
             return self._refuse(404, "the proxy serves model calls of runs under way alone")
         try:
-            request = self._request(found, query, json.loads(raw))
+            body = {**json.loads(raw)}
         except (ValueError, TypeError):
             return self._refuse(400, "not a JSON object")
-        ticket.look(request.body)
-        upstream = self.proxy.upstream
-        with ticket.call(paid=request.paid) as allowed:
+        speaks, path, model = str(found.lastgroup), found[0], self.proxy.config.model
+        if speaks in ("gemini", "count"):  # The model and the agent's key are not in the body.
+            path = re.sub(r"(?<=/models/)[^/:]+", lambda _: model, path)
+            query = "&".join(p for p in query.split("&") if p and not p.startswith("key="))
+        else:
+            body["model"] = model
+        if speaks == "chat" and body.get("stream"):
+            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        text = json.dumps(body)
+        ticket.look(text)
+        if speaks == "count":
+            tokens = estimate_tokens(text)
+            return self._tell(200, {"input_tokens": tokens, "totalTokens": tokens})
+        path += f"?{query}" if query else ""
+        with ticket.call() as allowed:
             if not allowed:
                 return self._refuse(400, "this run may make no further call")
             try:
-                answer = upstream.send(request, ticket)
+                answer = self.proxy.send(speaks, path, text, self.headers, ticket)
             except RunOver:
                 self.close_connection = True
                 return None
-            except CapReached as cap:
-                ticket.fail(cap)
-                return self._refuse(400, "a spending cap is reached")
             except Exception as error:
-                ticket.fail(upstream.failure(Fault(f"{type(error).__name__}: {error}")))
-                return self._refuse(400, "the proxy has failed")
-            if request.paid:
-                ticket.answered(answer)
-            fault = answer.fault
-            if request.paid and fault is not None and (fault.fatal or fault.status != 400):
-                ticket.fail(upstream.failure(fault, answer.tries))
-                return self._refuse(400, "the provider has failed")
-        # A request that is refused is the agent's to mend, such as a context that is too long.
+                known = isinstance(error, ModelError)
+                ticket.fail(error if known else ModelFault(f"{type(error).__name__}: {error}"))
+                return self._refuse(400, "the provider has failed, or a cap is reached")
         return self._answer(answer.status, answer.kind, answer.body)
-
-    def _request(self, found: re.Match[str], query: str, body: dict[str, Any]) -> Request:
-        """The request, for the model that is under test, with the wish to be told its tokens."""
-        speaks, path, model = str(found.lastgroup), found[0], self.proxy.upstream.config.model
-        if speaks == "gemini":
-            path = re.sub(r"(?<=/models/)[^/:]+", lambda _: model, path)
-        else:
-            body = {**body, "model": model}
-        if speaks == "chat" and body.get("stream"):
-            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
-        query = "&".join(part for part in query.split("&") if not part.startswith("key="))
-        paid = not path.lower().endswith(("count_tokens", "counttokens"))
-        return Request(speaks, path, query, dict(self.headers.items()), body, paid)
 
     def _body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
@@ -257,8 +424,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _refuse(self, status: int, message: str) -> None:
         error = {"type": "invalid_request_error", "message": message}
-        body = {"type": "error", "error": error}
-        self._answer(status, "application/json", json.dumps(body).encode())
+        self._tell(status, {"type": "error", "error": error})
+
+    def _tell(self, status: int, data: dict[str, Any]) -> None:
+        self._answer(status, "application/json", json.dumps(data).encode())
 
     def _answer(self, status: int, kind: str, body: bytes) -> None:
         self.send_response(status)
@@ -268,17 +437,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in a JSON value."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _texts(item)
-
-
 def marks_of(body: str, *known: str) -> tuple[str, ...]:
-    """Lines of a skill's body that tell, in a request, that it has been read.
+    """Lines of a skill's body, as in JSON, that tell in a request that it has been read.
 
     The longest ones, several, since a tool may have cut a part off; none that stands in a text
     the model knows anyway: the description, the prompt.
@@ -286,4 +446,23 @@ def marks_of(body: str, *known: str) -> tuple[str, ...]:
     lines = dict.fromkeys(line.strip() for line in body.splitlines())
     new = [line for line in lines if line and not any(line in text for text in known)]
     new.sort(key=len, reverse=True)
-    return tuple([line for line in new if len(line) >= _LEAST_MARK][:_MARKS] or new[:1])
+    best = [line for line in new if len(line) >= _LEAST_MARK][:_MARKS] or new[:1]
+    return tuple(json.dumps(line)[1:-1] for line in best)
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a reply: one, a list of them, or the data of server-sent events."""
+    lines = [line[5:] for line in text.splitlines() if line.startswith("data:")]
+    for part in lines or [text]:
+        with contextlib.suppress(ValueError):
+            value = json.loads(part)
+            values = value if isinstance(value, list) else [value]
+            yield from (item for item in values if isinstance(item, dict))
+
+
+def _error_of(event: dict[str, Any]) -> Any:
+    """The error that a reply, or an event of one, brings; None where it brings none."""
+    if event.get("type") in ("error", "response.failed"):
+        inner = event.get("response") or event
+        return inner.get("error") or inner
+    return event.get("error") or None

@@ -23,10 +23,7 @@ _UNASKED = (
     *(f"{name}.md" for name in ("CLAUDE", "CLAUDE.local", "AGENTS", "GEMINI", "QWEN", "COPILOT")),
 )
 """Files and folders that a harness reads unasked, in parent folders too."""
-_KEPT_BYTES = 20_000_000
-_DIFFED_BYTES = 200_000
-_MOST_DIFF = 100_000
-_MOST_FILES = 50_000
+_KEPT_BYTES, _DIFFED_BYTES, _MOST_DIFF, _MOST_FILES = 20_000_000, 200_000, 100_000, 50_000
 
 
 class File(NamedTuple):
@@ -139,9 +136,8 @@ def unified_diff(before: Snapshot, after: Snapshot) -> str:
     parts: list[str] = []
     for name, kind in changes(before, after).items():
         old, new = _lines(before.get(name)), _lines(after.get(name))
-        if old is None or new is None:
-            lines = [f"Binary or large file {name} differs\n"]
-        else:
+        lines = [f"Binary or large file {name} differs\n"]
+        if old is not None and new is not None:
             here = "/dev/null" if kind == "added" else f"a/{name}"
             there = "/dev/null" if kind == "removed" else f"b/{name}"
             lines = list(difflib.unified_diff(old, new, here, there))
@@ -166,10 +162,9 @@ def packed_changes(before: Snapshot, after: Snapshot) -> dict[str, Any] | None:
     """What a run did to its workspace, as JSON; None where it is too much to be kept."""
     packed: dict[str, Any] = {}
     size = 0
-    for name, kind in changes(before, after).items():
-        file = after.get(name)
+    for name in changes(before, after):
         packed[name] = None
-        if kind == "removed" or file is None:
+        if (file := after.get(name)) is None:
             continue
         size += len(file.data or b"")
         if file.data is None or size > _KEPT_BYTES:
@@ -198,9 +193,8 @@ def replay(root: Path, packed: Mapping[str, Any]) -> None:
         if kept is None:
             continue
         target.parent.mkdir(parents=True, exist_ok=True)
-        packed_bytes = kept.get("zlib")
-        data = zlib.decompress(bytes.fromhex(packed_bytes)) if packed_bytes else b""
-        data = data or kept.get("text", "").encode()
+        text = kept.get("text")
+        data = zlib.decompress(bytes.fromhex(kept["zlib"])) if text is None else text.encode()
         if kept["link"]:
             target.symlink_to(os.fsdecode(data))
         else:
@@ -220,8 +214,7 @@ def _snapshot(root: Path, left_out: Collection[str], room: int) -> Snapshot:
         ]
         for name in (*names, *linked):
             with contextlib.suppress(FileNotFoundError):
-                file = _read(root / here / name, room)
-                found[(here / name).as_posix()] = file
+                file = found[(here / name).as_posix()] = _read(root / here / name, room)
                 room -= len(file.data or b"")
         if len(found) > _MOST_FILES:
             raise OSError(f"{root}: more than {_MOST_FILES} files")
@@ -236,11 +229,9 @@ def _read(path: Path, room: int) -> File:
     mode = stat.S_IMODE(status.st_mode)
     if not stat.S_ISREG(status.st_mode) or not os.access(path, os.R_OK):
         return File(mode, f"unreadable {status.st_mode} {status.st_size}", None)
-    if status.st_size <= room:
-        data = path.read_bytes()
-        return File(mode, hashlib.sha256(data).hexdigest(), data)
     with path.open("rb") as file:
-        return File(mode, hashlib.file_digest(file, "sha256").hexdigest(), None)
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return File(mode, digest, path.read_bytes() if status.st_size <= room else None)
 
 
 def _lines(file: File | None) -> list[str] | None:
