@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,15 @@ from harness_project import SKILL
 from model_server import ModelServer
 
 from pytest_skillopt.harness.adapters import KNOWN, Harness
-from pytest_skillopt.harness.agent import HarnessAgent, Installed, Place
+from pytest_skillopt.harness.agent import HarnessAgent
 from pytest_skillopt.harness.proxy import Proxy
 from pytest_skillopt.harness.sandbox import bundled_path, resolve
-from pytest_skillopt.harness.upstream import Upstream
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.context import Skill
+from pytest_skillopt.suite.context import Recorder, Skill
+from pytest_skillopt.suite.rollouts import RolloutRequest
 
 PROMPT = "Greet Ada for the front desk."
 STUB = """\
@@ -63,7 +64,7 @@ class Bench:
         self.folder = folder
         self.server = server
         config = ModelConfig("target", "openai", "fake-model", server.url())
-        self.proxy = Proxy(Upstream(config, Meter()))
+        self.proxy = Proxy(config, Meter())
         home = folder / "skill" / "house-greeting"
         home.mkdir(parents=True)
         (home / "SKILL.md").write_text(SKILL)
@@ -97,25 +98,21 @@ class Bench:
         assert (work / "greeting.txt").read_text() == "Ahoy Ada\n"
 
     def agent(self, harness: Harness, executable: str, replies: Replies | None) -> HarnessAgent:
-        place = Place(
+        found = replace(harness, executable=executable, version="0")
+        return HarnessAgent(
+            harness=found,
+            workspace=self.workspace(),
+            skill=self.skill,
+            recorder=Recorder(RolloutRequest("task", "", "", "", "", "plain", 0)),
+            proxy=self.proxy,
+            replies=replies,
             project=self.folder / "project",
             temporary=self.folder,
-            skill=self.skill,
-            model="fake-model",
-            fingerprint="",
-            proxy=lambda: self.proxy,
-            replies=replies,
-            sample="0",
-            account=("target", "", ""),
-            record=lambda role, text: None,
-            on_usage=lambda usage: None,
-            on_read=lambda read: None,
+            find=lambda name: found,
             limit=0,
             passed={},
             sandbox=resolve("auto"),
         )
-        found = Installed(harness, executable, "0")
-        return HarnessAgent(found, place, self.workspace(), lambda name: found)
 
     def ours(self, replies: Replies | None = None) -> None:
         reply = self.agent(self.codex, self.executable, replies)(PROMPT)

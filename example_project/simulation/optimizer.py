@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
+from simulation import releases
 from simulation.brief import read_brief
 from simulation.conventions import read
 from simulation.drafts import HARMFUL, LEAK, PLATITUDES, RULES, TOOL_RULES
@@ -49,6 +50,7 @@ class Editor:
         self._draws = request.draws
         self._temper = request.temper
         self.brief = read_brief(request.text)
+        self._shown = request.text
 
     def edits(self) -> dict[str, Any]:
         """Edits from rollouts, from other analysts' edits, or in place of those that leak."""
@@ -56,6 +58,9 @@ class Editor:
             return self._generalised()
         if self.brief.suggestions:
             return self._merged()
+        if releases.is_about(self.brief.document):
+            edits = releases.edits(self.brief.body, self._shown)
+            return {"reasoning": "What the failed tasks ask for, as rules.", "edits": edits}
         return self._reflected()
 
     def ranking(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from simulation import releases
 from simulation.chat import BadRequest, Temper, parse_request
 from simulation.roles import respond
 
@@ -78,6 +79,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if self.path.rstrip("/") == "/v1/responses":
+            return self._send_raw("text/event-stream", releases.stream(json.loads(body)))
         if self.path.rstrip("/") != "/v1/chat/completions":
             return self._fail(404, f"there is nothing at {self.path}")
         try:
@@ -98,9 +101,11 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, {"error": {"message": message, "type": kind, "code": None}})
 
     def _send(self, status: int, payload: dict[str, Any]) -> None:
-        data = json.dumps(payload).encode()
+        self._send_raw("application/json", json.dumps(payload).encode(), status)
+
+    def _send_raw(self, kind: str, data: bytes, status: int = 200) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

@@ -9,13 +9,13 @@ import json
 import re
 import shutil
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.harness import processes, sandbox
-from pytest_skillopt.harness.adapters import Harness, Trace
-from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
+from pytest_skillopt.harness.adapters import Trace
+from pytest_skillopt.harness.proxy import Ticket, marks_of
 from pytest_skillopt.harness.workspace import (
     Workspace,
     changes,
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_skillopt.harness.adapters import Harness
     from pytest_skillopt.harness.processes import Ended
+    from pytest_skillopt.harness.proxy import Proxy
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.suite.context import Recorder, Skill
 
@@ -44,33 +46,6 @@ REVISION = 3
 _TOLD = ("usage", "files", "diff", "skill_used", "skill_read", "exit_status", "seconds")
 _HERE = "{skillopt-workspace}"
 _SCRATCH = re.compile(r"[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """All that an agent needs to know of the rollout it runs in."""
-
-    project: Path
-    """Root directory of the test session."""
-    temporary: Path
-    """Where pytest makes its temporary folders."""
-    skill: Skill
-    proxy: Proxy
-    replies: Replies | None
-    """Where whole runs are kept; None: nowhere."""
-    recorder: Recorder
-    limit: float
-    """Seconds of the agent's own time; 0: none."""
-    passed: Mapping[str, str]
-    """Environment variables that the user lets through."""
-    sandbox: str
-    asked: Counter[str] = field(default_factory=Counter)
-    """How often a run was asked for: the same task twice in a rollout is two draws."""
-
-    @property
-    def account(self) -> tuple[str, str, str]:
-        """Role, stage and task."""
-        return "target", self.recorder.stage, self.recorder.request.task
 
 
 class HarnessReply(Reply):
@@ -113,38 +88,70 @@ class HarnessReply(Reply):
         return output
 
 
+@dataclass(frozen=True)
 class HarnessAgent:
-    """The fixture ``skill_harness``. Each call is a run of its own, in the same workspace.
+    """The fixture ``skill_harness``. Each call is a run of its own, in the same workspace."""
 
-    Args:
-        harness: one that is installed.
-        workspace: where the agent works, unless a call says otherwise.
-        find: an installed harness by its name, for ``use``.
-    """
+    harness: Harness
+    """One that is installed."""
+    workspace: Path
+    """Where the agent works, unless a call says otherwise."""
+    skill: Skill
+    recorder: Recorder
+    proxy: Proxy
+    replies: Replies | None
+    """Where whole runs are kept; None: nowhere."""
+    project: Path
+    """Root directory of the test session."""
+    temporary: Path
+    """Where pytest makes its temporary folders."""
+    find: Callable[[str], Harness]
+    """An installed harness by its name."""
+    limit: float
+    """Seconds of the agent's own time; 0: none."""
+    passed: Mapping[str, str]
+    """Environment variables that the user lets through."""
+    sandbox: str
+    asked: Counter[str] = field(default_factory=Counter)
+    """How often a run was asked for: the same task twice in a rollout is two draws."""
 
-    def __init__(
-        self, harness: Harness, place: Place, workspace: Path, find: Callable[[str], Harness]
-    ) -> None:
-        self._harness, self._place, self._find = harness, place, find
-        self.workspace = workspace
-        self.name, self.version = harness.name, harness.version
+    @property
+    def name(self) -> str:
+        """Of the harness, such as ``codex``."""
+        return self.harness.name
+
+    @property
+    def version(self) -> str:
+        """Of the installed command line."""
+        return self.harness.version
+
+    @property
+    def account(self) -> tuple[str, str, str]:
+        """Role, stage and task, for the accounts."""
+        return "target", self.recorder.stage, self.recorder.request.task
 
     def use(self, harness: str) -> HarnessAgent:
         """The same agent in another harness."""
-        return HarnessAgent(self._find(harness), self._place, self.workspace, self._find)
+        return replace(self, harness=self.find(harness))
 
     def __call__(self, prompt: str, **options: Any) -> HarnessReply:
         """Give the agent a task and wait until it has finished.
 
         Args:
-            options: the fields of ``Options``.
+            workspace: a folder in place of the fixture ``workspace``.
+            copy: a folder, relative to the root directory, whose content goes into it first.
+            others: folders of further skills, relative to the root directory, that compete.
+            explicit: force the skill, in harnesses that have a way to say so.
+            max_turns: model calls after which the run is ended; 0: as many as it wants.
+            timeout: seconds of the agent's own time; None: nine tenths of ``skillopt_timeout``.
+            cache: whether the run may be kept; not for effects outside of the workspace.
 
         Raises:
             ReplyError: no final answer within ``max_turns`` or ``timeout``.
             ModelError: the infrastructure failed, the harness included.
             ValueError: ``explicit`` in a harness that has no way to force a skill.
         """
-        run, root = self._run(prompt, Options(**options), only_trigger=False)
+        run, root = self._run(prompt, **options)
         if run["problem"]:
             raise ReplyError(run["problem"])
         tools = tuple(ToolRun(*tool) for tool in run["tools"])
@@ -164,57 +171,64 @@ class HarnessAgent:
 
         Args:
             max_turns: model calls after which the answer is no.
-            options: further fields of ``Options``.
+            options: the others of a call.
         """
-        run, _ = self._run(prompt, Options(max_turns=max_turns, **options), only_trigger=True)
+        run, _ = self._run(prompt, only_trigger=True, max_turns=max_turns, **options)
         return bool(run["skill_read"] or run["skill_used"])
 
     def _run(
-        self, prompt: str, options: Options, *, only_trigger: bool
+        self,
+        prompt: str,
+        *,
+        workspace: Folder | None = None,
+        copy: Folder | None = None,
+        others: Sequence[Folder] = (),
+        explicit: bool = False,
+        max_turns: int = 0,
+        timeout: float | None = None,
+        cache: bool = True,
+        only_trigger: bool = False,
     ) -> tuple[dict[str, Any], Path]:
-        place, harness = self._place, self._harness
-        root = Path(options.workspace or self.workspace).absolute()
-        said = prompt
-        if options.explicit:
+        harness, said = self.harness, prompt
+        root = Path(workspace or self.workspace).absolute()
+        if explicit:
             if not harness.explicit:
                 raise ValueError(f"{self.name} has no way to force a skill: leave explicit out")
-            said = harness.explicit.format(name=place.skill.name, prompt=prompt)
+            said = harness.explicit.format(name=self.skill.name, prompt=prompt)
         self._check_surroundings(root)
-        others = [place.project / other for other in options.others]
+        rivals = [self.project / other for other in others]
         try:
-            if options.copy is not None:
-                source = place.project / options.copy
-                shutil.copytree(source, root, symlinks=True, dirs_exist_ok=True)
-            laid = Workspace(root, harness.skills, place.skill.path, others)
+            if copy is not None:
+                shutil.copytree(self.project / copy, root, symlinks=True, dirs_exist_ok=True)
+            laid = Workspace(root, harness.skills, self.skill.path, rivals)
         except OSError as error:
             raise ModelFault(f"{root}: the workspace cannot be laid out ({error})") from error
-        limit = place.limit if options.timeout is None else options.timeout
-        make = functools.partial(self._make, said, laid, options.max_turns, limit, only_trigger)
-        parts = [str(harness), said, options.max_turns, limit, only_trigger]
-        parts += map(digest_of, others)
+        limit = self.limit if timeout is None else timeout
+        make = functools.partial(self._make, said, laid, max_turns, limit, only_trigger)
+        parts = [str(harness), said, max_turns, limit, only_trigger, *map(digest_of, rivals)]
         try:
-            kept = options.cache and place.replies is not None and place.replies.mode != "off"
+            kept = cache and self.replies is not None and self.replies.mode != "off"
             run = self._kept(parts, laid, make) if kept else make()
             after = laid.snapshot()
         finally:
             laid.clear()
         run |= {"files": changes(laid.before, after), "diff": unified_diff(laid.before, after)}
         for role, content in (("user", prompt), *run["turns"]):
-            place.recorder.record(role, content)
-        place.recorder.note_skill_read(run["skill_read"])
+            self.recorder.record(role, content)
+        self.recorder.note_skill_read(run["skill_read"])
         return run, root
 
     def _check_surroundings(self, root: Path) -> None:
         """Refuse a folder in which an agent would do harm, or read what it should not."""
-        place, project, here = self._place, self._place.project.resolve(), root.resolve()
+        project, here = self.project.resolve(), root.resolve()
         inside = here.is_relative_to(project) or project.is_relative_to(here)
-        if inside and not here.is_relative_to(place.temporary.resolve()):
+        if inside and not here.is_relative_to(self.temporary.resolve()):
             raise ModelFault(
                 f"{root}: an agent may do anything to its workspace, and other copies of the skill "
                 "are removed there; do not let it work in the project, use copy=",
                 fatal=True,
             )
-        leak = leaking(here, sandbox.hidden_folders(place.sandbox, project))
+        leak = leaking(here, sandbox.hidden_folders(self.sandbox, project))
         if leak is not None:
             raise ModelFault(
                 f"{leak} lies above the workspace {root}, so the agent would read it. Let pytest's "
@@ -226,19 +240,19 @@ class HarnessAgent:
         self, parts: Sequence[Any], laid: Workspace, make: Callable[[], dict[str, Any]]
     ) -> dict[str, Any]:
         """The run from where replies are kept, its changes made again; or made and kept."""
-        place, replies, root = self._place, self._place.replies, str(laid.root)
+        replies, root = self.replies, str(laid.root)
         assert replies is not None
-        config, sample = place.proxy.config, place.recorder.sample
-        before = [digest_of(place.skill.path), fingerprint(laid.before)]
-        given = [config.fingerprint, place.sandbox, dict(place.passed), sample]
+        config, sample = self.proxy.config, self.recorder.sample
+        before = [digest_of(self.skill.path), fingerprint(laid.before)]
+        given = [config.fingerprint, self.sandbox, dict(self.passed), sample]
         text = json.dumps([REVISION, *parts, *before, *given], sort_keys=True)
-        place.asked[text] += 1
-        key = "run-" + hashlib.sha256(f"{text}#{place.asked[text]}".encode()).hexdigest()
+        self.asked[text] += 1
+        key = "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
         with replies.claim(key):
             found = replies.find(key)
             if found is None and replies.mode == "ro":
                 raise CacheMiss(
-                    f"a run of {place.recorder.request.task} (sample {sample}) is not in "
+                    f"a run of {self.recorder.request.task} (sample {sample}) is not in "
                     f"{replies.place}, and --skillopt-cache=ro lets nothing leave the machine; "
                     "record it with --skillopt-cache=rw"
                 )
@@ -254,26 +268,26 @@ class HarnessAgent:
         replay(laid.root, run.pop("changes"))
         run["usage"] = Usage(cached=run["usage"]["calls"])
         run["turns"] = tuple(map(tuple, run["turns"]))
-        place.recorder.add_usage(run["usage"])
-        place.proxy.throttle.note(run["usage"].to_json(), place.account)
+        self.recorder.add_usage(run["usage"])
+        self.proxy.throttle.note(run["usage"].to_json(), self.account)
         return dict(run)
 
     def _make(
         self, prompt: str, laid: Workspace, max_turns: int, limit: float, only_trigger: bool
     ) -> dict[str, Any]:
         """Start the agent, wait for it, and say how it went."""
-        place, harness, root = self._place, self._harness, str(laid.root)
+        harness, root = self.harness, str(laid.root)
         ticket = Ticket(
-            marks_of(place.skill.body, place.skill.text.removesuffix(place.skill.body), prompt),
-            account=place.account,
+            marks_of(self.skill.body, self.skill.text.removesuffix(self.skill.body), prompt),
+            account=self.account,
             most_calls=max_turns,
             stop_when_read=only_trigger,
-            on_usage=place.recorder.add_usage,
+            on_usage=self.recorder.add_usage,
         )
         trace = Trace()
-        with processes.scratch() as folder, place.proxy.serving(ticket) as url:
+        with processes.scratch() as folder, self.proxy.serving(ticket) as url:
             values = {"executable": harness.executable, "prompt": prompt, "workspace": root}
-            values |= {"home": str(folder / "home"), "model": place.proxy.config.model}
+            values |= {"home": str(folder / "home"), "model": self.proxy.config.model}
             values |= {"url": url, "key": "skillopt"}
             for name, text in harness.files.items():
                 (folder / "home" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -301,7 +315,7 @@ class HarnessAgent:
             "turns": tuple((role, placeless(text)) for role, text in trace.turns),
             "tools": [(run.name, run.arguments, run.result) for run in trace.tools],
             "problem": placeless(problem),
-            "skill_used": trace.used(place.skill.name),
+            "skill_used": trace.used(self.skill.name),
             "skill_read": ticket.skill_read,
             "exit_status": ended.status,
             "seconds": round(ended.seconds, 3),
@@ -317,7 +331,7 @@ class HarnessAgent:
         said = " ".join(ended.err.split())[-300:]
         how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
         if not told:
-            tested = self._harness.tested or "no version"
+            tested = self.harness.tested or "no version"
             how += f", printed nothing that is known (tested with {tested})"
         words = {
             "start": f"could not be started: {said}",
@@ -327,7 +341,7 @@ class HarnessAgent:
         if ticket.failure is not None:
             raise ticket.failure
         if not words and ticket.fault is not None:
-            raise self._place.proxy.failure(ticket.fault)
+            raise self.proxy.failure(ticket.fault)
         if ticket.stop_when_read and ticket.skill_read:
             return ""
         if not words and not ticket.calls:
@@ -340,7 +354,7 @@ class HarnessAgent:
         if not words and not trace.done:
             words = trace.error[-300:] or f"ended without an answer, {how}: {said}"
         if words := words or trace.error[-300:]:
-            raise ModelFault(f"{self._harness}: {words}", fatal=ended.why == "start")
+            raise ModelFault(f"{self.harness}: {words}", fatal=ended.why == "start")
         return ""
 
     def _check(self, root: Path, command: str, timeout: float) -> Ended:
@@ -358,32 +372,12 @@ class HarnessAgent:
         limit: float,
         **watched: Any,
     ) -> Ended:
-        place, home = self._place, folder / "home"
-        confined = sandbox.prefix(place.sandbox, root, home, skill, place.project, argv[0])
-        whole = {**processes.plain_environment(home, place.passed), **env}
+        home = folder / "home"
+        confined = sandbox.prefix(self.sandbox, root, home, skill, self.project, argv[0])
+        whole = {**processes.plain_environment(home, self.passed), **env}
         return processes.run(
             [*confined, *argv], workspace=root, folder=folder, env=whole, limit=limit, **watched
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a call of ``skill_harness`` may say besides its prompt."""
-
-    workspace: Folder | None = None
-    """A folder in place of the fixture ``workspace``."""
-    copy: Folder | None = None
-    """A folder, relative to the root directory, whose content goes into the workspace first."""
-    others: Sequence[Folder] = ()
-    """Folders of further skills, relative to the root directory, that compete."""
-    explicit: bool = False
-    """Force the skill, in harnesses that have a way to say so."""
-    max_turns: int = 0
-    """Model calls after which the run is ended; 0: as many as it wants."""
-    timeout: float | None = None
-    """Seconds of the agent's own time, in place of nine tenths of ``skillopt_timeout``."""
-    cache: bool = True
-    """Whether the run may be kept; False for a task with effects outside of its workspace."""
 
 
 def _command(run: ToolRun) -> str:

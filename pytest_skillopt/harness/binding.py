@@ -15,7 +15,7 @@ import pytest
 
 from pytest_skillopt.harness import sandbox
 from pytest_skillopt.harness.adapters import KNOWN, Harness, find_harness
-from pytest_skillopt.harness.agent import HarnessAgent, Place
+from pytest_skillopt.harness.agent import HarnessAgent
 from pytest_skillopt.harness.processes import end_all
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.model.config import OPENAI_URL
@@ -50,17 +50,6 @@ def make_agent(
     """
     settings, proxy = Models.of(request.config).settings, _proxy(request.config)
     names = filter(None, map(str.strip, settings.harness_env.split(",")))
-    place = Place(
-        project=request.config.rootpath,
-        temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
-        skill=skill,
-        proxy=proxy,
-        replies=Models.of(request.config).replies,
-        recorder=recorder,
-        limit=settings.timeout * _SHARE,
-        passed={name: os.environ[name] for name in names if name in os.environ},
-        sandbox=_sandbox(settings),
-    )
 
     def find(name: str) -> Harness:
         harness = installed(name)
@@ -73,7 +62,20 @@ def make_agent(
         return harness
 
     named = _named(request.node, settings, getattr(request, "param", None))
-    return HarnessAgent(find(named), place, workspace, find)
+    return HarnessAgent(
+        harness=find(named),
+        workspace=workspace,
+        skill=skill,
+        recorder=recorder,
+        proxy=proxy,
+        replies=Models.of(request.config).replies,
+        project=request.config.rootpath,
+        temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
+        find=find,
+        limit=settings.timeout * _SHARE,
+        passed={name: os.environ[name] for name in names if name in os.environ},
+        sandbox=_sandbox(settings),
+    )
 
 
 def identify(item: pytest.Item, settings: Settings, text: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.harness import processes
+from pytest_skillopt.harness.proxy import Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -276,17 +277,11 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
     )
     (tmp_path / "f").mkdir()
 
-    class Watch:
-        alarm, bell = os.pipe()
-
-        def lost(self) -> float:
-            return 0.0
-
-    watch = Watch()
+    ticket = Ticket()
 
     def ring() -> None:
         wait_for(ready.exists, "never started")
-        os.write(watch.bell, b"!")
+        ticket.stop()
 
     ringer = threading.Thread(target=ring)
     ringer.start()
@@ -296,9 +291,7 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
         folder=tmp_path / "f",
         env=dict(os.environ),
         limit=0,
-        watch=watch,
+        ticket=ticket,
     )
     ringer.join()
-    os.close(watch.alarm)
-    os.close(watch.bell)
-    assert (ended.why, ended.status) == ("alarm", -signal.SIGKILL)
+    assert (ended.why, ended.status) == ("exit", -signal.SIGKILL)

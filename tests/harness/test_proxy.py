@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
-from pytest_skillopt.harness.upstream import Upstream
 from pytest_skillopt.model.config import ModelConfig, Price
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import CapReached, ModelFault, Usage
@@ -57,7 +56,7 @@ class Setting:
             retries=1,
             price=Price(1.0, 2.0),
         )
-        self.proxies.append(Proxy(Upstream(config, limits)))
+        self.proxies.append(Proxy(config, limits))
         return self.proxies[-1], limits
 
 
@@ -238,7 +237,10 @@ def test_the_skill_is_seen_in_whatever_part_of_a_request(setting: Setting) -> No
     proxy, _ = setting.open()
     body = '# Greeting\n\nAlways begin with the word Ahoy.\n\nUse "quotes" — and dashes.\n'
     marks = marks_of(body, "Use it to greet. # Greeting", "Greet Ada.")
-    assert marks == ("Always begin with the word Ahoy.", 'Use "quotes" — and dashes.')
+    assert [json.loads(f'"{mark}"') for mark in marks] == [
+        "Always begin with the word Ahoy.",
+        'Use "quotes" — and dashes.',
+    ]
     for result in ("1\tAlways begin with the word Ahoy.\n", 'cat: Use "quotes" — and dashes.'):
         ticket = Ticket(marks)
         with proxy.serving(ticket) as url:
