@@ -69,7 +69,7 @@ def stream(body: dict[str, Any]) -> bytes:
     item: dict[str, Any] = {"type": "message", "role": "assistant", "content": [part]}
     if kind == "call":
         name = next(name for name in _SHELLS if name in talk.tools)
-        properties = talk.tools[name].get("properties", {})
+        properties: dict[str, Any] = talk.tools[name].get("properties", {})
         key = "cmd" if "cmd" in properties else "command"
         value = ["bash", "-lc", said] if properties[key].get("type") == "array" else said
         item = {"type": "function_call", "name": name, "arguments": json.dumps({key: value})}
@@ -77,10 +77,11 @@ def stream(body: dict[str, Any]) -> bytes:
     item |= {"id": f"item_{talk.calls}", "status": "completed"}
     asked, answered = len(json.dumps(body)) // 4, len(said) // 4 + 1
     usage = {"input_tokens": asked, "output_tokens": answered, "total_tokens": asked + answered}
-    whole = {"id": "resp_offline", "object": "response", "created_at": 0, "error": None}
+    whole: dict[str, Any] = {"id": "resp_offline", "object": "response", "created_at": 0}
+    whole |= {"error": None}
     whole |= {"model": body.get("model"), "status": "completed", "output": [item], "usage": usage}
     begun = {**whole, "status": "in_progress", "output": [], "usage": None}
-    events = [
+    events: list[dict[str, Any]] = [
         {"type": "response.created", "response": begun},
         {"type": "response.output_item.done", "output_index": 0, "item": item},
         {"type": "response.completed", "response": whole},
