@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import fcntl
 import os
 import re
 import shutil
@@ -93,6 +94,35 @@ def _same_in_every_process(text: str) -> str:
 
 
 _DIRECTORIES_KEPT = 16
+_ROOTS = "skillopt-skills-"
+_NEW_SECONDS = 10.0
+"""Age below which a folder may still be one that its process has not locked yet."""
+
+
+def _lock(folder: Path) -> int:
+    """Hold a folder until this process ends, however it ends.
+
+    Raises:
+        OSError: another one holds it.
+    """
+    held = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(held)
+        raise
+    return held
+
+
+def _remove_left_behind() -> None:
+    """Remove the folders of processes that were killed."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_ROOTS}*"):
+        with contextlib.suppress(OSError):
+            about = folder.lstat()
+            if about.st_uid == os.getuid() and time.time() - about.st_mtime > _NEW_SECONDS:
+                held = _lock(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(held)
 
 
 class SkillVersions:
@@ -108,6 +138,7 @@ class SkillVersions:
         self._contents: dict[tuple[str, str], bytes] = {}
         self._directories: OrderedDict[tuple[str, str], Path] = OrderedDict()
         self._root: Path | None = None
+        self._held = -1
         self._lock = threading.Lock()
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
@@ -147,12 +178,15 @@ class SkillVersions:
             self._directories.clear()
             if self._root is not None:
                 shutil.rmtree(self._root, ignore_errors=True)
+                os.close(self._held)
                 self._root = None
 
     def _materialise(self, skill: str, version: str) -> Path:
         if self._root is None:
+            _remove_left_behind()
             # Not tmp_path_factory: xdist gives remote workers a base that is not on their machine.
-            self._root = Path(tempfile.mkdtemp(prefix="skillopt-"))
+            self._root = Path(tempfile.mkdtemp(prefix=_ROOTS))
+            self._held = _lock(self._root)
         path = PurePosixPath(skill)
         # An agent may check that the directory is called like the skill.
         directory = Path(tempfile.mkdtemp(dir=self._root)) / (path.parent.name or "skill")

@@ -1,0 +1,46 @@
+"""The folders in which the versions of a skill lie while rollouts run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.suite.runner import SkillVersions
+
+if TYPE_CHECKING:
+    import pytest
+
+
+def test_folders_of_killed_processes_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of processes that live are not, whatever their age."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    script = (
+        "import os, sys, tempfile; from pytest_skillopt.suite.runner import SkillVersions\n"
+        f"tempfile.tempdir = {str(tmp_path)!r}\n"
+        "versions = SkillVersions(); versions.add_version('s/SKILL.md', 'v', b'x')\n"
+        "print(versions.directory('s/SKILL.md', 'v').parents[1], flush=True); sys.stdin.read()"
+    )
+    roots = []
+    processes = []
+    for _ in range(2):
+        command = [sys.executable, "-c", script]
+        processes.append(
+            subprocess.Popen(command, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        )
+        assert processes[-1].stdout is not None
+        roots.append(Path(processes[-1].stdout.readline().strip()))
+        os.utime(roots[-1], (1, 1))
+    processes[0].kill()
+    processes[0].communicate()
+    versions = SkillVersions()
+    versions.add_version("s/SKILL.md", "v", b"x")
+    mine = versions.directory("s/SKILL.md", "v").parents[1]
+    assert sorted(tmp_path.iterdir()) == sorted([roots[1], mine])
+    processes[1].communicate()
+    versions.close()
+    assert list(tmp_path.iterdir()) == [roots[1]]
