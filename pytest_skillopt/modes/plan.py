@@ -155,7 +155,9 @@ def forecast(
     """
     plan = expected(tasks, mode, settings)
     yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
-    if any("target" in task.roles for task in tasks):
+    if any(task.harness for task in tasks):
+        yield "a rollout of skill_harness is an agent's whole run, often 10 to 50 model calls"
+    if any("target" in task.roles and not task.harness for task in tasks):
         yield (
             "a rollout is one model call of each skill_agent, or with tools one a turn, up to "
             f"{settings.max_turns}; skillopt_max_calls caps all model calls together"
