@@ -304,7 +304,7 @@ def pace(alpha: float = 0.05, stake: float = 0.5, pairs: int = 250) -> Rule:
 
 RULES: dict[str, Rule] = {
     "staged (default)": ours("staged"),
-    "staged, a break is a veto": ours("staged", GateOptions(price=math.inf)),
+    "staged, a break is a veto": ours("staged", GateOptions(veto=True)),
     "staged, broad": ours("staged", GateOptions(broad=True)),
     "staged, alpha_run .10": ours("staged", GateOptions(alpha_run=0.10)),
     "strict K=3": ours("strict"),
@@ -396,7 +396,7 @@ def guard(broken: bool, setup: Setup, replicate: int) -> bool:
             p[0], reliable = 0.95, [0]
         q[rng.choice(reliable)] = rng.uniform(0, 0.15)
     world = World(p, q, rng)
-    verdict = drive("staged", GateOptions(prior=1e12, price=math.inf), setup.tasks, world.roll, {})
+    verdict = drive("staged", GateOptions(prior=1e12, veto=True), setup.tasks, world.roll, {})
     return verdict.reason.startswith("broken")
 
 

@@ -68,8 +68,6 @@ class Counts:
         arm, task = key
         return self._counts[arm][task]
 
-    # Counting.
-
     def add(self, sample: Sample) -> bool:
         """Whether the sample needs no replacement."""
         count = self[sample.draw.arm, sample.draw.task]
@@ -98,8 +96,6 @@ class Counts:
         """Compare without these tasks from here on."""
         self.tasks = [task for task in self.tasks if task not in tasks]
 
-    # Over the suite.
-
     def samples(self, arm: Arm) -> int:
         """Measurements of the arm."""
         return sum(count.n for count in self._counts[arm].values())
@@ -125,26 +121,16 @@ class Counts:
         """Tasks that credibly got worse."""
         return [task for task in self.tasks if self.down(task) >= DECISIVE]
 
-    def net_effect(self, price: float) -> tuple[float, float]:
-        """Expectation and standard deviation of the tasks won on balance.
-
-        Args:
-            price: what a task that got worse counts.
-        """
-        changes = [self.change(task, price) for task in self.tasks]
+    def net_effect(self) -> tuple[float, float]:
+        """Expectation and standard deviation of the tasks won on balance."""
+        changes = [self.change(task) for task in self.tasks]
         mean = math.fsum(mean for mean, _ in changes)
         return mean, math.sqrt(math.fsum(variance for _, variance in changes) + 1e-9)
 
-    # Of a task.
-
-    def change(self, task: str, price: float) -> tuple[float, float]:
+    def change(self, task: str) -> tuple[float, float]:
         """Expectation and variance of what its rate moved by."""
         new, old = self[CANDIDATE, task], self[INCUMBENT, task]
-        return expected_change(new.total, new.n, old.total, old.n, price)
-
-    def gain(self, task: str) -> float:
-        """The candidate's mean over the incumbent's, in [-1, 1]."""
-        return self[CANDIDATE, task].mean - self[INCUMBENT, task].mean
+        return expected_change(new.total, new.n, old.total, old.n)
 
     def up(self, task: str) -> float:
         """Log e-value that the candidate does better on the task."""
@@ -155,8 +141,6 @@ class Counts:
         """Log e-value that the candidate does worse: the same with the roles swapped."""
         new, old = self[CANDIDATE, task], self[INCUMBENT, task]
         return log_e(old.total, old.n, new.total, new.n)
-
-    # For a reader.
 
     def compared(self, tasks: Sequence[str]) -> str:
         """The tasks with how often they passed under either skill."""

@@ -43,9 +43,8 @@ class GateOptions:
     """E-value down to which a task still looks promising (or suspect) and is sampled again."""
     margin: float = 0.05
     alpha_run: float = 0.0
-    price: float = 1.0
-    """What a task that got worse counts against one that got better, from 1; infinite: a task that
-    credibly broke refuses the edit, whatever else improves."""
+    veto: bool = False
+    """Every task that credibly broke refuses the edit, whatever else improves."""
     broad: bool = False
     max_error_rate: float = 0.05
     first: tuple[str, ...] = ()

@@ -136,8 +136,6 @@ class SequentialGate:
         """Yield the rounds that the decision needs, return the verdict."""
         raise NotImplementedError
 
-    # The protocol.
-
     def ask(self) -> tuple[Draw, ...] | Verdict:
         if self._verdict is None and not self._batch:
             self._resume()
@@ -168,8 +166,6 @@ class SequentialGate:
         lengths = {task: self._drawn[Want(arm, task, TAPE)] for task in self.counts.all_tasks}
         return {task: length for task, length in lengths.items() if length}
 
-    # What gates are written with.
-
     @property
     def tasks(self) -> list[str]:
         """Those that count, in order: all but the ones that were skipped or left out."""
@@ -194,8 +190,6 @@ class SequentialGate:
         if self.options.budget is None:
             return samples
         return max(0, min(samples, self.options.budget - self._drawn.total()))
-
-    # Evidence that some task changed.
 
     def evidence(self) -> float:
         """Log e-value that the sought change happened to some task: the highest it has been.
@@ -227,13 +221,10 @@ class SequentialGate:
         promising = self.unfinished(task for task in log_es if log_es[task] >= least)
         return sorted(promising, key=lambda task: -log_es[task])
 
-    # What broke, and what it comes to on balance.
-
     @property
     def blocking(self) -> list[str]:
         """Tasks that refuse the edit when they credibly broke."""
-        veto = math.isinf(self.options.price)
-        return [task for task in self.tasks if veto or task in self.must_pass]
+        return [task for task in self.tasks if self.options.veto or task in self.must_pass]
 
     def follow_suspects(
         self, tasks: Sequence[str], least: float
@@ -275,15 +266,14 @@ class SequentialGate:
         Args:
             stream: the candidate's, where it is not the usual one.
         """
-        price = self.price
         left = self.options.kc * len(self.tasks)
         while True:
-            mean, deviation = self.counts.net_effect(price)
+            mean, deviation = self.counts.net_effect()
             size = self.affordable(min(left, max(2, len(self.tasks) // 4))) // 2
             if mean >= CLEAR * deviation or mean <= HOPELESS * deviation or not size:
                 return mean >= LIKELY * deviation
             doubt = {
-                task: self.counts.change(task, price)[1] / (1 + self.counts[CANDIDATE, task].n)
+                task: self.counts.change(task)[1] / (1 + self.counts[CANDIDATE, task].n)
                 for task in self.unfinished(self.tasks)
             }
             doubtful = sorted(doubt, key=lambda task: -doubt[task])[:size]
@@ -292,14 +282,9 @@ class SequentialGate:
             left -= 2 * len(doubtful)
             yield self.again(doubtful, stream)
 
-    @property
-    def price(self) -> float:
-        """What a task that got worse counts in the net effect."""
-        return 1.0 if math.isinf(self.options.price) else self.options.price
-
     def balance(self) -> str:
         """``+2.1 tasks (standard deviation 0.8)``: the net effect, in words."""
-        mean, deviation = self.counts.net_effect(self.price)
+        mean, deviation = self.counts.net_effect()
         return f"{mean:+.1f} tasks (standard deviation {deviation:.1f})"
 
     def refuse_for(self, broken: Sequence[str]) -> str:
@@ -355,8 +340,6 @@ class SequentialGate:
             incumbent_samples=self.counts.samples(INCUMBENT),
             candidate_samples=self.counts.samples(CANDIDATE),
         )
-
-    # The machinery.
 
     def _resume(self) -> None:
         """Let the plan go on to its next round, or to its end."""

@@ -35,15 +35,14 @@ class FinalGate(SequentialGate):
     3. with ``alone``, where nothing has passed a gate before: the gain is not chance, and the mean
        of the tasks held out from the search strictly rises too.
 
-    For 3 there is an exact test of passes, tasks being strata, at ``alpha`` times ``prior``. It is
-    uniform or larger when nothing has changed, whatever came before, so ``P(p <= alpha E) <= alpha
-    E[E] <= alpha`` for an e-value ``E`` of earlier samples. With whole rounds it has half of alpha;
-    the other half is for the evidence that single tasks improved, as in the staged gate, which sees
-    a few tasks turned where the test sees noise.
+    For 3 there is an exact test of passes, tasks being strata, at ``alpha`` times ``prior``:
+    ``P(p <= alpha E) <= alpha E[E] <= alpha`` for an e-value ``E`` of earlier samples. With whole
+    rounds it has half of alpha; the other half is for the evidence that single tasks improved,
+    which sees a few tasks turned where the test sees noise.
 
-    With ``rollouts`` at 0 the verdict on 1 and 3 is that of one complete round, for less than a
-    round: the incumbent is sampled on one part of the suite after the other until the rest can no
-    longer change it. Where ``budget`` ends before, it counts as passing the rest.
+    With ``rollouts`` at 0 it is the verdict of one complete round for less than one: the incumbent
+    is sampled on one part of the suite after the other until the rest can no longer change it.
+    Where ``budget`` ends before, it counts as passing the rest.
     """
 
     name = "final"

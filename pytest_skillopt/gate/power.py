@@ -33,13 +33,11 @@ def smallest_gain(
     """Smallest gain of the pass rate that the gate would accept with probability ``power``.
 
     The gain is that of an edit which fixes one, two, three, ... of the tasks that mostly fail; the
-    gate itself decides about simulated samples, in well under a second. Of a suite above 60 tasks a
-    part is simulated, and the number to fix grows with the root of the size, as the noise does.
+    gate itself decides about simulated samples. Of a suite above 60 tasks a part is simulated, and
+    the number to fix grows with the root of the size, as the noise does.
 
     Args:
         counts: passes (or summed scores) and samples of each task under the current skill.
-        open_gate: makes the gate of one decision.
-        seed: the same seed gives the same forecast.
 
     Returns:
         In [0, 1]; None where even an edit that fixes all of them would be missed too often.

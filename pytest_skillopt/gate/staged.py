@@ -5,7 +5,7 @@ changes nothing looks better nearly half of the time, with any number of samples
 keeps that rule as its last condition and puts two others before it:
 
 1. evidence: it is credible that some task improved, whatever the pass rates are;
-2. the net effect: what got worse, at its price, is credibly outweighed, and nothing broke that must
+2. the net effect: what got worse is credibly outweighed, and nothing broke that must
    pass;
 3. the literal rule: the observed suite mean is strictly greater.
 
@@ -111,25 +111,18 @@ class StagedGate(SequentialGate):
         """The verdict on an edit that improves some task, ``good`` being its net effect."""
         breaks = self.named_breaks()
         moved = change_of(self.counts.mean(INCUMBENT), self.counts.mean(CANDIDATE))
-        if not good:
-            return self.judge(
-                "rejected",
-                f"{breaks}some task improved, but on balance it is not credible that the suite "
-                f"did: {self.balance()}, {moved}",
+        if not (good and self.counts.improves()):
+            why = (
+                f"the suite's mean did not strictly rise: {moved}"
+                if good
+                else f"on balance it is not credible that the suite did: {self.balance()}, {moved}"
             )
-        if not self.counts.improves():
-            return self.judge(
-                "rejected",
-                f"{breaks}some task improved, but the suite's mean did not strictly rise: {moved}",
-            )
+            return self.judge("rejected", f"{breaks}some task improved, but {why}")
         fixed = self.counts.fixed()
         gains = f", {counted(len(fixed), 'task')} fixed ({named(fixed)})" if fixed else ""
         safe = f"net effect {self.balance()}" if breaks else "no task credibly broke"
-        return self.judge(
-            "accepted",
-            f"{breaks}the suite's mean rose from {moved}{gains}, {safe}: "
-            + self.compared_evidence(),
-        )
+        won = f"the suite's mean rose from {moved}{gains}, {safe}"
+        return self.judge("accepted", f"{breaks}{won}: {self.compared_evidence()}")
 
     def judge(self, decision: Decision, reason: str) -> Verdict:
         return self.verdict(decision, reason, log_e=self.evidence())

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from functools import lru_cache
 from statistics import NormalDist
 from typing import TYPE_CHECKING
@@ -25,7 +26,6 @@ _LEAST_CHANGE = 0.4
 Changes below this are nearly invisible to the e-value, and a matter for ``exact_test``."""
 
 _CHANGES = [(a, b) for a in _RATES for b in _RATES if b - a >= _LEAST_CHANGE - 1e-9]
-_COMMON_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 _TOTAL = sum(b - a for a, b in _CHANGES)
 _BETS = [
     (math.log((b - a) / _TOTAL), math.log(b), math.log1p(-b), math.log(a), math.log1p(-a))
@@ -77,11 +77,11 @@ def log_bayes_factor(better: float, better_n: int, worse: float, worse_n: int) -
     tested again before anything rests on it. The arguments are those of ``log_e``.
     """
     passed, n = better + worse, better_n + worse_n
-    alike = math.fsum(rate**passed * (1 - rate) ** (n - passed) for rate in _COMMON_RATES)
-    changed = _log_changed(better, better_n, worse, worse_n)
-    return changed - math.log(alike / len(_COMMON_RATES))
+    alike = statistics.fmean(rate**passed * (1 - rate) ** (n - passed) for rate in _COMMON_RATES)
+    return _log_changed(better, better_n, worse, worse_n) - math.log(alike)
 
 
+_COMMON_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 _STAYS = 0.9
 """Part of the tasks that an edit leaves as they are, in the model of the net effect: recorded edits
 of real agents move two to seven of 50 (benchmarks/recorded.py)."""
@@ -101,7 +101,7 @@ _MOVES = [(i, i, _STAYS * share) for i, share in enumerate(_SHARES)] + [
 
 @lru_cache(maxsize=1 << 17)
 def expected_change(
-    after: float, after_n: int, before: float, before_n: int, price: float = 1.0
+    after: float, after_n: int, before: float, before_n: int
 ) -> tuple[float, float]:
     """Expectation and variance of what a task's pass rate moves by, given its samples.
 
@@ -112,7 +112,6 @@ def expected_change(
     Args:
         after: sum of the candidate's passes or scores, in [0, after_n].
         before: the same of the incumbent.
-        price: what a rate that falls counts, where one that rises counts 1.
     """
     likely = [
         (
@@ -125,8 +124,6 @@ def expected_change(
     for i, j, prior in _MOVES:
         weight = prior * likely[i][1] * likely[j][0]
         change = _RATES[j] - _RATES[i]
-        if change < 0:
-            change *= price
         total += weight
         mean += weight * change
         square += weight * change * change

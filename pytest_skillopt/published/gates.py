@@ -90,8 +90,8 @@ class BroadGate(StagedGate):
 
     def _falls_behind(self) -> bool:
         """Whether the candidate does worse on the tasks where it was tried."""
-        tried = [task for task in self.tasks if self.counts[CANDIDATE, task].n]
-        return math.fsum(self.counts.gain(task) for task in tried) < 0
+        pairs = [(self.counts[CANDIDATE, t], self.counts[INCUMBENT, t]) for t in self.tasks]
+        return math.fsum(new.mean - old.mean for new, old in pairs if new.n) < 0
 
     def _stratum(self, task: str, new: int, old: int) -> tuple[int, int, int, int]:
         passed = sum(self.counts[CANDIDATE, task].rounds[:new])

@@ -5,7 +5,6 @@ The built-in behaviour is the default of each; the plugin puts the user's hooks 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -52,7 +51,7 @@ def gate_options(settings: Settings) -> GateOptions:
         kmax=settings.gate_kmax,
         margin=settings.gate_margin,
         alpha_run=settings.gate_alpha_run,
-        price=math.inf if settings.gate_veto else 1.0,
+        veto=settings.gate_veto,
         broad=settings.gate_broad,
         max_error_rate=settings.max_error_rate,
     )

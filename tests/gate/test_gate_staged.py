@@ -53,7 +53,7 @@ def judge(
     return run_gate(gate, lambda draws: answer(draws, roll))
 
 
-VETO = GateOptions(price=math.inf)
+VETO = GateOptions(veto=True)
 
 
 def ids(n: int) -> list[str]:
