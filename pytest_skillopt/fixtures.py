@@ -34,7 +34,7 @@ def skill(request: pytest.FixtureRequest) -> Skill:
     running = current(request.config)
     if running is None:
         return _skill_on_disk(request)
-    return _skill(request, Document(running.content), running.skill_dir)
+    return _skill(request, Document.unpack(running.content), running.skill_dir)
 
 
 @pytest.fixture
@@ -48,21 +48,28 @@ def rollout(request: pytest.FixtureRequest) -> Recorder:
 
 @pytest.fixture
 def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
-    """Call the target model with the skill as system prompt: skill_agent(prompt) -> Reply."""
+    """Call the target model with the skill as system prompt: skill_agent(prompt) -> Reply.
+
+    Of a skill with files in references/, scripts/ or assets/ the prompt holds the body, and the
+    model has a tool that reads those files.
+    """
     from pytest_skillopt.model.agent import Agent
+    from pytest_skillopt.skill.files import reader
     from pytest_skillopt.suite.context import GuardedModel, recorder
 
     running = recorder(request)
+    own_tools = reader(skill.path)
     return _configured(
         lambda models: Agent(
             GuardedModel(models.get("target")),
-            system=skill.text,
+            system=skill.body if own_tools else skill.text,
             sample=running.sample,
             stage=running.stage,
             task=request.node.nodeid,
             record=running.record,
             on_usage=running.add_usage,
             max_turns=models.settings.max_turns,
+            own_tools=own_tools,
         ),
         request,
     )

@@ -5,8 +5,10 @@ Answers come in the order of the questions. The texts are our templates, or a us
 
 from __future__ import annotations
 
+import posixpath
 import string
 import threading
+from collections.abc import Sequence  # noqa: TC003 (pydantic reads it)
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,12 +19,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault, Usage
+from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import Edit, Op
 from pytest_skillopt.suite.sampler import StopRun
 from pytest_skillopt.untrusted import redact, strip_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from pytest_skillopt.model.types import Model
 
@@ -42,6 +45,7 @@ NAMES = (
     "meta",
     "appendix",
     "answer_edits",
+    "answer_places",
 )
 
 
@@ -133,10 +137,27 @@ class EditForm(BaseModel):
         return Edit(self.op, self.target, self.content, **fields)
 
 
+class PlacedEditForm(EditForm):
+    """One edit of a skill that has several texts to edit."""
+
+    file: str = SKILL_FILE
+
+    def read(self, **fields: Any) -> Edit:
+        return Edit(
+            self.op, self.target, self.content, file=posixpath.normpath(self.file), **fields
+        )
+
+
 class Edits(_Form):
     """Proposed edits of the document."""
 
-    edits: list[EditForm]
+    edits: Sequence[EditForm]
+
+
+class PlacedEdits(Edits):
+    """Proposed edits of the document and of the files beside it."""
+
+    edits: Sequence[PlacedEditForm]
 
 
 class Ranking(_Form):

@@ -94,9 +94,9 @@ def _question(edits: Sequence[Edit], context: Context, label: str) -> Question[E
     return Question(
         "aggregate",
         label,
-        f"{task}\n\n{prompts.render('answer_edits')}",
+        f"{task}\n\n{context.how_to_answer}",
         material(context, ("Proposed edits", numbered(edits))),
-        Edits,
+        context.form,
     )
 
 

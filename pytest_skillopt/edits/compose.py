@@ -99,6 +99,8 @@ def edit_between(before: Document, after: Document) -> Edit | None:
     Several changed places become one replacement that reaches from the first to the last. None
     where no edit may do it, as in the frontmatter and in protected regions.
     """
+    if before.files != after.files:
+        return None
     wanted = _lines(after)
     for edit in _candidates(split_lines(to_lf(before.text)), split_lines(to_lf(after.text))):
         with contextlib.suppress(SkillError):

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.edits.calls import Edits, PlacedEdits
+from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import bound, fence, redact, strip_invisible
 
 if TYPE_CHECKING:
@@ -56,6 +58,20 @@ class Context:
     """Number of the first draw; candidates raced in one step differ in it."""
     room: int = field(default=0)
     """Largest skill in tokens of about four characters; 0: no bound."""
+
+    @property
+    def form(self) -> type[Edits]:
+        """In which the optimizer answers with edits."""
+        return PlacedEdits if self.document.files else Edits
+
+    @property
+    def how_to_answer(self) -> str:
+        """What is said of that form."""
+        files = ", ".join(self.document.names)
+        parts = [self.calls.prompts.render("answer_edits")]
+        if self.form is PlacedEdits:
+            parts.append(self.calls.prompts.render("answer_places", files=files))
+        return "\n\n".join(parts)
 
     @property
     def label(self) -> str:
@@ -138,6 +154,10 @@ def material(context: Context, *sections: tuple[str, str]) -> str:
     """The document, what is fixed and known, then the sections of this call (title, text)."""
     parts = [
         ("The document", fence(redact(context.document.text))),
+        *(
+            (f"The file {name} of the skill", fence(redact(data.decode())))
+            for name, data in context.document.files
+        ),
         ("House rules", context.preferences),
         ("What the tasks fix, and no edit may change", _list(context.contracts)),
         ("Tried before", _quoted_if_any(context.memory.render())),
@@ -217,7 +237,7 @@ def _describe_failure(rollout: Rollout, feedback: str) -> list[str]:
 
 def _describe_edit(number: int, edit: Edit) -> str:
     lines = [
-        f"## Edit {number}: {edit.op}",
+        f"## Edit {number}: {edit.op}" + (f" in {edit.file}" if edit.file != SKILL_FILE else ""),
         f"From {edit.origin} analysts, support {edit.support}, "
         f"asked for by {len(edit.tasks)} tasks.",
     ]

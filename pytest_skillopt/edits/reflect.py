@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import Edits, FormT, Question, Reminders
+from pytest_skillopt.edits.calls import FormT, Question, Reminders
 from pytest_skillopt.edits.material import evidence, material
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.skill.edits import Edit
@@ -80,10 +80,12 @@ def _informative(record: TaskRecord) -> float:
 
 
 def _edits(template: str, records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
-    for batch, answer in ask_analysts(template, Edits, records, context, ending="answer_edits"):
+    for batch, answer in ask_analysts(
+        template, context.form, records, context, ending=context.how_to_answer
+    ):
         about = {"reason": answer.reasoning, "tasks": ids(batch), "step": context.step}
         edits = [
-            form.read(origin=_origin(batch), **about) for form in answer.edits[: context.budget]
+            edit.read(origin=_origin(batch), **about) for edit in answer.edits[: context.budget]
         ]
         if edits:
             yield Patch(tuple(edits), answer.reasoning)
@@ -111,11 +113,11 @@ def ask_analysts(
     """Put the minibatches of every draw before an analyst; those answered, with the answers.
 
     Args:
-        ending: another template, that goes below the first.
+        ending: goes below the template.
     """
     instructions = context.calls.prompts.render(template, budget=context.budget)
     if ending:
-        instructions += f"\n\n{context.calls.prompts.render(ending)}"
+        instructions += f"\n\n{ending}"
     drawn = [
         (f"{template}/{draw}/{number}", batch)
         for draw in range(context.draw, context.draw + context.repeat)

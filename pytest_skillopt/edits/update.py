@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import Edits, Question
+from pytest_skillopt.edits.calls import Question
 from pytest_skillopt.edits.material import material, numbered
 from pytest_skillopt.edits.vetting import Refusal
 
@@ -72,13 +72,13 @@ def generalise(leaking: Sequence[Refusal], context: Context) -> list[Edit]:
         Question(
             "update",
             f"{context.label}/generalise/{context.draw}",
-            f"{prompts.render('generalise')}\n\n{prompts.render('answer_edits')}",
+            f"{prompts.render('generalise')}\n\n{context.how_to_answer}",
             material(
                 context,
                 ("Edits", numbered([refusal.edit for refusal in leaking])),
                 ("Terms to do without", named),
             ),
-            Edits,
+            context.form,
         )
     )
     if answer is None:

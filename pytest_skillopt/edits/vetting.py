@@ -10,11 +10,12 @@ from pytest_skillopt.skill.contact import stands_in
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.edits import apply
+from pytest_skillopt.skill.files import check_trained
 from pytest_skillopt.skill.leaks import LeakIndex
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Container, Sequence
 
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
@@ -46,6 +47,8 @@ class Vetting:
         allow: str = "",
         max_tokens: int = 0,
         skill: str = "",
+        present: Container[str] | None = None,
+        files: str = "",
     ) -> None:
         """Args:
         tasks: all tasks of the suite, the hidden ones too; nothing of them leaves this object
@@ -53,18 +56,23 @@ class Vetting:
         allow: rules of the lint that do not apply, with commas between them.
         max_tokens: largest document, in tokens of about four characters; 0: no bound.
         skill: text of the skill at the start; what it says already is no leak.
+        present: paths of the files in the skill's folder, where they are known.
+        files: patterns of those that are trained, with commas between them.
 
         Raises:
             SkillError: ``allow`` names a rule that does not exist.
         """
         self._allow = allowed(allow)
         self._max_tokens = max_tokens
+        self._present, self._files = present, files
         self._known = stands_in(*(t.text for t in tasks if t.split in ("train", "both")))
         self._leaks = LeakIndex(tasks, skill)
 
     def try_edit(self, document: Document, edit: Edit) -> Document | Refusal:
         """The document with the edit, or why it may not be."""
         try:
+            if edit.file not in document.names:
+                check_trained(edit.file, self._files)
             after = apply(document, edit)
         except SkillError as error:
             return Refusal(edit, str(error))
@@ -81,7 +89,12 @@ class Vetting:
 
     def _leak(self, before: Document, after: Document, edit: Edit) -> Refusal | None:
         """Words of a task in the added text. What hidden tasks hold is said to the report alone."""
-        leaks = self._leaks.check("\n\n".join(added_blocks(before.text, after.text)))
+        added = (
+            block
+            for name in after.names
+            for block in added_blocks(before.file(name).text, after.file(name).text)
+        )
+        leaks = self._leaks.check("\n\n".join(added))
         hidden = [leak for leak in leaks if leak.split in ("val", "test")]
         if hidden:
             words = ", ".join(f"{leak.excerpt!r} of {leak.tasks[0]}" for leak in hidden[:3])
@@ -103,7 +116,14 @@ class Vetting:
         return warned(self._lint(before, after))
 
     def _lint(self, before: Document, after: Document) -> list[Finding]:
-        return lint(before, after, self._allow, max_tokens=self._max_tokens, known=self._known)
+        return lint(
+            before,
+            after,
+            self._allow,
+            max_tokens=self._max_tokens,
+            known=self._known,
+            present=self._present,
+        )
 
 
 def _repeats(document: Document, edit: Edit) -> bool:
@@ -111,4 +131,4 @@ def _repeats(document: Document, edit: Edit) -> bool:
     if not edit.adds:
         return False
     added = " ".join(_WORD.findall(edit.content.casefold()))
-    return f" {added} " in f" {' '.join(_WORD.findall(document.body.casefold()))} "
+    return f" {added} " in f" {' '.join(_WORD.findall(document.file(edit.file).body.casefold()))} "

@@ -99,6 +99,7 @@ class Agent:
         record: told role and content of each turn as it happens.
         on_usage: told the usage of each model call as it happens.
         max_turns: model calls of one call of the agent, at least 1.
+        own_tools: tools of every conversation, beside those that a call names.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Agent:
         record: Callable[[str, str], None] | None = None,
         on_usage: Callable[[Usage], None] | None = None,
         max_turns: int = 16,
+        own_tools: Sequence[Callable[..., Any]] = (),
     ) -> None:
         self._model = model
         self._system = system
@@ -120,6 +122,7 @@ class Agent:
         self._record = record or (lambda role, content: None)
         self._on_usage = on_usage or (lambda usage: None)
         self._max_turns = max_turns
+        self._own_tools = own_tools
         self._draws = _Draws(sample)
         self._talk = _Conversation()
         self._busy = threading.Lock()
@@ -211,10 +214,10 @@ class Agent:
         try:
             talk = _Conversation() if fresh else self._talk.copy()
             self._open(talk, system)
-            if tools is not None:
+            if tools is not None or (self._own_tools and not talk.tools):
                 from pytest_skillopt.model.tools import make_tools
 
-                talk.tools = make_tools(tools)
+                talk.tools = make_tools([*self._own_tools, *(tools or ())])
             reply = self._run(talk, prompt, awaiter)
             self._talk = talk
             return reply

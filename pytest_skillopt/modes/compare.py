@@ -57,7 +57,7 @@ def compared(
         StopRun: a fatal fault or an interrupt; at a cap it is not decided.
     """
     incumbent = run.sampler.add_version(skill, before.data)
-    candidate = run.sampler.add_version(skill, after.data)
+    candidate = run.sampler.add_version(skill, after.packed)
     versions = {"incumbent": incumbent, "candidate": candidate}
     rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
 
@@ -176,7 +176,7 @@ def compare_with_itself(run: Run, display: Display) -> Result:
 
 def _measure(run: Run, skill: str) -> SkillResult:
     document = run.documents[skill]
-    version = run.sampler.add_version(skill, document.data)
+    version = run.sampler.add_version(skill, document.packed)
     tasks = run.tasks_of(skill)
     rollouts = run.settings.rollouts
     taken = run.sampler.take(

@@ -50,7 +50,7 @@ def evaluate(run: Run, display: Display) -> Result:
 def _requests(run: Run) -> list[RolloutRequest]:
     """Every task of every skill once, then all that want more a second time, and so on."""
     versions = {
-        skill: run.sampler.add_version(skill, document.data)
+        skill: run.sampler.add_version(skill, document.packed)
         for skill, document in run.documents.items()
     }
     wanted = {task.id: task.rollouts or run.settings.rollouts for task in run.tasks}

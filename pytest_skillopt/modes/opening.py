@@ -22,6 +22,7 @@ from pytest_skillopt.run.openrun import (
     describe_run,
     documents_at_start,
 )
+from pytest_skillopt.run.pending import finish_writing
 from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.skill.files import skill_files
 from pytest_skillopt.skill.scan import check_command
@@ -65,6 +66,7 @@ def opened(
     root = config.rootpath
     home = Home(root / settings.dir)
     tasks, notes = split_tasks(tasks, settings.split, mode)
+    notes += finish_writing(root, home)
     documents = read_documents(root, tasks, settings, init=mode.init)
     if settings.scan and mode.name == "train":
         check_command(settings.scan, root)
@@ -82,7 +84,10 @@ def opened(
         about = describe_run(mode, settings, tasks, documents, fingerprints)
         check_same_run(journal, about)
         for skill in documents:
-            executor.add_skill(skill, skill_files(root / skill, root))
+            untrained = skill_files(root / skill, root)
+            for name, _ in documents[skill].files:
+                untrained.pop(name, None)
+            executor.add_skill(skill, untrained)
         fingerprint = fingerprints.get("target") or _target_of_own_agents(settings)
         yield Run(
             mode=mode,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import yaml
@@ -10,12 +11,11 @@ from pytest_skillopt.propose import ProposeError
 from pytest_skillopt.propose.git import Clone
 from pytest_skillopt.propose.manifest import slug, unnamed
 from pytest_skillopt.skill.document import NO_SKILL, Document, SkillError
-from pytest_skillopt.skill.files import read_skill
+from pytest_skillopt.skill.files import read_version
 from pytest_skillopt.suite.splits import assign_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.run.directory import Home
@@ -72,7 +72,7 @@ def read_documents(
         if init and not path.exists():
             shown = [t for t in tasks if t.skill == skill and t.split in ("train", "both")]
             make_skill(path, shown)
-        found[skill] = read_skill(path, root)
+        found[skill] = read_version(Path(skill), root, settings.files)
     return found
 
 
@@ -155,7 +155,7 @@ def named_skill(root: Path, home: Home, skill: str, name: str) -> Document:
             raise RevisionError(f"{name}: {error}") from error
     kept = _kept_versions(home, name)
     if len(kept) == 1:
-        return Document.from_bytes(kept[0].read_bytes())
+        return Document.unpack(kept[0].read_bytes())
     if len(kept) > 1:
         raise RevisionError(f"several versions of runs begin with {name!r}: write more of it")
     try:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.modes.compare import joined_reasons
 from pytest_skillopt.run.journal import JournaledModel
+from pytest_skillopt.run.pending import write_skill
 from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, WarningRow
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.stages import Stages
@@ -14,12 +15,11 @@ from pytest_skillopt.search.together import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.files import write_skill
+from pytest_skillopt.skill.files import read_version
 from pytest_skillopt.skill.scan import scan_candidate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     import pytest
 
@@ -112,7 +112,7 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
     if outcome.status != "accepted":
         return result
     if run.settings.scan:
-        said = scan_candidate(run.settings.scan, run.root, outcome.skill, outcome.after.data)
+        said = scan_candidate(run.settings.scan, run.root, outcome.skill, outcome.after)
         row = ScanRow(command=said.command, status=said.status, output=said.output)
         result = result.model_copy(update={"scan": row})
         if not said.passed:
@@ -123,23 +123,15 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
         return result
     path = run.root / outcome.skill
     try:
-        if not _is_in_place(path, outcome.after.data):
+        if read_version(path, run.root, run.settings.files) != outcome.after:
             run.journal.write("writing", {"skill": outcome.skill, "version": outcome.after.version})
-            write_skill(path, outcome.after.data, outcome.before.data)
+            write_skill(run.root, run.home, outcome.skill, outcome.before, outcome.after)
     except SkillError as error:
         patch = run.directory.path / "skill.patch"
         run.notes.append(f"{outcome.skill} was not written: {error}; the change is in {patch}")
         return result
     run.journal.write("written", {"skill": outcome.skill, "version": outcome.after.version})
     return result.model_copy(update={"written": True})
-
-
-def _is_in_place(path: Path, data: bytes) -> bool:
-    """Whether an earlier part of this run was killed after it wrote the skill."""
-    try:
-        return path.read_bytes() == data
-    except OSError:
-        return False
 
 
 def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from markdown_it import MarkdownIt
 
 from pytest_skillopt.propose.manifest import sha256
+from pytest_skillopt.propose.validate import beside
 from pytest_skillopt.report.markdown import prose
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.untrusted import printable, redact
@@ -67,7 +68,7 @@ def title(skill: Checked) -> str:
 
 def marker(skill: Checked) -> str:
     """A comment that names this very change, so that a declined one is recognised."""
-    digest = sha256("\0".join((skill.path, sha256(skill.before), sha256(skill.after))).encode())
+    digest = sha256("\0".join((skill.path, skill.before.version, skill.after.version)).encode())
     return f"<!-- skillopt-proposal: {digest[:32]} -->"
 
 
@@ -77,7 +78,7 @@ def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
     yield (
         f"The pass rate of the suite rises from {_gain(skill)}: "
         f"{rates.tasks} tasks, {_rollouts(skill)}, recomputed from the counts. "
-        f"The only file that changes is `{skill.path}`."
+        f"{_changed(skill)}."
     )
     if skill.warnings:
         yield "Look at this before you merge:"
@@ -89,6 +90,17 @@ def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
     if run_url:
         yield f"The full report is among the artifacts of [the run that proposed it]({run_url})."
     yield "Rebuilt by every training until somebody pushes to the branch."
+
+
+def _changed(skill: Checked) -> str:
+    files = [
+        f"`{beside(skill.path, name)}`"
+        for name in skill.after.names
+        if skill.after.file(name) != skill.before.file(name)
+    ] or [f"`{skill.path}`"]
+    if len(files) == 1:
+        return f"The only file that changes is {files[0]}"
+    return f"The only files that change are {', '.join(files)}"
 
 
 def _gain(skill: Checked) -> str:

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.propose.git import BRANCHES, Entry
+from pytest_skillopt.propose.validate import beside
+from pytest_skillopt.skill.document import SKILL_FILE
 
 if TYPE_CHECKING:
     from pytest_skillopt.propose.git import Git
@@ -58,8 +60,13 @@ def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
         return Plan("human", name, seen, seen)
     if not skill.changes:
         return Plan("delete" if tip else "nothing", name, seen)
-    blob = Entry(skill.entry.mode, git.write(skill.after))
-    head = f"tree {git.tree_with(base, skill.path, blob)}\nparent {base}\n".encode()
+    blobs = {}
+    for file in skill.after.names:
+        if skill.after.file(file) != skill.before.file(file):
+            path = beside(skill.path, file)
+            mode = skill.entry.mode if file == SKILL_FILE else "100644"
+            blobs[path] = Entry(mode, git.write(skill.after.file(file).data))
+    head = f"tree {git.tree_with(base, blobs)}\nparent {base}\n".encode()
     if tip.startswith(head):
         return Plan("keep", name, seen, seen)
     return Plan("update" if tip else "create", name, seen, _commit(git, head, message))

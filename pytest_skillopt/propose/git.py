@@ -185,11 +185,14 @@ class Git:
             env["GIT_WORK_TREE"] = str(directory)
             self.run("checkout-index", "--all", f"--prefix={directory}/", env=env)
 
-    def tree_with(self, commit: str, path: str, entry: Entry) -> str:
-        """Id of the tree of ``commit`` with a file put in place of what was there."""
+    def tree_with(self, commit: str, files: Mapping[str, Entry]) -> str:
+        """Id of the tree of ``commit`` with files put in place of what was there."""
         with self._index(commit) as env:
-            line = f"{entry.mode} {entry.id}\t".encode() + os.fsencode(path)
-            self.run("update-index", "-z", "--index-info", input=line + b"\0", env=env)
+            lines = [
+                f"{entry.mode} {entry.id}\t".encode() + os.fsencode(path) + b"\0"
+                for path, entry in files.items()
+            ]
+            self.run("update-index", "-z", "--index-info", input=b"".join(lines), env=env)
             return self.run("write-tree", env=env).decode().strip()
 
     @contextlib.contextmanager

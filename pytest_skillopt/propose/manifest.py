@@ -5,6 +5,7 @@ Layout::
     manifest.json      this module's :class:`Manifest`
     body.md            the text of the request
     <name>/SKILL.md    the new skill
+    <name>/...         the files that were trained with it, changed or not
 
 The writer is trusted by nobody: whoever reads a proposal checks it with
 :mod:`pytest_skillopt.propose.validate`.
@@ -24,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pytest_skillopt.propose.git import project_prefix
 from pytest_skillopt.report.markdown import pull_request_body
-from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.document import SKILL_FILE, Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -71,8 +72,10 @@ class SkillProposal(_Record):
     path: str = Field(min_length=1, max_length=1000)
     """Seen from the top of the repository, with forward slashes."""
     base_version: Sha256
-    """Of the file that the training started from."""
+    """Of what the training started from, all its files (``Document.version``)."""
     version: Sha256
+    files: list[Annotated[str, Field(max_length=500)]] = Field(default=[], max_length=100)
+    """Paths of the trained files beside the SKILL.md, seen from its folder."""
     verdict: Literal["accepted"]
     evidence: Evidence
 
@@ -107,14 +110,15 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
     proposals: list[SkillProposal] = []
     for row in accepted:
         name = _unused(slug(row.name or unnamed(Path(row.path))), {p.name for p in proposals})
-        before, after = ((run / "skills" / f"{v}.md").read_bytes() for v in (row.before, row.after))
-        files[f"{name}/SKILL.md"] = after
+        after = Document.unpack((run / "skills" / f"{row.after}.md").read_bytes())
+        files |= {f"{name}/{file}": after.file(file).data for file in after.names}
         proposals.append(
             SkillProposal(
                 name=name,
                 path=prefix + row.path,
-                base_version=sha256(before),
-                version=sha256(after),
+                base_version=row.before,
+                version=row.after,
+                files=[file for file, _ in after.files],
                 verdict="accepted",
                 evidence=Evidence(final=list(_final(row.tasks)), from_search=row.from_search),
             )
@@ -136,7 +140,7 @@ def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
     try:
         for relative, data in files.items():
             target = fresh / relative
-            target.parent.mkdir(exist_ok=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             with target.open("wb") as stream:
                 stream.write(data)
                 stream.flush()

@@ -8,6 +8,7 @@ branch as the remote has it, and from the counts.
 from __future__ import annotations
 
 import os
+import posixpath
 import stat
 import tempfile
 from dataclasses import dataclass, field
@@ -20,9 +21,11 @@ from pydantic import ValidationError
 from pytest_skillopt.propose import ProposeError, Refused
 from pytest_skillopt.propose.base import MAX_SKILL
 from pytest_skillopt.propose.git import LINK, Entry
-from pytest_skillopt.propose.manifest import BODY, MANIFEST, Manifest, sha256
+from pytest_skillopt.propose.manifest import BODY, MANIFEST, Manifest
 from pytest_skillopt.report.words import percent
-from pytest_skillopt.skill.document import Document, SkillError
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.files import check_trained, materialise
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 from pytest_skillopt.skill.scan import scan
 
@@ -73,8 +76,8 @@ class Checked:
     rates: PassRates
     entry: Entry
     """What the base branch has."""
-    before: bytes = field(repr=False)
-    after: bytes = field(repr=False)
+    before: Document = field(repr=False)
+    after: Document = field(repr=False)
     warnings: tuple[Finding, ...] = ()
     """Of the lint, about what the new text adds."""
     scanned: str = ""
@@ -106,7 +109,8 @@ def load(directory: Path) -> Proposal:
     names = [skill.name for skill in manifest.skills]
     if len(set(names)) != len(names) or len({s.path for s in manifest.skills}) != len(names):
         raise Refused(f"{MANIFEST} names a skill twice")
-    limits = {BODY: 256 * 1024, **{f"{name}/SKILL.md": MAX_SKILL for name in names}}
+    skills = [f"{s.name}/{file}" for s in manifest.skills for file in (SKILL_FILE, *s.files)]
+    limits = {BODY: 256 * 1024, **dict.fromkeys(skills, MAX_SKILL)}
     if odd := sorted(found ^ {MANIFEST, *limits}):
         raise Refused(f"the proposal's files are not those it must have: {', '.join(odd[:5])}")
     files = {name: _read(directory, name, limit) for name, limit in limits.items()}
@@ -126,15 +130,18 @@ def _check(skill: SkillProposal, proposal: Proposal, base: Base) -> Checked:
     try:
         entry = _base_entry(skill, base)
         rates = _check_evidence(skill)
-        after = proposal.files[f"{skill.name}/SKILL.md"]
-        if sha256(after) != skill.version:
+        before = Document(base.read(entry), tuple(_base_files(skill, base)))
+        after = Document(
+            proposal.files[f"{skill.name}/SKILL.md"],
+            tuple((name, proposal.files[f"{skill.name}/{name}"]) for name in sorted(skill.files)),
+        )
+        if _version(after) != skill.version:
             raise Refused("the new file is not the version that was measured")
-        before = base.read(entry)
         warnings: tuple[Finding, ...] = ()
         scanned = ""
         if before != after:
             _check_base(skill, before)
-            warnings = _check_document(before, after, base)
+            warnings = _check_document(before, after, base, skill.path)
             scanned = _check_scan(skill, base, after)
     except ProposeError as error:
         raise Refused(f"{skill.path}: {error}") from None
@@ -174,6 +181,32 @@ def _base_entry(skill: SkillProposal, base: Base) -> Entry:
     return entry
 
 
+def _base_files(skill: SkillProposal, base: Base) -> Iterator[tuple[str, bytes]]:
+    """The files beside the skill as the base branch has them; those that are new are left out."""
+    for name in sorted(skill.files):
+        try:
+            check_trained(name, base.settings.get("files", Settings().files))
+        except SkillError as error:
+            raise Refused(f"{error} on the base branch") from None
+        entry = base.entry(beside(skill.path, name))
+        if entry is not None and (entry.mode == LINK or not entry.is_file):
+            raise Refused(f"{name}: the base branch has no regular file there")
+        if entry is not None:
+            yield name, base.read(entry)
+
+
+def beside(path: str, name: str) -> str:
+    """Path of a file in the folder of the SKILL.md at ``path``."""
+    return path if name == SKILL_FILE else posixpath.join(posixpath.dirname(path), name)
+
+
+def _version(document: Document) -> str:
+    try:
+        return document.version
+    except UnicodeDecodeError:
+        raise Refused("a file that is not UTF-8") from None
+
+
 def _check_evidence(skill: SkillProposal) -> PassRates:
     rates = pass_rates(skill.evidence.final)
     if not rates.improved:
@@ -210,8 +243,8 @@ def pass_rates(counts: Sequence[TaskCounts]) -> PassRates:
     )
 
 
-def _check_base(skill: SkillProposal, before: bytes) -> None:
-    if sha256(before) != skill.base_version:
+def _check_base(skill: SkillProposal, before: Document) -> None:
+    if _version(before) != skill.base_version:
         raise Refused(
             "the base branch holds another version than the one the training started from "
             f"({skill.base_version[:12]}): commit and push the skill first if it had local "
@@ -219,33 +252,41 @@ def _check_base(skill: SkillProposal, before: bytes) -> None:
         )
 
 
-def _check_document(before: bytes, after: bytes, base: Base) -> tuple[Finding, ...]:
+def _check_document(old: Document, new: Document, base: Base, path: str) -> tuple[Finding, ...]:
     """Frontmatter and protected regions whatever the lint allows, then the lint; its warnings.
 
     An address or a command that stands anywhere on the base branch is the user's own.
     """
     try:
-        old, new = Document.from_bytes(before), Document.from_bytes(after)
         allow = allowed(base.settings.get("lint_allow", ""))
+        for name in new.names:
+            Document.from_bytes(new.file(name).data)
+            _check_kept(old.file(name), new.file(name))
     except SkillError as error:
         raise Refused(str(error)) from None
-    if old.frontmatter_text != new.frontmatter_text:
-        raise Refused("the frontmatter was changed")
-    if _kept(old) != _kept(new):
-        raise Refused("a region between skillopt:keep markers was changed")
+    folder = posixpath.dirname(path)
+    present = {posixpath.relpath(name, folder or ".") for name in base.git.files(base.commit)}
     found = lint(
         old,
         new,
         allow,
         max_tokens=_max_tokens(base),
         known=lambda text: base.git.mentions(base.commit, text),
+        present=present,
     )
     if bad := refused(found):
         raise Refused(f"lint, {bad[0].rule}: {bad[0]}")
     return tuple(warned(found))
 
 
-def _check_scan(skill: SkillProposal, base: Base, after: bytes) -> str:
+def _check_kept(old: Document, new: Document) -> None:
+    if old.frontmatter_text != new.frontmatter_text:
+        raise Refused("the frontmatter was changed")
+    if _kept(old) != _kept(new):
+        raise Refused("a region between skillopt:keep markers was changed")
+
+
+def _check_scan(skill: SkillProposal, base: Base, after: Document) -> str:
     """Run the base branch's scanner on its files with the new text in place; its command."""
     command = base.settings.get("scan", "")
     if not command:
@@ -254,7 +295,7 @@ def _check_scan(skill: SkillProposal, base: Base, after: bytes) -> str:
         top = Path(parent, "base")
         base.git.check_out(base.commit, top)
         path = top / skill.path
-        path.write_bytes(after)
+        materialise(path.parent, dict(after.files), path.name, after.data)
         try:
             said = scan(command, top / base.git.prefix, path.parent)
         except SkillError as error:
@@ -283,7 +324,7 @@ def _listed(directory: Path) -> Iterator[str]:
     for folder, names, files in os.walk(directory):
         relative = os.path.relpath(folder, directory)
         entries += len(names) + len(files)
-        if entries > _MAX_ENTRIES or relative.count(os.sep):
+        if entries > _MAX_ENTRIES:
             raise Refused(f"{directory} holds more than a proposal's files")
         yield from (name if relative == "." else f"{relative}/{name}" for name in files)
 

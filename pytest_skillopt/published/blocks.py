@@ -166,9 +166,9 @@ def set_block(document: Document, name: str, content: str) -> Document:
     block = f"<!-- skillopt:{name} -->\n{content}\n<!-- /skillopt:{name} -->"
     block = block.replace("\n", newline)
     if region is None:
-        result = Document.from_text(_appended(text, block, newline))
+        result = document.with_text(_appended(text, block, newline))
     else:
-        result = Document.from_text(text[: region.start] + block + text[region.end :])
+        result = document.with_text(text[: region.start] + block + text[region.end :])
     others = [entry for entry in protected_texts(document) if entry[0] != name]
     if [entry for entry in protected_texts(result) if entry[0] != name] != others or (
         get_block(result, name) != content
@@ -207,4 +207,4 @@ def _without(document: Document, region: Region) -> Document:
         before = before.removesuffix(newline)
     if before.endswith(newline * 2) or not after:
         before = before.removesuffix(newline)
-    return Document.from_text(before + after)
+    return document.with_text(before + after)

@@ -144,7 +144,7 @@ def rewrite_body(document: Document, new_body: str) -> Document:
     start = len(document.body) - len(document.body.lstrip("\r\n"))
     end = len(document.body.rstrip("\r\n"))
     body = _with_regions(document, Document.from_text(fresh))
-    result = Document.from_text(
+    result = document.with_text(
         document.frontmatter_text
         + (document.body[:start] if end else "")
         + body

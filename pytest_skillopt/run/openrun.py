@@ -266,7 +266,7 @@ def documents_at_start(
     start: dict[str, str] = next((e.data["skills"] for e in journal.entries if e.kind == "run"), {})
     ours = {(e.data["skill"], e.data["version"]) for e in journal.entries if e.kind == "writing"}
     return {
-        skill: Document.from_bytes(directory.content(start[skill]))
+        skill: Document.unpack(directory.content(start[skill]))
         if (skill, document.version) in ours
         else document
         for skill, document in documents.items()

@@ -99,7 +99,7 @@ class Samples:
         return requests
 
     def _add(self, document: Document) -> str:
-        return self._sampler.add_version(self._skill, document.data)
+        return self._sampler.add_version(self._skill, document.packed)
 
     def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         rollouts = self._sampler.take(requests)

@@ -27,6 +27,7 @@ from pytest_skillopt.search.searches import notes_on_search, searches_in_batches
 from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.trial_search import TrialSearch
 from pytest_skillopt.search.workbench import Workbench
+from pytest_skillopt.skill.files import file_names
 from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
 
 if TYPE_CHECKING:
@@ -128,7 +129,9 @@ class Trainer:
                 tasks,
                 allow=settings.lint_allow,
                 max_tokens=settings.max_skill_tokens,
-                skill=document.text,
+                skill="\n\n".join(document.file(name).text for name in document.names),
+                present=_present(skill, root),
+                files=settings.files,
             ),
             preferences=read_preferences(settings.preferences, root),
             contracts=contracts,
@@ -294,6 +297,13 @@ def _sampling(
     if hasattr(sampler, "take"):
         return cast("Sampling", sampler)
     return Sampler(sampler, tasks, limits=Limits.from_settings(settings))
+
+
+def _present(skill: str, root: Path | None) -> frozenset[str] | None:
+    """Paths of the files beside the skill; None where it does not lie on disk."""
+    if root is None or not (root / skill).is_file():
+        return None
+    return frozenset(file_names(root / skill, root))
 
 
 def _check(tasks: Sequence[SkillTask]) -> None:

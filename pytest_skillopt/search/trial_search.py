@@ -94,9 +94,13 @@ class Round:
 
 def _findable(edit: Edit, document: Document) -> Edit:
     """The edit; as one that appends where the text that it names is not in the document."""
-    if edit.op in ("append", "delete") or to_lf(edit.target.strip()) in to_lf(document.text):
+    if edit.op in ("append", "delete") or _stands_in(edit, document):
         return edit
     return replace(edit, op="append", target="")
+
+
+def _stands_in(edit: Edit, document: Document) -> bool:
+    return to_lf(edit.target.strip()) in to_lf(document.file(edit.file).text)
 
 
 class TrialSearch:

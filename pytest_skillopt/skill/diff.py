@@ -8,11 +8,13 @@ patch is exact for every style of line endings. A patch must be written to disk 
 from __future__ import annotations
 
 import difflib
+import posixpath
 import re
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.skill.document import to_lf
+from pytest_skillopt.skill.document import SKILL_FILE, to_lf
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,27 +31,39 @@ class Hunk:
     """A stretch of a patch."""
 
     diff: str
-    """The hunk with its ``@@`` line."""
+    """The hunk with its ``@@`` line, which names a file beside the SKILL.md."""
     added: tuple[str, ...]
     """Added lines, without sign and line ending."""
     removed: tuple[str, ...]
+    file: str = SKILL_FILE
+    """In the skill's folder."""
 
 
 def unified(before: Document, after: Document, path: str) -> str:
     """A unified diff; empty when the versions are equal.
 
     Args:
-        path: of the file, relative to the root of the repository, with ``/``.
+        path: of the SKILL.md, relative to the root of the repository, with ``/``.
     """
-    body = "".join(hunk.diff for hunk in hunks(before, after))
-    return f"--- {_file_name('a/' + path)}\n+++ {_file_name('b/' + path)}\n{body}" if body else ""
+    parts: list[str] = []
+    for name, found in groupby(hunks(before, after), key=lambda hunk: hunk.file):
+        where = path if name == SKILL_FILE else posixpath.join(posixpath.dirname(path), name)
+        old, new = _file_name(f"a/{where}"), _file_name(f"b/{where}")
+        if name not in before.names:
+            parts.append(f"diff --git {old} {new}\nnew file mode 100644\n")
+            old = "/dev/null"
+        parts += [f"--- {old}\n+++ {new}\n", *(hunk.diff for hunk in found)]
+    return "".join(parts)
 
 
 def hunks(before: Document, after: Document) -> tuple[Hunk, ...]:
-    """The hunks of the diff, with three lines of context."""
-    old, new = _LINE.findall(before.text), _LINE.findall(after.text)
-    groups = _matcher(old, new).get_grouped_opcodes(3)
-    return tuple(_hunk(old, new, group) for group in groups)
+    """The hunks of the diff, file by file, with three lines of context."""
+    found = []
+    for name in after.names:
+        old, new = (_LINE.findall(version.file(name).text) for version in (before, after))
+        groups = _matcher(old, new).get_grouped_opcodes(3)
+        found += [_hunk(old, new, group, name) for group in groups]
+    return tuple(found)
 
 
 def attribute(hunks: Sequence[Hunk], edits: Sequence[Edit]) -> tuple[tuple[Edit, ...], ...]:
@@ -73,9 +87,12 @@ def _matcher(old: Sequence[str], new: Sequence[str]) -> difflib.SequenceMatcher[
     return difflib.SequenceMatcher(None, old, new, autojunk=False)
 
 
-def _hunk(old: list[str], new: list[str], group: Sequence[tuple[str, int, int, int, int]]) -> Hunk:
+def _hunk(
+    old: list[str], new: list[str], group: Sequence[tuple[str, int, int, int, int]], file: str
+) -> Hunk:
     first, last = group[0], group[-1]
-    lines = [f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@\n"]
+    where = "" if file == SKILL_FILE else f" {file}"
+    lines = [f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@{where}\n"]
     added: list[str] = []
     removed: list[str] = []
     for tag, i1, i2, j1, j2 in group:
@@ -85,7 +102,7 @@ def _hunk(old: list[str], new: list[str], group: Sequence[tuple[str, int, int, i
         lines += [*_signed("-", old[i1:i2]), *_signed("+", new[j1:j2])]
         removed += [line.rstrip("\r\n") for line in old[i1:i2]]
         added += [line.rstrip("\r\n") for line in new[j1:j2]]
-    return Hunk("".join(lines), tuple(added), tuple(removed))
+    return Hunk("".join(lines), tuple(added), tuple(removed), file)
 
 
 def _signed(sign: str, lines: list[str]) -> list[str]:
@@ -107,6 +124,8 @@ def _file_name(name: str) -> str:
 
 
 def _made(edit: Edit, hunk: Hunk) -> bool:
+    if edit.file != hunk.file:
+        return False
     new, gone = _lines(edit.content), _lines(edit.target)
     if edit.op in ("append", "insert_after"):
         return any(line.strip() in new for line in hunk.added)

@@ -8,14 +8,16 @@ reversible, so that slicing the text loses no byte: BOM, CRLF, a missing final n
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import yaml
 
 SKILL_FILE = "SKILL.md"
+_PACKED = b"\0skillopt-files/1\n"
 MANAGED = ("guidance", "reminders")
 """Blocks that the trainer writes itself; ordinary edits may not touch them."""
 
@@ -62,9 +64,15 @@ class Fence:
 
 @dataclass(frozen=True)
 class Document:
-    """One version of a skill. Equal when the bytes are equal."""
+    """One version of a skill: its SKILL.md, and the files beside it that are trained with it.
+
+    Equal when the bytes are equal. Everything but ``files`` and what is made of it is about the
+    SKILL.md alone; a file is looked at as a document of its own.
+    """
 
     data: bytes
+    files: tuple[tuple[str, bytes], ...] = ()
+    """Trained files by their path in the skill's folder, in the order of the paths."""
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Document:
@@ -95,6 +103,40 @@ class Document:
         except UnicodeEncodeError as error:
             raise SkillError(f"no valid text: lone surrogate at character {error.start}") from None
 
+    @classmethod
+    def unpack(cls, packed: bytes) -> Document:
+        """The version out of its one sequence of bytes (``packed``)."""
+        if not packed.startswith(_PACKED):
+            return cls(packed)
+        files = {n: t.encode() for n, t in json.loads(packed[len(_PACKED) :]).items()}
+        return cls(files.pop(SKILL_FILE), tuple(sorted(files.items())))
+
+    @cached_property
+    def packed(self) -> bytes:
+        """All files in one: the bytes of a SKILL.md that stands alone, else JSON behind a mark that
+        no text begins with."""
+        if not self.files:
+            return self.data
+        texts = {name: self.file(name).text for name in self.names}
+        return _PACKED + json.dumps(texts, ensure_ascii=False).encode()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (SKILL_FILE, *(name for name, _ in self.files))
+
+    def file(self, name: str) -> Document:
+        """One file as a document of its own, empty where the version has none of the name."""
+        return Document(self.data if name == SKILL_FILE else dict(self.files).get(name, b""))
+
+    def with_text(self, text: str) -> Document:
+        """This version with another text of its SKILL.md."""
+        return replace(self, data=Document.from_text(text).data)
+
+    def with_file(self, name: str, document: Document) -> Document:
+        if name == SKILL_FILE:
+            return replace(self, data=document.data)
+        return replace(self, files=tuple(sorted({**dict(self.files), name: document.data}.items())))
+
     @cached_property
     def text(self) -> str:
         """The bytes decoded, BOM and line endings as they are."""
@@ -102,8 +144,8 @@ class Document:
 
     @cached_property
     def version(self) -> str:
-        """SHA-256 of the bytes, in hexadecimal."""
-        return hashlib.sha256(self.data).hexdigest()
+        """SHA-256 of the bytes of all files, in hexadecimal."""
+        return hashlib.sha256(self.packed).hexdigest()
 
     @cached_property
     def body_start(self) -> int:

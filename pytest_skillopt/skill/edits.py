@@ -7,6 +7,7 @@ edits there are the trainer's own blocks, whole new bodies, and a new skill.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -32,6 +33,8 @@ DESCRIPTION_LIMIT = 1024
 """Characters of a skill's description (Agent Skills specification)."""
 
 _WORD = re.compile(r"\w+")
+# Neither a URL nor an anchor nor a path from the root.
+_FILE_LINK = re.compile(r"\]\(<?((?![a-z][a-z0-9+.-]*:|/)[^)\s<>#?]+)[^)\s]*\)", re.IGNORECASE)
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _HEADING = re.compile(r"[ \t]*#{1,6}[ \t]")
@@ -94,7 +97,7 @@ _Change: TypeAlias = tuple[int, int, str]
 
 
 def apply(document: Document, edit: Edit) -> Document:
-    """The document with the edit.
+    """The document with the edit, in the file that it names.
 
     ``append`` adds at the end of the body, before managed blocks that stand at its end.
     ``insert_after`` adds after the paragraph or list item in which the target ends (inside a code
@@ -106,6 +109,30 @@ def apply(document: Document, edit: Edit) -> Document:
     Raises:
         EditError: it does not fit; says why.
     """
+    if edit.file in document.names:
+        changed = _apply(document.file(edit.file), edit)
+    else:
+        changed = _new_file(document, edit)
+    return document.with_file(edit.file, changed)
+
+
+def _new_file(document: Document, edit: Edit) -> Document:
+    if edit.file not in file_links(document, SKILL_FILE):
+        raise EditError(f"{edit.file} is no trained file of the skill, and nothing links to it")
+    if edit.op != "append":
+        raise EditError(f"{edit.file} is not there yet; append its text")
+    _check_form(edit)
+    return Document.from_text(to_lf(edit.content).strip("\n") + "\n")
+
+
+def file_links(document: Document, name: str) -> set[str]:
+    """Paths in the skill's folder that a file links to; one that leaves it begins with ``..``."""
+    folder = posixpath.dirname(name)
+    targets = (match[1].rstrip("/") for match in _FILE_LINK.finditer(document.file(name).body))
+    return {posixpath.normpath(posixpath.join(folder, target)) for target in targets}
+
+
+def _apply(document: Document, edit: Edit) -> Document:
     _check_form(edit)
     start, end, new = _change(document, edit)
     text = document.text

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import stat
 import tempfile
+from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 
 MAX_SKILL_BYTES = 1_000_000
@@ -19,6 +21,8 @@ MAX_SKILL_BYTES = 1_000_000
 MAX_FILES = 2_000
 MAX_TOTAL_BYTES = 20_000_000
 """Bounds of a skill directory that is sent to workers."""
+_MOST_READ = 200_000
+"""Bytes of a file that a model is shown."""
 RESOURCES = ("scripts", "references", "assets")
 """Folders of a skill (Agent Skills specification)."""
 
@@ -117,47 +121,118 @@ def _check_place(path: Path, root: Path) -> None:
         raise SkillError(f"{path}: is not a regular file")
 
 
-def write_skill(path: Path, new: bytes, expected: bytes) -> None:
-    """Replace the file's content at once, or not at all.
+def read_version(path: Path, root: Path, patterns: str) -> Document:
+    """The skill with the files beside it that are trained.
 
-    The new content is written beside the file, flushed to disk and moved into place; the file's
-    mode is kept, a link is followed.
+    Args:
+        patterns: of paths in the skill's folder (``fnmatch``), with commas between them.
 
     Raises:
-        SkillChanged: the file no longer holds ``expected`` (a missing file holds nothing).
-        SkillError: the folder cannot be written.
+        SkillError: as ``read_skill``, of any of the files.
     """
-    target = path.resolve()
-    _check_unchanged(path, target, expected)
+    document = read_skill(path, root)
+    folder = (root / path).parent
+    for name in file_names(root / path, root):
+        if is_trained(name, patterns) and not (folder / name).is_symlink():
+            try:
+                document = document.with_file(name, read_skill(folder / name, root))
+            except SkillError as error:
+                raise SkillError(f"{error}, or leave it out of skillopt_files") from None
+    return document
+
+
+def is_trained(name: str, patterns: str) -> bool:
+    """Whether a path in a skill's folder is one of those that ``skillopt_files`` names."""
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
+        _check_relative(name)
+    except SkillError:
+        return False
+    wanted = (pattern.strip() for pattern in patterns.split(","))
+    return any(fnmatchcase(name, pattern) for pattern in wanted if pattern)
+
+
+def check_trained(name: str, patterns: str) -> None:
+    """Raises:
+    SkillError: a path outside of the skill's folder, or one that ``skillopt_files`` does not name.
+    """
+    _check_relative(name)
+    if not is_trained(name, patterns):
+        raise SkillError(
+            f"{name} is not trained with the skill (skillopt_files = {patterns or 'nothing'})"
+        )
+
+
+def write_version(path: Path, before: Document, after: Document) -> None:
+    """Replace the files of a skill that differ, each at once, and all of them or none.
+
+    The new content is written beside the files and flushed to disk, then moved into place, the
+    SKILL.md last; a file's mode is kept, a link to a SKILL.md is followed. Only a kill between two
+    moves leaves some of them: see ``run.pending``.
+
+    Raises:
+        SkillChanged: a file no longer holds what ``before`` says; none was written.
+        SkillError: a folder cannot be written.
+    """
+    changed = [n for n in reversed(after.names) if after.file(n) != before.file(n)]
+    targets = {
+        name: path.resolve() if name == SKILL_FILE else path.parent / name for name in changed
+    }
+    written: dict[str, Path] = {}
+    moved: list[str] = []
+    try:
+        for name, target in targets.items():
+            _check_unchanged(path.parent, name, target, before)
+            written[name] = _write_beside(target, after.file(name).data)
+        for name, target in targets.items():
+            _check_unchanged(path.parent, name, target, before)
+        for name, target in targets.items():
+            written[name].replace(target)
+            moved.append(name)
+            _sync_folder(target.parent)
     except OSError as error:
-        raise SkillError(f"{target.parent}: cannot be written ({error.strerror})") from None
+        for name in moved:
+            _put_back(targets[name], before.file(name).data)
+        raise SkillError(f"{path.parent}: cannot be written ({error.strerror})") from None
+    finally:
+        for temporary in written.values():
+            temporary.unlink(missing_ok=True)
+
+
+def _put_back(target: Path, data: bytes) -> None:
+    if data:
+        _write_beside(target, data).replace(target)
+    else:
+        target.unlink()
+
+
+def _write_beside(target: Path, data: bytes) -> Path:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{target.name}.", suffix=".tmp", dir=target.parent)
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(new)
+            stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
-        temporary.chmod(stat.S_IMODE(target.stat().st_mode))
-        _check_unchanged(path, target, expected)
-        temporary.replace(target)
-    except OSError as error:
-        raise SkillError(f"{target}: cannot be written ({error.strerror})") from None
-    finally:
+        temporary.chmod(stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644)
+    except OSError:
         temporary.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+        raise
+    return temporary
 
 
-def _check_unchanged(path: Path, target: Path, expected: bytes) -> None:
+def _check_unchanged(folder: Path, name: str, target: Path, before: Document) -> None:
+    shown = folder / name
+    if name != SKILL_FILE and not target.resolve().is_relative_to(folder.resolve()):
+        raise SkillChanged(f"{shown}: not written, it lies outside of the skill's folder by now")
     try:
-        current = target.read_bytes()
+        current = target.read_bytes() if target.exists() or name in before.names else b""
     except OSError as error:
         raise SkillChanged(
-            f"{path}: not written, it can no longer be read ({error.strerror})"
+            f"{shown}: not written, it can no longer be read ({error.strerror})"
         ) from None
-    if current != expected:
-        raise SkillChanged(f"{path}: not written, the file was changed during the run")
+    if current != before.file(name).data:
+        raise SkillChanged(f"{shown}: not written, the file was changed during the run")
 
 
 def _sync_folder(folder: Path) -> None:
@@ -187,20 +262,25 @@ def skill_files(path: Path, root: Path) -> dict[str, bytes]:
     folder = path.parent
     files = {path.name: path.read_bytes()}
     total = len(files[path.name])
-    own = path.name == SKILL_FILE and folder.resolve() != root.resolve()
-    for file in _resources([folder] if own else [folder / name for name in RESOURCES]):
-        if file == path or not _inside(file, folder):
-            continue
-        total += file.stat().st_size
+    for name in file_names(path, root):
+        total += (folder / name).stat().st_size
         if len(files) >= MAX_FILES or total > MAX_TOTAL_BYTES:
             raise SkillError(
                 f"{folder}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; move the skill "
                 "into a folder of its own"
             )
-        relative = file.relative_to(folder).as_posix()
-        _check_relative(relative)
-        files[relative] = file.read_bytes()
+        _check_relative(name)
+        files[name] = (folder / name).read_bytes()
     return files
+
+
+def file_names(path: Path, root: Path) -> Iterator[str]:
+    """The files beside a skill file, relative to its folder; see ``skill_files``."""
+    folder = path.parent
+    own = path.name == SKILL_FILE and folder.resolve() != root.resolve()
+    for file in _resources([folder] if own else [folder / name for name in RESOURCES]):
+        if file != path and _inside(file, folder):
+            yield file.relative_to(folder).as_posix()
 
 
 def _resources(folders: list[Path]) -> Iterator[Path]:
@@ -229,6 +309,28 @@ def _skipped(folder: Path) -> bool:
         or name.endswith((".egg-info", ".dist-info"))
         or (folder / "pyvenv.cfg").exists()
     )
+
+
+def reader(folder: Path) -> list[Callable[[str], str]]:
+    """The one tool that reads the ``RESOURCES`` of a skill; none where it has none."""
+    found = _resources([folder / name for name in RESOURCES])
+    files = {f.relative_to(folder).as_posix(): f for f in found if _inside(f, folder)}
+    if not files:
+        return []
+
+    def read_skill_file(path: str) -> str:
+        """Read a file of the skill that its instructions point to.
+
+        Args:
+            path: as it stands in the instructions, such as references/rules.md
+        """
+        file = files.get(posixpath.normpath(path))
+        if file is None or not _inside(file, folder):
+            return f"Error: the skill has no file {path!r}; it has {', '.join(sorted(files))}"
+        text = file.read_bytes()[:_MOST_READ].decode("utf-8", "replace")
+        return text if file.stat().st_size <= _MOST_READ else f"{text}\n[the file goes on]"
+
+    return [read_skill_file]
 
 
 def materialise(directory: Path, files: Mapping[str, bytes], name: str, content: bytes) -> Path:

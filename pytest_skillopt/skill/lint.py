@@ -24,12 +24,12 @@ from pytest_skillopt.skill.disguise import (
     urls,
     without_code,
 )
-from pytest_skillopt.skill.document import MANAGED, Document, SkillError, to_lf
-from pytest_skillopt.skill.edits import protected_texts
+from pytest_skillopt.skill.document import MANAGED, SKILL_FILE, Document, SkillError, to_lf
+from pytest_skillopt.skill.edits import file_links, protected_texts
 from pytest_skillopt.untrusted import printable, redact, secrets
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Container, Iterator
 
 Severity = Literal["refuse", "warn"]
 
@@ -45,7 +45,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "protected": ("refuse", "a change of a region between skillopt:keep markers"),
     "file-type": ("refuse", "a change of the byte order mark, line endings or type of the file"),
     "fences": ("refuse", "a code block that is never closed and was before"),
-    "links": ("refuse", "a link within the document that worked before"),
+    "links": ("refuse", "a link within the document that worked before, or one to no file"),
     "size": ("refuse", "more tokens than skillopt_max_skill_tokens"),
     "command": ("warn", "a shell command that stands neither in the skill nor in its train tasks"),
     "url": ("warn", "a new URL"),
@@ -112,22 +112,48 @@ def lint(
     *,
     max_tokens: int = 0,
     known: Callable[[str], bool] | None = None,
+    present: Container[str] | None = None,
 ) -> list[Finding]:
-    """Judge what ``after`` adds to ``before``.
+    """Judge what ``after`` adds to ``before``, in each of its files.
 
     Args:
         allow: names of rules that do not apply.
         max_tokens: largest skill; 0: no bound. A skill may stay as large as it was.
         known: whether an address or a command stands in a text of the user's other than the skill,
             such as a train task.
+        present: paths of the files in the skill's folder, where they are known.
 
     Returns:
         Findings in the order of ``RULES``, each once.
     """
+    in_skill = stands_in(*(before.file(name).text for name in before.names))
+    found: list[tuple[str, str, str]] = []
+    for name in after.names:
+        old, new = before.file(name), after.file(name)
+        if old == new:
+            continue
+        judged = _judge_file(
+            old, new, max_tokens, lambda what: in_skill(what) or bool(known and known(what))
+        )
+        where = "" if name == SKILL_FILE else f"{name}: "
+        found += [(rule, where + message, excerpt) for rule, message, excerpt in judged]
+        if present is not None:
+            for link in sorted(file_links(after, name) - file_links(before, name)):
+                if link not in present and link not in after.names:
+                    found.append(("links", f"{where}a link to a file that is not there", link))
+    order = list(RULES)
+    unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)
+    return sorted(unique, key=lambda finding: order.index(finding.rule))
+
+
+def _judge_file(
+    before: Document, after: Document, max_tokens: int, known: Callable[[str], bool]
+) -> list[tuple[str, str, str]]:
+    """Rule, message and excerpt of everything in one file."""
     blocks = (_OWN_MARKER.sub("", block) for block in added_blocks(before.text, after.text))
     added = "\n\n".join(blocks)
     shown = added_blocks(without_code(before), without_code(after))
-    found = [
+    return [
         *_judge_text(added, before),
         *_judge_contact(added, before, after, known),
         *(
@@ -136,9 +162,6 @@ def lint(
         ),
         *_broken_structure(before, after, max_tokens),
     ]
-    order = list(RULES)
-    unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)
-    return sorted(unique, key=lambda finding: order.index(finding.rule))
 
 
 def _finding(rule: str, message: str, excerpt: str) -> Finding:
@@ -171,17 +194,16 @@ def _judge_text(added: str, before: Document) -> Iterator[tuple[str, str, str]]:
 
 
 def _judge_contact(
-    added: str, before: Document, after: Document, known: Callable[[str], bool] | None
+    added: str, before: Document, after: Document, known: Callable[[str], bool]
 ) -> Iterator[tuple[str, str, str]]:
-    in_skill = stands_in(before.text)
     own = set(addresses(before.text))
     for address in addresses(added):
-        if address not in own and not in_skill(address) and not (known and known(address)):
+        if address not in own and not known(address):
             yield "contact", RULES["contact"][1], address
     had = set(shell_commands(before.text))
     for command in shell_commands(after.text):
         bare = collapsed(command)
-        if bare not in had and not in_skill(bare) and not (known and known(bare)):
+        if bare not in had and not known(bare):
             yield "command", RULES["command"][1], bare
 
 

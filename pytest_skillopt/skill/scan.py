@@ -24,6 +24,8 @@ from pytest_skillopt.untrusted import bound, environment, printable, redact, sec
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from pytest_skillopt.skill.document import Document
+
 TIMEOUT = 300.0
 """Seconds after which a scanner is ended, which refuses."""
 PLACE = "{skill}"
@@ -77,12 +79,13 @@ def check_command(command: str, root: Path) -> list[str]:
     return [program, *words[1:]]
 
 
-def scan_candidate(command: str, root: Path, skill: str, candidate: bytes) -> Scan:
-    """Scan a copy of a skill's folder with another text of its skill file; see ``scan``."""
+def scan_candidate(command: str, root: Path, skill: str, candidate: Document) -> Scan:
+    """Scan a copy of a skill's folder with another version of its files; see ``scan``."""
     path = root / skill
     with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
         folder = Path(parent, path.parent.resolve().name or "skill")
-        materialise(folder, skill_files(path, root), path.name, candidate)
+        files = {**skill_files(path, root), **dict(candidate.files)}
+        materialise(folder, files, path.name, candidate.data)
         return scan(command, root, folder)
 
 

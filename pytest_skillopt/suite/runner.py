@@ -30,6 +30,7 @@ import pytest
 
 from pytest_skillopt import fixtures
 from pytest_skillopt.model.types import ModelError
+from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.files import materialise
 from pytest_skillopt.suite.context import OwnFault, Recorder, shorten
 from pytest_skillopt.suite.internals.items import (
@@ -190,8 +191,9 @@ class SkillVersions:
         path = PurePosixPath(skill)
         # An agent may check that the directory is called like the skill.
         directory = Path(tempfile.mkdtemp(dir=self._root)) / (path.parent.name or "skill")
-        content = self._contents[skill, version]
-        materialise(directory, self._files.get(skill, {}), path.name, content)
+        document = Document.unpack(self._contents[skill, version])
+        files = {**self._files.get(skill, {}), **dict(document.files)}
+        materialise(directory, files, path.name, document.data)
         return directory
 
     def _drop_oldest(self) -> None:

@@ -15,6 +15,7 @@ from mdit_py_plugins.footnote import footnote_plugin
 from pytest_skillopt.propose.body import MAX_BODY, compose, inert, title
 from pytest_skillopt.propose.git import Entry
 from pytest_skillopt.propose.validate import Checked, PassRates
+from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from markdown_it.token import Token
@@ -24,8 +25,8 @@ SKILL = Checked(
     path="skills/SKILL.md",
     rates=PassRates(Fraction(1, 2), Fraction(3, 4), tasks=20, samples=200),
     entry=Entry("100644", "0" * 40),
-    before=b"a",
-    after=b"b",
+    before=Document(b"a"),
+    after=Document(b"b"),
 )
 
 

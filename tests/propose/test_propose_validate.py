@@ -423,8 +423,8 @@ def test_every_kind_of_file_comes_through_byte_for_byte(
 
     (skill,) = check(project)
 
-    assert skill.before == content
-    assert skill.after == content.replace(b"One.", b"One and a half.")
+    assert skill.before.data == content
+    assert skill.after.data == content.replace(b"One.", b"One and a half.")
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 
 from pytest_skillopt.skill import files
-from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.files import (
     SkillChanged,
     find_skill,
     materialise,
     read_skill,
     skill_files,
-    write_skill,
+    write_version,
 )
 
 
@@ -60,7 +60,7 @@ def test_a_link_inside_of_the_project_is_followed(tmp_path: Path) -> None:
     link = tmp_path / "SKILL.md"
     link.symlink_to(target)
     assert read_skill(link, tmp_path).data == b"old"
-    write_skill(link, b"new", b"old")
+    write_version(link, Document(b"old"), Document(b"new"))
     assert link.is_symlink()
     assert target.read_bytes() == b"new"
     assert target.stat().st_mode & 0o777 == 0o640
@@ -98,7 +98,7 @@ def test_what_cannot_be_trained_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_write_is_complete_and_leaves_nothing_behind(tmp_path: Path) -> None:
     path = put(tmp_path / "SKILL.md", b"old")
     path.chmod(0o664)
-    write_skill(path, b"new\r\n", b"old")
+    write_version(path, Document(b"old"), Document(b"new\r\n"))
     assert path.read_bytes() == b"new\r\n"
     assert path.stat().st_mode & 0o777 == 0o664
     assert list(tmp_path.iterdir()) == [path]
@@ -107,11 +107,11 @@ def test_the_write_is_complete_and_leaves_nothing_behind(tmp_path: Path) -> None
 def test_a_file_that_changed_is_not_written(tmp_path: Path) -> None:
     path = put(tmp_path / "SKILL.md", b"edited by hand")
     with pytest.raises(SkillChanged, match="changed during the run"):
-        write_skill(path, b"new", b"old")
+        write_version(path, Document(b"old"), Document(b"new"))
     assert path.read_bytes() == b"edited by hand"
     path.unlink()
     with pytest.raises(SkillChanged, match="no longer be read"):
-        write_skill(path, b"new", b"old")
+        write_version(path, Document(b"old"), Document(b"new"))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -123,7 +123,7 @@ def test_a_failing_write_leaves_the_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(SkillError, match="No space left on device"):
-        write_skill(path, b"new", b"old")
+        write_version(path, Document(b"old"), Document(b"new"))
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.scan import check_command, scan, scan_candidate
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_the_folder_is_a_copy_with_the_candidate(tmp_path: Path) -> None:
         "import pathlib, sys; f = pathlib.Path(sys.argv[1]); "
         'print(f.name, (f / "SKILL.md").read_text(), (f / "references/fields.md").read_text())'
     )
-    said = scan_candidate(python(code), tmp_path, "skills/invoices/SKILL.md", b"new\n")
+    said = scan_candidate(python(code), tmp_path, "skills/invoices/SKILL.md", Document(b"new\n"))
     assert said.output.split() == ["invoices", "new", "fields"]
     assert (folder / "SKILL.md").read_bytes() == b"old\n"
 
