@@ -89,7 +89,7 @@ class Settings:
         0.05, "share of errors that lets nothing be decided", low=0, high=1
     )
     dir: str = _option(".skillopt", "where runs and the cache are kept")
-    files: str = _setting("references/*.md", "files trained with the skill", many=",")
+    files: str = _setting("references/*.md", "files trained with the skill, or none", many=",")
     write: bool = _option(True, "write the better skill; no: only propose")
     propose_skills: str = _setting(
         "",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,30 +16,12 @@ from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.files import SkillChanged, write_version
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chat_server import ChatServer
 
-SKILL = """---
-name: greeting
-description: Greets.
----
-# Greeting
-
-Say hello, in the style of [the house](references/style.md).
-"""
-STYLE = "# Style\n\nBe brief.\n"
+PAGE = (Path(__file__).parent.parent / "docs" / "references.md").read_text(encoding="utf-8")
+SKILL, STYLE = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+TESTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
 RULE = "End every greeting with an exclamation mark."
-TESTS = """
-import pytest
-
-@pytest.mark.skill_task
-@pytest.mark.parametrize("name", {names})
-def test_greeting(skill_agent, name):
-    reply = skill_agent(f"Greet {{name}}.")
-    assert reply.endswith("!"), f"no exclamation mark: {{reply}}"
-"""
-NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal", "Ida", "Jo", "Kim", "Lea"]
 
 
 class Project:
@@ -51,7 +35,7 @@ class Project:
         self.folder = pytester.path / "skills" / "greeting"
         self.write("SKILL.md", SKILL)
         self.write("references/style.md", STYLE)
-        (pytester.path / "test_greeting.py").write_text(TESTS.format(names=NAMES))
+        (pytester.path / "test_greeting.py").write_text(TESTS)
         self.configure()
 
     def configure(self, **settings: str) -> None:
@@ -154,7 +138,7 @@ def test_nothing_is_written_where_one_file_has_changed_meanwhile(project: Projec
 
 
 def test_files_that_the_setting_does_not_name_are_read_and_never_trained(project: Project) -> None:
-    project.configure(files="")
+    project.configure(files="none")
     project.edit["file"] = "SKILL.md"
     project.train()
     assert RULE in project.read("SKILL.md")
@@ -221,14 +205,12 @@ def test_a_version_is_one_sequence_of_bytes() -> None:
 def test_what_a_kill_left_half_written_is_finished_by_the_next_run(
     tmp_path: Path, moves: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pathlib import Path as AnyPath
-
     from pytest_skillopt.run import pending
 
     skill = lay_out(tmp_path / "skills", BEFORE)
     home = Home(tmp_path / ".skillopt")
     home.path.mkdir()
-    replace = AnyPath.replace
+    replace = Path.replace
     done: list[Path] = []
 
     def killed(self: Path, target: Path) -> Path:
@@ -239,8 +221,8 @@ def test_what_a_kill_left_half_written_is_finished_by_the_next_run(
         return replace(self, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr(AnyPath, "replace", killed)
-        patch.setattr(AnyPath, "unlink", lambda self, missing_ok=False: None)
+        patch.setattr(Path, "replace", killed)
+        patch.setattr(Path, "unlink", lambda self, missing_ok=False: None)
         if moves < 3:
             with pytest.raises(KeyboardInterrupt):
                 pending.write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER)
@@ -268,19 +250,17 @@ def test_what_somebody_changed_after_the_kill_is_left_alone(tmp_path: Path) -> N
 def test_a_move_that_fails_takes_those_before_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pathlib import Path as AnyPath
-
     from pytest_skillopt.skill.document import SkillError
 
     skill = lay_out(tmp_path, BEFORE)
-    replace = AnyPath.replace
+    replace = Path.replace
 
     def full(self: Path, target: Path) -> Path:
         if target == skill.resolve():
             raise OSError(28, "No space left on device")
         return replace(self, target)
 
-    monkeypatch.setattr(AnyPath, "replace", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(SkillError, match="No space left on device"):
         write_version(skill, BEFORE, AFTER)
     assert on_disk(tmp_path) == {name: BEFORE.file(name).data for name in BEFORE.names}

@@ -110,14 +110,17 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
     proposals: list[SkillProposal] = []
     for row in accepted:
         name = _unused(slug(row.name or unnamed(Path(row.path))), {p.name for p in proposals})
-        after = Document.unpack((run / "skills" / f"{row.after}.md").read_bytes())
+        before, after = (
+            Document.unpack((run / "skills" / f"{version}.md").read_bytes())
+            for version in (row.before, row.after)
+        )
         files |= {f"{name}/{file}": after.file(file).data for file in after.names}
         proposals.append(
             SkillProposal(
                 name=name,
                 path=prefix + row.path,
-                base_version=row.before,
-                version=row.after,
+                base_version=before.version,
+                version=after.version,
                 files=[file for file, _ in after.files],
                 verdict="accepted",
                 evidence=Evidence(final=list(_final(row.tasks)), from_search=row.from_search),

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.propose import BranchMoved
+from pytest_skillopt.propose import BranchMoved, Refused
 from pytest_skillopt.propose.base import read_base
 from pytest_skillopt.propose.branch import Plan, plan
 from pytest_skillopt.propose.git import Clone, Repository
 from pytest_skillopt.propose.validate import load, validate
+from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -189,3 +190,43 @@ def test_file_mode_is_kept(project: Project) -> None:
     go(project)
 
     assert project.remote_git("ls-tree", BRANCH, "skills/SKILL.md").startswith("100755 ")
+
+
+def test_a_skill_with_references_is_proposed_whole(project: Project) -> None:
+    style = project.skill.parent / "references" / "style.md"
+    style.parent.mkdir()
+    style.write_text("Be brief.\n")
+    text = project.skill.read_text() + "\nSee [more](references/more.md).\n"
+    project.skill.write_text(text)
+    project.commit("A reference", "skills")
+    project.push()
+    before = Document(text.encode(), (("references/style.md", b"Be brief.\n"),))
+    files = {"references/style.md": b"Be kind.\n", "references/more.md": b"And more.\n"}
+    after = Document(before.data, tuple(sorted(files.items())))
+    project.propose(after.packed, before=before.packed)
+
+    assert go(project).action == "create"
+
+    project.git("fetch", "origin", BRANCH)
+    changed = project.git("diff", "--name-only", "main", "FETCH_HEAD")
+    assert changed.split() == ["skills/references/more.md", "skills/references/style.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("scripts/run.py", "is not trained with the skill"),
+        ("../SKILL.md", "not those it must have"),
+        ("references/new.md", "not those it must have"),
+    ],
+)
+def test_a_proposal_names_no_file_that_the_base_branch_does_not(
+    project: Project, name: str, why: str
+) -> None:
+    before = Document(project.skill.read_bytes())
+    after = Document(before.data + b"\nMore.\n", ((name, b"x\n"),))
+    project.propose(after.packed, before=before.packed)
+    if name == "references/new.md":
+        project.tamper(files=[])
+    with pytest.raises(Refused, match=why):
+        go(project)

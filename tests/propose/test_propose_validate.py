@@ -367,7 +367,8 @@ def test_file_that_is_too_large(project: Project, name: str, size: int) -> None:
 def test_deep_folders(project: Project) -> None:
     project.propose()
     (project.proposal / "invoices" / "more").mkdir()
-    with pytest.raises(Refused, match="more than a proposal's files"):
+    (project.proposal / "invoices" / "more" / "rules.md").write_text("x")
+    with pytest.raises(Refused, match=r"not those it must have: invoices/more/rules\.md"):
         check(project)
 
 
