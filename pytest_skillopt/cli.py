@@ -73,6 +73,9 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         from pytest_skillopt.mine.commands import add_commands as add_more
 
         add_more(commands)
+        from pytest_skillopt.modes.doctor import add_command
+
+        add_command(commands)
     return parser
 
 

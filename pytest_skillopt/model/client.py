@@ -126,24 +126,26 @@ class ChatModel:
         self._throttle.note(found.usage.to_json(), account)
         return found
 
-    def probe(self) -> None:
+    def probe(self) -> str:
         """See with one tiny call whether the model is there and the key is taken.
 
         The reply is kept like any other, so that a run which finds everything in the cache makes
-        no call. A fault that may pass is left to the calls that matter.
+        no call. A fault that may pass is returned, in words, and left to the calls that matter.
 
         Raises:
             ModelConfigError: the provider refuses the request.
         """
         key, request = self._request([{"role": "user", "content": PROBE}], "probe", (), None)
         if self.simulated or self._replies.mode == "ro" or self._replies.find(key) is not None:
-            return
+            return ""
         account = (self.config.role, "probe", "")
         outcome, _ = self._call(key, request, account, last=True)
-        if isinstance(outcome, Fault) and outcome.refused:
-            raise ModelConfigError(
-                f"the {self.config.role} model cannot be used: {self._fault_words(outcome, 0)}"
-            )
+        if not isinstance(outcome, Fault):
+            return ""
+        said = self._fault_words(outcome, 0)
+        if outcome.refused:
+            raise ModelConfigError(f"the {self.config.role} model cannot be used: {said}")
+        return said
 
     def close(self) -> None:
         """Close the connections."""

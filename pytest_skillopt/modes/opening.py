@@ -74,9 +74,9 @@ def opened(
     models = _make_models(config, settings, home, limits, services)
     with contextlib.ExitStack() as stack:
         stack.callback(models.close)
-        roles = _roles(models, mode, tasks)
+        roles = _configured_roles(models, mode, tasks)
         fingerprints = {role: models.get(role).fingerprint for role in roles}
-        models.probe(_probed(roles, tasks))
+        models.probe(probed_roles(roles, tasks))
         directory = _run_directory(home, mode)
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
@@ -127,7 +127,7 @@ def opened(
         )
 
 
-def _probed(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:
+def probed_roles(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:
     """The roles whose provider is asked first. Coding agents speak to theirs in their own way."""
     ours = (task for task in tasks if not task.harness and "proxy_url" not in task.text)
     own = any("target" in task.roles for task in ours)
@@ -144,16 +144,20 @@ def _make_models(
     return models
 
 
-def _roles(models: Models, mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
-    """The roles that take part; each is configured, or the settings are at fault."""
+def wanted_roles(mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
+    """The roles that take part."""
     wanted = {role for task in tasks for role in task.roles}
     if mode.name == "train":
         wanted.add("optimizer")
-    roles = [role for role in _ROLES if role in wanted]
-    for role in roles:
-        models.get(role)
+    return [role for role in _ROLES if role in wanted]
+
+
+def _configured_roles(models: Models, mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
+    """Those roles; each is configured, or the settings are at fault."""
+    roles = wanted_roles(mode, tasks)
+    found = [models.get(role) for role in roles]
     if models.settings.max_cost:
-        check_prices([model.config for model in map(models.get, roles) if hasattr(model, "config")])
+        check_prices([model.config for model in found if hasattr(model, "config")])
     return roles
 
 

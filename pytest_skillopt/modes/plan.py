@@ -53,20 +53,21 @@ class Plan:
 
     def __init__(self, config: pytest.Config, mode: Mode, settings: Settings) -> None:
         self._config = config
-        self._mode = mode
-        self._settings = settings
+        self.mode = mode
+        self.settings = settings
+        self.tasks: list[SkillTask] = []
         self._lines: list[str] = []
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         others = keep_tasks(self._config, items)
-        tasks = describe_tasks(self._config, self._settings, items)
+        tasks = describe_tasks(self._config, self.settings, items)
         try:
-            tasks, notes = split_tasks(tasks, self._settings.split, self._mode)
+            self.tasks, notes = split_tasks(tasks, self.settings.split, self.mode)
         except SplitError as error:
             raise pytest.UsageError(str(error)) from None
-        home = Home(self._config.rootpath / self._settings.dir)
-        self._lines = list(plan_lines(tasks, self._mode, self._settings, home, notes, others))
+        home = Home(self._config.rootpath / self.settings.dir)
+        self._lines = list(plan_lines(self.tasks, self.mode, self.settings, home, notes, others))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")
@@ -227,6 +228,9 @@ def _money(plan: Expected, costs: Mapping[str, tuple[float, str]]) -> Iterator[s
         calls = role == "optimizer"
         typical += each * (plan.typical_calls if calls else plan.typical)
         most += each * (plan.calls if calls else plan.most)
+        if each:
+            unit = "call of the optimizer" if calls else "rollout"
+            yield f"price: about {words.money(each)} a {unit}"
     if costs:
         shown = f"about {words.money(typical)}, at most {words.money(most)}"
         sources = ", ".join(dict.fromkeys(source for _, source in costs.values()))
