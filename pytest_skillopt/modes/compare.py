@@ -13,12 +13,15 @@ from pytest_skillopt.gate.power import smallest_gain
 from pytest_skillopt.gate.statistics import noise_floor
 from pytest_skillopt.modes.skills import RevisionError, named_skill
 from pytest_skillopt.report import words
+from pytest_skillopt.run.directory import JOURNAL, mode_of
+from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.outcome import comparison
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.search.stages import configured_gate
-from pytest_skillopt.search.taskrows import task_row
+from pytest_skillopt.search.taskrows import arm_of, task_row
 from pytest_skillopt.skill.diff import unified
+from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import StopRun
 
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result, Status
+    from pytest_skillopt.run.result import Arm, Result, Status
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import RolloutRequest
     from pytest_skillopt.suite.tasks import SkillTask
@@ -119,6 +122,26 @@ def _undecided(gate: Gate, reason: str) -> Verdict:
 def _recalled(request: RolloutRequest, stored: Sequence[tuple[bool, float]]) -> Rollout:
     passed, score = stored[request.index]
     return Rollout(request, "passed" if passed else "failed", score=score, worker="baseline")
+
+
+def without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
+    """What the latest comparison with ``none`` has measured without any skill, and its name.
+
+    By task, of the same source under the same model. Nothing is sampled for it.
+    """
+    sources = {task.id: task.source for task in run.tasks_of(skill)}
+    same = {"skill": skill, "version": NO_SKILL.version, "model": run.fingerprint}
+    for name in reversed(run.home.run_names()):
+        if mode_of(run.home.runs / name) not in ("compare", "check"):
+            continue
+        found: dict[str, list[Rollout]] = {}
+        for data in entries_of(run.home.runs / name / JOURNAL, "rollout"):
+            asked = data["request"]
+            if same.items() <= asked.items() and sources.get(asked["task"]) == asked["source"]:
+                found.setdefault(asked["task"], []).append(Rollout.from_json(data))
+        if found:
+            return {task: arm_of(rollouts) for task, rollouts in found.items()}, name
+    return {}, ""
 
 
 def joined_reasons(results: Sequence[SkillResult]) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.modes.compare import joined_reasons
+from pytest_skillopt.modes.compare import joined_reasons, without_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.pending import write_skill
 from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, WarningRow
 from pytest_skillopt.search.final_comparison import BEGUN
+from pytest_skillopt.search.outcome import suite_rate
 from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.together import check_together
 from pytest_skillopt.search.trainer import Trainer
@@ -142,6 +143,12 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         except OSError as error:
             openings += 1
             run.notes.append(f"that the test split was measured could not be kept: {error}")
+    none, measured_by = without_skill(run, outcome.skill)
+    rows = [row.model_copy(update={"none": none.get(row.id)}) for row in outcome.tasks]
+    counts = [(row.none.passed, row.none.n) for row in rows if row.split != "test" and row.none]
+    whole = suite_rate(counts)
+    if whole and outcome.suite and whole.tasks < outcome.suite.before.tasks:
+        whole = None
     return SkillResult(
         path=outcome.skill,
         name=outcome.before.name,
@@ -163,7 +170,9 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         verdict=outcome.verdict.to_json() if outcome.verdict else None,
         steps=list(outcome.steps),
         edits=list(outcome.edits),
-        tasks=list(outcome.tasks),
+        tasks=rows,
+        none=whole,
+        none_from=measured_by,
         shared_train_val=outcome.shared_train_val,
         noise_floor=outcome.noise,
     )

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from pytest_skillopt.report import words
-from pytest_skillopt.report.text import clip, one_line
 
 if TYPE_CHECKING:
     from pytest_skillopt.run.result import Comparison, Result, SkillResult
@@ -165,13 +164,10 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
     broken = sorted({t.id for t in skill.tasks if t.change == "broken"}, key=words.in_order)
     # A check that failed has named them in its reason.
     if broken and not (result.mode == "check" and skill.status == "rejected"):
-        found.append(f"{words.plural(len(broken), 'task').capitalize()} broken: {_some(broken)}.")
+        found.append(
+            f"{words.plural(len(broken), 'task').capitalize()} broken: {words.some(broken)}."
+        )
     wanted = result.settings.get("write", True)
     if result.mode == "train" and skill.status == "accepted" and wanted and not skill.written:
         found.append(f"{skill.path} was not written; the edit is kept as a patch.")
     return found
-
-
-def _some(names: list[str], most: int = 3) -> str:
-    shown = ", ".join(clip(one_line(name), 120) for name in names[:most])
-    return shown + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -160,9 +160,10 @@ def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> _Shown
         "precision": tuple(words.precision(skill)) if result.mode != "aa" else (),
         "curve": any(s.after is not None or s.train is not None for s in skill.steps),
         "parts": _parts(skill.tasks),
-        "mute": [row.id for row in skill.tasks if _tells_nothing(row)],
+        "mute": words.mute(skill),
         "groups": tuple(_groups(result, skill, compared, budget)),
         "compared": compared,
+        "none": any(row.none for row in skill.tasks),
         "sides": words.sides(result.mode),
         "edits": tuple(edits[:MOST_EDITS]),
         "edits_left_out": max(len(edits) - MOST_EDITS, 0),
@@ -170,19 +171,23 @@ def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> _Shown
 
 
 def _parts(rows: Sequence[TaskRow]) -> list[_Shown]:
-    """Pass rates by file and class, where there are several."""
-    parts: dict[str, list[TaskRow]] = {}
+    """Pass rates by file and class, where there are several, and by marker."""
+    places: dict[str, list[TaskRow]] = {}
+    marks: dict[str, list[TaskRow]] = {}
     for row in rows:
-        parts.setdefault(row.id.split("[")[0].rpartition("::")[0], []).append(row)
+        places.setdefault(row.id.split("[")[0].rpartition("::")[0], []).append(row)
+        for mark in row.marks:
+            marks.setdefault(f"@pytest.mark.{mark}", []).append(row)
+    parts = [*sorted(places.items())] if len(places) > 1 else []
     return [
         {
             "name": name,
             "tasks": len(group),
+            "none": _mean(row.none for row in group if row.none),
             "before": _mean(row.before for row in group),
             "after": _mean(row.after for row in group if row.after),
         }
-        for name, group in sorted(parts.items())
-        if len(parts) > 1
+        for name, group in [*parts, *sorted(marks.items())]
     ][:MOST_PARTS]
 
 
@@ -191,19 +196,14 @@ def _mean(arms: Iterable[Arm]) -> float | None:
     return sum(rates) / len(rates) if rates else None
 
 
-def _tells_nothing(row: TaskRow) -> bool:
-    """Whether a task always passed, or never, under every version that was measured."""
-    arms = [arm for arm in (row.before, row.after) if arm and arm.n]
-    shares = {arm.passed / arm.n for arm in arms}
-    return shares in ({0.0}, {1.0})
-
-
 def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
     first, second = words.sides(result.mode)
     for key, comparison in words.comparisons(skill).items():
         name, trained, meaning = _SCALES[key]
         before, after = comparison.before, comparison.after
-        sides = [(first if after else "now", "old", before)]
+        none = skill.none if key == "suite" else None
+        sides = [("no skill", "none", none)] if none else []
+        sides += [(first if after else "now", "old", before)]
         sides += [(second, "new", after)] if after else []
         moved = words.points(before.rate, after.rate) if after else ""
         if key == "suite" and not skill.from_search:
@@ -213,6 +213,7 @@ def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
             "meaning": trained if result.mode == "train" else meaning,
             "sides": [{"side": side, "kind": kind, "rate": rate} for side, kind, rate in sides],
             "points": moved,
+            "before": before,
         }
 
 

@@ -17,7 +17,7 @@ from pytest_skillopt.untrusted import bound, printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_skillopt.run.result import Arm, Comparison, EditRow, Result, TaskRow
+    from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, TaskRow
 
 SUMMARY_LIMIT = 900_000
 """Bytes; GitHub refuses a job summary above 1 MiB."""
@@ -131,8 +131,10 @@ def _diff(lines: Sequence[tuple[str, str]]) -> Markup:
     return Markup(fenced("\n".join(text[:MOST_DIFF_LINE] for _, text in lines), "diff"))
 
 
-def _rates(value: Comparison) -> Markup:
-    """The cells of a table: before, after, points."""
+def _rates(value: Comparison, none: Rate | None = None) -> Markup:
+    """The cells of a table: before, after, points; that of no skill first where it is known."""
+    if none is not None:
+        return Markup(f"{words.percent(none.rate)} ({words.interval(none)}) | ") + _rates(value)
     before, after = value.before, value.after
     now = f"{words.percent(before.rate)} ({words.interval(before)})"
     if after is None:

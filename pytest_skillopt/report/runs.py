@@ -168,12 +168,11 @@ def write_reports(directory: Path, result: Result) -> None:
         OSError: the directory cannot be written.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    patch = "".join(skill.patch for skill in result.skills)
+    replace_file(directory / RESULT, f"{result.dump()}\n".encode("utf-8", "backslashreplace"))
     for name, text in (
-        (RESULT, result.dump() + "\n"),
         (HTML, render_html(result)),
         (SUMMARY, step_summary(result)),
-        (PATCH, patch),
+        (PATCH, "".join(skill.patch for skill in result.skills)),
     ):
         if text:
             replace_file(directory / name, text.encode("utf-8", "backslashreplace"))

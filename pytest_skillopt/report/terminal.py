@@ -113,6 +113,8 @@ def _skill(
     yield from _steps_lines(skill.steps, width, verbose=verbose)
     yield from _rates_lines(skill, result.mode, width)
     yield from _tasks_lines(skill.tasks, result.mode, width, verbose=verbose)
+    if muted := words.muted(skill):
+        yield from paragraph(muted, width, indent="  ", hang="  ")
     yield from _edit_lines(skill.edits, width, verbose=verbose)
     yield from diff(skill.patch, verbose=verbose)
     yield from _warning_lines(skill, width)
@@ -201,10 +203,14 @@ def _rates_lines(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:
     if measured:
         compared = any(value.after is not None for value in measured.values())
         first, second = words.sides(mode) if compared else ("", "")
-        head = ("pass rate", first, "", second, "", "points" if compared else "", "")
+        none = skill.none
+        bare = ("no skill", "") if none else ()
+        head = ("pass rate", *bare, first, "", second, "", "points" if compared else "", "")
+        without = {"suite": (words.percent(none.rate), f"({words.interval(none)})")} if none else {}
         rows = [
             (
                 name,
+                *without.get(name, ("", "") if none else ()),
                 words.percent(value.before.rate),
                 f"({words.interval(value.before)})",
                 words.percent(value.after.rate) if value.after else "",
@@ -215,7 +221,7 @@ def _rates_lines(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:
             )
             for name, value in measured.items()
         ]
-        yield from _table(head, rows, "lrlrlrl")
+        yield from _table(head, rows, "l" + "rl" * (len(head) // 2))
     if said := words.explained(skill, mode):
         yield from paragraph(said, width, indent="  ")
 

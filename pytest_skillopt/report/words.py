@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.report.text import clip, one_line
 from pytest_skillopt.run.result import EditRow, Hunk
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
@@ -277,6 +278,8 @@ def precision(skill: SkillResult) -> list[str]:
     if skill.from_search:
         tasks = plural(skill.from_search, "task")
         said.append(f"The rate before of {tasks} is that of the search; all else is fresh.")
+    if skill.none is not None:
+        said.append(f"Without any skill: as run {skill.none_from} has measured it.")
     if skill.noise_floor is not None:
         said.append(
             f"Two evaluations of one version differ by {100 * skill.noise_floor:.1f} points "
@@ -304,9 +307,42 @@ def marks(row: TaskRow) -> list[str]:
     said = ["must pass"] if row.must_pass else []
     said += ["flaky"] if row.flaky else []
     said += ["skipped"] if row.skipped else []
+    said += [f"no skill {row.none.passed} of {row.none.n}"] if row.none and row.none.n else []
     arm = row.after or row.before
     said += [f"skill read in {arm.read} of {arm.n}"] if arm.read is not None and arm.n else []
     return said + ([plural(errors, "error")] if errors else [])
+
+
+def mute(skill: SkillResult) -> list[tuple[TaskRow, str]]:
+    """Tasks that tell nothing about the skill, and why."""
+    found = []
+    for row in skill.tasks:
+        none = row.before if skill.before == NO_SKILL.version else row.none
+        rates = [pass_rate(arm) for arm in (row.none, row.before, row.after) if arm and arm.n]
+        bare, now = pass_rate(none) if none else None, pass_rate(row.after or row.before)
+        if rates and set(rates) == {1.0}:
+            found.append((row, "always passed"))
+        elif rates and set(rates) == {0.0}:
+            found.append((row, "never passed"))
+        elif bare is not None and now is not None and bare >= now:
+            found.append((row, "passed as often without the skill"))
+    return found
+
+
+def muted(skill: SkillResult) -> str:
+    """The same in a sentence; empty where nothing was compared, or every task told something."""
+    by_reason: dict[str, list[str]] = {}
+    for row, why in mute(skill):
+        by_reason.setdefault(why, []).append(row.id)
+    compared = skill.none or any(row.after for row in skill.tasks)
+    said = "; ".join(f"{why} ({some(names)})" for why, names in by_reason.items())
+    return f"Tasks that told nothing: {said}." if said and compared else ""
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first of some names, and how many more there are."""
+    shown = ", ".join(clip(one_line(name), 120) for name in names[:most])
+    return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def dearest(result: Result) -> list[TaskRow]:
@@ -318,8 +354,8 @@ def dearest(result: Result) -> list[TaskRow]:
 FILTERS = {
     function.__name__: function
     for function in (
-        comparisons, duration, explained, hunks, interval, known_money, moment, money, not_kept,
-        number, percent, precision, rollouts, scanned, verdict, version,
+        comparisons, duration, explained, hunks, interval, known_money, moment, money, muted,
+        not_kept, number, percent, precision, rollouts, scanned, verdict, version,
     )
 }  # fmt: skip
 """What templates may say of a value."""

@@ -101,7 +101,7 @@ class Home:
             return ""
 
     def _trainings(self) -> list[str]:
-        return [name for name in self.run_names() if _is_training(self.runs / name)]
+        return [name for name in self.run_names() if mode_of(self.runs / name) == "train"]
 
     def openings(self, skill: str) -> int:
         """How often the test split of a skill has been measured, over all runs."""
@@ -179,14 +179,13 @@ def _opened(text: str | None) -> dict[str, int]:
         return {}
 
 
-def _is_training(run: Path) -> bool:
-    """Whether the journal says so in its first line."""
+def mode_of(run: Path) -> str:
+    """As the first line of the journal says; empty where there is none."""
     try:
         with (run / JOURNAL).open("rb") as journal:
-            first = json.loads(journal.readline())
-        return bool(first["data"]["mode"] == "train")
+            return str(json.loads(journal.readline())["data"]["mode"])
     except (OSError, ValueError, KeyError, TypeError):
-        return False
+        return ""
 
 
 def is_held(run: Path) -> bool:

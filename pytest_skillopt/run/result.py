@@ -70,6 +70,10 @@ class TaskRow(_Record):
     id: str
     split: str
     must_pass: bool = False
+    marks: list[str] = Field(default_factory=list)
+    """Markers of the project's own."""
+    none: Arm | None = None
+    """Without any skill, where an earlier run has measured that on the same task and model."""
     before: Arm
     after: Arm | None = None
     change: Literal["fixed", "broken", "undecided", "same"] = "same"
@@ -117,6 +121,8 @@ class EditRow(_Record):
     """Why it was rejected, refused or dropped, or how it lost."""
     effects: dict[str, float] = Field(default_factory=dict)
     """Change of the pass rate of train tasks in its trial, in [-1, 1], by task."""
+    left_out: dict[str, float] = Field(default_factory=dict)
+    """Change of the pass rate of train tasks when it was left out again, in [-1, 1], by task."""
     again: int = 0
     """Times that it was proposed once more after it had lost, and was not tried."""
     file: str = SKILL_FILE
@@ -216,6 +222,10 @@ class SkillResult(_Record):
     from_search: int = 0
     """Tasks of ``suite`` whose rate before comes from samples of the search: under a cap the last
     comparison takes no more fresh ones of the old skill than settle it."""
+    none: Rate | None = None
+    """Without any skill, over the tasks of ``suite``; null where not all of them were measured."""
+    none_from: str = ""
+    """The earlier run that measured it."""
     val: Comparison | None = None
     test: Comparison | None = None
     test_openings: int = 0

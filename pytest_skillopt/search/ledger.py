@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.run.result import EditStatus
     from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.suite.rollouts import Rollout
 
 
 class Observer(Protocol):
@@ -50,6 +51,8 @@ class Ledger:
         self._observer = observer
         self._edits: dict[str, EditRow] = {}
         self._effects: dict[str, dict[str, float]] = {}
+        self._left_out: dict[str, dict[str, list[int]]] = {}
+        """By edit and task: passed and measured without it, passed and measured with it."""
 
     @property
     def step(self) -> int:
@@ -84,6 +87,7 @@ class Ledger:
             kept = {
                 "again": known.again if known else 0,
                 "effects": own or self._effects.get(edit.key, {}),
+                "left_out": self._without(edit),
             }
             self._edits[edit.key] = row.model_copy(update=kept)
             self._observer.record("edit", self._edits[edit.key].model_dump())
@@ -99,6 +103,24 @@ class Ledger:
             self._effects[edit.key] = own
             row = EditRow.of(edit, "accepted", "").model_dump()
             self._observer.record("edit", {**row, "status": "waiting", "effects": own})
+
+    def left_out(
+        self,
+        edit: Edit,
+        without: Mapping[str, Sequence[Rollout]],
+        whole: Mapping[str, Sequence[Rollout]],
+    ) -> None:
+        """Count samples of train tasks without an edit and with it."""
+        counted = self._left_out.setdefault(edit.key, {})
+        for task in without:
+            counts = counted.setdefault(task, [0, 0, 0, 0])
+            for place, rollouts in ((0, without[task]), (2, whole[task])):
+                counts[place] += sum(rollout.passed for rollout in rollouts)
+                counts[place + 1] += sum(rollout.measured for rollout in rollouts)
+
+    def _without(self, edit: Edit) -> dict[str, float]:
+        counted = self._left_out.get(edit.key, {}).items()
+        return {task: a / n - b / m for task, (a, n, b, m) in counted if n and m}
 
     def turn_away(self, edit: Edit, why: str) -> None:
         """Count an edit that is not tried because it has lost, in this run or an earlier one."""

@@ -36,8 +36,9 @@ def task_row(
         id=task.id,
         split=task.split,
         must_pass=task.must_pass,
-        before=_arm(before),
-        after=_arm(after) if after else None,
+        marks=list(task.marks),
+        before=arm_of(before),
+        after=arm_of(after) if after else None,
         change=_change_by_counts(before, after) if task.split == "test" else change,
         flaky=any({r.passed for r in arm if r.measured} == {True, False} for arm in arms),
         skipped=bool(rollouts) and all(rollout.outcome == "skipped" for rollout in rollouts),
@@ -49,7 +50,7 @@ def task_row(
 
 def _change_by_counts(before: Sequence[Rollout], after: Sequence[Rollout]) -> Change:
     """By the evidence that a gate weighs."""
-    old, new = _arm(before), _arm(after)
+    old, new = arm_of(before), arm_of(after)
     if not old.n or not new.n:
         return "same"
     return change_by(
@@ -57,7 +58,7 @@ def _change_by_counts(before: Sequence[Rollout], after: Sequence[Rollout]) -> Ch
     )
 
 
-def _arm(rollouts: Sequence[Rollout]) -> Arm:
+def arm_of(rollouts: Sequence[Rollout]) -> Arm:
     measured = [rollout for rollout in rollouts if rollout.measured]
     scores = [rollout.score for rollout in measured if rollout.score is not None]
     failed = [rollout for rollout in measured if not rollout.passed]

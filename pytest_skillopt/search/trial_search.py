@@ -565,6 +565,7 @@ class TrialSearch:
             whole, *without = bench.samples.take_all(wanted, "trial")
             for line, found in zip(running, without, strict=True):
                 self._trials[line.key].doubt(found, whole)
+                bench.ledger.left_out(line, found, whole)
         idle = [line for line in tested if self._trials[line.key].odds <= p.drop]
         gone: list[Edit] = []
         for line in idle:

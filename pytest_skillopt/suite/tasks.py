@@ -44,6 +44,8 @@ class SkillTask:
     """Roles whose model the test uses through a fixture: ``target``, ``judge``."""
     harness: str = ""
     """The coding agents that the test runs, with their versions, such as ``codex 0.163.0``."""
+    marks: tuple[str, ...] = ()
+    """Names of the markers that are the project's own."""
     text: str = ""
     """Source of the test function and representation of its parameters (bounded), for the leak
     check; never shown to the optimizer."""
@@ -58,7 +60,8 @@ class SkillTask:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> SkillTask:
-        return cls(**{**data, "roles": tuple(data.get("roles", ()))})
+        pairs = {name: tuple(data.get(name, ())) for name in ("roles", "marks")}
+        return cls(**{**data, **pairs})
 
 
 def node_id(item: pytest.Item) -> str:
@@ -140,6 +143,13 @@ def _check_argument(item: pytest.Item, name: str, value: Any) -> None:
         )
 
 
+_NOT_THEIRS = {
+    "skill_task", "parametrize", "usefixtures", "filterwarnings", "skip", "skipif", "xfail",
+    "xdist_group", "asyncio", "anyio", "trio", "timeout", "flaky",
+}  # fmt: skip
+"""Markers that say how a test runs and not what it is about."""
+
+
 def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) -> SkillTask | None:
     """Describe an item as a task; None where it is not marked.
 
@@ -172,6 +182,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         doc=inspect.getdoc(function) or "",
         roles=_roles(item, text),
         harness=harness,
+        marks=tuple(sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS)),
         text=f"{text}\n{json.dumps(shown, ensure_ascii=False)}"[:_TEXT_LIMIT],
     )
 

@@ -1,0 +1,87 @@
+"""What an earlier comparison with ``none`` measured stands in the report of a training."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from chat_server import ChatServer
+
+TESTS = """
+import pytest
+
+NAMES = "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split()
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.vowel if n[0] in "AEIO" else ()) for n in NAMES]
+)
+def test_greeting(skill_agent, name):
+    assert skill_agent(f"Greet {name}.").endswith("!")
+
+@pytest.mark.skill_task
+def test_polite(skill_agent):
+    assert "Hello" in skill_agent("Greet Mia.")
+"""
+RULE = "End with an exclamation mark."
+
+
+def world(body: dict[str, Any]) -> str:
+    if "response_format" in body or "edits" in body["messages"][0]["content"]:
+        edit = {"op": "append", "target": "", "content": RULE}
+        return json.dumps({"reasoning": "it lacks", "edits": [edit]})
+    return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
+
+
+def test_none_before_and_after_side_by_side(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    chat_server.reply = world
+    pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
+    pytester.makepyfile(test_greeting=TESTS)
+    pytester.makeini(
+        f"""
+        [pytest]
+        skillopt_model = openai:m
+        skillopt_base_url = {chat_server.url}
+        skillopt_final_rollouts = 3
+        markers = vowel: begins with one
+        addopts = -p no:xdist -p no:cacheprovider
+        """
+    )
+    compared = pytester.runpytest_inprocess("--skillopt-compare", "none", "SKILL.md")
+    assert compared.ret == 0
+    told = " ".join(compared.stdout.str().split()).partition("Tasks that told nothing")[2]
+    assert "always passed (test_greeting.py::test_polite)" in told
+    assert "never passed (test_greeting.py::test_greeting[Ada], " in told
+    before = chat_server.calls
+    done = pytester.runpytest_inprocess("--skillopt-train")
+    assert done.ret == 0, done.stdout.str()
+    done.stdout.fnmatch_lines(
+        [
+            "*pass rate *no skill *before *after *points*",
+            "*suite *10.0 %*(*) *10.0 %*(*) *100.0 %*(*) *+90.0 *10 tasks*",
+            "*Without any skill: as run*",
+        ]
+    )
+    run = max((pytester.path / ".skillopt" / "runs").iterdir())
+    result = json.loads((run / "result.json").read_text())
+    (skill,) = result["skills"]
+    assert result["rollouts"] <= chat_server.calls - before, "nothing was sampled without a skill"
+    assert skill["none"]["rate"] == pytest.approx(0.1)
+    marks = {row["id"].partition("[")[2]: row["marks"] for row in skill["tasks"]}
+    assert marks["Ada]"] == ["vowel"]
+    assert marks["Ben]"] == []
+    page = (run / "report.html").read_text()
+    for words in ("no skill", "By file, class and marker", "@pytest.mark.vowel"):
+        assert words in page
+    summary = (run / "summary.md").read_text()
+    assert "| pass rate | no skill | before | after | points | tasks |" in summary
+    # Another model is another measurement.
+    again = pytester.runpytest_inprocess("--skillopt-train", "--skillopt-target=openai:other")
+    assert "no skill" not in again.stdout.str()
