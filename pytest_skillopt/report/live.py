@@ -210,7 +210,8 @@ class Display:
             last = _LAST.get(stage)
             if last is not None and last != self._progress.what:
                 self.begin(last)
-            self._progress.phase = words.PHASES.get(stage, "")
+            phase = words.PHASES.get(stage, "")
+            self._progress.phase = "" if phase == self._progress.what else phase
             for note in self._notes[self._told :]:
                 self.line(f"skillopt: {note}")
                 self._told += 1
