@@ -19,20 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import NO_KEY, is_local
-from pytest_skillopt.model.faults import (
-    Fault,
-    classify,
-    estimate_tokens,
-    read_response,
-)
+from pytest_skillopt.model.faults import Fault, classify, estimate_tokens
 from pytest_skillopt.model.limits import Meter, Wish
-from pytest_skillopt.model.types import (
-    CacheMiss,
-    Completion,
-    ModelConfigError,
-    ModelFault,
-    Usage,
-)
+from pytest_skillopt.model.replies import read_response
+from pytest_skillopt.model.types import CacheMiss, Completion, ModelConfigError, ModelFault, Usage
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:

@@ -12,25 +12,22 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, Field, Json, ValidationError, field_validator
-
+from pytest_skillopt.model.types import NO_KEY as NO_KEY
+from pytest_skillopt.model.types import ROLES
 from pytest_skillopt.model.types import ModelConfigError as ModelConfigError
-from pytest_skillopt.model.types import Role
 from pytest_skillopt.untrusted import printable, protect, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from pytest_skillopt.model.types import Role
     from pytest_skillopt.settings import Settings
 
 OPENAI_URL = "https://api.openai.com/v1"
 PROVIDERS = ("openai",)
-NO_KEY = "none"
-"""Value of ``key_env`` that says the server wants no key."""
-ROLES: tuple[Role, ...] = get_args(Role)
 
 _AT_URL = re.compile(r"([^\s@]+(?:@[^\s@/:]+)?)@([a-zA-Z][a-zA-Z0-9+.-]*://\S*)")
 """A model with its server; a model's own name may hold an ``@`` too."""
@@ -222,7 +219,7 @@ def model_config(
         retries=settings.call_retries,
         price=price,
         server=server,
-        **read_requests(settings.requests, role),
+        **_requests(settings, role),
     )
     config.headers(environ)
     if not config.key_command:
@@ -350,77 +347,12 @@ def _split(named: str, role: Role, providers: Sequence[str]) -> tuple[str, str, 
     return provider, model, url
 
 
-_Variable = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")]
-_OURS = frozenset(
-    {"model", "messages", "tools", "response_format", "stream", "n", "seed", "max_tokens"}
-    | {"max_completion_tokens", "temperature", "top_p", "reasoning_effort"}
-)
-"""Fields of a request that have a line of their own, or that samples and caps depend on."""
+def _requests(settings: Settings, role: Role) -> dict[str, Any]:
+    if not settings.requests:
+        return {}
+    from pytest_skillopt.model.requests import read_requests
 
-
-class _Requests(BaseModel):
-    """What a line of ``skillopt_requests`` may set: fields of ``ModelConfig``."""
-
-    temperature: float = Field(0, ge=0, le=2, description="a number from 0 to 2")
-    top_p: float = Field(0, ge=0, le=1, description="a number from 0 to 1")
-    reasoning_effort: str = Field("", pattern=r"^\w+$", description="a word such as low")
-    max_output_tokens: int = Field(0, ge=1, description="a whole number of at least 1")
-    extra_body: Json[dict[str, Any]] = Field(
-        {}, description=f"a JSON object without {', '.join(sorted(_OURS))}"
-    )
-    headers_env: Json[dict[Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+$")], _Variable]] = Field(
-        {}, description='a JSON object of environment variables, such as {"X-Team": "MY_TEAM"}'
-    )
-    key_env: _Variable = Field("", description=f"an environment variable, or {NO_KEY}")
-    key_command: str = Field("", description="a command that prints a key")
-
-    @field_validator("extra_body")
-    @classmethod
-    def _not_ours(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if _OURS & value.keys():
-            raise ValueError
-        return value
-
-    @field_validator("key_command")
-    @classmethod
-    def _with_words(cls, value: str) -> str:
-        if not shlex.split(value):
-            raise ValueError
-        return value
-
-
-def read_requests(text: str, role: Role) -> dict[str, Any]:
-    """What ``skillopt_requests`` says of a role: fields of ``ModelConfig``.
-
-    Args:
-        text: lines ``NAME = VALUE`` for every role, ``ROLE.NAME = VALUE`` for one, which wins.
-
-    Raises:
-        ModelConfigError: a line of another form, of whatever role. No value is repeated in it: a
-            key may have been written there.
-    """
-    common: dict[str, Any] = {}
-    own: dict[str, Any] = {}
-    fields = _Requests.model_fields
-    for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), 1):
-        left, equals, value = (part.strip() for part in line.partition("="))
-        owner, _, name = left.rpartition(".")
-        where = f"skillopt_requests, line {number} ({redact(left) if equals else 'no ='})"
-        if not equals or name not in fields or owner not in ("", *ROLES):
-            raise ModelConfigError(
-                f"{where}: write NAME = VALUE or ROLE.NAME = VALUE, where ROLE is one of "
-                f"{', '.join(ROLES)} and NAME one of {', '.join(fields)}"
-            )
-        try:
-            found = getattr(_Requests.model_validate({name: value}), name)
-        except ValidationError:
-            words = fields[name].description
-            raise ModelConfigError(f"{where}: the value must be {words}") from None
-        if owner in ("", role):
-            (own if owner else common)[name] = found
-    if "key_env" in own:
-        common.pop("key_command", None)
-    return common | own
+    return read_requests(settings.requests, role)
 
 
 def secret_names(settings: Settings) -> set[str]:
@@ -428,7 +360,7 @@ def secret_names(settings: Settings) -> set[str]:
     names = {"OPENAI_API_KEY"}
     for role in ROLES:
         with suppress(ModelConfigError):
-            found = read_requests(settings.requests, role)
+            found = _requests(settings, role)
             names |= {found.get("key_env", ""), *found.get("headers_env", {}).values()}
     return names - {"", NO_KEY}
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 Role = Literal["target", "optimizer", "judge"]
+ROLES: tuple[Role, ...] = get_args(Role)
+NO_KEY = "none"
+"""In the place of a key, or of the variable that holds it: the server wants none."""
 
 
 @dataclass(frozen=True, slots=True)

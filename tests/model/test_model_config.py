@@ -18,9 +18,9 @@ from pytest_skillopt.model.config import (
     model_config,
     parse_prices,
     price_of,
-    read_requests,
     secret_names,
 )
+from pytest_skillopt.model.requests import read_requests
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.settings import Settings
 
