@@ -120,8 +120,9 @@ class Verdicts:
 
 def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
     """Train once in a world."""
+    parameters = TrialParameters(**variant.parameters)
     if name in recorded.NAMES:
-        return Run(*recorded.train(name, cap, seed, variant.settings))
+        return Run(*recorded.train(name, cap, seed, variant.settings, parameters=parameters))
     world = make_world(name, seed)
     tasks = world.tasks
     settings = Settings(seed=seed, max_rollouts=cap, optimizer_workers=1, **variant.settings)
@@ -140,7 +141,7 @@ def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
         settings,
         skill=SKILL,
         observer=verdicts,
-        parameters=TrialParameters(**variant.parameters),
+        parameters=parameters,
     ).run()
     text = outcome.after.text
     useless, harmful, leaked = classify(world, text)

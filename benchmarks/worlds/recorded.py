@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pytest_skillopt.run.result import StepRow
+    from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
 NAMES = tuple(SUITES)
@@ -125,7 +126,12 @@ class Replay:
 
 
 def train(
-    name: str, cap: int, seed: int, settings: dict[str, Any], world: Recorded | None = None
+    name: str,
+    cap: int,
+    seed: int,
+    settings: dict[str, Any],
+    world: Recorded | None = None,
+    parameters: TrialParameters | None = None,
 ) -> tuple[float, int, int, int, int, int, int, str, str]:
     """Train once; the fields of ``learning.Run``."""
     world = world or Recorded(name)
@@ -140,6 +146,7 @@ def train(
         Settings(seed=seed, max_rollouts=cap, optimizer_workers=1, **settings),
         skill="SKILL.md",
         observer=verdicts,
+        parameters=parameters,
     ).run()
     lines = world.lines(outcome.after.text)
     effects = world.effects(lines)

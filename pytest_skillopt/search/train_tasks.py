@@ -34,8 +34,6 @@ class TrainTasks:
         self._turns = 1
         self._unmeasurable: set[str] = set()
         """Tasks that gave no measurement; they are sampled again with the next fresh start."""
-        self._passed: dict[str, frozenset[str]] = {}
-        """Lines of the working skill, by key, when a task passed for the last time."""
 
     @property
     def records(self) -> list[TaskRecord]:
@@ -65,14 +63,9 @@ class TrainTasks:
             for task in self._seen:
                 if task.id in found:
                     known = self._records.get(task.id, TaskRecord(task))
-                    self._keep(known.plus(found[task.id]))
+                    self._records[task.id] = known.plus(found[task.id])
                     if self._records[task.id].n == known.n:
                         self._unmeasurable.add(task.id)
-
-    def _keep(self, record: TaskRecord) -> None:
-        self._records[record.task.id] = record
-        if record.rate > 0.5:
-            self._passed[record.task.id] = frozenset(p.key for p in self._bench.lines)
 
     def _is_open(self, task: str) -> bool:
         if task in self._unmeasurable:
@@ -93,22 +86,24 @@ class TrainTasks:
         self._seen += more
         return bool(more)
 
-    def ask_again(self, turns: int) -> bool:
-        """Let analysts be asked once more about what still fails; False after so many turns.
+    def ask_again(self) -> bool:
+        """Let analysts be asked once more about what still fails; False after some turns.
 
         Another draw may see what the first ones missed, and calls of the optimizer are cheap beside
         those of the target.
         """
-        if self._turns >= turns or not self.failing():
+        if self._turns >= self._parameters.turns or not self.failing():
             return False
         self._turns += 1
         self._asked.clear()
         return True
 
     def look_afresh(self, document: Document) -> None:
-        """Sample the tasks anew that count as passing; what they showed before is forgotten."""
-        failing = {record.task.id for record in self.failing()}
-        self._records = {task: r for task, r in self._records.items() if task in failing}
+        """Forget what the tasks have shown, and sample them anew.
+
+        Old failures were partly bad luck, and settled tasks may have moved.
+        """
+        self._records.clear()
         self._asked.clear()
         self._turns = 1
         self._unmeasurable.clear()
@@ -118,36 +113,14 @@ class TrainTasks:
         """Take over what was measured under the document that is the working skill now."""
         for record in records:
             if record.n:
-                self._keep(record)
+                self._records[record.task.id] = record
                 self._asked.discard(record.task.id)
-
-    def recheck(self, record: TaskRecord) -> None:
-        """Add fresh samples of the working skill.
-
-        Where the skill has changed since the last ones and a fresh one passes, the change may have
-        done it: of those before, one failure alone is kept.
-        """
-        known = self._records[record.task.id]
-        version = record.rollouts[-1].request.version
-        if not record.passed or known.rollouts[-1].request.version == version:
-            self._keep(known.plus(record.rollouts))
-        else:
-            self._keep(TaskRecord(record.task, (*known.failures[:1], *record.rollouts)))
 
     def forget(self, tasks: Iterable[str]) -> None:
         """Tasks whose record no longer holds are sampled at the next look."""
         for task in tasks:
             self._records.pop(task, None)
             self._asked.discard(task)
-
-    def broken_by(self, record: TaskRecord) -> set[str]:
-        """Keys of the lines that joined since a task passed that fails now; empty if it never did.
-
-        Each of them may have broken it.
-        """
-        if record.task.id not in self._passed:
-            return set()
-        return {line.key for line in self._bench.lines} - self._passed[record.task.id]
 
     def next_to_ask(self, document: Document, tasks: int) -> list[TaskRecord]:
         """Failing tasks that nobody was asked about, at most so many, a few of each way of failing.
@@ -177,11 +150,17 @@ class TrainTasks:
         An edit that joined for another task may have turned them, and analysts should see how they
         fail under the document in front of them. One sample is cheaper than their calls.
         """
-        stale = [r for r in chosen if r.rollouts[-1].request.version != document.version]
+        stale = [
+            r for r in chosen if all(x.request.version != document.version for x in r.rollouts)
+        ]
         found = self._bench.samples.take(document, {r.task.id: 1 for r in stale}, "train")
         for record in stale:
             latest = TaskRecord.of(record.task, found[record.task.id])
+            if latest.passed:  # the edit may have done it: one earlier failure counts still
+                latest = latest.plus(record.failures[:1])
+            elif latest.n:
+                latest = record.plus(latest.rollouts)
             if latest.n:
-                self.recheck(latest)
+                self._records[record.task.id] = latest
         failing = {record.task.id: record for record in self.failing()}
         return [failing[record.task.id] for record in chosen if record.task.id in failing]

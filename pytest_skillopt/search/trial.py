@@ -1,121 +1,81 @@
-"""The trial of an edit on the tasks that asked for it: a sequential test by posterior odds.
+"""The trial of edits on the tasks that asked for them, and the edits that wait for one.
 
 A useful rule turns the tasks whose failures called for it, a useless one leaves them as they are,
-so one to five samples tell most of them apart. What a trial has seen is kept: an edit that had bad
-luck goes on from there. The trial decides only what joins the working skill; it gives no guarantee,
-and nothing is accepted on its word.
+so one to five samples tell most of them apart. The trial decides only what joins the working skill;
+it gives no guarantee, and nothing is accepted on its word.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
+from pytest_skillopt.edits.combine import by_support
+from pytest_skillopt.edits.patches import say_the_same, unite
 from pytest_skillopt.edits.records import TaskRecord, goes_further
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from pytest_skillopt.edits.memory import Memory
     from pytest_skillopt.search.parameters import TrialParameters
-    from pytest_skillopt.search.rates import TaskRates
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import Rollout
 
 _TASKS_A_LOOK = 2
-_FALL = 0.4
-"""Log odds that a further try may lose before it ends."""
+_LEAST_RATE, _LARGEST_RATE = 0.1, 0.7
+"""Bounds of the pass rate that a task is taken to have without the edit."""
+_LEAST_LIFT = 0.2
+"""Smallest rise of a pass rate that a useful edit is taken to cause."""
 
 
 class Trial:
-    """Samples in; open, won or lost out."""
+    """A sequential likelihood ratio (Wald 1945): samples in; open, won or lost out."""
 
-    def __init__(self, lines: Sequence[Edit], *, removes: bool = False) -> None:
-        """Args:
-        lines: one edit, or several that are tried together.
-        removes: the lines stand in the working skill, and are left out on trial.
-        """
-        self.lines = tuple(lines)
-        self.removes = removes
-        self._doubted = False
-        self.tries = 0
-        """Times that it was opened since what is known of its tasks has changed."""
-        self.after: dict[str, TaskRecord] = {}
-        self._credit: dict[str, float] = {}
-        """Passes, and failures further on in the test at a part of a pass."""
-        self._taken: dict[str, int] = {}
-        """Samples asked for in this try, those included that could not be measured."""
-
-    @property
-    def line(self) -> Edit:
-        return self.lines[0]
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """Tasks that asked for its edits."""
-        return tuple(dict.fromkeys(task for line in self.lines for task in line.tasks))
-
-    def open(
+    def __init__(
         self,
+        edits: Sequence[Edit],
         document: Document,
         records: Sequence[TaskRecord],
         parameters: TrialParameters,
-        rates: TaskRates,
-        prior: float,
+        bar: float,
     ) -> None:
-        """Begin, or go on where the last try ended.
-
-        Args:
-            document: the working skill with the edits (or without those that it removes).
-            records: of the failing tasks that asked for them, under the working skill.
-            prior: log odds that an edit is useful.
+        """Args:
+        edits: one edit, or several that are tried together.
+        document: the working skill with them.
+        records: of the failing tasks that asked for them, under the working skill.
+        bar: log likelihood ratio at which they have won.
         """
+        self.edits = tuple(edits)
         self.document = document
-        self.tries += 1
         self.before = {record.task.id: record for record in records}
-        self._parameters, self._rates, self._prior = parameters, rates, prior
+        self.after = {task: TaskRecord(record.task) for task, record in self.before.items()}
+        self._parameters = parameters
+        self._bar = bar
+        self._credit = dict.fromkeys(self.before, 0.0)
+        """Passes, and failures further on in the test at a part of a pass."""
         self._taken = dict.fromkeys(self.before, 0)
-        for task, record in self.before.items():
-            self.after.setdefault(task, TaskRecord(record.task))
-            self._credit.setdefault(task, 0.0)
-        self._floor = min(parameters.lower, self.odds - _FALL)
-
-    def forget(self, task: str) -> None:
-        """The working skill has changed in what matters to this task: it is open again."""
-        if self.after.pop(task, None) is not None:
-            self._credit.pop(task, None)
-            self.tries = 0
+        """Samples asked for, those included that could not be measured."""
 
     @property
-    def odds(self) -> float:
-        """Log odds that the edits lift a share of the tasks that asked for them."""
-        share = self._parameters.share if len(self.before) > 1 else 1.0
-        return self._prior + sum(
-            math.log(share * math.exp(min(self._log_factor(task), 50.0)) + 1 - share)
-            for task in self.before
-        )
+    def log_ratio(self) -> float:
+        """Log likelihood ratio of "they lift a share of these tasks" against "they do nothing"."""
+        return sum(self._log_ratio(task) for task in self.before)
 
     @property
     def outcome(self) -> Literal["open", "won", "lost"]:
-        odds = self.odds
-        if odds >= self._parameters.upper:
+        ratio = self.log_ratio
+        if ratio >= self._bar:
             return "won"
-        fell = odds < self._prior
-        if (fell and odds <= self._floor) or not self._next_tasks():
+        if ratio <= self._parameters.lower or not self._next_tasks():
             return "lost"
         return "open"
 
     def wants(self) -> dict[str, int]:
         """Tasks to sample next, once each; empty when the trial is over."""
         return dict.fromkeys(self._next_tasks(), 1) if self.outcome == "open" else {}
-
-    def wants_controls(self) -> list[str]:
-        """Tasks to sample without the edits too: where these help, and less is known of them."""
-        return [
-            task
-            for task, before in self.before.items()
-            if self._log_factor(task) > 0 and before.n < self.after[task].n
-        ]
 
     def tell(self, found: Mapping[str, Sequence[Rollout]]) -> None:
         """Take in samples of the document; those that are no measurement are only counted."""
@@ -129,45 +89,24 @@ class Trial:
                 elif rollout.measured and goes_further(rollout, failures):
                     self._credit[task] += self._parameters.advance
 
-    def part(self, line: Edit) -> Trial:
-        """What a won trial says of one of its edits, without which its tasks fell back."""
-        part = Trial([line])
-        part.__dict__.update(self.__dict__, lines=(line,))
-        part.before = {t: TaskRecord(r.task, r.failures[:1]) for t, r in self.before.items()}
-        part.after, part._credit = dict(self.after), dict(self._credit)
-        return part
-
-    def doubt(
-        self, without: Mapping[str, Sequence[Rollout]], found: Mapping[str, Sequence[Rollout]]
-    ) -> None:
-        """Take in fresh samples of the working skill without the edit and with it."""
-        for task, rollouts in without.items():
-            known, fresh = self.before[task], TaskRecord.of(self.before[task].task, rollouts)
-            if not self._doubted and fresh.passed:
-                known = TaskRecord(known.task, known.failures[:1])
-            self.before[task] = known.plus(fresh.rollouts)
-        self._doubted = True
-        self._taken = dict.fromkeys(self.before, 0)
-        self.tell({task: found[task] for task in without})
-
     @property
     def turned(self) -> tuple[str, ...]:
         """Tasks that did better in the trial than before it, the surest first."""
         better = [task for task in self.before if self._credit[task] > 0]
-        return tuple(sorted(better, key=lambda task: -self._log_factor(task)))
+        return tuple(sorted(better, key=lambda task: -self._log_ratio(task)))
 
     @property
     def effects(self) -> dict[str, float]:
         """Change of the pass rate of each task that was sampled, in [-1, 1]."""
         return {
-            task: self.after[task].rate - record.rate
-            for task, record in self.before.items()
-            if self.after[task].n
+            task: after.rate - self.before[task].rate
+            for task, after in self.after.items()
+            if after.n
         }
 
     def describe(self) -> str:
-        records = [self.after[task] for task in self.before]
-        passed, n = sum(r.passed for r in records), sum(r.n for r in records)
+        passed = sum(record.passed for record in self.after.values())
+        n = sum(record.n for record in self.after.values())
         return f"{passed} of {n} samples passed on the tasks that asked for it"
 
     def _next_tasks(self) -> list[str]:
@@ -178,6 +117,86 @@ class Trial:
         order = sorted(open_tasks, key=lambda t: (self._taken[t], -self._credit[t]))
         return order[:_TASKS_A_LOOK]
 
-    def _log_factor(self, task: str) -> float:
-        before, n = self.before[task], self.after[task].n
-        return self._rates.log_factor(self._credit[task], n, before.passed, before.n)
+    def _log_ratio(self, task: str) -> float:
+        before, n, credit = self.before[task], self.after[task].n, self._credit[task]
+        plain = (before.passed + 0.5) / (before.n + 1)
+        plain = min(max(plain, _LEAST_RATE), _LARGEST_RATE)
+        lifted = max(self._parameters.lifted, plain + _LEAST_LIFT)
+        gain = credit * math.log(lifted / plain)
+        gain += (n - credit) * math.log((1 - lifted) / (1 - plain))
+        share = self._parameters.share
+        return math.log(share * math.exp(gain) + 1 - share)
+
+
+class Pool:
+    """The edits that wait for a trial, and those that have lost one.
+
+    One that says the same as another that waits adds to its support.
+    """
+
+    def __init__(self, memory: Memory, tries: int) -> None:
+        """Args:
+        tries: lost trials after which an edit is not tried alone again, in this run or a later
+            one.
+        """
+        self._memory = memory
+        self._tries = tries
+        self._waiting: list[Edit] = []
+        self._lost: dict[str, Edit] = {}
+        """By key, edits that have lost a trial and did not join since."""
+        self._losses: Counter[str] = Counter()
+
+    @property
+    def waiting(self) -> list[Edit]:
+        """The best supported first."""
+        return by_support(self._waiting)
+
+    def is_spent(self, edit: Edit) -> bool:
+        """Whether the edit was tried often enough, in this run or an earlier one."""
+        if self._losses[edit.key] >= self._tries:
+            return True
+        earlier = self._memory.earlier(edit)
+        return earlier is not None and earlier.status == "lost" and earlier.times >= self._tries
+
+    def add(self, edit: Edit) -> None:
+        """Let an edit wait for its trial."""
+        for number, known in enumerate(self._waiting):
+            if say_the_same(known, edit):
+                self._waiting[number] = unite([known, edit])
+                return
+        self._waiting.append(edit)
+
+    def take(self, edits: Iterable[Edit]) -> None:
+        """These edits wait no more: they are tried, or do not fit."""
+        keys = {edit.key for edit in edits}
+        self._waiting = [edit for edit in self._waiting if edit.key not in keys]
+        self._lost = {key: edit for key, edit in self._lost.items() if key not in keys}
+
+    def lose(self, edits: Iterable[Edit], *, alone: bool = True) -> None:
+        """Keep edits that have lost a trial, and count it where they were tried alone."""
+        for edit in edits:
+            self._losses[edit.key] += alone
+            self.keep(edit)
+
+    def keep(self, edit: Edit) -> None:
+        """Remember for which tasks an edit that has lost was proposed."""
+        known = self._lost.get(edit.key)
+        self._lost[edit.key] = unite([known, edit]) if known else edit
+
+    def forgive(self, edits: Iterable[Edit]) -> None:
+        """Edits that had joined and were left out again may be tried as if they had lost once."""
+        for edit in edits:
+            self._losses[edit.key] = 1
+            self.keep(edit)
+
+    def reopen(self, tasks: Iterable[str]) -> None:
+        """The working skill has changed for these tasks: what they asked for may help now."""
+        changed = set(tasks)
+        for key, edit in list(self._lost.items()):
+            if not changed.isdisjoint(edit.tasks):
+                del self._lost[key], self._losses[key]
+                self.add(edit)
+
+    def lost_for(self, task: str) -> list[Edit]:
+        """Edits that a task asked for and that have lost, the best supported first."""
+        return by_support([edit for edit in self._lost.values() if task in edit.tasks])

@@ -285,7 +285,7 @@ def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) 
         tasks,
         toy.ToySampler(world, tasks),
         Spoiling(useful=1.0),
-        Settings(max_rollouts=500),
+        Settings(max_rollouts=600),
         observer=journal,
     ).run()
     assert outcome.status == "accepted"

@@ -199,7 +199,7 @@ def test_a_suite_too_small_to_split_is_trained_on_itself(toy: ModuleType, search
         tasks,
         toy.ToySampler(world, tasks),
         toy.ToyOptimizer(useful=1.0),
-        Settings(search=search),
+        Settings(search=search, seed=1),
     ).run()
     assert outcome.status == "accepted"
     assert outcome.shared_train_val

@@ -12,21 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.search.rates import TaskRates
-from pytest_skillopt.search.trial import Trial
+from pytest_skillopt.search.trial import Pool, Trial
 
 if TYPE_CHECKING:
     from types import ModuleType
 
 PARAMETERS = TrialParameters()
-PRIOR = -0.7
 
 
 def make_trial(toy: ModuleType, tasks: int = 2, before: str = "---") -> Trial:
     records = [toy.make_record(f"t{i}", before) for i in range(tasks)]
-    trial = Trial([toy.append("x", *(f"t{i}" for i in range(tasks)))])
-    trial.open(toy.make_context().document, records, PARAMETERS, TaskRates(), PRIOR)
-    return trial
+    edit = toy.append("x", *(f"t{i}" for i in range(tasks)))
+    document = toy.make_context().document
+    return Trial([edit], document, records, PARAMETERS, PARAMETERS.upper)
 
 
 def play(toy: ModuleType, trial: Trial, rate: float, luck: random.Random) -> int:
@@ -60,14 +58,14 @@ def test_a_pass_never_speaks_against_the_edit(outcomes: list[bool], at: int) -> 
     toy = sys.modules["toy_world"]
     at %= len(outcomes)
 
-    def odds(passes: list[bool]) -> float:
+    def ratio(passes: list[bool]) -> float:
         trial = make_trial(toy, 1)
         signs = "".join("+" if passed else "-" for passed in passes)
         trial.tell({"t0": toy.make_record("t0", signs).rollouts})
-        return trial.odds
+        return trial.log_ratio
 
     better = [passed or i == at for i, passed in enumerate(outcomes)]
-    assert odds(better) >= odds(outcomes)
+    assert ratio(better) >= ratio(outcomes)
 
 
 def test_a_task_that_passed_before_takes_more_passes_to_win(toy: ModuleType) -> None:
@@ -81,18 +79,6 @@ def test_a_task_that_passed_before_takes_more_passes_to_win(toy: ModuleType) -> 
         return taken if trial.outcome == "won" else 99
 
     assert passes_to_win("----") < passes_to_win("+---") < passes_to_win("++--")
-
-
-def test_what_an_earlier_try_has_seen_counts_on(toy: ModuleType) -> None:
-    trial = make_trial(toy, 1)
-    trial.tell({"t0": toy.make_record("t0", "-").rollouts})
-    assert trial.outcome == "lost"
-    before = trial.odds
-    trial.open(trial.document, list(trial.before.values()), PARAMETERS, TaskRates(), PRIOR)
-    assert trial.odds == before
-    assert (trial.outcome, trial.tries) == ("open", 2)
-    trial.forget("t0")
-    assert trial.tries == 0
 
 
 def further(record: Any, line: int) -> Any:
@@ -126,11 +112,37 @@ def test_samples_that_are_no_measurement_end_the_trial_all_the_same(toy: ModuleT
     assert trial.effects == {}
 
 
-def test_tasks_share_what_is_known_of_their_rates() -> None:
-    """Two failures say more where the tasks of a suite either always pass or always fail."""
-    split, mixed = TaskRates(), TaskRates()
-    split.learn([(0, 5)] * 20 + [(5, 5)] * 20)
-    mixed.learn([(2, 5), (3, 5)] * 20)
-    assert split.log_factor(2, 2, 0, 2) > mixed.log_factor(2, 2, 0, 2) + 1
-    assert split.log_factor(0, 0, 0, 2) == 0.0
-    assert split.log_factor(0, 3, 0, 2) < 0
+def keys(edits: list[Any]) -> list[str]:
+    return [edit.content for edit in edits]
+
+
+def test_an_edit_that_lost_is_tried_once_more_when_it_is_proposed_again(toy: ModuleType) -> None:
+    pool, edit = Pool(toy.make_context().memory, tries=2), toy.append("x", "t0")
+    for lost in (1, 2):
+        pool.add(edit)
+        pool.take([edit])
+        pool.lose([edit])
+        assert pool.waiting == []
+        assert pool.is_spent(edit) == (lost == 2)
+    assert keys(pool.lost_for("t0")) == ["x"]
+    assert pool.lost_for("t1") == []
+
+
+def test_what_a_task_asked_for_waits_again_once_an_edit_has_turned_it(toy: ModuleType) -> None:
+    pool, edit = Pool(toy.make_context().memory, tries=1), toy.append("x", "t0")
+    pool.lose([edit])
+    assert pool.is_spent(edit)
+    pool.reopen(["t1"])
+    assert pool.waiting == []
+    pool.reopen(["t0"])
+    assert not pool.is_spent(edit)
+    assert keys(pool.waiting) == ["x"]
+
+
+def test_edits_that_say_the_same_wait_as_one_and_the_best_supported_first(toy: ModuleType) -> None:
+    pool = Pool(toy.make_context().memory, tries=1)
+    for text, task in (("Use tabs.", "t0"), ("Write dates with the year first.", "t0"),
+                       ("Write dates with the year first!", "t1")):  # fmt: skip
+        pool.add(toy.append(text, task))
+    assert keys(pool.waiting) == ["Write dates with the year first.", "Use tabs."]
+    assert pool.waiting[0].tasks == ("t0", "t1")

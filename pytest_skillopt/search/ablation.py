@@ -1,0 +1,185 @@
+"""Leaving edits of the working skill out to see whether they are missed.
+
+An edit that won its trial may have had good luck, and the more edits are tried the likelier that
+is. So each is left out by itself once: fresh samples of its task with it and without, which have
+chosen nothing, have to say that the task does better with it. The same samples are evidence for the
+final comparison.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.edits.records import goes_further
+from pytest_skillopt.gate.statistics import log_bayes_factor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from pytest_skillopt.search.parameters import TrialParameters
+    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.suite.rollouts import Rollout
+
+_BETS = ((0.15, 0.85), (0.4, 0.8))
+"""Pass rates without an edit and with it that the capital is staked on, a half on each."""
+_ON_AN_EDIT, _ON_ALL = 0.5, 0.25
+"""Parts of the capital, in (0, 1), staked on each edit doing anything, and on all that the search
+has shown; the rest stays with the test of the final comparison."""
+_SAMPLES = 7
+"""About what leaving out one edit takes."""
+
+
+@dataclass(slots=True)
+class _Line:
+    """An edit of the working skill."""
+
+    edit: Edit
+    task: str
+    """The one that its trial turned most surely."""
+    pairs: list[tuple[Rollout, Rollout]] = field(default_factory=list)
+    """Fresh samples of the task, with the edit and without."""
+    tested: bool = False
+
+    @property
+    def odds(self) -> float:
+        """Log Bayes factor of "the task does better with it" against "it does alike"."""
+        n = len(self.pairs)
+        ours, theirs = [one for one, _ in self.pairs], [other for _, other in self.pairs]
+        return log_bayes_factor(_good(ours, theirs), n, _good(theirs, ours), n) if n else 0.0
+
+
+class Ablation:
+    """Which edits of the working skill are missed when they are left out."""
+
+    def __init__(self, bench: Workbench, parameters: TrialParameters) -> None:
+        self._bench = bench
+        self._parameters = parameters
+        self._lines: list[_Line] = []
+        self._capital = [0.0] * len(_BETS)
+        """Log e-value, by bet, that any edit does anything."""
+        self._at_end = int(parameters.held * (bench.allowance.left() or 0))
+
+    @property
+    def untested(self) -> int:
+        """Edits that were not left out yet."""
+        return sum(not line.tested for line in self._lines)
+
+    def add(self, edits: Iterable[Edit], task: str) -> None:
+        """Edits have joined the working skill, after a trial that turned this task."""
+        off = not self._bench.settings.pruning
+        self._lines += [_Line(edit, task, tested=off) for edit in edits]
+        self._hold()
+
+    def leave_out(self) -> list[Edit]:
+        """Leave out each edit that was not yet; those that are not missed, which are to go."""
+        p = self._parameters
+        lines = [line for line in self._lines if not line.tested]
+        self._bench.allowance.held = self._at_end
+        self._sample(lines, enough=p.missed)
+        idle = [
+            line
+            for line in lines
+            if line.odds <= (p.stays if len(line.pairs) >= p.pairs else -p.missed)
+        ]
+        gone = _apart(reversed(idle))
+        for line in lines:
+            line.tested = line not in idle
+        return self._remove(gone)
+
+    def leave_out_again(self) -> list[Edit]:
+        """At the end, leave out the least certain edits once more; those likelier idle than not."""
+        self._bench.allowance.held = 0
+        if not self._bench.settings.pruning:
+            return []
+        certain = self._parameters.certain
+        doubtful = [line for line in self._lines if line.odds < certain]
+        doubtful.sort(key=lambda line: line.odds)
+        self._sample(doubtful, enough=certain)
+        idle = [line for line in doubtful if line.pairs and line.odds < 0]
+        return self._remove(_apart(sorted(idle, key=lambda line: line.odds)))
+
+    def _remove(self, lines: Sequence[_Line]) -> list[Edit]:
+        self._lines = [line for line in self._lines if line not in lines]
+        self._hold()
+        return [line.edit for line in lines]
+
+    def _hold(self) -> None:
+        """Keep back samples for the edits that were not left out yet, and for the end."""
+        doubtful = sum(line.odds < self._parameters.certain for line in self._lines)
+        at_end = min(_SAMPLES * doubtful, self._at_end)
+        self._bench.allowance.held = _SAMPLES * self.untested + at_end
+
+    def _sample(self, lines: Sequence[_Line], enough: float) -> None:
+        """Take pairs of samples until it is clear of each line whether it is missed.
+
+        Those with it are shared by lines of one task. Where the means do not reach for all, the
+        first go first.
+        """
+        bench, p = self._bench, self._parameters
+        made = [(line, bench.without(line.edit)) for line in lines]
+        running = [(line, document) for line, document in made if document is not None]
+        staked: dict[str, list[tuple[Rollout, Rollout]]] = {}
+        for _ in range(p.pairs):
+            running = [pair for pair in running if -p.missed < pair[0].odds < enough]
+            while running and not bench.allowance.covers(_size(running)):
+                running.pop()
+            if not running:
+                break
+            tasks = dict.fromkeys((line.task for line, _ in running), 1)
+            arms = [(document, {line.task: 1}) for line, document in running]
+            whole, *others = bench.samples.take_all([(bench.incumbent, tasks), *arms], "trial")
+            for (line, _), without in zip(running, others, strict=True):
+                pair = whole[line.task][0], without[line.task][0]
+                bench.ledger.left_out(line.edit, without, whole)
+                if not all(rollout.measured for rollout in pair):
+                    continue
+                line.pairs.append(pair)
+                if tasks.pop(line.task, 0):  # each sample is evidence once
+                    staked.setdefault(line.edit.key, []).append(pair)
+        self._stake(staked)
+
+    def _stake(self, staked: Mapping[str, Sequence[tuple[Rollout, Rollout]]]) -> None:
+        """Stake a part of the capital on each edit that was left out.
+
+        A pair of samples is worth what it is likelier under the two rates of a bet than under their
+        mean: at most 1 in expectation where both have one rate, whatever that is (Turner, Ly,
+        Grünwald 2024, arXiv 2106.02693). None has chosen its edit, and the edits that are dropped
+        after it count too, so that the capital is an e-value against "no edit does anything".
+        """
+        for pairs in staked.values():
+            for number, (low, high) in enumerate(_BETS):
+                mean = (low + high) / 2
+                own = sum(
+                    math.log(high / mean if one.passed else (1 - high) / (1 - mean))
+                    + math.log(low / mean if other.passed else (1 - low) / (1 - mean))
+                    for one, other in pairs
+                )
+                self._capital[number] += math.log1p(_ON_AN_EDIT * math.expm1(own))
+        capital = sum(math.exp(min(value, 50.0)) for value in self._capital) / len(_BETS)
+        self._bench.prior = 1 - _ON_ALL + _ON_ALL * capital
+
+
+def _size(running: Sequence[tuple[_Line, object]]) -> int:
+    """Samples of one more pair each."""
+    return len(running) + len({line.task for line, _ in running})
+
+
+def _apart(lines: Iterable[_Line]) -> list[_Line]:
+    """Lines that may go together: of several that share a task, the first alone.
+
+    Two that say the same stand in for each other, so that neither is missed, and without both their
+    task falls back.
+    """
+    chosen: dict[str, _Line] = {}
+    for line in lines:
+        chosen.setdefault(line.task, line)
+    return list(chosen.values())
+
+
+def _good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:
+    """Rollouts that passed, or failed further on than every failure of the other arm."""
+    failures = [rollout for rollout in other if not rollout.passed]
+    return sum(rollout.passed or goes_further(rollout, failures) for rollout in arm)
