@@ -45,7 +45,8 @@ def main() -> None:
         browser = load(DRIVER).Browser("chromium", Path(profile))
         for name, width, dark in (("watch-light", 1280, False), ("watch-dark", 390, True)):
             browser.open_url(server.url, width=width, dark=dark)
-            while not browser.evaluate("document.querySelectorAll('.cells i').length"):
+            drawn = "document.querySelector('.cells i') && !document.getAnimations().length"
+            while not browser.evaluate(f"Boolean({drawn})"):
                 time.sleep(0.1)
             clip = {"x": 0, "y": 0, "width": width, "height": 1400, "scale": 1}
             taken = browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)

@@ -91,6 +91,14 @@ function curve(steps) {
   $("key").textContent = "Line: train. Full circle: a candidate that the gate accepted, on val; empty circle: one that it did not.";
 }
 
+function effect(when, byTask) {
+  const all = Object.values(byTask);
+  if (!all.length) return "";
+  const mean = 100 * all.reduce((sum, one) => sum + one, 0) / all.length;
+  const said = make("span", "why", `${when} ${mean > 0 ? "+" : ""}${mean.toFixed(0)} points on ${plural(all.length, "task")}`);
+  said.title = Object.entries(byTask).map(([task, one]) => `${(100 * one).toFixed(0)} ${task}`).join("\n");
+  return said;
+}
 function tree(state) {
   const steps = new Map(state.steps.map((step) => [step.step, step]));
   for (const edit of state.edits) if (!steps.has(edit.step)) steps.set(edit.step, { step: edit.step, train: null, verdict: "none", reason: "" });
@@ -107,6 +115,7 @@ function tree(state) {
         const row = make("li", edit.status);
         row.append(make("span", "fate", edit.status), make("code", "", edit.content || `${edit.op}: ${edit.target}`));
         if (edit.why || edit.reason) row.append(make("span", "why", edit.why || edit.reason));
+        row.append(...[["in its trial", edit.effects], ["left out again", edit.left_out]].map(([when, by]) => effect(when, by || {})));
         edits.append(row);
       }
       item.append(line, edits);
