@@ -37,7 +37,8 @@ def load(path: Path) -> ModuleType:
 def main() -> None:
     project = ROOT / "example_project"
     command = [sys.executable, "-m", "pytest", "--skillopt-train", "-n", "2", "-q"]
-    subprocess.run([*command, "-o", "skillopt_write=no"], cwd=project, check=True)
+    fresh = ["--skillopt-cache=off", "-o", "skillopt_write=no"]
+    subprocess.run([*command, *fresh], cwd=project, check=True)
     run = max((project / ".skillopt" / "runs").iterdir())
     server = Watch(run)
     threading.Thread(target=server.serve_forever, daemon=True).start()
