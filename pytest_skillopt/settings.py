@@ -90,6 +90,7 @@ class Settings:
     )
     dir: str = _option(".skillopt", "where runs and the cache are kept")
     files: str = _setting("references/*.md", "files trained with the skill, or none", many=",")
+    train_description: bool = _setting(False, "train the description, too, on trigger tasks")
     write: bool = _option(True, "write the better skill; no: only propose")
     propose_skills: str = _setting(
         "",

@@ -9,7 +9,7 @@ import posixpath
 import string
 import threading
 from collections.abc import Sequence  # noqa: TC003 (pydantic reads it)
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault, Usage
 from pytest_skillopt.skill.document import SKILL_FILE
-from pytest_skillopt.skill.edits import Edit, Op
+from pytest_skillopt.skill.edits import Edit, EditField, Op
 from pytest_skillopt.suite.sampler import StopRun
 from pytest_skillopt.untrusted import redact, strip_invisible
 
@@ -45,7 +45,8 @@ NAMES = (
     "meta",
     "appendix",
     "answer_edits",
-    "answer_places",
+    "answer_files",
+    "answer_description",
 )
 
 
@@ -141,11 +142,11 @@ class PlacedEditForm(EditForm):
     """One edit of a skill that has several texts to edit."""
 
     file: str = SKILL_FILE
+    field: EditField = "body"
 
     def read(self, **fields: Any) -> Edit:
-        return Edit(
-            self.op, self.target, self.content, file=posixpath.normpath(self.file), **fields
-        )
+        edit = super().read(**fields)
+        return replace(edit, file=posixpath.normpath(self.file), field=self.field)
 
 
 class Edits(_Form):

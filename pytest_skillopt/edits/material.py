@@ -62,15 +62,18 @@ class Context:
     @property
     def form(self) -> type[Edits]:
         """In which the optimizer answers with edits."""
-        return PlacedEdits if self.document.files else Edits
+        several = self.document.files or self.settings.train_description
+        return PlacedEdits if several else Edits
 
     @property
     def how_to_answer(self) -> str:
         """What is said of that form."""
-        files = ", ".join(self.document.names)
-        parts = [self.calls.prompts.render("answer_edits")]
-        if self.form is PlacedEdits:
-            parts.append(self.calls.prompts.render("answer_places", files=files))
+        render = self.calls.prompts.render
+        parts = [render("answer_edits")]
+        if self.document.files:
+            parts.append(render("answer_files", files=", ".join(self.document.names)))
+        if self.settings.train_description:
+            parts.append(render("answer_description"))
         return "\n\n".join(parts)
 
     @property
@@ -237,7 +240,9 @@ def _describe_failure(rollout: Rollout, feedback: str) -> list[str]:
 
 def _describe_edit(number: int, edit: Edit) -> str:
     lines = [
-        f"## Edit {number}: {edit.op}" + (f" in {edit.file}" if edit.file != SKILL_FILE else ""),
+        f"## Edit {number}: {edit.op}"
+        + (f" in {edit.file}" if edit.file != SKILL_FILE else "")
+        + (" of the description" if edit.field == "description" else ""),
         f"From {edit.origin} analysts, support {edit.support}, "
         f"asked for by {len(edit.tasks)} tasks.",
     ]

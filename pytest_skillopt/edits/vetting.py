@@ -49,6 +49,7 @@ class Vetting:
         skill: str = "",
         present: Container[str] | None = None,
         files: str = "",
+        description: bool = False,
     ) -> None:
         """Args:
         tasks: all tasks of the suite, the hidden ones too; nothing of them leaves this object
@@ -58,18 +59,21 @@ class Vetting:
         skill: text of the skill at the start; what it says already is no leak.
         present: paths of the files in the skill's folder, where they are known.
         files: patterns of those that are trained, with commas between them.
+        description: whether it is trained.
 
         Raises:
             SkillError: ``allow`` names a rule that does not exist.
         """
         self._allow = allowed(allow)
         self._max_tokens = max_tokens
-        self._present, self._files = present, files
+        self._present, self._files, self._description = present, files, description
         self._known = stands_in(*(t.text for t in tasks if t.split in ("train", "both")))
         self._leaks = LeakIndex(tasks, skill)
 
     def try_edit(self, document: Document, edit: Edit) -> Document | Refusal:
         """The document with the edit, or why it may not be."""
+        if edit.field == "description" and not self._description:
+            return Refusal(edit, "the description is not trained (skillopt_train_description)")
         try:
             if edit.file not in document.names:
                 check_trained(edit.file, self._files)
@@ -123,6 +127,7 @@ class Vetting:
             max_tokens=self._max_tokens,
             known=self._known,
             present=self._present,
+            description=self._description,
         )
 
 

@@ -152,7 +152,7 @@ class EvalFile(pytest.Module):
         for name, function, chosen in _functions(cases, self._harness):
             marks = [
                 pytest.mark.skill_task(skill=skill),
-                pytest.mark.parametrize("case", chosen, ids=[case.slug for case in chosen]),
+                pytest.mark.parametrize("case", [_parameter(case) for case in chosen]),
             ]
             setattr(self.obj, name, _marked(function, marks))
         return super().collect()
@@ -183,6 +183,13 @@ def _functions(
         yield "graded", _graded_in_harness if harness else _graded, judged
     if scripted:
         yield "scripted", _scripted_in_harness if harness else _scripted, scripted
+
+
+def _parameter(case: Case) -> Any:
+    marks = (
+        () if case.should_trigger is None else pytest.mark.skill_task(trigger=case.should_trigger)
+    )
+    return pytest.param(case, id=case.slug, marks=marks)
 
 
 def _marked(function: Callable[..., None], marks: Sequence[Any]) -> Callable[..., None]:

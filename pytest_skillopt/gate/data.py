@@ -26,6 +26,8 @@ class GateTask:
     id: str
     must_pass: bool = False
     """A credible failure blocks, whatever else improves."""
+    trigger: bool | None = None
+    """Of a trigger task: whether the skill should be asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,6 +114,7 @@ class SequentialGate:
         names = sorted(task.id for task in tasks)
         self.counts = Counts(names, self.options.metric)
         self.must_pass = frozenset(task.id for task in tasks if task.must_pass)
+        self.triggers = {task.id: task.trigger for task in tasks if task.trigger is not None}
         self.old_tape = dict(tape or {})
         self.streams: dict[Arm, str] = {INCUMBENT: TAPE, CANDIDATE: SCREEN}
         """Where further samples of an arm come from, unless a step says otherwise."""

@@ -32,10 +32,12 @@ class FinalGate(SequentialGate):
 
     1. the suite's mean strictly rises;
     2. nothing broke that must pass, and what else credibly broke is credibly outweighed;
-    3. with ``alone``, where nothing has passed a gate before: the gain is not chance, and the mean
+    3. of the trigger tasks neither those that should ask for the skill nor those that should not
+       have a lower mean;
+    4. with ``alone``, where nothing has passed a gate before: the gain is not chance, and the mean
        of the tasks held out from the search strictly rises too.
 
-    For 3 there is an exact test of passes, tasks being strata, at ``alpha`` times ``prior``:
+    For 4 there is an exact test of passes, tasks being strata, at ``alpha`` times ``prior``:
     ``P(p <= alpha E) <= alpha E[E] <= alpha`` for an e-value ``E`` of earlier samples. With whole
     rounds it has half of alpha; the other half is for the evidence that single tasks improved,
     which sees a few tasks turned where the test sees noise.
@@ -94,8 +96,21 @@ class FinalGate(SequentialGate):
                     f"{breaks}on balance it is not credible that the suite improved: "
                     f"{self.balance()}",
                 )
+        if fallen := self._fallen_side():
+            return self.verdict("rejected", f"{breaks}{fallen}")
         safe = f"with a net effect of {self.balance()}" if breaks else "and no task credibly broke"
         return self.verdict("accepted", f"{breaks}the suite's mean rose {moved}{why}, {safe}")
+
+    def _fallen_side(self) -> str:
+        """Which trigger tasks are worse off: a skill that is always asked for is no better one."""
+        for wanted, words in ((True, "should"), (False, "should not")):
+            side = [task for task in self.tasks if self.triggers.get(task) is wanted]
+            if side and self._gain(side, missing=1) < -_NOTHING:
+                moved = self._moved(side)
+                return (
+                    f"the skill is asked for less well where it {words} be: the mean moved {moved}"
+                )
+        return ""
 
     def _reject_for_rule(self) -> Verdict:
         shortfall = self._shortfall(missing=0)

@@ -25,6 +25,7 @@ from pytest_skillopt.propose.manifest import BODY, MANIFEST, Manifest
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.edits import only_description
 from pytest_skillopt.skill.files import check_trained, materialise
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 from pytest_skillopt.skill.scan import scan
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.lint import Finding
 
 _MAX_ENTRIES = 200
+_YES = ("1", "yes", "true", "on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,11 +259,12 @@ def _check_document(old: Document, new: Document, base: Base, path: str) -> tupl
 
     An address or a command that stands anywhere on the base branch is the user's own.
     """
+    description = base.settings.get("train_description", "").lower() in _YES
     try:
         allow = allowed(base.settings.get("lint_allow", ""))
         for name in new.names:
             Document.from_bytes(new.file(name).data)
-            _check_kept(old.file(name), new.file(name))
+            _check_kept(old.file(name), new.file(name), description and name == SKILL_FILE)
     except SkillError as error:
         raise Refused(str(error)) from None
     folder = posixpath.dirname(path)
@@ -273,14 +276,16 @@ def _check_document(old: Document, new: Document, base: Base, path: str) -> tupl
         max_tokens=_max_tokens(base),
         known=lambda text: base.git.mentions(base.commit, text),
         present=present,
+        description=description,
     )
     if bad := refused(found):
         raise Refused(f"lint, {bad[0].rule}: {bad[0]}")
     return tuple(warned(found))
 
 
-def _check_kept(old: Document, new: Document) -> None:
-    if old.frontmatter_text != new.frontmatter_text:
+def _check_kept(old: Document, new: Document, description: bool) -> None:
+    trained = description and only_description(old, new)
+    if old.frontmatter_text != new.frontmatter_text and not trained:
         raise Refused("the frontmatter was changed")
     if _kept(old) != _kept(new):
         raise Refused("a region between skillopt:keep markers was changed")

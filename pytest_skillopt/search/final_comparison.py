@@ -288,7 +288,7 @@ class FinalComparison:
             alone=begun.alone,
             prior=begun.prior,
         )
-        tasks = [GateTask(task.id, task.must_pass) for task in bench.suite]
+        tasks = [GateTask(task.id, task.must_pass, task.trigger) for task in bench.suite]
         return FinalGate(tasks, options, decision=self._stream(begun))
 
     def _open_test(self, begun: Begun) -> tuple[dict[str, list[Rollout]], dict[str, list[Rollout]]]:

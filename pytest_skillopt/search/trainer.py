@@ -132,6 +132,7 @@ class Trainer:
                 skill="\n\n".join(document.file(name).text for name in document.names),
                 present=_present(skill, root),
                 files=settings.files,
+                description=settings.train_description,
             ),
             preferences=read_preferences(settings.preferences, root),
             contracts=contracts,

@@ -127,6 +127,8 @@ def _made(edit: Edit, hunk: Hunk) -> bool:
     if edit.file != hunk.file:
         return False
     new, gone = _lines(edit.content), _lines(edit.target)
+    if edit.field == "description":
+        return any(line.startswith("description:") for line in hunk.added)
     if edit.op in ("append", "insert_after"):
         return any(line.strip() in new for line in hunk.added)
     # These may reach inside a line.

@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import yaml
+
 from pytest_skillopt.skill.document import (
     MANAGED,
     NEWLINE,
@@ -109,11 +111,57 @@ def apply(document: Document, edit: Edit) -> Document:
     Raises:
         EditError: it does not fit; says why.
     """
+    if edit.field == "description":
+        if (edit.op, edit.file) != ("replace", SKILL_FILE):
+            raise EditError("a description is that of the SKILL.md, and is replaced as a whole")
+        return with_description(document, edit.content)
     if edit.file in document.names:
         changed = _apply(document.file(edit.file), edit)
     else:
         changed = _new_file(document, edit)
     return document.with_file(edit.file, changed)
+
+
+def with_description(document: Document, description: str) -> Document:
+    """The skill with another description; the rest of its frontmatter stays byte for byte.
+
+    Raises:
+        EditError: none would be valid by the Agent Skills specification, or there is no place.
+    """
+    description = " ".join(description.split())
+    if not 1 <= len(description) <= DESCRIPTION_LIMIT:
+        raise EditError(
+            f"a description has 1 to {DESCRIPTION_LIMIT} characters, this one has "
+            f"{len(description)}"
+        )
+    if "<" in description or ">" in description:
+        raise EditError("a description holds no < or >: agents put it into markup")
+    if "description" not in (document.frontmatter or {}):
+        raise EditError("the frontmatter has no description that could be replaced")
+    lines = split_lines(document.frontmatter_text)
+    node = yaml.compose("".join(lines[1:-1]), Loader=yaml.SafeLoader)
+    assert isinstance(node, yaml.MappingNode)
+    (value,) = (value for key, value in node.value if key.value == "description")
+    start, end = (len(lines[0]) + mark.index for mark in (value.start_mark, value.end_mark))
+    text = document.text
+    new = yaml.safe_dump({"description": description}, allow_unicode=True, width=10**6)
+    new = new.removeprefix("description: ").rstrip("\n")
+    # The text of a block goes on to the next line.
+    new += document.newline if text[start:end].endswith(("\n", "\r")) else ""
+    result = document.with_text(text[:start] + new + text[end:])
+    fields_after = {**(document.frontmatter or {}), "description": description}
+    if result.frontmatter != fields_after or result.body != document.body:
+        raise EditError("the description stands where it cannot be replaced by itself")
+    return result
+
+
+def only_description(before: Document, after: Document) -> bool:
+    """Whether the frontmatter differs in nothing but the value of the description."""
+    try:
+        made = with_description(before, str((after.frontmatter or {}).get("description", "")))
+    except EditError:
+        return False
+    return made.same_frontmatter(after)
 
 
 def _new_file(document: Document, edit: Edit) -> Document:

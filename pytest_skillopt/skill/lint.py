@@ -25,7 +25,7 @@ from pytest_skillopt.skill.disguise import (
     without_code,
 )
 from pytest_skillopt.skill.document import MANAGED, SKILL_FILE, Document, SkillError, to_lf
-from pytest_skillopt.skill.edits import file_links, protected_texts
+from pytest_skillopt.skill.edits import file_links, only_description, protected_texts
 from pytest_skillopt.untrusted import printable, redact, secrets
 
 if TYPE_CHECKING:
@@ -113,6 +113,7 @@ def lint(
     max_tokens: int = 0,
     known: Callable[[str], bool] | None = None,
     present: Container[str] | None = None,
+    description: bool = False,
 ) -> list[Finding]:
     """Judge what ``after`` adds to ``before``, in each of its files.
 
@@ -122,6 +123,7 @@ def lint(
         known: whether an address or a command stands in a text of the user's other than the skill,
             such as a train task.
         present: paths of the files in the skill's folder, where they are known.
+        description: whether that of the SKILL.md may be another.
 
     Returns:
         Findings in the order of ``RULES``, each once.
@@ -137,6 +139,10 @@ def lint(
         )
         where = "" if name == SKILL_FILE else f"{name}: "
         found += [(rule, where + message, excerpt) for rule, message, excerpt in judged]
+        trained = description and name == SKILL_FILE and only_description(old, new)
+        if not (trained or new.same_frontmatter(old)):
+            said = where + _frontmatter_message(old, new)
+            found.append(("frontmatter", said, new.frontmatter_text))
         if present is not None:
             for link in sorted(file_links(after, name) - file_links(before, name)):
                 if link not in present and link not in after.names:
@@ -211,8 +217,6 @@ def _broken_structure(
     before: Document, after: Document, max_tokens: int
 ) -> Iterator[tuple[str, str, str]]:
     """Rule, message and excerpt of everything that the change broke."""
-    if not after.same_frontmatter(before):
-        yield "frontmatter", _frontmatter_message(before, after), after.frontmatter_text
     if _kept(before) != _kept(after):
         yield "protected", "a region between skillopt:keep markers was changed", ""
     yield from _other_type(before, after)

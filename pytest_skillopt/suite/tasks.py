@@ -36,6 +36,8 @@ class SkillTask:
     rollouts: int | None = None
     min_pass_rate: float | None = None
     must_pass: bool = False
+    trigger: bool | None = None
+    """Of a task that asks whether an agent uses the skill: whether it should."""
     contract: str = ""
     """What the task fixes about the answer; the optimizer is told to leave it."""
     doc: str = ""
@@ -91,6 +93,7 @@ class MarkerArguments:
     min_pass_rate: float | None = None
     group: str | None = None
     must_pass: bool | None = None
+    trigger: bool | None = None
     contract: str | None = None
     harness: str | None = None
 
@@ -126,6 +129,7 @@ _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "min_pass_rate": (lambda v: type(v) in (int, float) and 0 <= v <= 1, "a number from 0 to 1"),
     "group": (_is_text, "a name"),
     "must_pass": (lambda v: isinstance(v, bool), "True or False"),
+    "trigger": (lambda v: isinstance(v, bool), "True or False"),
     "contract": (_is_text, "a text"),
     "harness": (_is_text, "the name of a coding agent, such as 'codex'"),
 }
@@ -178,6 +182,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         rollouts=arguments.rollouts,
         min_pass_rate=arguments.min_pass_rate,
         must_pass=bool(arguments.must_pass),
+        trigger=arguments.trigger,
         contract=arguments.contract or "",
         doc=inspect.getdoc(function) or "",
         roles=_roles(item, text),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -75,3 +77,32 @@ def test_a_placebo_is_rejected(project: Project) -> None:
     result = train(project, "Be friendly to every guest who is named.")
     assert result["status"] in ("rejected", "unchanged")
     assert project.skill.read_text() == START
+
+
+def test_a_description_is_trained_on_what_codex_asks_for(project: Project) -> None:
+    """The provider asks for the skill where its description fits the request."""
+    page = (Path(__file__).parents[2] / "docs" / "descriptions.md").read_text(encoding="utf-8")
+    (tests,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    project.skill.write_text(START.replace("How this house writes a greeting file", "Lists"))
+    (project.path / "test_trigger.py").write_text(tests)
+    new = "Welcomes visitors. Use when a visitor is to be welcomed."
+    edit = {"op": "replace", "target": "", "content": new, "field": "description"}
+    provider = project.provider
+    provider.thought = json.dumps({"reasoning": "nobody asks", "edits": [edit]})
+    decide = provider.decide
+
+    def by_description(scenario: str, seen: Any) -> Any:
+        fits = "to be welcomed" in seen.text and "Greet" in seen.text
+        return decide("ok" if fits else "noskill", seen)
+
+    provider.decide = by_description  # type: ignore[method-assign]
+    project.settings |= {
+        "skillopt_harness": "codex",
+        "skillopt_optimizer": "openai:thinker",
+        "skillopt_train_description": "yes",
+        "skillopt_final_rollouts": 2,
+        "skillopt_lanes": 4,
+    }
+    project.pytest("--skillopt-train", "--skillopt-rollouts=1", "-p", "no:xdist")
+    assert project.result["status"] == "accepted"
+    assert f"\ndescription: {new}\n---\n" in project.skill.read_text()

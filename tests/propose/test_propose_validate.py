@@ -538,3 +538,22 @@ def test_a_skill_in_a_folder_of_agents_is_the_one_where_no_other_is_in_sight(
     project.git("commit", "--quiet", "-m", "One")
     tip = project.git("rev-parse", "HEAD")
     assert read_base(Clone(project.root), tip).allowed == {".claude/skills/SKILL.md"}
+
+
+def test_a_description_changes_only_where_the_base_branch_trains_it(project: Project) -> None:
+    before = b"---\nname: invoices\ndescription: Reads.\n---\nbody\n"
+    project.skill.write_bytes(before)
+    project.commit("A description", "skills")
+    project.push()
+    after = before.replace(b"Reads.", b"Reads invoices.")
+    project.propose(after, before=before)
+    with pytest.raises(Refused, match="the frontmatter was changed"):
+        check(project)
+    config = project.root / "pyproject.toml"
+    config.write_text(config.read_text() + "\nskillopt_train_description = true\n")
+    project.commit("Train it", "pyproject.toml")
+    project.push()
+    assert [skill.after.data for skill in check(project)] == [after]
+    project.propose(after.replace(b"name: invoices", b"name: bills"), before=before)
+    with pytest.raises(Refused, match="the frontmatter was changed"):
+        check(project)

@@ -1,0 +1,156 @@
+"""Training the description of a skill on trigger tasks."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.edits import Edit, EditError, apply, with_description
+from pytest_skillopt.skill.lint import lint
+
+if TYPE_CHECKING:
+    from chat_server import ChatServer
+
+PAGE = (Path(__file__).parent.parent / "docs" / "descriptions.md").read_text(encoding="utf-8")
+TESTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
+HEAD = "---\nname: house-greeting\ndescription: {}\nlicense: MIT # ours\n---\n"
+START = HEAD.format("For lists.") + "# House greeting\n\nSay hello.\n"
+GOOD = "Welcomes visitors of the house: use it when a visitor is to be welcomed."
+ALWAYS = "Use it for anything that is asked."
+AGENT = """
+import pytest
+
+class Agent:
+    def __init__(self, skill):
+        self.about = skill.text.split("license")[0]
+
+    def trigger(self, prompt):
+        return "anything" in self.about or ("welcomed" in self.about and "Greet" in prompt)
+
+@pytest.fixture
+def skill_harness(skill):
+    return Agent(skill)
+"""
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    """A skill that nobody asks for, a stand-in for the agent, and an optimizer on loopback."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    folder = pytester.path / "skills" / "house-greeting"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text(START)
+    pytester.makepyfile(test_trigger=TESTS)
+    pytester.makeconftest(AGENT)
+    pytester.makeini(
+        "[pytest]\nskillopt_model = openai:thinker\nskillopt_harness = codex\n"
+        f"skillopt_base_url = {chat_server.url}\nskillopt_train_description = yes\n"
+    )
+    return pytester
+
+
+def train(
+    project: pytest.Pytester, server: ChatServer, *arguments: str, **edit: str
+) -> tuple[str, dict[str, Any]]:
+    edit = {"op": "replace", "target": "", "field": "description", **edit}
+    server.reply = lambda body: json.dumps({"reasoning": "nobody asks", "edits": [edit]})
+    project.runpytest_inprocess("--skillopt-train", "-p", "no:xdist", *arguments)
+    run = max((project.path / ".skillopt" / "runs").iterdir())
+    (skill,) = json.loads((run / "result.json").read_text())["skills"]
+    return (project.path / "skills/house-greeting/SKILL.md").read_text(), skill
+
+
+def test_a_description_that_tells_requests_apart_is_written(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    text, skill = train(project, chat_server, content=GOOD)
+    assert skill["written"]
+    assert text == START.replace("For lists.", f"'{GOOD}'")
+    assert [edit["field"] for hunk in skill["hunks"] for edit in hunk["edits"]] == ["description"]
+    validator = pytest.importorskip("skills_ref.validator")
+    assert validator.validate(project.path / "skills/house-greeting") == []
+
+
+def test_a_description_that_always_triggers_is_no_gain(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    """Also where it wins more requests than it loses."""
+    tests = TESTS.replace('"Gus", "Hal", "Ida", "Jo", "Kim", "Lea"', '"Gus", "Hal", "Ida"')
+    project.makepyfile(test_trigger=tests)
+    text, skill = train(project, chat_server, content=ALWAYS)
+    assert text == START
+    assert skill["status"] == "rejected"
+    assert (
+        "where the skill should not be asked for" in skill["reason"] or "broke" in skill["reason"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "edit", "why"),
+    [
+        ((), {"content": "x" * 1025}, "has 1 to 1024 characters, this one has 1025"),
+        ((), {"content": " "}, "has 1 to 1024 characters, this one has 0"),
+        ((), {"content": "Use <always>."}, "holds no < or >"),
+        ((), {"content": "Greets.", "op": "append"}, "is replaced as a whole"),
+        ((), {"content": "Greets.", "file": "references/a.md"}, "that of the SKILL.md"),
+        ((), {"content": f"Use {'sk-proj-' + 'a1B2c3D4' * 4}."}, "(secret)"),
+        (("-o", "skillopt_train_description=no"), {"content": GOOD}, ""),
+    ],
+)
+def test_what_no_description_may_be_is_said(
+    project: pytest.Pytester,
+    chat_server: ChatServer,
+    arguments: tuple[str, ...],
+    edit: dict[str, str],
+    why: str,
+) -> None:
+    text, skill = train(project, chat_server, *arguments, **edit)
+    assert text == START
+    assert any(why in row["why"] for row in skill["edits"])
+
+
+NEW = 'Says: "hello", with a #; and more'
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        "Plain words.",
+        "'Quoted: it''s so.'",
+        '"Double \\" quoted."',
+        "|\n  A block\n  of lines.",
+        ">-\n  Folded\n  lines.",
+        "Plain over\n  two lines.",
+        "Plain # with a comment",
+    ],
+)
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_only_the_value_of_the_description_changes(old: str, newline: str, mark: str) -> None:
+    text = mark + (HEAD.format(old) + "body\n").replace("\n", newline)
+    before = Document.from_text(text)
+    after = with_description(before, NEW)
+    assert after.frontmatter == {"name": "house-greeting", "description": NEW, "license": "MIT"}
+    start, end = text.index(old.replace("\n", newline)[:5]), text.index(f"{newline}license")
+    assert after.text.startswith(text[:start])
+    assert after.text.endswith(text[end:])
+    assert [f.rule for f in lint(before, after, description=True)] == []
+    assert [f.rule for f in lint(before, after)] == ["frontmatter"]
+    other = after.with_text(after.text.replace("MIT", "GPL"))
+    assert [f.rule for f in lint(before, other, description=True)] == ["frontmatter"]
+    assert yaml.safe_load(after.text.split("---")[1])["description"] == NEW
+
+
+def test_a_skill_without_a_description_gets_none() -> None:
+    edit = Edit("replace", content="Greets.", field="description")
+    for text in ("# Body\n", "---\nname: a\n---\nbody\n"):
+        with pytest.raises(EditError, match="no description that could be replaced"):
+            apply(Document.from_text(text), edit)
