@@ -13,6 +13,7 @@ import random
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from fault_project import NAMES, QUICK, SKILL, FaultProject, is_optimizer, outcome, play, wait_for
@@ -37,8 +39,12 @@ WORKERS = ("-n", "2")
 
 
 @pytest.fixture
-def project(tmp_path: Path, chat_server: ChatServer) -> FaultProject:
-    return FaultProject(tmp_path, chat_server)
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> FaultProject:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    return FaultProject(pytester.path, chat_server, pytester)
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +67,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kills"), [(("-p", "no:xdist"), 17), (WORKERS, 3)], ids=["serial", "workers"]
+    ("arguments", "kills"), [(("-p", "no:xdist"), 6), (WORKERS, 2)], ids=["serial", "workers"]
 )
 def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     project: FaultProject,
@@ -309,7 +315,10 @@ def test_a_server_that_is_down_for_a_while_is_waited_for(
     assert wait_for(lambda: project.target_calls >= 20, process)
     down.set()
     project.server.stop()
-    time.sleep(2)
+    with socket.create_server(("127.0.0.1", urlsplit(project.server.url).port or 0)) as deaf:
+        deaf.settimeout(PATIENCE)
+        for _ in range(3):
+            deaf.accept()[0].close()
     down.clear()
     project.server.start()
     output, _ = process.communicate(timeout=PATIENCE)
@@ -422,7 +431,7 @@ def test_where_a_rollout_cannot_be_run_it_is_tried_again(
     stumble: dict[str, str],
 ) -> None:
     (project.path / "conftest.py").write_text(STUMBLES.format(**stumble))
-    project.run(*arguments)
+    project.run(*arguments, apart=True)
     assert outcome(project.result) == undisturbed
     errors = [entry["data"]["error"] for entry in project.journal("error")]
     assert {error["kind"] for error in errors} == {"internal"}

@@ -8,16 +8,17 @@ import pytest
 from fault_project import SKILL, FaultProject, is_optimizer
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chat_server import ChatServer
 
 SEARCHES = ["trials", "batch"]
 
 
 @pytest.fixture
-def project(tmp_path: Path, chat_server: ChatServer) -> FaultProject:
-    return FaultProject(tmp_path, chat_server)
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> FaultProject:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    return FaultProject(pytester.path, chat_server, pytester)
 
 
 @pytest.mark.parametrize("search", SEARCHES)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    import pytest
     from chat_server import ChatServer
 
 SKILL = b"---\nname: greeting\ndescription: Greets guests.\n---\n# Greeting\n\nSay hello.\n"
@@ -80,8 +81,11 @@ def is_optimizer(body: dict[str, Any]) -> bool:
 class FaultProject:
     """A project in a folder of its own, whose models are played by ``server``."""
 
-    def __init__(self, path: Path, server: ChatServer) -> None:
+    def __init__(
+        self, path: Path, server: ChatServer, pytester: pytest.Pytester | None = None
+    ) -> None:
         self.path = path
+        self._pytester = pytester
         self.server = server
         server.reply = play
         self.skill = path / "SKILL.md"
@@ -112,11 +116,21 @@ class FaultProject:
             **options,
         )
 
-    def run(self, *arguments: str, expect: int = 0, **options: Any) -> str:
-        """A training to its end; what it has printed."""
-        process = self.start(*arguments, **options)
-        output, _ = process.communicate(timeout=PATIENCE)
-        assert process.returncode == expect, output
+    def run(self, *arguments: str, expect: int = 0, apart: bool = False, **options: Any) -> str:
+        """A training to its end; what it has printed.
+
+        Args:
+            apart: run it in a process of its own, as with any ``options`` of a process: the project
+                changes the plugin.
+        """
+        if self._pytester and not apart and not options:
+            done = self._pytester.runpytest_inprocess("--skillopt-train", *QUICK, *arguments)
+            output, status = done.stdout.str() + done.stderr.str(), int(done.ret)
+        else:
+            process = self.start(*arguments, **options)
+            output, _ = process.communicate(timeout=PATIENCE)
+            status = process.returncode
+        assert status == expect, output
         assert "INTERNALERROR" not in output, output
         assert "Traceback" not in output, output
         return output

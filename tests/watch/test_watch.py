@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from fault_project import play
 from journals import START, write_journal
+from patience import PATIENCE
 
 from pytest_skillopt.watch.server import Watch
 
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chat_server import ChatServer
-
-PATIENCE = 180.0
-"""Seconds for what takes one or two on an idle machine."""
 
 
 class Page:

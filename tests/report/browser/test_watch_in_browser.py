@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from journals import write_journal
+from patience import PATIENCE
 
 from pytest_skillopt.watch.server import Watch
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from .conftest import Browser
 
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>\u202e"
-PATIENCE = 120.0
 
 
 @pytest.fixture
