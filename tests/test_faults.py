@@ -308,18 +308,25 @@ def test_faults_of_the_server_are_no_failures(
 def test_a_server_that_is_down_for_a_while_is_waited_for(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
-    down = threading.Event()
-    dropped = project.server.answer.dropped()
-    project.server.reply = lambda body: dropped if down.is_set() else play(body)
+    reached, down, up = threading.Event(), threading.Event(), threading.Event()
+
+    def answer(body: dict[str, Any]) -> str | Answer:
+        if project.target_calls < 20 or up.is_set():
+            return play(body)
+        reached.set()
+        down.wait()
+        return project.server.answer.dropped()
+
+    project.server.reply = answer
     process = project.start("-p", "no:xdist")
-    assert wait_for(lambda: project.target_calls >= 20, process)
-    down.set()
+    assert wait_for(reached.is_set, process)
     project.server.stop()
+    down.set()
     with socket.create_server(("127.0.0.1", urlsplit(project.server.url).port or 0)) as deaf:
         deaf.settimeout(PATIENCE)
         for _ in range(3):
             deaf.accept()[0].close()
-    down.clear()
+    up.set()
     project.server.start()
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, output

@@ -154,7 +154,8 @@ class Progress:
         """What stands on a terminal: the whole with a bar, what is done now, what was spent."""
         full = round(_BAR * min(self.done / self.total, 1.0)) if self.total else 0
         bar = f" [{'#' * full}{'.' * (_BAR - full)}]" if self.total else ""
-        now = "; ".join(part for part in (self.phase, self.now()) if part)
+        phase = "" if self.phase == self.what else self.phase
+        now = "; ".join(part for part in (phase, self.now()) if part)
         head = f"skillopt {one_line(self.what)}{bar} {self.whole(seconds)}".rstrip()
         return [head, *(f"  {part}" for part in (now, spent) if part)]
 
