@@ -3,6 +3,8 @@
     python benchmarks/recorded.py                     every rule, about ten minutes
     python benchmarks/recorded.py --rules staged      only rules whose name contains this
     python benchmarks/recorded.py --pairs             every pair of recorded versions, for ours
+    python benchmarks/recorded.py --real --rules "staged (default)"
+                                                      lines for a small real model, 12 tasks
 
 ``benchmarks/data`` has the counts with their sources. Three kinds of edit are decided:
 
@@ -97,6 +99,18 @@ def edits() -> tuple[Edit, ...]:
 
 
 @functools.cache
+def lines() -> tuple[Edit, ...]:
+    """Sets of lines for the suite ``forms`` against none, as a small real model takes them."""
+    data = json.loads((DATA / "real_model.json").read_text())["suites"]["forms"]
+    rates = {tuple(row["lines"]): tuple(row["rates"]) for row in data["sets"]}
+    return tuple(
+        Edit(" / ".join(data["pool"][line] for line in chosen), rates[()], rates[chosen])
+        for chosen in rates
+        if chosen
+    )
+
+
+@functools.cache
 def nulls() -> dict[str, list[list[bool]]]:
     """By name, the trials of each task of an agent that did not change."""
     found = {}
@@ -124,7 +138,14 @@ def decide_null(rule: str, name: str, replicate: int) -> Decided:
 
 
 def decide_edit(rule: str, number: int, replicate: int) -> Decided:
-    edit = edits()[number]
+    return _decide(rule, edits()[number], replicate)
+
+
+def decide_line(rule: str, number: int, replicate: int) -> Decided:
+    return _decide(rule, lines()[number], replicate)
+
+
+def _decide(rule: str, edit: Edit, replicate: int) -> Decided:
     world = World(
         list(edit.before), list(edit.after), random.Random(f"{edit.name}/{replicate}/{rule}")
     )
@@ -152,6 +173,9 @@ class Pool:
 
     def edit(self, rule: str, number: int) -> list[Decided]:
         return self._run(functools.partial(decide_edit, rule, number))
+
+    def line(self, rule: str, number: int) -> list[Decided]:
+        return self._run(functools.partial(decide_line, rule, number))
 
     def _run(self, one: functools.partial[Decided]) -> list[Decided]:
         return list(self._executor.map(one, range(self._replicates), chunksize=10))
@@ -201,11 +225,13 @@ def print_rules(pool: Pool, rules: Sequence[str]) -> None:
         )
 
 
-def print_pairs(pool: Pool, rules: Sequence[str]) -> None:
+def print_pairs(pool: Pool, rules: Sequence[str], *, real: bool) -> None:
+    decide = pool.line if real else pool.edit
     for rule in rules:
         print(f"\n{rule}: share accepted and rollouts, by net effect")
-        for number, edit in sorted(enumerate(edits()), key=lambda pair: pair[1].net):
-            decisions = pool.edit(rule, number)
+        found = lines() if real else edits()
+        for number, edit in sorted(enumerate(found), key=lambda pair: pair[1].net):
+            decisions = decide(rule, number)
             mark = "  (made by the optimizer)" if edit.direct else ""
             print(
                 f"{edit.net:+6.1f} {accepted(decisions):6.3f} {rollouts(decisions):6.0f}"
@@ -219,11 +245,16 @@ def main() -> None:
     parser.add_argument("--replicates", type=int, default=200)
     parser.add_argument("--rules", default="", help="only rules whose name contains this")
     parser.add_argument("--pairs", action="store_true", help="every pair of versions by itself")
+    parser.add_argument("--real", action="store_true", help="lines for a small real model")
     parser.add_argument("--processes", type=int, default=None)
     args = parser.parse_args()
     rules = [rule for rule in RULES if args.rules in rule]
     with ProcessPoolExecutor(args.processes) as executor:
-        (print_pairs if args.pairs else print_rules)(Pool(executor, args.replicates), rules)
+        pool = Pool(executor, args.replicates)
+        if args.pairs or args.real:
+            print_pairs(pool, rules, real=args.real)
+        else:
+            print_rules(pool, rules)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 SLOTS = 20
 """Choices that are decoded together: the more, the less each costs."""
+CONTEXT = 4096
+"""Tokens of a conversation: a prompt of the optimizer has about 3,000."""
 
 
 @contextlib.contextmanager
@@ -71,7 +73,7 @@ def _serve(model: str, port: int) -> None:
     params.hostnames = ["127.0.0.1"]
     params.port = port
     params.n_parallel = SLOTS
-    params.n_ctx = 1024 * SLOTS
+    params.n_ctx = CONTEXT * SLOTS
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(params)
     while server:
