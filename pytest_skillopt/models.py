@@ -6,7 +6,7 @@ import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pytest_skillopt.model.cache import Replies
-    from pytest_skillopt.model.limits import Throttle
+    from pytest_skillopt.model.limits import Meter, Throttle
     from pytest_skillopt.model.types import Model, Role
 
 
@@ -120,6 +120,35 @@ class Models:
             throttle=self.throttle,
             cache=self._cache,
         )
+
+
+class Services:
+    """What the controller does for its workers, by name; ``worker.py`` holds the other end.
+
+    The table is filled when the run is opened, after the workers have come up.
+    """
+
+    def __init__(self) -> None:
+        self.table: dict[str, Callable[..., Any]] = {}
+        self.forget: Callable[[str], None] = lambda prefix: None
+        """Gives up the calls of a worker that has ended."""
+
+    def open(self, meter: Meter, models: Models) -> None:
+        """Begin to answer."""
+
+        def complete(role: Role, messages: Any, options: dict[str, Any]) -> dict[str, Any]:
+            return models.get(role).complete(messages, **options).to_json()
+
+        self.forget = meter.forget
+        cache = models.replies.cache if models.replies is not None else None
+        self.table |= {
+            "model.complete": complete,
+            "throttle.ask": meter.ask,
+            "throttle.done": meter.done,
+            "throttle.note": meter.note,
+        }
+        if cache is not None:
+            self.table |= {"cache.get": cache.get, "cache.set": cache.set}
 
 
 def chat_model(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.services import Services
+from pytest_skillopt.models import Services
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.model.limits import RemoteMeter
 from pytest_skillopt.model.types import Completion
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.suite.remote import WorkerLoop, link
@@ -59,7 +60,7 @@ class RemoteModels(Models):
     """The models of a worker: those of the controller, called through the channel."""
 
     def __init__(self, config: pytest.Config, settings: Settings, wire: Link) -> None:
-        super().__init__(config, settings, throttle=RemoteThrottle(wire))
+        super().__init__(config, settings, throttle=RemoteMeter(wire.ask, wire.prefix))
         self._wire = wire
 
     @functools.cached_property
@@ -94,30 +95,6 @@ class RemoteModel:
         """See ``Model.complete``."""
         reply = self.wire.ask("model.complete", self.role, list(messages), options)
         return Completion.from_json(reply)
-
-
-class RemoteThrottle:
-    """The controller's ``Limits`` behind the channel."""
-
-    def __init__(self, wire: Link) -> None:
-        self._wire = wire
-
-    def ask(self, call: str, wish: dict[str, Any]) -> float:
-        return float(self._wire.ask("throttle.ask", self._wire.prefix + call, wish))
-
-    def done(
-        self,
-        call: str,
-        usage: dict[str, Any],
-        account: tuple[str, str, str],
-        retry_after: float = 0.0,
-        fault: str = "",
-    ) -> None:
-        named = self._wire.prefix + call
-        self._wire.ask("throttle.done", named, usage, account, retry_after, fault)
-
-    def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
-        self._wire.ask("throttle.note", usage, account)
 
 
 class RemoteCache:

@@ -31,7 +31,7 @@ from pytest_skillopt.model.faults import (
     hide_keys,
     judge_status,
 )
-from pytest_skillopt.model.limits import Wish
+from pytest_skillopt.model.limits import wait_for_leave
 from pytest_skillopt.model.types import ModelConfigError, ModelError, ModelFault, Usage
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.limits import Throttle
 
 _LARGEST_REQUEST = 64 << 20
-_NAP = 5.0
 _MARKS, _LEAST_MARK = 8, 12
 _PATHS = re.compile(
     r"/v1(?:/(?P<messages>messages)|/(?P<chat>chat/completions)|/(?P<responses>responses(?:/compact)?)"
@@ -218,15 +217,16 @@ class Proxy:
         """
         answered = attempt = 0
         while True:
-            self._wait_for_leave(call := secrets.token_hex(16), text, ticket)
+            call = secrets.token_hex(16)
+            wait_for_leave(self.throttle, call, self.config.wish(text), ticket.wait)
             began, answer = time.monotonic(), Answer(fault=Fault("interrupted"))
             try:
                 answer = self._post(speaks, path, text, headers)
             finally:
                 ticket.fault = fault = answer.fault
-                after, why = (fault.retry_after, fault.message) if fault else (0.0, "")
+                after = fault.retry_after if fault else 0.0
                 ticket.lost(time.monotonic() - began if fault else 0.0)
-                self.throttle.done(call, answer.usage.to_json(), ticket.account, after, why)
+                self.throttle.done(call, answer.usage.to_json(), ticket.account, after)
             if fault is None:
                 ticket.usage += answer.usage
                 ticket.on_usage(answer.usage)
@@ -249,18 +249,6 @@ class Proxy:
         hidden = {self._key, *self._headers.values()} - {NO_KEY}
         words = hide_keys(f"{self.config.name}: {fault.message}{again}", *hidden)
         return ModelFault(words, fatal=fault.fatal)
-
-    def _wait_for_leave(self, call: str, text: str, ticket: Ticket) -> None:
-        price = self.config.price
-        wish = Wish(
-            provider=self.config.base_url,
-            asked=estimate_tokens(text),
-            price=(price.input, price.output) if price else (0.0, 0.0),
-        ).to_json()
-        while seconds := self.throttle.ask(call, wish):
-            if seconds > skill_agent.LONGEST_PAUSE:
-                raise self.failure(Fault(f"the provider asks to wait {seconds:.0f} s"))
-            ticket.wait(min(seconds, _NAP))
 
     def _post(self, speaks: str, path: str, text: str, headers: Any) -> Answer:
         given = {name.lower(): value for name, value in headers.items()}

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import NO_KEY, is_local
-from pytest_skillopt.model.faults import Fault, classify, estimate_tokens
-from pytest_skillopt.model.limits import Meter, Wish
+from pytest_skillopt.model.faults import Fault, classify
+from pytest_skillopt.model.limits import Meter, wait_for_leave
 from pytest_skillopt.model.replies import read_response
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelConfigError, ModelFault, Usage
 from pytest_skillopt.untrusted import redact
@@ -36,10 +36,6 @@ DELAY_FACTOR = 3.0
 LONGEST_DELAY = 60.0
 """Seconds between tries: 0.25, 0.75, 2.25, ... at most 60, each times a factor in [0.5, 1). With
 six retries a call outlives an outage of 40 s."""
-LONGEST_PAUSE = 900.0
-"""Seconds that a call waits at most at a stretch for leave to go."""
-_NAP = 5.0
-"""Seconds after which a waiting call looks again whether a cap or a pause has changed."""
 MOST_ANSWERED = 2
 """How often a request is sent that may have been paid for each time: a reply of no use, a reply
 that broke off or was too long in coming. See docs/decisions/replies.md."""
@@ -211,9 +207,16 @@ class ChatModel:
 
         Args:
             last: what is of no use is not asked for again; it is taken for what it is.
+
+        Raises:
+            CapReached, ModelFault: it may not go.
         """
-        call = self._enter(request)
-        used, after, why = Usage(), 0.0, "interrupted"
+        call = f"{self._prefix}-{next(self._calls)}"
+        wish = self.config.wish(json.dumps(request["messages"]), self.config.max_output_tokens)
+        wait_for_leave(
+            self._throttle, call, wish, lambda s: self._sleep(s * (1 + 0.1 * self._jitter()))
+        )
+        used, after = Usage(), 0.0
         try:
             outcome, used = self._send(request)
             if isinstance(outcome, Fault) and outcome.stays is not None and last:
@@ -221,41 +224,17 @@ class ChatModel:
             if isinstance(outcome, Completion):
                 outcome = self._without_secrets(outcome)
                 self._replies.keep(key, outcome)
-                why = ""
             else:
-                after, why = outcome.retry_after, outcome.message
+                after = outcome.retry_after
             return outcome, used
         finally:
-            self._throttle.done(call, used.to_json(), account, after, why)
+            self._throttle.done(call, used.to_json(), account, after)
 
     def _without_secrets(self, completion: Completion) -> Completion:
         """What the target says is the test's to judge, as it is; nobody else needs a secret."""
         if self.config.role == "target":
             return completion
         return dataclasses.replace(completion, text=redact(completion.text))
-
-    def _enter(self, request: dict[str, Any]) -> str:
-        """Wait for leave to go.
-
-        Raises:
-            CapReached: there is none.
-            ModelFault: the provider has asked for a longer pause than a run can wait for.
-        """
-        call = f"{self._prefix}-{next(self._calls)}"
-        asked = estimate_tokens(json.dumps(request["messages"]))
-        price = self.config.price
-        wish = Wish(
-            provider=self.config.base_url,
-            role=self.config.role,
-            asked=asked,
-            most=self.config.max_output_tokens,
-            price=(price.input, price.output) if price else (0.0, 0.0),
-        ).to_json()
-        while wait := self._throttle.ask(call, wish):
-            if wait > LONGEST_PAUSE:
-                raise ModelFault(f"{self.name}: the provider asks to wait {wait:.0f} s")
-            self._sleep(min(wait, _NAP) * (1 + 0.1 * self._jitter()))
-        return call
 
     def _send(self, request: dict[str, Any]) -> tuple[Completion | Fault, Usage]:
         """One HTTP request: the reply or the fault, and what it consumed either way."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from pytest_skillopt.model.faults import estimate_tokens
+from pytest_skillopt.model.limits import Wish
 from pytest_skillopt.model.types import NO_KEY as NO_KEY
 from pytest_skillopt.model.types import ROLES
 from pytest_skillopt.model.types import ModelConfigError as ModelConfigError
@@ -175,6 +177,15 @@ class ModelConfig:
             header: self._printable(environ[variable].strip(), f"the value of {variable}")
             for header, variable in self.headers_env.items()
         }
+
+    def wish(self, text: str, most: int = 0) -> Wish:
+        """What a call with the prompt ``text`` asks leave for.
+
+        Args:
+            most: output tokens that the provider is told not to exceed; 0: none.
+        """
+        price = (self.price.input, self.price.output) if self.price else (0.0, 0.0)
+        return Wish(self.base_url, self.role, estimate_tokens(text), most, price)
 
     def _printable(self, value: str, what: str) -> str:
         if value.isascii() and value.isprintable():

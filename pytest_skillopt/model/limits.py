@@ -9,15 +9,19 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.types import CapReached, Usage
+from pytest_skillopt.model.types import CapReached, ModelFault, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_skillopt.settings import Settings
 
+LONGEST_PAUSE = 900.0
+"""Seconds that a call waits at most at a stretch for leave to go."""
+_NAP = 5.0
+"""Seconds after which a waiting call looks again whether a cap or a pause has changed."""
 BURST_SECONDS = 3.0
 """How much of a minute's rate may be used at once."""
 _LEAST = 1e-9
@@ -32,42 +36,6 @@ _GUESSED_OUTPUT = 500
 """Output tokens of a reply when none was seen."""
 _SHORTEST_WAIT, _LONGEST_WAIT = 0.005, 1.0
 """Seconds between which a caller asks again when the calls in flight use up what is left."""
-
-
-class Throttle(Protocol):
-    """Whom a model asks before each call. Arguments are JSON values: it may be another process."""
-
-    def ask(self, call: str, wish: dict[str, Any]) -> float:
-        """0.0: the call may go, and is in flight until ``done``; else seconds to wait before the
-        next question.
-
-        Args:
-            call: a name that no other call has; begins with the process' own prefix.
-            wish: ``Wish.to_json`` of what it asks for.
-
-        Raises:
-            CapReached: a spending cap allows no further call.
-        """
-
-    def done(
-        self,
-        call: str,
-        usage: dict[str, Any],
-        account: tuple[str, str, str],
-        retry_after: float = 0.0,
-        fault: str = "",
-    ) -> None:
-        """Tell how a call ended that was let go.
-
-        Args:
-            usage: ``Usage.to_json`` of what was paid; no calls where the provider failed.
-            account: role, stage and task (node id or empty).
-            retry_after: seconds the provider asked everybody to wait.
-        """
-
-    def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
-        """Enter what was never in flight: a reply from the cache, or calls that a test reports.
-        What was paid counts towards the caps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +102,7 @@ _CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
 
 
 class Meter:
-    """The ``Throttle`` of this process, and the accounts. Safe to use from many threads.
+    """Lets calls go or wait, and keeps the accounts. Safe to use from many threads.
 
     Under a cap of tokens or money a call reserves what it may come to: as much output as the
     provider was told not to exceed, else as much as the longest of the last hundred replies of its
@@ -187,6 +155,16 @@ class Meter:
         )
 
     def ask(self, call: str, wish: dict[str, Any]) -> float:
+        """0.0: the call may go, and is in flight until ``done``; else seconds to wait before the
+        next question.
+
+        Args:
+            call: a name that no other call has; begins with the process' own prefix.
+            wish: ``Wish.to_json`` of what it asks for.
+
+        Raises:
+            CapReached: a spending cap allows no further call.
+        """
         wanted = Wish(**wish)
         with self._lock:
             now = self._clock()
@@ -212,8 +190,14 @@ class Meter:
         usage: dict[str, Any],
         account: tuple[str, str, str],
         retry_after: float = 0.0,
-        fault: str = "",
     ) -> None:
+        """Tell how a call ended that was let go.
+
+        Args:
+            usage: ``Usage.to_json`` of what was paid; no calls where the provider failed.
+            account: role, stage and task (node id or empty).
+            retry_after: seconds the provider asked everybody to wait.
+        """
         used = Usage.from_json(usage)
         with self._lock:
             self._add(used, account)
@@ -231,6 +215,8 @@ class Meter:
                 pacer.pause(now + retry_after)
 
     def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
+        """Enter what was never in flight: a reply from the cache, or calls that a test reports.
+        What was paid counts towards the caps."""
         with self._lock:
             self._add(Usage.from_json(usage), account)
 
@@ -339,6 +325,50 @@ class Meter:
 
     def _pacer(self, provider: str) -> _Pacer:
         return self._pacers.setdefault(provider, _Pacer(*self._rates))
+
+
+class RemoteMeter:
+    """The controller's ``Meter``, asked by a worker.
+
+    Args:
+        ask: has a service of the controller called, by its name, with JSON values.
+        prefix: of the worker, for the names of its calls.
+    """
+
+    def __init__(self, ask: Callable[..., Any], prefix: str) -> None:
+        self._ask = ask
+        self._prefix = prefix
+
+    def ask(self, call: str, wish: dict[str, Any]) -> float:
+        return float(self._ask("throttle.ask", self._prefix + call, wish))
+
+    def done(self, call: str, *details: Any) -> None:
+        self._ask("throttle.done", self._prefix + call, *details)
+
+    def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
+        self._ask("throttle.note", usage, account)
+
+
+Throttle = Meter | RemoteMeter
+"""Whom one asks before each call."""
+
+
+def wait_for_leave(
+    throttle: Throttle, call: str, wish: Wish, wait: Callable[[float], object]
+) -> None:
+    """Ask until the call may go.
+
+    Args:
+        wait: waits so many seconds.
+
+    Raises:
+        CapReached: a spending cap allows no further call.
+        ModelFault: the provider has asked for a longer pause than a run can wait for.
+    """
+    while seconds := throttle.ask(call, wish.to_json()):
+        if seconds > LONGEST_PAUSE:
+            raise ModelFault(f"{wish.provider}: the provider asks to wait {seconds:.0f} s")
+        wait(min(seconds, _NAP))
 
 
 @dataclass(frozen=True, slots=True)

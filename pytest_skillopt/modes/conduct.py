@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pytest_skillopt.mode import Mode
+    from pytest_skillopt.models import Services
     from pytest_skillopt.modes.plan import Expected
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
-    from pytest_skillopt.services import Services
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.executor import SkillExecutor
     from pytest_skillopt.suite.tasks import SkillTask

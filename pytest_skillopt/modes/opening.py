@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
-    from pytest_skillopt.services import Services
+    from pytest_skillopt.models import Services
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.executor import SkillExecutor
     from pytest_skillopt.suite.rollouts import Rollout

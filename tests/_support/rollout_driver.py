@@ -70,8 +70,7 @@ def call_through_the_controller(config: pytest.Config) -> None:
 
 def model_services(config: pytest.Config) -> dict[str, Callable[..., Any]]:
     from pytest_skillopt.model.limits import Meter
-    from pytest_skillopt.models import MODELS, Models
-    from pytest_skillopt.services import Services
+    from pytest_skillopt.models import MODELS, Models, Services
     from pytest_skillopt.settings import Settings
 
     services, meter = Services(), Meter()

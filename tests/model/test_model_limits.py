@@ -117,7 +117,7 @@ def test_a_pause_holds_for_all_calls_to_that_provider() -> None:
     clock = Clock()
     lim = limits(clock)
     go(lim, "a")
-    lim.done("a", FREE, ACCOUNT, retry_after=20.0, fault="HTTP 429")
+    lim.done("a", FREE, ACCOUNT, retry_after=20.0)
     assert go(lim, "b") == pytest.approx(20.0)
     assert go(lim, "c", provider="other") == 0
     clock.now += 19
@@ -197,7 +197,7 @@ def test_a_call_waits_for_estimates_in_flight_before_a_cap_is_declared() -> None
     lim = limits(max_calls=1)
     assert go(lim, "a") == 0
     assert go(lim, "b") > 0
-    lim.done("a", FREE, ACCOUNT, fault="HTTP 500")
+    lim.done("a", FREE, ACCOUNT)
     assert go(lim, "b") == 0
     lim.done("b", paid(), ACCOUNT)
     with pytest.raises(CapReached, match=r"cap of 1 model calls is reached \(1 used\)"):
