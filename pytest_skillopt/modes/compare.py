@@ -16,10 +16,9 @@ from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import SkillResult
-from pytest_skillopt.search.outcome import comparison
+from pytest_skillopt.search.outcome import arm_of, comparison, task_row
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.search.stages import configured_gate
-from pytest_skillopt.search.taskrows import arm_of, task_row
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.rollouts import Rollout

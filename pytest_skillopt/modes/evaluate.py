@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.modes.check import write_baseline
 from pytest_skillopt.modes.compare import joined_reasons
 from pytest_skillopt.run.result import Comparison, SkillResult
-from pytest_skillopt.search.outcome import suite_rate
-from pytest_skillopt.search.taskrows import task_row
+from pytest_skillopt.search.outcome import suite_rate, task_row
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:

@@ -10,9 +10,8 @@ from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.pending import write_skill
 from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, WarningRow
 from pytest_skillopt.search.final_comparison import BEGUN
-from pytest_skillopt.search.outcome import suite_rate
+from pytest_skillopt.search.outcome import check_together, suite_rate
 from pytest_skillopt.search.stages import Stages
-from pytest_skillopt.search.together import check_together
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
 from pytest_skillopt.skill.document import SkillError

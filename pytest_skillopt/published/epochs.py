@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.run.result import EditStatus
-    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
 
 _MOST_ADVICE = 2_000
@@ -42,29 +42,29 @@ _TRANSCRIPTS = 6
 """Tasks of which a rollout is shown, regressions first."""
 
 
-def slow_update(bench: Workbench, before: Document, context: Context) -> bool:
+def slow_update(state: TrainingState, before: Document, context: Context) -> bool:
     """Compare the previous epoch's skill with the current one; True when guidance was accepted.
 
     A sample of the train tasks is measured afresh under both and sorted into improved, regressed,
     failing under both and stable. The guidance goes into a protected block and, like every change,
     through the gate.
     """
-    if before == bench.incumbent:
+    if before == state.incumbent:
         return False
-    here = context.at(document=bench.incumbent)
-    edit = ask_for_guidance(_measure_pairs(bench, before, here), before, here)
+    here = context.at(document=state.incumbent)
+    edit = ask_for_guidance(_measure_pairs(state, before, here), before, here)
     if edit is None:
         return False
-    candidate = extend(bench.incumbent, edit, here)
+    candidate = extend(state.incumbent, edit, here)
     if isinstance(candidate, Refusal):
-        bench.ledger.refuse([candidate])
+        state.history.refuse([candidate])
         return False
-    if bench.judged(candidate):
+    if state.judged(candidate):
         return False
-    verdict = bench.consider(candidate, [edit])
+    verdict = state.consider(candidate, [edit])
     fate: EditStatus = "accepted" if verdict.accepted else "rejected"
-    bench.ledger.settle([edit], fate, verdict.nameless, detail=verdict.reason)
-    bench.ledger.end_step(
+    state.history.settle([edit], fate, verdict.nameless, detail=verdict.reason)
+    state.history.end_step(
         epoch=context.epoch,
         records=[],
         candidate=candidate.version,
@@ -127,12 +127,12 @@ def _group(old: TaskRecord, new: TaskRecord) -> str:
 
 
 def _measure_pairs(
-    bench: Workbench, before: Document, context: Context
+    state: TrainingState, before: Document, context: Context
 ) -> dict[str, tuple[TaskRecord, TaskRecord]]:
-    count = min(context.settings.slow_update_samples, len(bench.train))
-    tasks = context.random("slow update").sample(bench.train, count)
+    count = min(context.settings.slow_update_samples, len(state.train))
+    tasks = context.random("slow update").sample(state.train, count)
     wanted = {task.id: _SAMPLES for task in tasks}
-    old, new = bench.samples.take_all([(before, wanted), (bench.incumbent, wanted)], "train")
+    old, new = state.samples.take_all([(before, wanted), (state.incumbent, wanted)], "train")
     return {t.id: (TaskRecord.of(t, old[t.id]), TaskRecord.of(t, new[t.id])) for t in tasks}
 
 

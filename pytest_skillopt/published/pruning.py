@@ -12,7 +12,7 @@ from pytest_skillopt.gate.statistics import log_bayes_factor
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import Rollout
@@ -47,7 +47,7 @@ class LeftOut:
 
 
 def leave_out(
-    bench: Workbench,
+    state: TrainingState,
     base: Document,
     lines: Sequence[Edit],
     tasks: Mapping[Edit, Sequence[str]],
@@ -74,13 +74,13 @@ def leave_out(
     left_out: dict[tuple[Edit, str], list[Rollout]] = {}
     for number in range(samples):
         running = [comparison for comparison in compared if comparison.open]
-        while running and not bench.allowance.covers(_size(running)):
+        while running and not state.budget.covers(_size(running)):
             running.pop()
         if whole is None or not running:
             break
         union = dict.fromkeys((task for c in running for task in c.tasks), 1)
         arms = [(whole, union), *((c.without, dict.fromkeys(c.tasks, 1)) for c in running)]
-        with_all, *without = bench.samples.take_all(arms, "trial")
+        with_all, *without = state.samples.take_all(arms, "trial")
         for task, rollouts in with_all.items():
             kept.setdefault(task, []).extend(rollouts)
         for comparison, found in zip(running, without, strict=True):
@@ -141,23 +141,23 @@ def _good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:
     return sum(rollout.passed or goes_further(rollout, failures) for rollout in arm)
 
 
-def prune(bench: Workbench) -> None:
+def prune(state: TrainingState) -> None:
     """Leave out the accepted edits that look idle, unless the gate says that they are missed.
 
     The gate is asked the other way round: is the full skill credibly better than the short one? If
     it cannot tell, the short one stays.
     """
-    known = {task.id for task in bench.train}
-    lines = list(bench.lines)
+    known = {task.id for task in state.train}
+    lines = list(state.lines)
     tasks = {line: [task for task in line.tasks if task in known] for line in lines}
-    idle = idle_lines(leave_out(bench, bench.base, lines, tasks, 2 * bench.settings.rollouts))
+    idle = idle_lines(leave_out(state, state.base, lines, tasks, 2 * state.settings.rollouts))
     if not idle:
         return
     kept = [line for line in lines if line not in idle]
-    short = rebuild(bench.base, kept)
-    if short is None or short == bench.incumbent or bench.misses(short):
+    short = rebuild(state.base, kept)
+    if short is None or short == state.incumbent or state.misses(short):
         return
-    bench.shorten(short, kept)
-    bench.ledger.settle(
+    state.shorten(short, kept)
+    state.history.settle(
         idle, "dropped", "leaving it out made no difference that the gate could see"
     )

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.data import Verdict
-    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.tasks import SkillTask
@@ -33,11 +33,11 @@ _LEAST_BUDGET = 2
 class BatchSearch:
     """Rollout, reflect, aggregate, select, update, gate: over batches and epochs."""
 
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
-        self._settings = bench.settings
-        self._size = batch_size(len(bench.train), self._settings.batch_size)
-        batches = math.ceil(len(bench.train) / self._size)
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self._settings = state.settings
+        self._size = batch_size(len(state.train), self._settings.batch_size)
+        batches = math.ceil(len(state.train) / self._size)
         self._steps_per_epoch = math.ceil(batches / self._settings.accumulation)
         self._records: dict[str, TaskRecord] = {}
         """Latest rollouts of every train task under the incumbent."""
@@ -48,19 +48,19 @@ class BatchSearch:
         """Search until there is nothing left to do; the reason in words.
 
         Raises:
-            OutOfMeans: the rest belongs to the last comparison.
+            OutOfBudget: the rest belongs to the last comparison.
             StopRun: a cap or a fault ended the run, or no train task can be measured.
         """
         reason = "all epochs are over"
         for epoch in range(1, self._settings.epochs + 1):
-            before = self._bench.incumbent
+            before = self._state.incumbent
             stopped = self._run_epoch(epoch)
             if stopped:
                 reason = stopped
                 break
             self._end_epoch(epoch, before)
         if self._settings.pruning:
-            prune(self._bench)
+            prune(self._state)
         return reason
 
     def _run_epoch(self, epoch: int) -> str:
@@ -69,21 +69,21 @@ class BatchSearch:
             if self._everything_passes():
                 return "every train task passes"
             if self._fruitless >= self._settings.patience:
-                self._bench.samples.require_measured(self._bench.train)
+                self._state.samples.require_measured(self._state.train)
                 return f"{self._fruitless} steps without an accepted edit"
-        self._bench.samples.require_measured(self._bench.train)
+        self._state.samples.require_measured(self._state.train)
         return ""
 
     def _rounds(self, epoch: int) -> Iterator[list[list[SkillTask]]]:
         """Shuffled train tasks in batches, ``accumulation`` of them to a step."""
-        order = list(self._bench.train)
-        self._bench.context.at(step=0).random(f"epoch {epoch}").shuffle(order)
+        order = list(self._state.train)
+        self._state.context.at(step=0).random(f"epoch {epoch}").shuffle(order)
         batches = [order[i : i + self._size] for i in range(0, len(order), self._size)]
         each = self._settings.accumulation
         yield from (batches[i : i + each] for i in range(0, len(batches), each))
 
     def _step(self, epoch: int, rounds: Sequence[Sequence[SkillTask]]) -> None:
-        bench = self._bench
+        state = self._state
         context = self._context(epoch)
         records: list[TaskRecord] = []
         patches: list[list[Patch]] = [[] for _ in range(self._settings.candidates)]
@@ -92,7 +92,7 @@ class BatchSearch:
             records += seen
             for candidate, found in enumerate(patches):
                 turn = context.at(draw=candidate * len(rounds) + number)
-                found += bench.stages.reflect(seen, turn)
+                found += state.stages.reflect(seen, turn)
         updates = [
             self._make(found, context.at(draw=number)) for number, found in enumerate(patches)
         ]
@@ -108,58 +108,58 @@ class BatchSearch:
             start=settings.edit_budget,
             end=least_edits(settings),
         )
-        return self._bench.context.at(
-            document=self._bench.incumbent,
-            step=self._bench.ledger.step,
+        return self._state.context.at(
+            document=self._state.incumbent,
+            step=self._state.history.step,
             epoch=epoch,
             budget=budget,
             minibatch=settings.minibatch_size or _MINIBATCH,
         )
 
     def _roll_out(self, batch: Sequence[SkillTask]) -> list[TaskRecord]:
-        bench = self._bench
+        state = self._state
         wanted = {task.id: task.rollouts or self._settings.rollouts for task in batch}
-        found = bench.samples.take(bench.incumbent, wanted, "train")
+        found = state.samples.take(state.incumbent, wanted, "train")
         records = [TaskRecord.of(task, found[task.id]) for task in batch]
         self._records |= {record.task.id: record for record in records}
-        bench.context.memory.remember_patterns(record.pattern for record in records)
+        state.context.memory.remember_patterns(record.pattern for record in records)
         return records
 
     def _make(self, patches: Sequence[Patch], context: Context) -> Update | None:
         """Aggregate, select, update; None where nothing is left to try."""
-        bench = self._bench
+        state = self._state
         if not patches:
             return None
-        merged = bench.stages.aggregate(patches, context)
+        merged = state.stages.aggregate(patches, context)
         if merged.note:
-            bench.ledger.notes.append(f"step {context.step}: {merged.note}")
-        update = bench.stages.update(bench.stages.select(merged, context), context)
+            state.history.notes.append(f"step {context.step}: {merged.note}")
+        update = state.stages.update(state.stages.select(merged, context), context)
         if update.note:
-            bench.ledger.notes.append(f"step {context.step}: {update.note}")
-        bench.ledger.refuse(update.refused)
+            state.history.notes.append(f"step {context.step}: {update.note}")
+        state.history.refuse(update.refused)
         return update if update.document != context.document else None
 
     def _judge(self, epoch: int, records: Sequence[TaskRecord], updates: Sequence[Update]) -> None:
         """One gate decision for the step: the only candidate, or the best of those raced."""
-        bench = self._bench
-        fresh = _distinct(updates, bench)
+        state = self._state
+        fresh = _distinct(updates, state)
         if not fresh:
             reason = "every candidate was tried before" if updates else "nothing new was proposed"
-            bench.ledger.end_step(epoch=epoch, records=records, reason=reason)
+            state.history.end_step(epoch=epoch, records=records, reason=reason)
             self._fruitless += 1
             return
         if len(fresh) == 1:
-            chosen, verdict = fresh[0], bench.consider(fresh[0].document, fresh[0].applied)
+            chosen, verdict = fresh[0], state.consider(fresh[0].document, fresh[0].applied)
         else:
-            best, verdict = bench.race([(u.document, u.applied) for u in fresh])
+            best, verdict = state.race([(u.document, u.applied) for u in fresh])
             chosen = fresh[best]
         self._conclude(epoch, records, chosen, verdict)
 
     def _conclude(
         self, epoch: int, records: Sequence[TaskRecord], update: Update, verdict: Verdict
     ) -> None:
-        bench = self._bench
-        bench.ledger.end_step(
+        state = self._state
+        state.history.end_step(
             epoch=epoch,
             records=records,
             candidate=update.document.version,
@@ -167,15 +167,15 @@ class BatchSearch:
             verdict=verdict,
         )
         if verdict.accepted:
-            bench.ledger.settle(update.applied, "accepted")
+            state.history.settle(update.applied, "accepted")
             self._fruitless = 0
             self._records.clear()
             return
         self._fruitless += 1
         if verdict.gate == VETTING:
             return
-        effects = effects_of(bench, update, self._records)
-        bench.ledger.settle(
+        effects = effects_of(state, update, self._records)
+        state.history.settle(
             update.applied, "rejected", verdict.nameless, effects, detail=verdict.reason
         )
         if self._settings.splitting and verdict.decision == "rejected":
@@ -189,12 +189,12 @@ class BatchSearch:
         effects: dict[str, float],
     ) -> None:
         """The edits whose tasks improved, without those whose tasks broke."""
-        bench = self._bench
-        part = split(bench, update, effects)
-        if part is None or bench.judged(part.document):
+        state = self._state
+        part = split(state, update, effects)
+        if part is None or state.judged(part.document):
             return
-        verdict = bench.consider(part.document, part.applied)
-        bench.ledger.end_step(
+        verdict = state.consider(part.document, part.applied)
+        state.history.end_step(
             epoch=epoch,
             records=records,
             candidate=part.document.version,
@@ -203,7 +203,7 @@ class BatchSearch:
             reason=f"the better part of the last patch: {verdict.reason}",
         )
         if verdict.accepted:
-            bench.ledger.settle(part.applied, "accepted")
+            state.history.settle(part.applied, "accepted")
             self._fruitless = 0
             self._records.clear()
 
@@ -211,14 +211,14 @@ class BatchSearch:
         context = self._context(epoch)
         if self._settings.meta_skill:
             learn_from_epoch(context)
-        if self._settings.slow_update and slow_update(self._bench, before, context):
+        if self._settings.slow_update and slow_update(self._state, before, context):
             self._records.clear()
             self._fruitless = 0
 
     def _everything_passes(self) -> bool:
         known = self._records
         return all(
-            t.id in known and known[t.id].n and not known[t.id].failed for t in self._bench.train
+            t.id in known and known[t.id].n and not known[t.id].failed for t in self._state.train
         )
 
 
@@ -239,36 +239,36 @@ def most_of_search(train: int, val: int, settings: Settings) -> tuple[int, int]:
     ), steps * 3 * sampled * settings.candidates
 
 
-def _distinct(updates: Sequence[Update], bench: Workbench) -> list[Update]:
+def _distinct(updates: Sequence[Update], state: TrainingState) -> list[Update]:
     by_version = {update.document.version: update for update in reversed(updates)}
     distinct = [u for u in updates if by_version[u.document.version] is u]
-    return [update for update in distinct if not bench.judged(update.document)]
+    return [update for update in distinct if not state.judged(update.document)]
 
 
 def effects_of(
-    bench: Workbench, update: Update, records: Mapping[str, TaskRecord]
+    state: TrainingState, update: Update, records: Mapping[str, TaskRecord]
 ) -> dict[str, float]:
     """Change of the pass rate of each train task that asked for an edit, in [-1, 1].
 
     Empty where nothing can be told: no memory and no splitting wants it, or the means are short.
     """
-    if not (bench.settings.memory or bench.settings.splitting):
+    if not (state.settings.memory or state.settings.splitting):
         return {}
     asked = dict.fromkeys(task for p in update.applied for task in p.tasks if task in records)
     wanted = dict.fromkeys(asked, _EFFECT_SAMPLES)
-    if not wanted or not bench.allowance.covers(sum(wanted.values())):
+    if not wanted or not state.budget.covers(sum(wanted.values())):
         return {}
-    found = bench.samples.take(update.document, wanted, "trial")
+    found = state.samples.take(update.document, wanted, "trial")
     after = {task: TaskRecord.of(records[task].task, rollouts) for task, rollouts in found.items()}
     return {task: after[task].rate - records[task].rate for task in after if after[task].n}
 
 
-def split(bench: Workbench, update: Update, effects: Mapping[str, float]) -> Update | None:
+def split(state: TrainingState, update: Update, effects: Mapping[str, float]) -> Update | None:
     """The edits whose tasks improved on the whole; None where those are all or none."""
     better = [p for p in update.applied if sum(effects.get(task, 0.0) for task in p.tasks) > 0]
     if not better or len(better) == len(update.applied):
         return None
-    part = apply_all(better, bench.context.at(document=bench.incumbent, step=bench.ledger.step))
+    part = apply_all(better, state.context.at(document=state.incumbent, step=state.history.step))
     return part if part.applied else None
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.search.parameters import TrialParameters
-    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import Rollout
 
@@ -54,13 +54,13 @@ class _Line:
 class Ablation:
     """Which edits of the working skill are missed when they are left out."""
 
-    def __init__(self, bench: Workbench, parameters: TrialParameters) -> None:
-        self._bench = bench
+    def __init__(self, state: TrainingState, parameters: TrialParameters) -> None:
+        self._state = state
         self._parameters = parameters
         self._lines: list[_Line] = []
         self._capital = [0.0] * len(_BETS)
         """Log e-value, by bet, that any edit does anything."""
-        self._at_end = int(parameters.held * (bench.allowance.left() or 0))
+        self._at_end = int(parameters.held * (state.budget.left() or 0))
 
     @property
     def untested(self) -> int:
@@ -69,7 +69,7 @@ class Ablation:
 
     def add(self, edits: Iterable[Edit], task: str) -> None:
         """Edits have joined the working skill, after a trial that turned this task."""
-        off = not self._bench.settings.pruning
+        off = not self._state.settings.pruning
         self._lines += [_Line(edit, task, tested=off) for edit in edits]
         self._hold()
 
@@ -77,7 +77,7 @@ class Ablation:
         """Leave out each edit that was not yet; those that are not missed, which are to go."""
         p = self._parameters
         lines = [line for line in self._lines if not line.tested]
-        self._bench.allowance.held = self._at_end
+        self._state.budget.held = self._at_end
         self._sample(lines, enough=p.missed)
         idle = [
             line
@@ -91,8 +91,8 @@ class Ablation:
 
     def leave_out_again(self) -> list[Edit]:
         """At the end, leave out the least certain edits once more; those likelier idle than not."""
-        self._bench.allowance.held = 0
-        if not self._bench.settings.pruning:
+        self._state.budget.held = 0
+        if not self._state.settings.pruning:
             return []
         certain = self._parameters.certain
         doubtful = [line for line in self._lines if line.odds < certain]
@@ -110,7 +110,7 @@ class Ablation:
         """Keep back samples for the edits that were not left out yet, and for the end."""
         doubtful = sum(line.odds < self._parameters.certain for line in self._lines)
         at_end = min(_SAMPLES * doubtful, self._at_end)
-        self._bench.allowance.held = _SAMPLES * self.untested + at_end
+        self._state.budget.held = _SAMPLES * self.untested + at_end
 
     def _sample(self, lines: Sequence[_Line], enough: float) -> None:
         """Take pairs of samples until it is clear of each line whether it is missed.
@@ -118,22 +118,22 @@ class Ablation:
         Those with it are shared by lines of one task. Where the means do not reach for all, the
         first go first.
         """
-        bench, p = self._bench, self._parameters
-        made = [(line, bench.without(line.edit)) for line in lines]
+        state, p = self._state, self._parameters
+        made = [(line, state.without(line.edit)) for line in lines]
         running = [(line, document) for line, document in made if document is not None]
         staked: dict[str, list[tuple[Rollout, Rollout]]] = {}
         for _ in range(p.pairs):
             running = [pair for pair in running if -p.missed < pair[0].odds < enough]
-            while running and not bench.allowance.covers(_size(running)):
+            while running and not state.budget.covers(_size(running)):
                 running.pop()
             if not running:
                 break
             tasks = dict.fromkeys((line.task for line, _ in running), 1)
             arms = [(document, {line.task: 1}) for line, document in running]
-            whole, *others = bench.samples.take_all([(bench.incumbent, tasks), *arms], "trial")
+            whole, *others = state.samples.take_all([(state.incumbent, tasks), *arms], "trial")
             for (line, _), without in zip(running, others, strict=True):
                 pair = whole[line.task][0], without[line.task][0]
-                bench.ledger.left_out(line.edit, without, whole)
+                state.history.left_out(line.edit, without, whole)
                 if not all(rollout.measured for rollout in pair):
                     continue
                 line.pairs.append(pair)
@@ -159,7 +159,7 @@ class Ablation:
                 )
                 self._capital[number] += math.log1p(_ON_AN_EDIT * math.expm1(own))
         capital = sum(math.exp(min(value, 50.0)) for value in self._capital) / len(_BETS)
-        self._bench.prior = 1 - _ON_ALL + _ON_ALL * capital
+        self._state.prior = 1 - _ON_ALL + _ON_ALL * capital
 
 
 def _size(running: Sequence[tuple[_Line, object]]) -> int:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.gate.data import GateTask
 from pytest_skillopt.gate.final import FinalGate
-from pytest_skillopt.search.allowance import OutOfMeans
+from pytest_skillopt.search.budget import OutOfBudget
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.gate.engine import Gate
-    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
@@ -156,7 +156,7 @@ class FinalComparison:
 
     def __init__(
         self,
-        bench: Workbench,
+        state: TrainingState,
         *,
         skill: str = "SKILL.md",
         begun: Sequence[Mapping[str, Any]] = (),
@@ -167,18 +167,18 @@ class FinalComparison:
         begun: what the journal has of final comparisons of this run, in its order.
         alone: no gate is on the way.
         """
-        self._bench = bench
+        self._state = state
         self._skill = skill
         self._begun = [Begun(**{**data, "first": tuple(data["first"])}) for data in begun]
-        self._plan = plan = plan_final(bench.settings, len(bench.suite), alone=alone)
-        bench.sole = alone
-        self._test = {task.id: task.rollouts or bench.settings.rollouts for task in bench.test}
-        bench.allowance.reserve = plan.samples + self._test_samples
+        self._plan = plan = plan_final(state.settings, len(state.suite), alone=alone)
+        state.sole = alone
+        self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
+        state.budget.reserve = plan.samples + self._test_samples
 
     def shortage(self) -> str:
         """Why the caps cannot pay for the final comparison and a search before it, if so."""
-        bench = self._bench
-        return shortage(bench.settings, self._plan, [*bench.suite, *bench.test])
+        state = self._state
+        return shortage(state.settings, self._plan, [*state.suite, *state.test])
 
     def run(self) -> Measured:
         """Compare, and where the verdict is good measure the test split.
@@ -193,30 +193,30 @@ class FinalComparison:
         broken = measured.verdict.names("broken")
         if measured.verdict.decision != "rejected" or not broken:
             return measured
-        refused = self._bench.incumbent
+        refused = self._state.incumbent
         try:
             return self._compare() if self._leave_out_what_broke(broken) else measured
-        except (StopRun, OutOfMeans) as end:
-            self._bench.ledger.notes.append(
+        except (StopRun, OutOfBudget) as end:
+            self._state.history.notes.append(
                 f"what is left without the edit that broke a task was not compared: {end.reason}"
             )
-            self._bench.incumbent = refused
+            self._state.incumbent = refused
             return measured
 
     def _leave_out_what_broke(self, broken: Sequence[str]) -> bool:
         """Go on without the edit with which these tasks fail and without which they pass."""
-        bench = self._bench
+        state = self._state
         left_out = [
-            (line, rest, rebuild(bench.base, rest))
-            for line in bench.lines
-            for rest in [[other for other in bench.lines if other is not line]]
+            (line, rest, rebuild(state.base, rest))
+            for line in state.lines
+            for rest in [[other for other in state.lines if other is not line]]
             if rest
         ]
         shorter = [(line, rest, short) for line, rest, short in left_out if short is not None]
         if not shorter:
             return False
         wanted = dict.fromkeys(broken, _LOOKS)
-        found = bench.samples.take_all([(short, wanted) for _, _, short in shorter], "mend")
+        found = state.samples.take_all([(short, wanted) for _, _, short in shorter], "mend")
         rates = [
             statistics.fmean(bool(r.passed) for taken in tasks.values() for r in taken)
             for tasks in found
@@ -225,17 +225,17 @@ class FinalComparison:
         if rates[best] < _MENDED:
             return False
         line, rest, short = shorter[best]
-        bench.ledger.settle([line], "dropped", "a task that passed before fails with it")
-        bench.shorten(short, rest)
+        state.history.settle([line], "dropped", "a task that passed before fails with it")
+        state.shorten(short, rest)
         return True
 
     def _compare(self) -> Measured:
-        bench = self._bench
+        state = self._state
         begun = self._begin()
         gate = self._open_gate(begun)
-        verdict, before, after = bench.samples.compare(gate, bench.start, bench.incumbent)
-        unsampled = [task.id for task in bench.suite if task.id not in before]
-        earlier = {t: found for t, found in bench.samples.at_start().items() if t in unsampled}
+        verdict, before, after = state.samples.compare(gate, state.start, state.incumbent)
+        unsampled = [task.id for task in state.suite if task.id not in before]
+        earlier = {t: found for t, found in state.samples.at_start().items() if t in unsampled}
         test_before, test_after = self._open_test(begun) if verdict.accepted else ({}, {})
         return Measured(
             verdict,
@@ -246,12 +246,12 @@ class FinalComparison:
 
     def _begin(self) -> Begun:
         """How this version is compared: as it was begun before, else as the budget allows now."""
-        bench = self._bench
-        bench.allowance.held, bench.allowance.reserve = 0, self._test_samples
-        candidate = bench.incumbent.version
+        state = self._state
+        state.budget.held, state.budget.reserve = 0, self._test_samples
+        candidate = state.incumbent.version
         begun = next((one for one in self._begun if one.candidate == candidate), None)
         if begun is None:
-            left = bench.allowance.left()
+            left = state.budget.left()
             plan = self._plan.within(left)
             begun = Begun(
                 skill=self._skill,
@@ -259,12 +259,12 @@ class FinalComparison:
                 rollouts=plan.rollouts,
                 alone=plan.alone,
                 budget=left,
-                first=tuple(bench.samples.failed_at_start(bench.suite)),
-                prior=bench.prior if plan.alone else 1.0,
+                first=tuple(state.samples.failed_at_start(state.suite)),
+                prior=state.prior if plan.alone else 1.0,
             )
-            bench.ledger.tell(BEGUN, asdict(begun))
+            state.history.tell(BEGUN, asdict(begun))
         if not begun.rollouts:
-            bench.ledger.notes.append(
+            state.history.notes.append(
                 "the cap left no complete round for the final comparison: it stopped when its "
                 "verdict was certain or its samples were used up, and where the skill on disk has "
                 "no fresh sample its rate is that of the samples of the search"
@@ -272,34 +272,34 @@ class FinalComparison:
         return begun
 
     def _stream(self, begun: Begun) -> str:
-        bench = self._bench
-        tasks = sorted((task.id, task.split, task.must_pass) for task in bench.suite)
-        options = asdict(bench.gate_options())
-        return begun.stream(bench.start.version, bench.settings.seed, tasks, options)
+        state = self._state
+        tasks = sorted((task.id, task.split, task.must_pass) for task in state.suite)
+        options = asdict(state.gate_options())
+        return begun.stream(state.start.version, state.settings.seed, tasks, options)
 
     def _open_gate(self, begun: Begun) -> Gate:
-        bench = self._bench
+        state = self._state
         options = replace(
-            bench.gate_options(),
+            state.gate_options(),
             rollouts=begun.rollouts,
             first=begun.first,
-            held_out=tuple(task.id for task in bench.val) if begun.alone else (),
+            held_out=tuple(task.id for task in state.val) if begun.alone else (),
             budget=begun.budget,
             alone=begun.alone,
             prior=begun.prior,
         )
-        tasks = [GateTask(task.id, task.must_pass, task.trigger) for task in bench.suite]
+        tasks = [GateTask(task.id, task.must_pass, task.trigger) for task in state.suite]
         return FinalGate(tasks, options, decision=self._stream(begun))
 
     def _open_test(self, begun: Begun) -> tuple[dict[str, list[Rollout]], dict[str, list[Rollout]]]:
         """Measure the test tasks once under both documents, for the report alone."""
-        bench = self._bench
-        bench.allowance.release()
-        both = [(bench.start, self._test), (bench.incumbent, self._test)]
+        state = self._state
+        state.budget.release()
+        both = [(state.start, self._test), (state.incumbent, self._test)]
         try:
-            before, after = bench.samples.take_all(both, f"test/{self._stream(begun)}")
-        except (StopRun, OutOfMeans) as end:
-            bench.ledger.notes.append(f"the test split was not measured: {end.reason}")
+            before, after = state.samples.take_all(both, f"test/{self._stream(begun)}")
+        except (StopRun, OutOfBudget) as end:
+            state.history.notes.append(f"the test split was not measured: {end.reason}")
             return {}, {}
         return before, after
 

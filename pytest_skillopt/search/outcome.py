@@ -1,25 +1,29 @@
-"""What a training found, and the rows that its report is made of."""
+"""What a training found, the rows that its report is made of, and what holds for all skills."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.statistics import interval, noise_floor
+from pytest_skillopt.gate.counts import change_by
+from pytest_skillopt.gate.statistics import interval, log_e, noise_floor
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.run.result import Comparison, Rate
-from pytest_skillopt.search.taskrows import task_row
+from pytest_skillopt.run.result import Arm, Comparison, Rate, RolloutSample, TaskRow, Turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_skillopt.gate.data import Verdict
-    from pytest_skillopt.run.result import EditRow, Status, StepRow, TaskRow
+    from pytest_skillopt.gate.data import Change, Verdict
+    from pytest_skillopt.run.result import EditRow, Status, StepRow
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.skill.lint import Finding
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
+
+_NOTHING = 1e-12
+"""Sums of rates closer to zero than this are zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,3 +117,120 @@ def suite_rate(counts: Iterable[tuple[int, int]]) -> Rate | None:
         tasks=len(known),
         samples=sum(n for _, n in known),
     )
+
+
+def task_row(
+    task: SkillTask,
+    before: Sequence[Rollout],
+    after: Sequence[Rollout],
+    change: Change = "same",
+) -> TaskRow:
+    """The counts of both arms, with one rollout of each as an example.
+
+    That is a failure where there is one, and an infrastructure error where nothing was measured.
+    A test task is in no decision: its change is by its counts. Usage counts both arms. An arm
+    without rollouts was not run.
+    """
+    rollouts = [*before, *after]
+    usages = [rollout.usage + rollout.judge_usage for rollout in rollouts]
+    costs = [usage.cost for usage in usages if usage.cost is not None]
+    arms = (before, after)
+    return TaskRow(
+        id=task.id,
+        split=task.split,
+        must_pass=task.must_pass,
+        marks=list(task.marks),
+        before=arm_of(before),
+        after=arm_of(after) if after else None,
+        change=_change_by_counts(before, after) if task.split == "test" else change,
+        flaky=any({r.passed for r in arm if r.measured} == {True, False} for arm in arms),
+        skipped=bool(rollouts) and all(rollout.outcome == "skipped" for rollout in rollouts),
+        calls=sum(usage.calls + usage.cached for usage in usages),
+        tokens=sum(usage.input_tokens + usage.output_tokens for usage in usages),
+        cost=sum(costs) if costs else None,
+    )
+
+
+def _change_by_counts(before: Sequence[Rollout], after: Sequence[Rollout]) -> Change:
+    """By the evidence that a gate weighs."""
+    old, new = arm_of(before), arm_of(after)
+    if not old.n or not new.n:
+        return "same"
+    return change_by(
+        log_e(new.passed, new.n, old.passed, old.n), log_e(old.passed, old.n, new.passed, new.n)
+    )
+
+
+def arm_of(rollouts: Sequence[Rollout]) -> Arm:
+    measured = [rollout for rollout in rollouts if rollout.measured]
+    scores = [rollout.score for rollout in measured if rollout.score is not None]
+    failed = [rollout for rollout in measured if not rollout.passed]
+    errors = [rollout for rollout in rollouts if rollout.outcome == "error"]
+    told = [bool(r.skill_read) for r in measured if r.skill_read is not None]
+    shown = next(iter(failed or measured or errors), None)
+    return Arm(
+        passed=sum(rollout.passed for rollout in measured),
+        n=len(measured),
+        score=sum(scores) / len(scores) if scores else None,
+        errors=len(errors),
+        read=sum(told) if told else None,
+        sample=_example(shown) if shown else None,
+    )
+
+
+def _example(rollout: Rollout) -> RolloutSample:
+    return RolloutSample(
+        outcome=rollout.outcome,
+        message=rollout.error.message if rollout.error else rollout.message,
+        transcript=[Turn(role=turn.role, content=turn.content) for turn in rollout.transcript],
+    )
+
+
+def check_together(outcomes: Sequence[TrainOutcome]) -> tuple[list[TrainOutcome], str]:
+    """Take back what may not be written, in the light of all skills of the run.
+
+    An interrupted run leaves none. Where several skills were accepted, none may be worse in the
+    counts of its own last comparison, and the mean over the tasks of all skills, those that stay
+    as they are included, has to rise strictly.
+
+    Returns:
+        The outcomes, and what the whole suite came to in words; empty for fewer than two accepted.
+    """
+    outcomes = list(outcomes)
+    if any(outcome.status == "interrupted" for outcome in outcomes):
+        why = "a better skill was found; nothing is written before all skills have been trained"
+        return [_taken_back(o, "interrupted", why) for o in outcomes], ""
+    if sum(outcome.status == "accepted" for outcome in outcomes) < 2:
+        return outcomes, ""
+    why = "accepted alone, but worse in the counts of the last comparison"
+    outcomes = [
+        _taken_back(o, "rejected", why) if math.fsum(_gains(o)) < -_NOTHING else o for o in outcomes
+    ]
+    gains = [gain for outcome in outcomes for gain in _gains(outcome)]
+    kept = [outcome.skill for outcome in outcomes if outcome.status == "accepted"]
+    if kept and math.fsum(gains) <= _NOTHING:
+        why = "accepted alone, but the pass rate of the whole suite does not strictly rise"
+        outcomes = [_taken_back(o, "rejected", why) for o in outcomes]
+    points = 100 * math.fsum(gains) / len(gains)
+    return outcomes, (
+        f"with {' and '.join(kept) or 'no skill'} the pass rate of all {len(gains)} tasks that the "
+        f"last comparisons measured changes by {points:+.1f} points"
+    )
+
+
+def _gains(outcome: TrainOutcome) -> list[float]:
+    """What each train and val task gains, in the counts of the last comparison."""
+    rows = [row for row in outcome.tasks if row.split != "test" and row.before.n]
+    if outcome.status != "accepted":
+        return [0.0 for _ in rows]
+    return [
+        row.after.passed / row.after.n - row.before.passed / row.before.n
+        for row in rows
+        if row.after and row.after.n
+    ]
+
+
+def _taken_back(outcome: TrainOutcome, status: Status, why: str) -> TrainOutcome:
+    if outcome.status != "accepted":
+        return outcome
+    return replace(outcome, status=status, after=outcome.before, reason=f"{why}; {outcome.reason}")

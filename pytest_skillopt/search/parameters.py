@@ -19,7 +19,6 @@ class TrialParameters:
     """Analyst calls about a failing task; edits that several of them make are tried first."""
     turns: int = 3
     """Rounds in which analysts are asked about a task that goes on failing."""
-    tasks_per_call: int = 1
     calls_per_way: int = 9
     """Analyst calls of one round about tasks that fail in the same place and way."""
     calls_per_round: int = 30

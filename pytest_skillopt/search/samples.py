@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.gate.data import Draw
     from pytest_skillopt.gate.engine import Gate
-    from pytest_skillopt.search.allowance import Allowance
+    from pytest_skillopt.search.budget import Budget
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
     from pytest_skillopt.suite.tasks import SkillTask
@@ -39,16 +39,14 @@ class Sampling(Protocol):
 class Samples:
     """Takes samples of documents, for a search or as a gate asks for them."""
 
-    def __init__(
-        self, sampler: Sampling, allowance: Allowance, *, skill: str, start: Document
-    ) -> None:
+    def __init__(self, sampler: Sampling, budget: Budget, *, skill: str, start: Document) -> None:
         """Args:
-        allowance: what may still be taken; is told what was.
+        budget: what may still be taken; is told what was.
         skill: path of the skill as in the tasks.
         start: the skill as it is on disk.
         """
         self._sampler = sampler
-        self._allowance = allowance
+        self._budget = budget
         self._skill = skill
         self._start = start
         self._drawn: Counter[tuple[str, str, str]] = Counter()
@@ -62,7 +60,7 @@ class Samples:
         """Fresh samples of tasks under a document, so many of each; in the order of ``wanted``.
 
         Raises:
-            OutOfMeans: they would eat into what is kept for the last comparison.
+            OutOfBudget: they would eat into what is kept for the last comparison.
             StopRun: a cap or a fault ended the run.
         """
         return self.take_all([(document, wanted)], stream)[0]
@@ -72,7 +70,7 @@ class Samples:
     ) -> list[dict[str, list[Rollout]]]:
         """``take`` for several documents in one round, so that all workers have work."""
         requests = [self._draw(document, counts, stream) for document, counts in wanted]
-        self._allowance.require(sum(map(len, requests)))
+        self._budget.require(sum(map(len, requests)))
         rollouts = iter(self._take([request for group in requests for request in group]))
         results = []
         for (_, counts), group in zip(wanted, requests, strict=True):
@@ -103,7 +101,7 @@ class Samples:
 
     def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         rollouts = self._sampler.take(requests)
-        self._allowance.took(rollouts)
+        self._budget.took(rollouts)
         for rollout in rollouts:
             if rollout.request.version == self._start.version:
                 seen = self._at_start.setdefault(rollout.request.task, {})
@@ -136,11 +134,11 @@ class Samples:
         """Carry out a decision, as far as the means of the search allow.
 
         Raises:
-            OutOfMeans: it would eat into what is kept for the last comparison.
+            OutOfBudget: it would eat into what is kept for the last comparison.
             StopRun: a cap or a fault ended the run.
         """
         while not isinstance(asked := gate.ask(), Verdict):
-            self._allowance.require(len(asked))
+            self._budget.require(len(asked))
             self._answer(gate, asked, before, after)
         return asked
 
@@ -157,7 +155,7 @@ class Samples:
     def first_look(self, gate: Gate, before: Document, after: Document) -> float:
         """Advance the gate over the tape and the screen; the sum of the screened scores."""
         while not isinstance(asked := gate.ask(), Verdict):
-            self._allowance.require(len(asked))
+            self._budget.require(len(asked))
             answers = self._answer(gate, asked, before, after)
             seen = [rollout for draw, rollout in answers if draw.arm == "candidate"]
             if seen:

@@ -12,20 +12,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.search.parameters import TrialParameters
-    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
 
 
 class TrainTasks:
     """The records of the train tasks. A settled task keeps its record while the skill changes."""
 
-    def __init__(self, bench: Workbench, parameters: TrialParameters) -> None:
-        self._bench = bench
+    def __init__(self, state: TrainingState, parameters: TrialParameters) -> None:
+        self._state = state
         self._parameters = parameters
-        order = list(bench.train)
-        bench.context.at(step=0).random("first look").shuffle(order)
+        order = list(state.train)
+        state.context.at(step=0).random("first look").shuffle(order)
         part = max(parameters.least_look, math.ceil(parameters.look * len(order)))
-        self._size = bench.settings.batch_size or part
+        self._size = state.settings.batch_size or part
         self._seen = order[: self._size]
         self._unseen = order[self._size :]
         self._records: dict[str, TaskRecord] = {}
@@ -59,7 +59,7 @@ class TrainTasks:
     def look(self, document: Document) -> None:
         """Sample what is not known yet; a task that failed is sampled until that is certain."""
         while wanted := {t.id: 1 for t in self._seen if self._is_open(t.id)}:
-            found = self._bench.samples.take(document, wanted, "train")
+            found = self._state.samples.take(document, wanted, "train")
             for task in self._seen:
                 if task.id in found:
                     known = self._records.get(task.id, TaskRecord(task))
@@ -153,7 +153,7 @@ class TrainTasks:
         stale = [
             r for r in chosen if all(x.request.version != document.version for x in r.rollouts)
         ]
-        found = self._bench.samples.take(document, {r.task.id: 1 for r in stale}, "train")
+        found = self._state.samples.take(document, {r.task.id: 1 for r in stale}, "train")
         for record in stale:
             latest = TaskRecord.of(record.task, found[record.task.id])
             if latest.passed:  # the edit may have done it: one earlier failure counts still

@@ -17,16 +17,16 @@ from pytest_skillopt.edits.material import Context, contracts_of, read_preferenc
 from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.search.allowance import Allowance, OutOfMeans
+from pytest_skillopt.search.budget import Budget, OutOfBudget
 from pytest_skillopt.search.final_comparison import FinalComparison
-from pytest_skillopt.search.ledger import NullObserver
+from pytest_skillopt.search.history import NullObserver
 from pytest_skillopt.search.outcome import TrainOutcome, comparison, noise_of, task_rows
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.samples import UNMEASURED
 from pytest_skillopt.search.searches import notes_on_search, searches_in_batches
 from pytest_skillopt.search.stages import Stages
+from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
-from pytest_skillopt.search.workbench import Workbench
 from pytest_skillopt.skill.files import file_names
 from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.published.search_batch import BatchSearch
     from pytest_skillopt.run.result import Status
     from pytest_skillopt.search.final_comparison import Measured
-    from pytest_skillopt.search.ledger import Observer
+    from pytest_skillopt.search.history import Observer
     from pytest_skillopt.search.samples import Sampling
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
@@ -100,7 +100,7 @@ class Trainer:
         self._skill = skill
         self._parameters = parameters or TrialParameters()
         _check(tasks)
-        allowance = Allowance(
+        budget = Budget(
             Caps.of(settings),
             search_samples=self._search_samples(tasks),
             at_once=lambda: getattr(sampling, "at_once", 1),
@@ -110,7 +110,7 @@ class Trainer:
             Prompts(settings.prompts, prompt, root=root),
             workers=settings.optimizer_workers,
             breaker=settings.breaker,
-            on_usage=allowance.called,
+            on_usage=budget.called,
             interrupted=lambda: getattr(sampling, "ended", ""),
         )
         contracts = contracts_of([task for task in tasks if task.split in ("train", "both")])
@@ -137,32 +137,32 @@ class Trainer:
             preferences=read_preferences(settings.preferences, root),
             contracts=contracts,
         )
-        self._bench = Workbench(
+        self._state = TrainingState(
             context,
             tasks,
             skill=skill,
             sampler=sampling,
             stages=stages or Stages(),
-            allowance=allowance,
+            budget=budget,
             observer=observer or NullObserver(),
         )
         self._final = FinalComparison(
-            self._bench,
+            self._state,
             skill=skill,
             begun=begun,
-            alone=self._bench.has_built_in_gate(),
+            alone=self._state.has_built_in_gate(),
         )
-        self._bench.ledger.notes += notes_on_search(settings)
+        self._state.history.notes += notes_on_search(settings)
 
     def run(self) -> TrainOutcome:
         """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
-        bench = self._bench
+        state = self._state
         if self._exhausted:
             return self._outcome("unchanged", "the sampler has no rollout left to begin with")
         if short := self._final.shortage():
             return self._outcome("unchanged", short)
         stopped, reason = self._search()
-        if bench.incumbent == bench.start:
+        if state.incumbent == state.start:
             outcome = self._end_unchanged(stopped, reason)
         else:
             outcome = self._compare(stopped, reason)
@@ -172,14 +172,14 @@ class Trainer:
         """Keep what was tried; a disk that is full must not cost what was found."""
         try:
             fruitless = outcome.status in ("unchanged", "rejected")
-            self._bench.context.memory.save(fruitless=fruitless)
+            self._state.context.memory.save(fruitless=fruitless)
         except OSError as error:
             note = f"what was tried could not be kept for later runs: {error}"
             return replace(outcome, notes=(*outcome.notes, note))
         return outcome
 
     def _end_unchanged(self, stopped: str, reason: str) -> TrainOutcome:
-        verdicts = self._bench.verdicts
+        verdicts = self._state.verdicts
         if not stopped and verdicts and verdicts[-1].decision == "unmeasured":
             why = f"a candidate could not be measured: {verdicts[-1].reason}"
             return self._outcome("unmeasured", why)
@@ -196,26 +196,26 @@ class Trainer:
 
     def _search(self) -> tuple[str, str]:
         """Run the search to its end: the kind of fault that ended it, if any, and the reason."""
-        bench = self._bench
+        state = self._state
         search: BatchSearch | TrialSearch
         if searches_in_batches(self._settings):
             from pytest_skillopt.published.search_batch import BatchSearch
 
-            search = BatchSearch(bench)
+            search = BatchSearch(state)
         else:
-            search = TrialSearch(bench, self._parameters)
+            search = TrialSearch(state, self._parameters)
         try:
             return "", search.run()
-        except OutOfMeans as end:
+        except OutOfBudget as end:
             if end.capped:
-                bench.ledger.end_early(end.reason)
+                state.history.end_early(end.reason)
             return "", end.reason
         except StopRun as end:
             if end.kind == UNREADABLE:
-                epoch = bench.ledger.steps[-1].epoch if bench.ledger.steps else 1
-                bench.ledger.end_step(epoch=epoch, records=(), reason=end.reason)
+                epoch = state.history.steps[-1].epoch if state.history.steps else 1
+                state.history.end_step(epoch=epoch, records=(), reason=end.reason)
                 return "", end.reason
-            bench.ledger.end_early(end.reason)
+            state.history.end_early(end.reason)
             return end.kind, end.reason
 
     def _compare(self, stopped: str, reason: str) -> TrainOutcome:
@@ -224,56 +224,56 @@ class Trainer:
             try:
                 measured = self._final.run()
             except StopRun as end:
-                self._bench.ledger.ended_early = True
+                self._state.history.ended_early = True
                 stopped, reason = end.kind, end.reason
             else:
-                self._bench.settle_adopted(measured.verdict)
+                self._state.settle_adopted(measured.verdict)
                 why = f"{measured.verdict.reason}; the search ended: {reason}"
                 return self._outcome(measured.verdict.decision, why, measured)
-        self._bench.settle_adopted(None)
+        self._state.settle_adopted(None)
         why = f"a better skill was found, but the final comparison was not made: {reason}"
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
 
     def _outcome(
         self, status: Status, reason: str, measured: Measured | None = None
     ) -> TrainOutcome:
-        bench = self._bench
+        state = self._state
         rows = []
         verdict = measured.verdict if measured else None
         decided = verdict is not None and verdict.decision != "unmeasured"
         if measured:
-            tasks = [*bench.suite, *bench.test]
+            tasks = [*state.suite, *state.test]
             rows = task_rows(tasks, measured.before, measured.after, measured.verdict)
         return TrainOutcome(
             skill=self._skill,
-            before=bench.start,
-            after=bench.incumbent if status == "accepted" else bench.start,
+            before=state.start,
+            after=state.incumbent if status == "accepted" else state.start,
             status=status,
             reason=reason,
-            proposal=bench.incumbent,
-            accepted=tuple(bench.accepted),
+            proposal=state.incumbent,
+            accepted=tuple(state.accepted),
             verdict=verdict,
             resumable=not decided
-            and (bench.ledger.ended_early or status in ("interrupted", "unmeasured")),
+            and (state.history.ended_early or status in ("interrupted", "unmeasured")),
             suite=comparison([row for row in rows if row.split != "test"]),
             from_search=measured.from_search if measured else 0,
             val=comparison([row for row in rows if row.split in ("val", "both")]),
             test=comparison([row for row in rows if row.split == "test"]),
-            steps=tuple(bench.ledger.steps),
-            edits=tuple(bench.ledger.edits),
+            steps=tuple(state.history.steps),
+            edits=tuple(state.history.edits),
             tasks=tuple(rows),
-            noise=noise_of(bench.samples.at_start(), self._settings.rollouts),
-            shared_train_val=bench.shared,
-            warnings=tuple(bench.context.vetting.warnings(bench.start, bench.incumbent)),
+            noise=noise_of(state.samples.at_start(), self._settings.rollouts),
+            shared_train_val=state.shared,
+            warnings=tuple(state.context.vetting.warnings(state.start, state.incumbent)),
             notes=tuple(self._notes()),
-            samples=bench.allowance.samples,
+            samples=state.budget.samples,
             optimizer_calls=self._calls.asked,
-            spent=bench.allowance.spent,
+            spent=state.budget.spent,
         )
 
     def _notes(self) -> list[str]:
-        bench = self._bench
-        notes = [*bench.context.memory.notes, *bench.ledger.notes]
+        state = self._state
+        notes = [*state.context.memory.notes, *state.history.notes]
         if self._calls.unreadable:
             notes.append(
                 f"{self._calls.unreadable} of {self._calls.asked} replies of the optimizer could "

@@ -17,7 +17,7 @@ from pytest_skillopt.edits.material import UNBOUNDED
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.search.ablation import Ablation
-from pytest_skillopt.search.allowance import OutOfMeans
+from pytest_skillopt.search.budget import OutOfBudget
 from pytest_skillopt.search.train_tasks import TrainTasks
 from pytest_skillopt.search.trial import Pool, Trial
 from pytest_skillopt.skill.document import to_lf
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.run.result import EditStatus
     from pytest_skillopt.search.parameters import TrialParameters
-    from pytest_skillopt.search.workbench import Workbench
+    from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
 
@@ -90,20 +90,20 @@ def _stands_in(edit: Edit, document: Document) -> bool:
 class TrialSearch:
     """Evidence, analysts, trials."""
 
-    def __init__(self, bench: Workbench, parameters: TrialParameters) -> None:
-        self._bench = bench
-        self._settings = bench.settings
+    def __init__(self, state: TrainingState, parameters: TrialParameters) -> None:
+        self._state = state
+        self._settings = state.settings
         self._parameters = parameters
-        self._tasks = TrainTasks(bench, parameters)
-        self._pool = Pool(bench.context.memory, parameters.tries)
-        self._ablation = Ablation(bench, parameters)
+        self._tasks = TrainTasks(state, parameters)
+        self._pool = Pool(state.context.memory, parameters.tries)
+        self._ablation = Ablation(state, parameters)
         self._row = Round([])
         self._epoch = 1
         self._idle = 0
         """Rounds in a row that found nothing to try."""
         self._together: set[tuple[str, str]] = set()
         """Tasks, each with the key of an edit that was tried with others for it."""
-        self._last_look = bench.incumbent
+        self._last_look = state.incumbent
         """The working skill at the last fresh look."""
 
     def run(self) -> str:
@@ -115,15 +115,15 @@ class TrialSearch:
         try:
             reason = self._search()
             self._leave_out_at_last()
-        except OutOfMeans as end:
+        except OutOfBudget as end:
             reason = end.reason
             if end.capped:
-                self._bench.ledger.end_early(reason)
+                self._state.history.end_early(reason)
             self._leave_out_at_last()
         except StopRun as end:
             reason = end.reason
             if end.kind == "cap":
-                self._bench.ledger.end_early(reason)
+                self._state.history.end_early(reason)
             elif end.kind == UNREADABLE:
                 self._row.came = reason
             else:
@@ -135,27 +135,27 @@ class TrialSearch:
 
     def _leave_out_at_last(self) -> None:
         """Spend what was held for it."""
-        self._bench.allowance.held = 0
-        with contextlib.suppress(OutOfMeans):
+        self._state.budget.held = 0
+        with contextlib.suppress(OutOfBudget):
             self._leave_out()
             self._drop(self._ablation.leave_out_again())
 
     def _tell_the_rest(self) -> None:
         """The round that was broken off gets its row, and so do edits that nobody has tried."""
-        self._bench.ledger.leave(self._pool.waiting)
+        self._state.history.leave(self._pool.waiting)
         if self._row.asked or self._row.tried or self._row.left_out:
             self._end_round()
 
     def _pass_gate(self) -> None:
         """Where the gate is not left to the final comparison, it is asked once, about all lines."""
-        bench = self._bench
-        if bench.sole or bench.incumbent == bench.start:
+        state = self._state
+        if state.sole or state.incumbent == state.start:
             return
-        candidate, lines = bench.incumbent, list(bench.lines)
-        bench.shorten(bench.base, [])
-        with contextlib.suppress(OutOfMeans):
-            verdict = bench.consider(candidate, lines)
-            bench.ledger.end_step(
+        candidate, lines = state.incumbent, list(state.lines)
+        state.shorten(state.base, [])
+        with contextlib.suppress(OutOfBudget):
+            verdict = state.consider(candidate, lines)
+            state.history.end_step(
                 epoch=self._epoch,
                 records=self._tasks.records,
                 candidate=candidate.version,
@@ -163,11 +163,11 @@ class TrialSearch:
                 verdict=verdict,
             )
             fate: EditStatus = "accepted" if verdict.accepted else "rejected"
-            bench.ledger.settle(lines, fate, verdict.nameless, detail=verdict.reason)
+            state.history.settle(lines, fate, verdict.nameless, detail=verdict.reason)
 
     def _search(self) -> str:
         tasks = self._tasks
-        tasks.look(self._bench.incumbent)
+        tasks.look(self._state.incumbent)
         while True:
             self._row = Round(tasks.records)
             if tasks.all_pass:
@@ -175,7 +175,7 @@ class TrialSearch:
             if not self._act():
                 return "no edit is left that might help, and nothing new is proposed"
             self._end_round()
-            tasks.look(self._bench.incumbent)
+            tasks.look(self._state.incumbent)
 
     def _act(self) -> bool:
         """The most promising thing to do next; False where nothing is left."""
@@ -202,19 +202,19 @@ class TrialSearch:
 
     def _ask(self) -> bool:
         """Put the reliably failing tasks before analysts, and their edits into the pool."""
-        batch = self._tasks.next_to_ask(self._bench.incumbent, self._room_for_tasks())
+        batch = self._tasks.next_to_ask(self._state.incumbent, self._room_for_tasks())
         if not batch:
             return False
         row, context = self._row, self._context()
         row.asked = len(batch)
         context.memory.remember_patterns(record.pattern for record in batch)
         unreadable = context.calls.unreadable
-        patches = self._bench.stages.reflect(batch, context)
+        patches = self._state.stages.reflect(batch, context)
         if context.calls.unreadable > unreadable:
             row.came = context.calls.came
         merged = self._merge(patches, context)
         if merged.note:
-            self._bench.ledger.notes.append(f"step {context.step}: {merged.note}")
+            self._state.history.notes.append(f"step {context.step}: {merged.note}")
         for edit in merged.edits:
             self._take_in(edit, context)
         self._try_waiting()
@@ -222,9 +222,9 @@ class TrialSearch:
 
     def _merge(self, patches: Sequence[Patch], context: Context) -> Patch:
         edits = [patch for patch in patches if patch.body is None]
-        merged = self._bench.stages.aggregate(edits, context.at(budget=UNBOUNDED))
+        merged = self._state.stages.aggregate(edits, context.at(budget=UNBOUNDED))
         if merged.body is not None or len(edits) < len(patches):
-            self._bench.ledger.notes.append(
+            self._state.history.notes.append(
                 f"step {context.step}: a whole new body was left out: this search tries edits one "
                 "by one; use --skillopt-search=batch for patches with a body"
             )
@@ -236,14 +236,14 @@ class TrialSearch:
         edit = _findable(edit, context.document)
         if self._pool.is_spent(edit):
             self._row.again += 1
-            self._bench.ledger.turn_away(edit, "it lost its trial in an earlier run")
+            self._state.history.turn_away(edit, "it lost its trial in an earlier run")
             self._pool.keep(edit)
             return
-        handed = self._bench.stages.update(Patch((edit,)), context)
+        handed = self._state.stages.update(Patch((edit,)), context)
         update = as_edits(handed, edit, context)
         if update.note:
-            self._bench.ledger.notes.append(f"step {context.step}: {update.note}")
-        self._bench.ledger.refuse(update.refused)
+            self._state.history.notes.append(f"step {context.step}: {update.note}")
+        self._state.history.refuse(update.refused)
         for made in update.applied:
             if made == edit or not self._pool.is_spent(made):
                 self._pool.add(made)
@@ -251,14 +251,14 @@ class TrialSearch:
     def _room_for_tasks(self) -> int:
         """Tasks that analysts may be asked about in this round."""
         p = self._parameters
-        left = p.search_calls(len(self._bench.train)) - self._bench.context.calls.asked
+        left = p.search_calls(len(self._state.train)) - self._state.context.calls.asked
         calls = max(0, min(p.calls_per_round, left))
         return calls // p.calls_per_task
 
     def _context(self) -> Context:
-        return self._bench.context.at(
-            document=self._bench.incumbent,
-            step=self._bench.ledger.step,
+        return self._state.context.at(
+            document=self._state.incumbent,
+            step=self._state.history.step,
             epoch=self._epoch,
             budget=self._settings.edit_budget,
             minibatch=1,
@@ -286,7 +286,7 @@ class TrialSearch:
         failing = {record.task.id: record for record in self._tasks.failing()}
         waiting = [e for e in self._pool.waiting if not failing.keys().isdisjoint(e.tasks)]
         context = self._context().at(budget=UNBOUNDED)
-        chosen = self._bench.stages.select(Patch(tuple(waiting)), context)
+        chosen = self._state.stages.select(Patch(tuple(waiting)), context)
         trials: list[Trial] = []
         busy: set[str] = set()
         for edit in chosen.edits:
@@ -300,13 +300,13 @@ class TrialSearch:
 
     def _open(self, edits: Sequence[Edit], asking: Sequence[TaskRecord]) -> Trial | None:
         """A trial of the edits that fit the working skill; None where none does."""
-        p, document = self._parameters, self._bench.incumbent
+        p, document = self._parameters, self._state.incumbent
         fitting: list[Edit] = []
         self._pool.take(edits)
         for edit in edits:
             extended = extend(document, edit, self._context())
             if isinstance(extended, Refusal):
-                self._bench.ledger.refuse([extended])
+                self._state.history.refuse([extended])
             else:
                 document = extended
                 fitting.append(edit)
@@ -316,13 +316,13 @@ class TrialSearch:
     def _sample(self, trials: Sequence[Trial]) -> None:
         """Sample until all are decided."""
         while running := [(trial, wants) for trial in trials if (wants := trial.wants())]:
-            found = self._bench.samples.take_all([(t.document, w) for t, w in running], "trial")
+            found = self._state.samples.take_all([(t.document, w) for t, w in running], "trial")
             for (trial, _), rollouts in zip(running, found, strict=True):
                 trial.tell(rollouts)
 
     def _lose(self, trial: Trial) -> None:
         self._pool.lose(trial.edits)
-        self._bench.ledger.settle(trial.edits, "lost", trial.describe(), trial.effects)
+        self._state.history.settle(trial.edits, "lost", trial.describe(), trial.effects)
 
     def _try_together(self) -> bool:
         """Try the edits together that a failing task asked for and that lost alone.
@@ -360,7 +360,7 @@ class TrialSearch:
     def _needed(self, trial: Trial) -> list[Edit]:
         """Those of the edits without which the task of a won trial falls back."""
         (task,) = trial.before
-        lines, base = list(trial.edits), self._bench.incumbent
+        lines, base = list(trial.edits), self._state.incumbent
         arms = {line: rebuild(base, [one for one in lines if one != line]) for line in lines}
         without = {line: document for line, document in arms.items() if document is not None}
         failed = self._fails(list(without.values()), task)
@@ -375,7 +375,7 @@ class TrialSearch:
 
     def _fails(self, documents: Sequence[Document], task: str) -> list[bool]:
         """Whether a sample of the task under each document fails."""
-        found = self._bench.samples.take_all([(d, {task: 1}) for d in documents], "trial")
+        found = self._state.samples.take_all([(d, {task: 1}) for d in documents], "trial")
         return [not any(r.passed for r in rollouts[task]) for rollouts in found]
 
     # The working skill.
@@ -383,15 +383,15 @@ class TrialSearch:
     def _join(self, trial: Trial, edits: Sequence[Edit]) -> None:
         """Let edits join the working skill, which may have changed during their trial."""
         context = self._context()
-        document = self._bench.incumbent
+        document = self._state.incumbent
         for edit in edits:
             extended = extend(document, edit, context)
             if isinstance(extended, Refusal):
-                self._bench.ledger.refuse([extended])
+                self._state.history.refuse([extended])
                 return
             document = extended
-        self._bench.adopt(document, edits)
-        self._bench.ledger.won(edits, trial.effects)
+        self._state.adopt(document, edits)
+        self._state.history.won(edits, trial.effects)
         self._row.joined += edits
         self._ablation.add(edits, trial.turned[0])
         self._pool.reopen(trial.turned)
@@ -406,12 +406,12 @@ class TrialSearch:
         return tested
 
     def _drop(self, lines: Sequence[Edit]) -> None:
-        kept = [line for line in self._bench.lines if line not in lines]
-        short = rebuild(self._bench.base, kept)
+        kept = [line for line in self._state.lines if line not in lines]
+        short = rebuild(self._state.base, kept)
         if short is None or not lines:
             return
-        self._bench.ledger.settle(lines, "dropped", "its task passed as often without it")
-        self._bench.shorten(short, kept)
+        self._state.history.settle(lines, "dropped", "its task passed as often without it")
+        self._state.shorten(short, kept)
         self._pool.forgive(lines)
         self._row.left_out += lines
         self._tasks.forget(task for line in lines for task in line.tasks)
@@ -424,22 +424,22 @@ class TrialSearch:
         After ``patience`` such looks between which the working skill has not changed, the search is
         over.
         """
-        self._bench.samples.require_measured(self._bench.train)
-        self._idle = 0 if self._bench.incumbent != self._last_look else self._idle + 1
+        self._state.samples.require_measured(self._state.train)
+        self._idle = 0 if self._state.incumbent != self._last_look else self._idle + 1
         if self._idle >= self._settings.patience or self._epoch >= self._settings.epochs:
             return False
         self._epoch += 1
-        self._last_look = self._bench.incumbent
+        self._last_look = self._state.incumbent
         self._together.clear()
-        self._tasks.look_afresh(self._bench.incumbent)
+        self._tasks.look_afresh(self._state.incumbent)
         return True
 
     def _end_round(self) -> None:
         row = self._row
-        self._bench.ledger.end_step(
+        self._state.history.end_step(
             epoch=self._epoch,
             records=row.records,
-            candidate=self._bench.incumbent.version if row.joined or row.left_out else "",
+            candidate=self._state.incumbent.version if row.joined or row.left_out else "",
             edits=len(row.joined),
             reason=row.describe(),
         )

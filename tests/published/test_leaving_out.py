@@ -18,7 +18,7 @@ CAP = 599
 
 
 @pytest.fixture
-def bench(toy: ModuleType) -> Any:
+def state(toy: ModuleType) -> Any:
     """In a world without luck, with two rules that a train task each needs."""
     world = toy.make_world(strong=1.0, weak=0.0)
     tasks = toy.make_tasks(world)
@@ -29,7 +29,7 @@ def bench(toy: ModuleType) -> Any:
         toy.ToyOptimizer(),
         Settings(max_rollouts=CAP),
     )
-    return trainer._bench
+    return trainer._state
 
 
 def name(number: int) -> str:
@@ -42,14 +42,14 @@ def two_lines(toy: ModuleType) -> dict[Any, tuple[str]]:
 
 
 def test_where_the_means_reach_for_some_lines_the_first_are_left_out(
-    toy: ModuleType, bench: Any
+    toy: ModuleType, state: Any
 ) -> None:
     tasks = two_lines(toy)
     lines = list(tasks)
     for means, sampled in ((1, [0, 0]), (3, [1, 0]), (4, [1, 1]), (6, [1, 1])):
-        before = bench.allowance.samples
-        bench.allowance.reserve = CAP - before - means
-        compared = leave_out(bench, bench.base, lines, tasks, 1)
+        before = state.budget.samples
+        state.budget.reserve = CAP - before - means
+        compared = leave_out(state, state.base, lines, tasks, 1)
         assert [int(c.likelier != 0) for c in compared] == sampled
-        assert bench.allowance.samples - before == 2 * sum(sampled)
+        assert state.budget.samples - before == 2 * sum(sampled)
         assert not any(c.idle for c in compared), "no sample is no reason to drop an edit"

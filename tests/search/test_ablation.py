@@ -22,8 +22,8 @@ class Bench:
     def __init__(self, toy: ModuleType, left: int = 1000, **signs: str) -> None:
         self.incumbent, self.prior = "all", 1.0
         self.settings = SimpleNamespace(pruning=True)
-        self.allowance = SimpleNamespace(held=0, left=lambda: left, covers=lambda n: n <= left)
-        self.samples = self.ledger = self
+        self.budget = SimpleNamespace(held=0, left=lambda: left, covers=lambda n: n <= left)
+        self.samples = self.history = self
         self.taken = 0
         self._toy = toy
         self._signs = {name: itertools.cycle(outcomes) for name, outcomes in signs.items()}
@@ -42,51 +42,51 @@ class Bench:
         return self._toy.make_record("t0", next(self._signs[name])).rollouts
 
 
-def make_ablation(toy: ModuleType, bench: Bench, *names: str) -> Ablation:
-    ablation = Ablation(bench, TrialParameters())  # type: ignore[arg-type]
+def make_ablation(toy: ModuleType, state: Bench, *names: str) -> Ablation:
+    ablation = Ablation(state, TrialParameters())  # type: ignore[arg-type]
     for name in names:
         ablation.add([toy.append(name, f"t {name}")], f"t {name}")
     return ablation
 
 
 def test_an_edit_that_is_missed_stays_and_one_that_is_not_goes(toy: ModuleType) -> None:
-    bench = Bench(toy, all="+", useful="-", idle="+")
-    ablation = make_ablation(toy, bench, "useful", "idle")
+    state = Bench(toy, all="+", useful="-", idle="+")
+    ablation = make_ablation(toy, state, "useful", "idle")
     assert [edit.content for edit in ablation.leave_out()] == ["idle"]
     assert ablation.untested == 0
-    assert bench.taken <= 2 * 2 * TrialParameters().pairs
+    assert state.taken <= 2 * 2 * TrialParameters().pairs
 
 
 def test_what_stays_unclear_goes(toy: ModuleType) -> None:
-    bench = Bench(toy, all="+-", unclear="-+")
-    ablation = make_ablation(toy, bench, "unclear")
+    state = Bench(toy, all="+-", unclear="-+")
+    ablation = make_ablation(toy, state, "unclear")
     assert [edit.content for edit in ablation.leave_out()] == ["unclear"]
-    assert bench.taken == 2 * TrialParameters().pairs
+    assert state.taken == 2 * TrialParameters().pairs
 
 
 def test_of_two_edits_that_stand_in_for_each_other_one_goes(toy: ModuleType) -> None:
-    bench = Bench(toy, all="+", one="+", other="+")
-    ablation = Ablation(bench, TrialParameters())  # type: ignore[arg-type]
+    state = Bench(toy, all="+", one="+", other="+")
+    ablation = Ablation(state, TrialParameters())  # type: ignore[arg-type]
     ablation.add([toy.append("one", "t0"), toy.append("other", "t0")], "t0")
     assert [edit.content for edit in ablation.leave_out()] == ["other"]
     assert ablation.untested == 1, "whether the first is missed shows without the other"
 
 
 def test_samples_are_kept_for_it_until_it_is_done(toy: ModuleType) -> None:
-    bench = Bench(toy, all="+", useful="-")
-    ablation = make_ablation(toy, bench, "useful")
-    before = bench.allowance.held
+    state = Bench(toy, all="+", useful="-")
+    ablation = make_ablation(toy, state, "useful")
+    before = state.budget.held
     assert before > 0
     ablation.leave_out()
-    assert bench.allowance.held < before
+    assert state.budget.held < before
     assert ablation.leave_out_again() == []
-    assert bench.allowance.held == 0
+    assert state.budget.held == 0
 
 
 def test_without_means_nothing_is_left_out(toy: ModuleType) -> None:
-    bench = Bench(toy, left=1, all="+", useful="-")
-    assert make_ablation(toy, bench, "useful").leave_out() == []
-    assert bench.taken == 0
+    state = Bench(toy, left=1, all="+", useful="-")
+    assert make_ablation(toy, state, "useful").leave_out() == []
+    assert state.taken == 0
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
@@ -96,10 +96,10 @@ def test_the_capital_is_worth_at_most_one_where_no_edit_does_anything(
     """All outcomes of one edit's pairs with their probabilities, whenever sampling stops."""
 
     def expected(signs: tuple[str, ...]) -> float:
-        bench = Bench(toy, all="".join(signs[::2]) or "-", edit="".join(signs[1::2]) or "-")
+        state = Bench(toy, all="".join(signs[::2]) or "-", edit="".join(signs[1::2]) or "-")
         chance = math.prod(rate if sign == "+" else 1 - rate for sign in signs)
-        make_ablation(toy, bench, "edit").leave_out()
-        return chance * bench.prior
+        make_ablation(toy, state, "edit").leave_out()
+        return chance * state.prior
 
     pairs = TrialParameters().pairs
     total = sum(expected(signs) for signs in itertools.product("+-", repeat=2 * pairs))

@@ -8,8 +8,7 @@ import pytest
 
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.run.result import Arm, TaskRow
-from pytest_skillopt.search.outcome import TrainOutcome
-from pytest_skillopt.search.together import check_together
+from pytest_skillopt.search.outcome import TrainOutcome, check_together
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 

@@ -1,7 +1,7 @@
-"""The bench at which a search works: the incumbent, and the gate that it changes by.
+"""The state of a training that all parts of it share: the incumbent, and what it changes by.
 
-A search only decides what to sample and what to propose. Here are kept the rules that hold for all
-of them: whatever changes the skill passes the gate, and a version is judged once.
+A search only decides what to sample and what to propose. Here are the rules that hold for every
+search: whatever changes the skill passes the gate, and a version is judged once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.edits.patches import whole_body
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, GateTask, Verdict
-from pytest_skillopt.search.ledger import Ledger
+from pytest_skillopt.search.history import History
 from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.search.searches import decides_once
 from pytest_skillopt.search.stages import GateQuestion, gate_options, open_gate
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.gate.engine import Gate
-    from pytest_skillopt.search.allowance import Allowance
-    from pytest_skillopt.search.ledger import Observer
+    from pytest_skillopt.search.budget import Budget
+    from pytest_skillopt.search.history import Observer
     from pytest_skillopt.search.samples import Sampling
     from pytest_skillopt.search.stages import Stages
     from pytest_skillopt.settings import Settings
@@ -36,8 +36,8 @@ _LINES = ("failure", "contrast", "success")
 """Origins of edits that are single edits and can be left out again."""
 
 
-class Workbench:
-    """The incumbent, with the samples and the accounts of the training beside it."""
+class TrainingState:
+    """The incumbent, with the samples, the budget and the history of the training."""
 
     def __init__(
         self,
@@ -47,12 +47,12 @@ class Workbench:
         skill: str,
         sampler: Sampling,
         stages: Stages,
-        allowance: Allowance,
+        budget: Budget,
         observer: Observer,
     ) -> None:
         self.context = context
         self.stages = stages
-        self.allowance = allowance
+        self.budget = budget
         self.start = context.document
         self.incumbent = context.document
         self.base = context.document
@@ -63,8 +63,8 @@ class Workbench:
         self.val = [task for task in tasks if task.split in ("val", "both")]
         self.test = [task for task in tasks if task.split == "test"]
         self.shared = any(task.split == "both" for task in tasks)
-        self.samples = Samples(sampler, allowance, skill=skill, start=context.document)
-        self.ledger = Ledger(context.memory, observer)
+        self.samples = Samples(sampler, budget, skill=skill, start=context.document)
+        self.history = History(context.memory, observer)
         self.verdicts: list[Verdict] = []
         self.sole = False
         """The last comparison is the only decision, and edits join the incumbent without a gate."""
@@ -99,14 +99,7 @@ class Workbench:
         """Whether the candidate is the incumbent or was before the gate already."""
         return candidate == self.incumbent or candidate.version in self._judged
 
-    def consider(
-        self,
-        candidate: Document,
-        edits: Sequence[Edit],
-        *,
-        options: GateOptions | None = None,
-        name: str = "",
-    ) -> Verdict:
+    def consider(self, candidate: Document, edits: Sequence[Edit]) -> Verdict:
         """Take the candidate through the gate; when it is accepted, it is the incumbent.
 
         A version that was judged before is not measured again, and one that the checks object to
@@ -116,16 +109,14 @@ class Workbench:
             return self._judge_again(candidate)
         if objection := self._vet(candidate, edits):
             return objection
-        gate = self.open_gate(self._fitting(options or self.gate_options(), edits), name)
+        options = self.gate_options()
+        if any(edit.origin == "appendix" for edit in edits):
+            # A reminder helps many tasks a little, which the staged gate sees in its broad form.
+            options = dataclasses.replace(options, broad=True)
+        gate = self.open_gate(options)
         verdict = self.samples.decide(gate, self.incumbent, candidate)
         self._conclude(candidate, edits, gate, verdict)
         return verdict
-
-    @staticmethod
-    def _fitting(options: GateOptions, edits: Sequence[Edit]) -> GateOptions:
-        """A reminder helps many tasks a little, which the staged gate sees in its broad form."""
-        reminds = any(edit.origin == "appendix" for edit in edits)
-        return dataclasses.replace(options, broad=options.broad or reminds)
 
     def race(self, candidates: Sequence[tuple[Document, Sequence[Edit]]]) -> tuple[int, Verdict]:
         """Give several candidates the gate's first look; only the best goes on to a verdict.
@@ -150,7 +141,7 @@ class Workbench:
         best = min(running, key=lambda i: (-looks[i], candidates[i][0].tokens, i))
         for loser in (i for i in running if i != best):
             why = "another candidate of the step looked better"
-            self.ledger.settle(candidates[loser][1], "dropped", why)
+            self.history.settle(candidates[loser][1], "dropped", why)
         candidate, edits = candidates[best]
         verdict = self.samples.decide(gates[best], self.incumbent, candidate)
         self._conclude(candidate, edits, gates[best], verdict)
@@ -162,11 +153,11 @@ class Workbench:
         Edits are checked one by one when they are applied. A stage of the user's may hand over any
         document.
         """
-        made = tuple(edits) or (whole_body(step=self.ledger.step),)
+        made = tuple(edits) or (whole_body(step=self.history.step),)
         checked = self.context.vetting.check(self.incumbent, candidate, made[0])
         if not isinstance(checked, Refusal):
             return None
-        self.ledger.refuse(dataclasses.replace(checked, edit=edit) for edit in made)
+        self.history.refuse(dataclasses.replace(checked, edit=edit) for edit in made)
         reason = f"refused before the gate: {checked.detail or checked.why}"
         return Verdict("rejected", reason, gate=VETTING, metric=self.settings.metric)
 
@@ -174,30 +165,22 @@ class Workbench:
         return gate_options(self.settings)
 
     def open_gate(
-        self,
-        options: GateOptions | None = None,
-        name: str = "",
-        *,
-        tape: Mapping[str, int] | None = None,
+        self, options: GateOptions | None = None, *, tape: Mapping[str, int] | None = None
     ) -> Gate:
         """A gate on the val tasks, with a decision number of its own.
 
         Args:
             tape: that of the document before, where it is not the incumbent.
         """
-        question = self._question(options, name, tape=tape)
+        question = self._question(options, tape)
         return self.stages.gate(question) or open_gate(question)
 
     def _question(
-        self,
-        options: GateOptions | None = None,
-        name: str = "",
-        *,
-        tape: Mapping[str, int] | None = None,
+        self, options: GateOptions | None = None, tape: Mapping[str, int] | None = None
     ) -> GateQuestion:
         number = len(self.verdicts)
         return GateQuestion(
-            name or self.settings.gate,
+            self.settings.gate,
             tuple(GateTask(task.id, task.must_pass) for task in self.val),
             options or self.gate_options(),
             dict(self._tape if tape is None else tape),
@@ -205,16 +188,18 @@ class Workbench:
             number,
         )
 
-    def adopt(self, candidate: Document, edits: Sequence[Edit]) -> Verdict | None:
-        """Make the candidate the incumbent and leave the decision to the last comparison.
+    def adopt(self, candidate: Document, edits: Sequence[Edit]) -> None:
+        """Make the candidate the incumbent.
 
-        Returns:
-            The objection of the checks, if there is one; the incumbent then stays.
+        Args:
+            edits: that make it out of the incumbent, each of them checked.
         """
-        if objection := self._vet(candidate, edits):
-            return objection
-        self._become(candidate, edits)
-        return None
+        self.incumbent = candidate
+        if self._is_made_of_lines(candidate, edits):
+            self.lines += edits
+        else:
+            self._older += [*self.lines, *edits]
+            self.base, self.lines = candidate, []
 
     def settle_adopted(self, verdict: Verdict | None) -> None:
         """Note what became of the edits that went on without a gate: the last comparison's word.
@@ -225,9 +210,9 @@ class Workbench:
         if not self.sole:
             return
         if verdict is None or verdict.decision == "unmeasured":
-            self.ledger.settle(self.accepted, "dropped", "the last comparison was not completed")
+            self.history.settle(self.accepted, "dropped", "the last comparison was not completed")
         else:
-            self.ledger.settle(
+            self.history.settle(
                 self.accepted, verdict.decision, verdict.nameless, detail=verdict.reason
             )
 
@@ -237,20 +222,12 @@ class Workbench:
         self.verdicts.append(verdict)
         if verdict.decision != "unmeasured":
             self._judged[candidate.version] = verdict
-        self.ledger.record("verdict", candidate.version, verdict)
+        self.history.record("verdict", candidate.version, verdict)
         if verdict.accepted:
             self._tape = gate.tape("candidate")
-            self._become(candidate, edits)
+            self.adopt(candidate, edits)
         else:
             self._tape = gate.tape("incumbent")
-
-    def _become(self, candidate: Document, edits: Sequence[Edit]) -> None:
-        self.incumbent = candidate
-        if self._is_made_of_lines(candidate, edits):
-            self.lines += edits
-        else:
-            self._older += [*self.lines, *edits]
-            self.base, self.lines = candidate, []
 
     def _is_made_of_lines(self, candidate: Document, edits: Sequence[Edit]) -> bool:
         """Whether each edit of the candidate can be left out again."""
@@ -267,7 +244,7 @@ class Workbench:
         gate = self.open_gate(tape={})
         verdict = self.samples.decide(gate, short, self.incumbent)
         self.verdicts.append(verdict)
-        self.ledger.record("pruning", short.version, verdict)
+        self.history.record("pruning", short.version, verdict)
         self._short_tape = gate.tape("incumbent")
         return verdict.decision != "rejected"
 

@@ -1,4 +1,4 @@
-"""What a training may still spend, so that the last comparison is never left without means.
+"""What a training may still spend, so that the last comparison is always paid for.
 
 The caps themselves are enforced where calls are made; here they are only planned with. Samples and
 calls that were answered from a ledger or a cache count like paid ones: a resumed or repeated run
@@ -26,7 +26,7 @@ _LOSS = 1.25
 """Time that a round takes over the durations of its rollouts, since its last ones run alone."""
 
 
-class OutOfMeans(Exception):
+class OutOfBudget(Exception):
     """The search has to end here, or the last comparison could not be paid for."""
 
     def __init__(self, reason: str, *, capped: bool = False) -> None:
@@ -36,7 +36,7 @@ class OutOfMeans(Exception):
         """A cap of the user ended it: with a higher one the run could go on."""
 
 
-class Allowance:
+class Budget:
     """Counts what was spent and says what the search may still take."""
 
     def __init__(
@@ -114,7 +114,7 @@ class Allowance:
 
     def require(self, samples: int) -> None:
         """Raises:
-        OutOfMeans: so many samples more would eat up what is kept back.
+        OutOfBudget: so many samples more would eat up what is kept back.
         """
         tightest = self._tightest()
         if tightest is None or samples <= max(0, tightest[0] - self.held):
@@ -122,8 +122,8 @@ class Allowance:
         name = tightest[1]
         kept = f", {self.reserve} are kept for the last comparison" if self.reserve else ""
         if name == _OWN:
-            raise OutOfMeans(f"the search has had its {self.samples} samples{kept}")
-        raise OutOfMeans(
+            raise OutOfBudget(f"the search has had its {self.samples} samples{kept}")
+        raise OutOfBudget(
             f"{name} leaves no more for the search after {self.samples} samples{kept}", capped=True
         )
 

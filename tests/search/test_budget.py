@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.search.allowance import Allowance, OutOfMeans
+from pytest_skillopt.search.budget import Budget, OutOfBudget
 from pytest_skillopt.search.outcome import suite_rate
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
@@ -30,10 +30,10 @@ def rollouts(count: int) -> list[Rollout]:
 
 
 def test_without_a_cap_everything_is_covered() -> None:
-    allowance = Allowance(Caps())
-    assert allowance.left() is None
-    assert allowance.covers(10**9)
-    assert not allowance.capped
+    budget = Budget(Caps())
+    assert budget.left() is None
+    assert budget.covers(10**9)
+    assert not budget.capped
 
 
 @pytest.mark.parametrize(
@@ -49,36 +49,36 @@ def test_without_a_cap_everything_is_covered() -> None:
 )
 def test_every_cap_is_planned_with_at_the_price_seen(caps: Caps, left: int) -> None:
     now = 0.0
-    allowance = Allowance(caps, clock=lambda: now)
-    allowance.reserve = 20
-    allowance.took(rollouts(10))
+    budget = Budget(caps, clock=lambda: now)
+    budget.reserve = 20
+    budget.took(rollouts(10))
     now = 100.0
-    assert allowance.left() == left
-    allowance.require(left)
-    with pytest.raises(OutOfMeans, match="20 are kept for the last comparison"):
-        allowance.require(left + 1)
+    assert budget.left() == left
+    budget.require(left)
+    with pytest.raises(OutOfBudget, match="20 are kept for the last comparison"):
+        budget.require(left + 1)
 
 
 def test_optimizer_calls_eat_into_the_cap_on_calls() -> None:
-    allowance = Allowance(Caps(calls=100))
-    allowance.took(rollouts(10))
-    allowance.called(Usage(calls=15, cached=5))
-    assert allowance.left() == (100 - 20 - 20) // 2
+    budget = Budget(Caps(calls=100))
+    budget.took(rollouts(10))
+    budget.called(Usage(calls=15, cached=5))
+    assert budget.left() == (100 - 20 - 20) // 2
 
 
 def test_a_sample_taken_twice_counts_once() -> None:
-    allowance = Allowance(Caps(rollouts=100))
+    budget = Budget(Caps(rollouts=100))
     for _ in range(2):
-        allowance.took(rollouts(10))
-    assert allowance.samples == 10
+        budget.took(rollouts(10))
+    assert budget.samples == 10
 
 
 def test_what_is_held_for_the_gate_comes_back() -> None:
-    allowance = Allowance(Caps(), search_samples=100)
-    allowance.held = 30
-    assert allowance.left() == 70
-    allowance.release()
-    assert allowance.left() is None
+    budget = Budget(Caps(), search_samples=100)
+    budget.held = 30
+    assert budget.left() == 70
+    budget.release()
+    assert budget.left() is None
 
 
 counts = st.lists(st.integers(1, 9).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
@@ -107,14 +107,14 @@ def test_tasks_without_a_measurement_do_not_count() -> None:
 
 def test_time_is_planned_with_what_rollouts_take_over_the_workers() -> None:
     now = 0.0
-    allowance = Allowance(Caps(seconds=300), at_once=lambda: 8, clock=lambda: now)
-    allowance.reserve = 100
-    assert allowance.left() is None, "nothing is known yet"
+    budget = Budget(Caps(seconds=300), at_once=lambda: 8, clock=lambda: now)
+    budget.reserve = 100
+    assert budget.left() is None, "nothing is known yet"
     started = [replace(r, duration=20.0) for r in rollouts(8)]
-    allowance.took([*started, *(replace(r, duration=1.0) for r in rollouts(88)[8:])])
+    budget.took([*started, *(replace(r, duration=1.0) for r in rollouts(88)[8:])])
     now = 100.0
-    assert allowance.left() == int(200 / (1.25 / 8)) - 100, "8 were slow once, for their workers"
+    assert budget.left() == int(200 / (1.25 / 8)) - 100, "8 were slow once, for their workers"
     now = 299.0
-    assert allowance.left() == 0
-    with pytest.raises(OutOfMeans, match="skillopt_max_time leaves no more"):
-        allowance.require(1)
+    assert budget.left() == 0
+    with pytest.raises(OutOfBudget, match="skillopt_max_time leaves no more"):
+        budget.require(1)

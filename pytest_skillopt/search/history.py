@@ -1,4 +1,4 @@
-"""What is told and kept of a training: its steps, what became of every edit, and notes."""
+"""The history of a training: its steps, what became of every edit, and notes."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class NullObserver:
         """A decision was made."""
 
 
-class Ledger:
-    """Keeps the books, for the report and for the memory of the optimizer."""
+class History:
+    """Kept for the report, and told to the memory of the optimizer."""
 
     def __init__(self, memory: Memory, observer: Observer) -> None:
         self.steps: list[StepRow] = []
