@@ -8,6 +8,7 @@ import enum
 import hashlib
 import inspect
 import json
+import sys
 import textwrap
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -232,8 +233,17 @@ def _core(text: str) -> str:
     except (SyntaxError, IndexError):
         return text
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return ast.dump(node.args) + "".join(ast.dump(statement) for statement in node.body)
+        return "".join(map(_dump, (node.args, *node.body)))
     return text
+
+
+def _dump(node: ast.AST) -> str:
+    """The same text in every version of Python: workers on other machines may have another."""
+    if sys.version_info >= (3, 13):
+        text = ast.dump(node, show_empty=True)
+    else:
+        text = ast.dump(node)
+    return text.replace(", type_params=[]", "")
 
 
 def _stable(value: Any) -> Any:
