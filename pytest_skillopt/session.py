@@ -55,17 +55,18 @@ class Controller:
     def __init__(self, config: pytest.Config, mode: Mode, settings: Settings) -> None:
         self._config = config
         self._mode = mode
-        self._settings = settings
+        self.settings = settings
         self._services = Services()
         self._workers: XdistRun | None = None
-        self._result: Result | None = None
+        self.result: Result | None = None
+        """What the mode came to; None before its end."""
         self._reports: list[pytest.TestReport] = []
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         """Choose who runs the rollouts; xdist has decided by now whether there are workers."""
         if config.getoption("dist", "no") == "no":
-            config.pluginmanager.register(_InProcess(config, self._settings, self._work))
+            config.pluginmanager.register(_InProcess(config, self.settings, self._work))
             return
         from pytest_skillopt.suite.workers import XdistRun
 
@@ -78,22 +79,13 @@ class Controller:
         config.pluginmanager.register(run, "skillopt-xdist")
         self._workers = run
 
-    @property
-    def result(self) -> Result | None:
-        """What the mode came to; None before its end."""
-        return self._result
-
-    @property
-    def settings(self) -> Settings:
-        return self._settings
-
     def _work(self, executor: SkillExecutor, tasks: list[SkillTask]) -> None:
         """What an executor is wanted for; in a thread of its own where there are workers."""
         if tasks:
             from pytest_skillopt.modes.conduct import conduct
 
-            self._result, self._reports = conduct(
-                self._config, self._mode, self._settings, executor, tasks, self._services
+            self.result, self._reports = conduct(
+                self._config, self._mode, self.settings, executor, tasks, self._services
             )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -105,12 +97,12 @@ class Controller:
         value = yield
         for report in self._reports:
             self._config.hook.pytest_runtest_logreport(report=report)
-        if self._result is not None:
+        if self.result is not None:
             from pytest_skillopt.modes.conduct import fails_the_session
 
-            if self._result.status == "interrupted":
+            if self.result.status == "interrupted":
                 raise KeyboardInterrupt
-            session.testsfailed += fails_the_session(self._mode, self._result)
+            session.testsfailed += fails_the_session(self._mode, self.result)
         return value
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
@@ -122,21 +114,21 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_summary(self, prefix: list[str]) -> None:
         """A link to our report in the page of pytest-html, where that is installed."""
-        if self._result is not None:
+        if self.result is not None:
             from pytest_skillopt.report.junit import summary_link
             from pytest_skillopt.run.directory import Home
 
-            home = Home(self._config.rootpath / self._settings.dir)
-            report = home.runs / self._result.run / "report.html"
+            home = Home(self._config.rootpath / self.settings.dir)
+            report = home.runs / self.result.run / "report.html"
             page = self._config.invocation_params.dir / self._config.getoption("htmlpath")
-            prefix.append(summary_link(self._result, report, page))
+            prefix.append(summary_link(self.result, report, page))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._workers is not None and self._workers.deselected:
             # xdist does not carry over what its workers have deselected.
             others = [SimpleNamespace() for _ in range(self._workers.deselected)]
             terminalreporter.stats.setdefault("deselected", []).extend(others)
-        if self._result is None:
+        if self.result is None:
             return
         from pytest_skillopt.report.terminal import lines
 
@@ -144,7 +136,7 @@ class Controller:
         encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         width = shutil.get_terminal_size().columns
         verbose = self._config.option.verbose > 0
-        for line in lines(self._result, width, encoding=encoding, verbose=verbose, live=True):
+        for line in lines(self.result, width, encoding=encoding, verbose=verbose, live=True):
             terminalreporter.write_line(line.text, **line.markup)
 
 

@@ -28,7 +28,6 @@ from pytest_skillopt.model.faults import (
     ReplyTooLarge,
     brief,
     estimate_tokens,
-    hide_keys,
     judge_status,
 )
 from pytest_skillopt.model.limits import wait_for_leave
@@ -244,11 +243,9 @@ class Proxy:
             attempt += 1
 
     def failure(self, fault: Fault, tries: int = 1) -> ModelFault:
-        """The fault as a reader is told of it, without the key."""
+        """The fault as a reader is told of it."""
         again = f" (after {tries} tries)" if tries > 1 else ""
-        hidden = {self._key, *self._headers.values()} - {NO_KEY}
-        words = hide_keys(f"{self.config.name}: {fault.message}{again}", *hidden)
-        return ModelFault(words, fatal=fault.fatal)
+        return ModelFault(f"{self.config.name}: {fault.message}{again}", fatal=fault.fatal)
 
     def _post(self, speaks: str, path: str, text: str, headers: Any) -> Answer:
         given = {name.lower(): value for name, value in headers.items()}

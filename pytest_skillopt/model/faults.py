@@ -115,14 +115,6 @@ def estimate_tokens(text: str) -> int:
     return max(1, len(text) // _CHARACTERS_PER_TOKEN)
 
 
-def hide_keys(text: str, *secrets: str) -> str:
-    """``text`` without the given secrets and without what has the shape of an API key."""
-    for secret in secrets:
-        if len(secret) >= 8:
-            text = text.replace(secret, "[key]")
-    return _KEY_SHAPE.sub("[key]", text)
-
-
 def retry_after(headers: Mapping[str, str], now: float | None = None) -> float:
     """Seconds to wait as ``Retry-After`` (seconds or a date) or ``retry-after-ms`` say; else 0.
 
@@ -184,8 +176,9 @@ def _provider_words(body: Any) -> str:
 
 
 def brief(text: str) -> str:
-    """One line of at most ``_MAX_WORDS`` characters, without markup and keys."""
-    line = hide_keys(redact(" ".join(_MARKUP.sub(" ", text).split())))
+    """One line of at most ``_MAX_WORDS`` characters, without markup, secrets and what looks like a
+    key, however short."""
+    line = _KEY_SHAPE.sub("[key]", redact(" ".join(_MARKUP.sub(" ", text).split())))
     return line if len(line) <= _MAX_WORDS else line[: _MAX_WORDS - 1] + "…"
 
 

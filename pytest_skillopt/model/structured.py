@@ -102,10 +102,15 @@ def _read(text: str, form: type[FormT]) -> tuple[FormT | None, str]:
     except NoJson as error:
         return None, str(error)
     except ValidationError as error:
-        return None, "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'reply'}: {item['msg']}"
-            for item in error.errors(include_url=False)[:5]
-        )
+        return None, problems(error, "reply")
+
+
+def problems(error: ValidationError, whole: str) -> str:
+    """What is wrong where, five things at most; ``whole`` names what has no place of its own."""
+    return "; ".join(
+        f"{'.'.join(map(str, item['loc'])) or whole}: {item['msg']}"
+        for item in error.errors(include_url=False)[:5]
+    )
 
 
 def _repair_request(problem: str) -> str:

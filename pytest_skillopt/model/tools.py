@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
+from pytest_skillopt.model.structured import problems
 from pytest_skillopt.model.types import ModelError
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Tool:
         try:
             values = self.arguments.model_validate_json(arguments.strip() or "{}")
         except ValidationError as error:
-            return f"Error: bad arguments: {_say(error)}"
+            return f"Error: bad arguments: {problems(error, 'arguments')}"
         positional, named = self._bind(values)
         try:
             result = self.function(*positional, **named)
@@ -176,13 +177,6 @@ def _untitled(schema: Any) -> Any:
         for key, value in schema.items()
         if not (key == "title" and isinstance(value, str))
     }
-
-
-def _say(error: ValidationError) -> str:
-    return "; ".join(
-        f"{'.'.join(map(str, item['loc'])) or 'arguments'}: {item['msg']}"
-        for item in error.errors(include_url=False)
-    )
 
 
 def _as_text(result: Any) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import openai
 import pytest
 
-from pytest_skillopt.model.faults import classify, hide_keys, retry_after
+from pytest_skillopt.model.faults import brief, classify, retry_after
 from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, ModelFault
 
 if TYPE_CHECKING:
@@ -137,10 +137,9 @@ def test_the_pause_a_provider_asks_for_is_read(headers: dict[str, str], seconds:
     [
         ("key sk-proj-abcDEF123 is wrong", "key [key] is wrong"),
         ("Authorization: Bearer abc.def", "Authorization: Bearer [key]"),
-        ("the value my-own-key!", "the value [key]!"),
         ("a sk-etch of the task", "a sk-etch of the task"),
         ("ask-the-user-first", "ask-the-user-first"),
     ],
 )
 def test_keys_are_hidden_and_words_are_not(text: str, hidden: str) -> None:
-    assert hide_keys(text, "my-own-key", "the") == hidden
+    assert brief(text) == hidden
