@@ -52,6 +52,8 @@ class Harness:
     """A prompt that forces a skill, with ``{name}`` and ``{prompt}``; empty where none does."""
     bundled: str = ""
     """``package/path`` of the executable in an installed Python package that brings it."""
+    unpacks: str = ""
+    """Folder of the user's cache into which it unpacks itself at ``--version``, for all runs."""
     tested: str = ""
     """The version that this was last run with."""
     drive: Callable[..., None] | None = None

@@ -292,6 +292,10 @@ class HarnessAgent:
             for name, text in harness.files.items():
                 (folder / "home" / name).parent.mkdir(parents=True, exist_ok=True)
                 (folder / "home" / name).write_text(harness.filled(text, values), encoding="utf-8")
+            if harness.unpacks:
+                link = folder / "home" / ".cache" / harness.unpacks
+                link.parent.mkdir(parents=True)
+                link.symlink_to(sandbox.user_cache() / harness.unpacks)
             talk = functools.partial(harness.drive, values, trace) if harness.drive else None
             env = {name: harness.filled(text, values) for name, text in harness.env.items()}
             argv = [harness.filled(word, values) for word in harness.argv.split()]
@@ -373,7 +377,9 @@ class HarnessAgent:
         **watched: Any,
     ) -> Ended:
         home = folder / "home"
-        confined = sandbox.prefix(self.sandbox, root, home, skill, self.project, argv[0])
+        confined = sandbox.prefix(
+            self.sandbox, root, home, skill, self.project, argv[0], self.harness.unpacks
+        )
         whole = {**processes.plain_environment(home, self.passed), **env}
         return processes.run(
             [*confined, *argv], workspace=root, folder=folder, env=whole, limit=limit, **watched

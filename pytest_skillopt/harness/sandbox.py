@@ -53,6 +53,11 @@ def resolve(setting: str) -> str:
     return setting
 
 
+def user_cache() -> Path:
+    """Where programs of this user keep what they can make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
 def hidden_folders(sandbox: str, project: Path) -> list[Path]:
     """Folders whose content an agent in this sandbox cannot see, but for its own."""
     wanted = [Path.home(), Path(tempfile.gettempdir()), Path("/tmp"), project]
@@ -61,7 +66,13 @@ def hidden_folders(sandbox: str, project: Path) -> list[Path]:
 
 
 def prefix(
-    sandbox: str, workspace: Path, home: Path, skill: Path | None, project: Path, executable: str
+    sandbox: str,
+    workspace: Path,
+    home: Path,
+    skill: Path | None,
+    project: Path,
+    executable: str,
+    unpacks: str,
 ) -> list[str]:
     """What goes before the agent's command line.
 
@@ -86,6 +97,8 @@ def prefix(
         program = Path(executable).resolve()
         modules = [parent for parent in program.parents if parent.name == "node_modules"]
         needed += [Path(executable).parent, (modules or [program.parent])[-1]]
+    if unpacks:
+        needed.append(user_cache() / unpacks)
     for path in dict.fromkeys(needed):
         if any(path.is_relative_to(folder) for folder in hidden) and path.exists():
             argv += ["--ro-bind", str(path), str(path)]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.harness.binding import installed
+
 if TYPE_CHECKING:
     import pytest
     from model_server import ModelServer
@@ -76,7 +78,7 @@ class Project:
             "skillopt_target": "openai:fake-model",
         }
         self.conftest = "from pytest_skillopt.model import client\nclient.FIRST_DELAY = 0.001\n"
-        """Nobody waits long between two tries."""
+        """Nobody waits long between two tries. (See the fixture, too: workers are processes.)"""
         folder = pytester.path / "skills" / "house-greeting"
         folder.mkdir(parents=True)
         self.skill = folder / "SKILL.md"
@@ -108,9 +110,8 @@ class Project:
         ini = "\n".join(f"{name} = {value}" for name, value in self.settings.items())
         (self.path / "conftest.py").write_text(self.conftest)
         (self.path / "pytest.ini").write_text(f"[pytest]\n{ini}\n")
-        quick = ("no:cacheprovider", "no:hypothesispytest", "no:anyio")
-        without = [word for name in quick for word in ("-p", name)]
-        return self.pytester.runpytest_subprocess(*without, *arguments)
+        installed.cache_clear()  # The stub may be another one by now.
+        return self.pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
 
     @property
     def kept(self) -> dict[str, Any]:

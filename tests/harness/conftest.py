@@ -27,6 +27,7 @@ def project(
     """A project with a skill and a provider that greets as the skill says."""
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    monkeypatch.setattr("pytest_skillopt.model.client.FIRST_DELAY", 0.001)
     return Project(pytester, provider)
 
 

@@ -1,0 +1,126 @@
+"""A coding agent in every mode, over workers, and in the report. The agent is a stub."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from harness_project import Project
+
+AGENT = """
+skill = open(".agents/skills/house-greeting/SKILL.md").read()
+call(skill if "READ" in os.environ["PROMPT"] else "Nothing.")
+word = "Ahoy" if "Ahoy" in skill else "Hello"
+open("greeting.txt", "w").write(word)
+say(text="Done.")
+"""
+TASKS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("guest", "Ada Ben Cleo Dan Eve Finn".split())
+def test_greeting(skill_harness, workspace, guest):
+    skill_harness(f"{READ} Greet {guest}.")
+    assert (workspace / "greeting.txt").read_text() == "Ahoy"
+"""
+VERSION = ".".join(map(str, sys.version_info[:3]))
+
+
+@pytest.fixture
+def greeter(project: Project) -> Project:
+    """Six tasks that pass if the skill says Ahoy."""
+    project.use_stub(AGENT)
+    (project.path / "test_greeting.py").write_text(TASKS.replace("{READ}", "READ"))
+    project.settings |= {"skillopt_sandbox": "none", "skillopt_optimizer": "openai:thinker"}
+    return project
+
+
+def results(project: Project) -> list[dict[str, Any]]:
+    """Of all runs, the oldest first."""
+    found = sorted((project.path / ".skillopt" / "runs").glob("*/result.json"))
+    return [json.loads(path.read_text()) for path in found]
+
+
+def test_check_compare_and_aa(greeter: Project) -> None:
+    for command in (["init", "-q"], ["add", "skills"], ["commit", "-q", "-m", "begin"]):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], check=True)
+    greeter.skill.write_text(greeter.skill.read_text().replace("Ahoy", "Hello"))
+    done = greeter.pytest("--skillopt-check=HEAD", "-p", "no:xdist")
+    assert done.ret == 1
+    done = greeter.pytest("--skillopt-compare", "none", str(greeter.skill), "-p", "no:xdist")
+    assert done.ret == 0
+    assert greeter.pytest("--skillopt-aa", "-p", "no:xdist").ret == 0
+    check, compare, aa = results(greeter)
+    assert check["skills"][0]["verdict"]["decision"] == "rejected"
+    assert compare["mode"] == "compare"
+    assert aa["mode"] == "aa"
+    assert all(row["before"]["read"] for row in aa["skills"][0]["tasks"])
+
+
+def test_workers_of_tx_and_the_words_of_the_report(greeter: Project) -> None:
+    """An agent that never reads the skill passes all the same: nobody should trust that."""
+    (greeter.path / "test_greeting.py").write_text(TASKS.replace("{READ}", ""))
+    greeter.settings["skillopt_rollouts"] = 1
+    assert greeter.pytest("--skillopt", "-d", "--tx", "2*popen").ret == 0
+    (result,) = results(greeter)
+    assert result["versions"]["stub"] == VERSION
+    assert [row["before"]["passed"] for row in result["skills"][0]["tasks"]] == [1] * 6
+    notes = "\n".join(result["notes"])
+    assert "was read in no rollout: the agent never asked for it" in notes
+    assert "coding agents ran without a sandbox" in notes
+    (summary,) = (greeter.path / ".skillopt" / "runs").glob("*/summary.md")
+    assert "was read in no rollout" in summary.read_text()
+    (report,) = (greeter.path / ".skillopt" / "runs").glob("*/report.html")
+    assert f"<dt>stub</dt><dd>{VERSION}</dd>" in report.read_text()
+
+
+def test_a_training_that_was_interrupted_continues(greeter: Project) -> None:
+    """No agent is started for what was measured before."""
+    starts = greeter.path / "starts"
+    greeter.use_stub(f"open({str(starts)!r}, 'a').write('x')\n{AGENT}")
+    greeter.skill.write_text(greeter.skill.read_text().replace("Ahoy", "Hello"))
+    edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}
+    greeter.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
+    greeter.settings |= {"skillopt_rollouts": 1, "skillopt_cache": "off"}
+    whole = greeter.conftest
+    greeter.conftest += (
+        "import pathlib\n"
+        "def pytest_runtest_teardown():\n"
+        f"    if pathlib.Path({str(starts)!r}).stat().st_size == 20: raise KeyboardInterrupt\n"
+    )
+    with pytest.raises(KeyboardInterrupt):
+        greeter.pytest("--skillopt-train", "-p", "no:xdist")
+    assert starts.stat().st_size == 20
+    greeter.conftest = whole
+    greeter.pytest("--skillopt-train", "--skillopt-resume=latest", "-p", "no:xdist")
+    (result,) = results(greeter)
+    assert result["status"] == "accepted"
+    assert "Ahoy" in greeter.skill.read_text()
+    assert starts.stat().st_size == 20 + result["rollouts"]
+
+
+def test_what_a_program_unpacks_is_shared(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copilot would write 235 MB for every run."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    unpacked = tmp_path / "cache" / "stub" / "pkg"
+    unpacked.mkdir(parents=True)
+    (unpacked / "program").write_text("x")
+    project.use_stub(
+        "place = os.environ['XDG_CACHE_HOME'] + '/stub/pkg'\ncall()\n"
+        "try:\n open(place + '/more', 'w')\nexcept OSError as e:\n"
+        "  say(text=open(place + '/program').read() + e.strerror)\n"
+    )
+    stub = project.path / "stub.py"
+    stub.write_text(stub.read_text().replace("    tested=", '    unpacks="stub/pkg",\n    tested='))
+    project.settings["skillopt_sandbox"] = "bwrap"
+    assert project.run("keep(text=skill_harness('Hello.'))").ret == 0
+    assert project.kept == {"text": "xRead-only file system"}
