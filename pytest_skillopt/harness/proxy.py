@@ -2,36 +2,31 @@
 
 Each run opens a ticket, the first part of the path in its base URL. The key stays here. A reply is
 passed on once it is whole, so that a fault can be met with another try, and no agent's own retries
-or words decide what was a fault. Calls have one meter and one limiter with ``skill_agent``.
+or words decide what was a fault. Calls go through the client of ``skill_agent``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import random
 import re
 import secrets
 import threading
 import time
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model import client as skill_agent
-from pytest_skillopt.model.config import NO_KEY, is_local
-from pytest_skillopt.model.faults import (
-    Fault,
-    ReplyBroken,
-    ReplyTooLarge,
-    brief,
-    estimate_tokens,
-    judge_status,
+from pytest_skillopt.model.client import ChatModel
+from pytest_skillopt.model.config import NO_KEY
+from pytest_skillopt.model.faults import Fault, brief, classify, estimate_tokens, judge_status
+from pytest_skillopt.model.types import (
+    Completion,
+    ModelConfigError,
+    ModelError,
+    ModelFault,
+    Usage,
 )
-from pytest_skillopt.model.limits import wait_for_leave
-from pytest_skillopt.model.types import ModelConfigError, ModelError, ModelFault, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +36,7 @@ if TYPE_CHECKING:
 
 _LARGEST_REQUEST = 64 << 20
 _MARKS, _LEAST_MARK = 8, 12
+_REFUSED = "refused"
 _PATHS = re.compile(
     r"/v1(?:/(?P<messages>messages)|/(?P<chat>chat/completions)|/(?P<responses>responses(?:/compact)?)"
     r"|(?:beta|alpha)?(?P<gemini>/models/[^/:]+:(?:g|streamG)enerateContent))"
@@ -64,16 +60,6 @@ prompt cache has to do with apart, Gemini what a model thinks."""
 
 class RunOver(Exception):
     """The run that asked has ended: nobody waits for the reply."""
-
-
-class Answer(NamedTuple):
-    """What the provider said; ``kind`` is the content type."""
-
-    status: int = 502
-    kind: str = "text/plain"
-    body: bytes = b""
-    usage: Usage = Usage()
-    fault: Fault | None = None
 
 
 @dataclass(eq=False)
@@ -176,12 +162,8 @@ class Proxy:
 
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
         self.config, self.throttle = config, throttle
+        self.model = ChatModel(config, throttle=throttle)
         self.tickets: dict[str, Ticket] = {}
-        self._headers = config.headers(os.environ)
-        self._key = NO_KEY if config.key_command else config.api_key(os.environ)
-        self._base_url = config.server.url() if config.server else config.base_url
-        self._client: Any = None
-        self._lock = threading.Lock()
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
         serve = self._server.serve_forever
         threading.Thread(target=serve, name="skillopt-proxy", daemon=True).start()
@@ -200,11 +182,22 @@ class Proxy:
         """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
-        if self._client is not None:
-            self._client.close()
+        self.model.close()
 
-    def send(self, speaks: str, path: str, text: str, headers: Any, ticket: Ticket) -> Answer:
-        """Call until there is a whole reply, no retry can help, or the retries are used up.
+    def failure(self, fault: Fault) -> ModelFault:
+        """The fault as a reader is told of it."""
+        return ModelFault(f"{self.config.name}: {fault.message}", fatal=fault.fatal)
+
+
+class _Client(ChatModel):
+    """The target's client in the service of one run: it sends what the agent has written."""
+
+    def __init__(self, proxy: Proxy, ticket: Ticket) -> None:
+        super().__init__(proxy.config, throttle=proxy.throttle, sleep=ticket.wait)
+        self._shared, self._ticket = proxy.model, ticket
+
+    def send(self, speaks: str, path: str, body: dict[str, Any], headers: Any) -> Completion:
+        """The provider's reply as it is, or its refusal of a request that the agent can mend.
 
         Args:
             speaks: the protocol, as in ``Harness.speaks``.
@@ -214,83 +207,63 @@ class Proxy:
             CapReached: a spending cap allows no further call.
             RunOver: nobody waits for the reply any more.
         """
-        answered = attempt = 0
-        while True:
-            call = secrets.token_hex(16)
-            wait_for_leave(self.throttle, call, self.config.wish(text), ticket.wait)
-            began, answer = time.monotonic(), Answer(fault=Fault("interrupted"))
-            try:
-                answer = self._post(speaks, path, text, headers)
-            finally:
-                ticket.fault = fault = answer.fault
-                after = fault.retry_after if fault else 0.0
-                ticket.lost(time.monotonic() - began if fault else 0.0)
-                self.throttle.done(call, answer.usage.to_json(), ticket.account, after)
+        request = {"messages": body, "speaks": speaks, "path": path, "headers": headers}
+        reply = self._pay("", request, self._ticket.account)
+        self._ticket.usage += reply.usage
+        self._ticket.on_usage(reply.usage)
+        return reply
+
+    def _client(self) -> Any:
+        return self._shared._client()
+
+    def _send(self, request: dict[str, Any]) -> tuple[Completion | Fault, Usage]:
+        began, ticket = time.monotonic(), self._ticket
+        fault: Fault | None
+        try:
+            said = self._post(**request).decode(errors="replace")
+            fault = _fault_in(said)
+        except ModelConfigError as error:
+            fault = Fault(str(error), fatal=True)
+        except Exception as error:
+            fault = classify(error)
             if fault is None:
-                ticket.usage += answer.usage
-                ticket.on_usage(answer.usage)
-                return answer
-            answered += fault.answered
-            hopeless = not fault.retry or answered >= skill_agent.MOST_ANSWERED
-            if hopeless or attempt >= self.config.retries:
-                # A request that is refused is the agent's to mend: a context that is too long.
-                if fault.status == 400 and not fault.fatal:
-                    return answer
-                raise self.failure(fault, attempt + 1)
-            if not fault.retry_after:
-                delay = skill_agent.FIRST_DELAY * skill_agent.DELAY_FACTOR**attempt
-                ticket.wait(min(skill_agent.LONGEST_DELAY, delay) * (0.5 + 0.5 * random.random()))
-            attempt += 1
+                raise
+            if fault.status == 400 and not fault.fatal:  # Such as a context that is too long.
+                ticket.fault, refusal = fault, error.response.text  # type: ignore[attr-defined]
+                return Completion(refusal, finish_reason=_REFUSED), Usage()
+        ticket.fault = fault
+        if fault is None:
+            usage = self._used(json.dumps(request["messages"]), said)
+            return Completion(said, usage=usage), usage
+        ticket.lost(time.monotonic() - began)
+        return fault, Usage()
 
-    def failure(self, fault: Fault, tries: int = 1) -> ModelFault:
-        """The fault as a reader is told of it."""
-        again = f" (after {tries} tries)" if tries > 1 else ""
-        return ModelFault(f"{self.config.name}: {fault.message}{again}", fatal=fault.fatal)
+    def _post(self, messages: dict[str, Any], speaks: str, path: str, headers: Any) -> bytes:
+        import openai
 
-    def _post(self, speaks: str, path: str, text: str, headers: Any) -> Answer:
         given = {name.lower(): value for name, value in headers.items()}
         sent = {n: v for n, v in given.items() if n in _PASSED_ON or n.startswith("anthropic-")}
-        name = {"gemini": "x-goog-api-key", "messages": "x-api-key"}.get(speaks)
+        client = self._client()
+        own = {"gemini": "x-goog-api-key", "messages": "x-api-key"}.get(speaks, "")
         if self.config.key_command:
-            name = None
-            try:
-                self._key = self.config.api_key(os.environ)
-            except ModelConfigError as error:
-                return Answer(fault=Fault(str(error), fatal=True))
-        if self._key != NO_KEY:
-            sent[name or "authorization"] = self._key if name else f"Bearer {self._key}"
-        sent |= {name.lower(): value for name, value in self._headers.items()}
-        base_url = self._base_url
+            self._key, own = self.config.api_key(self._environ), ""
+        sent["Authorization"] = openai.Omit() if own else f"Bearer {self._key}"
+        if own and self._key != NO_KEY:
+            sent[own] = self._key
         if speaks in ("chat", "responses"):
             path = path.removeprefix("/v1")
         else:
+            base_url = str(client.base_url).rstrip("/")
             for end in ("/openai", "/v1", "/v1beta"):
                 base_url = base_url.removesuffix(end)
-        try:
-            reply = self._connections().post(base_url + path, content=text.encode(), headers=sent)
-        except Exception as error:
-            return Answer(fault=self._broken(error))
-        body, kind = reply.content, reply.headers.get("content-type", "")
-        said = body.decode(errors="replace")
-        events = list(_objects(said))
-        found = next((e for e in events if _error_of(e)), None)
-        if reply.status_code != 200:
-            words = _error_of(found) if found else events[0] if events else said
-            fault = judge_status(reply.status_code, words, reply.headers)
-            return Answer(reply.status_code, kind, body, fault=fault)
-        if not events:
-            fault = Fault(f"unreadable reply: {brief(said) or 'empty'}", retry=True, answered=True)
-        elif found is not None:
-            fault = judge_status(500, _error_of(found), reply.headers)
-            words = fault.message.replace("HTTP 500", "an error in place of the reply")
-            fault = replace(fault, message=words, status=200)
-        elif "data:" in said and not _END.search(said):
-            fault = Fault("the reply broke off", retry=True, answered=True)
-        else:
-            return Answer(200, kind, body, self._usage(text, said))
-        return Answer(fault=fault)
+            path = base_url + path
+        options = {"headers": sent | self._headers}
+        found: bytes = client.post(path, cast_to=bytes, body=messages, options=options)
+        return found
 
-    def _usage(self, asked: str, said: str) -> Usage:
+    def _used(self, asked: str, said: str) -> Usage:
+        """What a call took; each event that counts repeats or extends the one before."""
+
         def most(name: str) -> int:
             return max(map(int, re.findall(rf'"{name}":\s*(\d+)', said)), default=0)
 
@@ -302,34 +275,6 @@ class Proxy:
         price = self.config.price
         cost = price.cost(tokens_in, tokens_out) if price else None
         return Usage(1, 0, tokens_in, tokens_out, cost, estimated)
-
-    def _broken(self, error: Exception) -> Fault:
-        """Why there was no reply. Two libraries are the SDK's client, by its version."""
-        kinds = {cls.__name__ for cls in type(error).__mro__}
-        said = brief(str(error) or type(error).__name__)
-        if isinstance(error, ReplyBroken | ReplyTooLarge):
-            return Fault(said, retry=isinstance(error, ReplyBroken), answered=True)
-        if kinds & {"TimeoutException", "APITimeoutError"}:
-            words = "the provider did not answer in time (skillopt_request_timeout)"
-            return Fault(words, retry=True, answered=True)
-        if "TransportError" in kinds:
-            where = urlsplit(self._base_url).netloc
-            return Fault(f"cannot reach {where}: {said}", retry=True)
-        raise error
-
-    def _connections(self) -> Any:
-        with self._lock:
-            if self._client is None:
-                from pytest_skillopt.model.transport import bounded_client
-
-                self._client = bounded_client(
-                    self.config.request_timeout,
-                    self.config.max_reply_bytes,
-                    timeout=self.config.request_timeout,
-                    # A proxy from the environment cannot reach a server of this machine.
-                    trust_env=not is_local(self._base_url),
-                )
-            return self._client
 
 
 class _Server(ThreadingHTTPServer):
@@ -386,7 +331,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not allowed:
                 return self._refuse(400, "this run may make no further call")
             try:
-                answer = self.proxy.send(speaks, path, text, self.headers, ticket)
+                reply = _Client(self.proxy, ticket).send(speaks, path, body, self.headers)
             except RunOver:
                 self.close_connection = True
                 return None
@@ -394,7 +339,10 @@ class _Handler(BaseHTTPRequestHandler):
                 known = isinstance(error, ModelError)
                 ticket.fail(error if known else ModelFault(f"{type(error).__name__}: {error}"))
                 return self._refuse(400, "the provider has failed, or a cap is reached")
-        return self._answer(answer.status, answer.kind, answer.body)
+        streamed = reply.text.lstrip().startswith(("event:", "data:", "id:", ":"))
+        kind = "text/event-stream" if streamed else "application/json"
+        status = 400 if reply.finish_reason == _REFUSED else 200
+        return self._answer(status, kind, reply.text.encode())
 
     def _body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
@@ -445,9 +393,20 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
             yield from (item for item in values if isinstance(item, dict))
 
 
-def _error_of(event: dict[str, Any]) -> Any:
-    """The error that a reply, or an event of one, brings; None where it brings none."""
-    if event.get("type") in ("error", "response.failed"):
-        inner = event.get("response") or event
-        return inner.get("error") or inner
-    return event.get("error") or None
+def _fault_in(said: str) -> Fault | None:
+    """What is wrong with a reply of status 200."""
+    events = list(_objects(said))
+    if not events:
+        return Fault(f"unreadable reply: {brief(said) or 'empty'}", retry=True, answered=True)
+    for event in events:
+        error = event.get("error")
+        if event.get("type") in ("error", "response.failed"):
+            inner = event.get("response") or event
+            error = inner.get("error") or inner
+        if error:
+            fault = judge_status(500, error, {})
+            words = fault.message.replace("HTTP 500", "an error in place of the reply")
+            return replace(fault, message=words, status=200)
+    if "data:" in said and not _END.search(said):
+        return Fault("the reply broke off", retry=True, answered=True)
+    return None
