@@ -156,8 +156,11 @@ def test_sigterm_ends_with_2_and_the_run_can_be_continued(
     _check_paid_once(project, lost=len(arguments))
 
 
-@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), WORKERS], ids=["serial", "workers"])
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=lambda s: s.name)
+@pytest.mark.parametrize(
+    ("arguments", "signum"),
+    [(("-p", "no:xdist"), signal.SIGTERM), (WORKERS, signal.SIGINT)],
+    ids=["serial", "workers"],
+)
 def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(
     project: FaultProject, arguments: tuple[str, ...], signum: int
 ) -> None:
@@ -371,10 +374,10 @@ def _limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), WORKERS], ids=["serial", "workers"])
 def test_a_cache_that_breaks_stops_the_run_and_is_named(
-    project: FaultProject, undisturbed: list[dict[str, Any]], arguments: tuple[str, ...]
+    project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
+    arguments = ("-p", "no:xdist")
     project.server.latency = 0.05
     process = project.start(*arguments, "--skillopt-cache=rw")
     assert wait_for(lambda: project.target_calls >= 20, process)
@@ -424,12 +427,10 @@ BUG = {
     ("arguments", "stumble"),
     [
         (("-p", "no:xdist"), FULL),
-        (WORKERS, FULL),
         (("-p", "no:xdist", "--skillopt-lanes=2"), FULL),
         (WORKERS, BUG),
-        (("-p", "no:xdist", "--skillopt-lanes=2"), BUG),
     ],
-    ids=["serial, disk", "workers, disk", "lanes, disk", "workers, bug", "lanes, bug"],
+    ids=["serial, disk", "lanes, disk", "workers, bug"],
 )
 def test_where_a_rollout_cannot_be_run_it_is_tried_again(
     project: FaultProject,

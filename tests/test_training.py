@@ -578,12 +578,10 @@ def test_a_wrong_key_stops_at_once_with_the_providers_words(project: Project) ->
     assert project.skill.read_bytes() == SKILL
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n", "2")])
-def test_ctrl_c_ends_with_2_and_the_run_can_be_continued(
-    project: Project, arguments: tuple[str, ...]
-) -> None:
+def test_ctrl_c_ends_with_2_and_the_run_can_be_continued(project: Project) -> None:
+    """With workers: ``tests/test_faults.py``."""
     project.server.latency = 0.03
-    process = project.start("--skillopt-train", *arguments)
+    process = project.start("--skillopt-train")
     wait_for(lambda: project.target_calls >= 20, process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=PATIENCE)
@@ -591,7 +589,7 @@ def test_ctrl_c_ends_with_2_and_the_run_can_be_continued(
     assert project.skill.read_bytes() == SKILL
     resume = f"--skillopt-resume={project.runs[0].name}"
     assert resume in output
-    assert project.run("--skillopt-train", resume, *arguments).ret == 0
+    assert project.run("--skillopt-train", resume).ret == 0
     assert project.result["status"] == "accepted"
     assert len(project.runs) == 1
 
