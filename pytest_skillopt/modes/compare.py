@@ -92,6 +92,8 @@ def compared(
         task_row(task, old.get(task.id, []), new.get(task.id, []), changes.get(task.id, "same"))
         for task in run.tasks_of(skill)
     ]
+    # A gate may leave tasks out: a difference is told of those that were measured under both.
+    both = [row for row in rows if row.before.n and row.after and row.after.n]
     return SkillResult(
         path=skill,
         name=after.name,
@@ -100,7 +102,7 @@ def compared(
         status=verdict.decision,
         reason=verdict.reason,
         patch=unified(before, after, skill),
-        suite=comparison(rows),
+        suite=comparison(both or rows),
         verdict=verdict.to_json(),
         tasks=rows,
     )

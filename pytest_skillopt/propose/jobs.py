@@ -77,25 +77,23 @@ def training_outputs(result: Result) -> dict[str, str]:
 
 def write_outputs(values: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> bool:
     """Append to ``$GITHUB_OUTPUT``; whether there is one."""
-    path = environ.get("GITHUB_OUTPUT")
-    if not path:
-        return False
-    with Path(path).open("a", encoding="utf-8") as file:
-        for name, value in values.items():
-            # A delimiter that no value can hold: a line of one would set another output.
-            end = f"end-{secrets.token_hex(16)}"
-            file.write(f"{name}<<{end}\n{value}\n{end}\n")
-    return True
+    # A delimiter that no value can hold: a line of one would set another output.
+    end = f"end-{secrets.token_hex(16)}"
+    lines = (f"{name}<<{end}\n{value}\n{end}\n" for name, value in values.items())
+    return _append(environ.get("GITHUB_OUTPUT"), "".join(lines))
 
 
 def write_summary(text: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Append to ``$GITHUB_STEP_SUMMARY``, cut to what GitHub shows; whether there is one."""
-    path = environ.get("GITHUB_STEP_SUMMARY")
-    if not path:
-        return False
-    with Path(path).open("ab") as file:
-        file.write(text.encode()[:MAX_SUMMARY].decode("utf-8", "ignore").encode() + b"\n")
-    return True
+    shown = text.encode()[:MAX_SUMMARY].decode("utf-8", "ignore")
+    return _append(environ.get("GITHUB_STEP_SUMMARY"), f"{shown}\n")
+
+
+def _append(path: str | None, text: str) -> bool:
+    if path:
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)
+    return bool(path)
 
 
 def crontab_entry(project: Path, home: Path, at: str, train: list[str], propose: str) -> str:

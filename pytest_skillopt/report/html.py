@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -111,11 +110,15 @@ def _css() -> str:
     return loader.get_source(jinja2.Environment(), "report.css")[0]
 
 
+def hash_source(text: str) -> str:
+    """What permits a style or a script of exactly this text in a Content-Security-Policy."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
 def _policy(css: str) -> str:
     """A policy under which nothing is fetched or run, and no style applies but ours."""
-    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
     return (
-        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
+        f"default-src 'none'; style-src {hash_source(css)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
 
@@ -126,8 +129,17 @@ _Shown = dict[str, Any]
 
 def _show_skills(result: Result) -> list[_Shown]:
     """Each skill of the run; the room for transcripts is shared between them."""
-    budget = _Budget(TRANSCRIPT_BUDGET)
-    return [_show(result, skill, i, budget) for i, skill in enumerate(result.skills)]
+    skills = [_show(result, skill, i) for i, skill in enumerate(result.skills)]
+    room = TRANSCRIPT_BUDGET
+    for task in (task for skill in skills for group in skill["groups"] for task in group["tasks"]):
+        texts = [text for one in task["transcripts"] for _, text in one["turns"]]
+        said = [one["message"] for one in task["transcripts"]]
+        size = 60 * len(texts) + sum(len(escape(text)) for text in texts + said)
+        if size > room:
+            task |= {"transcripts": [], "left_out": True}
+        else:
+            room -= size
+    return skills
 
 
 def short(text: str, most: int = MOST_TEXT) -> str:
@@ -135,18 +147,7 @@ def short(text: str, most: int = MOST_TEXT) -> str:
     return bound(text, most * 3 // 4, most // 4)
 
 
-@dataclass(slots=True)
-class _Budget:
-    left: int
-
-    def take(self, size: int) -> bool:
-        if size > self.left:
-            return False
-        self.left -= size
-        return True
-
-
-def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> _Shown:
+def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
     hunks, left_out = words.hunks(skill, MOST_DIFF_LINES)
     compared = any(row.after is not None for row in skill.tasks)
     edits = words.not_kept(skill)
@@ -161,7 +162,7 @@ def _show(result: Result, skill: SkillResult, i: int, budget: _Budget) -> _Shown
         "curve": any(s.after is not None or s.train is not None for s in skill.steps),
         "parts": _parts(skill.tasks),
         "mute": words.mute(skill),
-        "groups": tuple(_groups(result, skill, compared, budget)),
+        "groups": tuple(_groups(result, skill, compared)),
         "compared": compared,
         "none": any(row.none for row in skill.tasks),
         "sides": words.sides(result.mode),
@@ -217,9 +218,7 @@ def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:
         }
 
 
-def _groups(
-    result: Result, skill: SkillResult, compared: bool, budget: _Budget
-) -> Iterator[_Shown]:
+def _groups(result: Result, skill: SkillResult, compared: bool) -> Iterator[_Shown]:
     sides = words.sides(result.mode)
     changes = words.CHANGES | {"test": "tasks that no edit has seen"}
     groups = [(key, _TITLES.get(key, key.capitalize()), said) for key, said in changes.items()]
@@ -229,7 +228,7 @@ def _groups(
             key=lambda row: (words.pass_rate(row.before) or 0.0, words.in_order(row.id)),
         )
         if chosen:
-            shown = [_task(row, sides, budget) for row in chosen]
+            shown = [_task(row, sides) for row in chosen]
             yield {"key": key, "title": title, "meaning": meaning, "tasks": shown}
 
 
@@ -244,17 +243,14 @@ def _level(row: TaskRow) -> str:
     return "passing" if arm.passed == arm.n else "flaky" if arm.passed else "failing"
 
 
-def _task(row: TaskRow, sides: tuple[str, str], budget: _Budget) -> _Shown:
+def _task(row: TaskRow, sides: tuple[str, str]) -> _Shown:
     arms = [(sides[0] if row.after else "", row.before), (sides[1], row.after)]
-    shown = [_transcript(side, arm.sample) for side, arm in arms if arm and arm.sample]
-    size = sum(len(escape(text)) + 60 for one in shown for _, text in one["turns"])
-    kept = budget.take(size + sum(len(escape(one["message"])) for one in shown))
     changed = [row.change] if row.split == "test" and row.change != "same" else []
     return {
         "row": row,
         "marks": changed + words.marks(row),
-        "transcripts": shown if kept else [],
-        "left_out": bool(shown) and not kept,
+        "transcripts": [_transcript(side, arm.sample) for side, arm in arms if arm and arm.sample],
+        "left_out": False,
     }
 
 

@@ -225,10 +225,10 @@ class Display:
         """The text of a fault at once, but each text once."""
         if error.message not in self._faults and len(self._faults) < _MOST_FAULTS:
             self._faults.add(error.message)
-            words = error.message.strip()
-            if words.startswith("Traceback"):  # its last line says what happened
-                words = words.splitlines()[-1]
-            said = f"skillopt: infrastructure error in {task}: {words}"
+            what = error.message.strip()
+            if what.startswith("Traceback"):  # its last line says what happened
+                what = what.splitlines()[-1]
+            said = f"skillopt: infrastructure error in {task}: {what}"
             self.line(clip(one_line(said), MOST_FAULT))
 
     def thinking(self, calls: int) -> None:

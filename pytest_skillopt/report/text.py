@@ -46,12 +46,7 @@ def clip(text: str, width: int) -> str:
     """At most ``width`` columns, the cut shown by three dots."""
     if cells(text) <= width:
         return text
-    kept = ""
-    for char in text:
-        if cells(kept + char) > max(width - 3, 0):
-            break
-        kept += char
-    return kept + "..."[: max(width, 0)]
+    return _head(text, width - 3) + "..." if width > 3 else "..."[: max(width, 0)]
 
 
 def wrap(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from pytest_skillopt.model.types import Completion, ToolCall, Usage
+from pytest_skillopt.model.types import Completion
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.untrusted import redact
 
@@ -224,22 +224,13 @@ class JournaledModel:
         key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()
         kept = self._journal.read("reply", key)
         if kept is not None:
-            return _from_json(kept)
+            return Completion.from_json(kept)
         self._on_call(1)
         try:
             raw = self._model.complete(messages, sample=sample, stage=stage, **details)
         finally:
             self._on_call(-1)
         completion = dataclasses.replace(raw, text=redact(raw.text))
-        data = {"stage": stage, "sample": sample, **dataclasses.asdict(completion)}
+        data = {"stage": stage, "sample": sample, **completion.to_json()}
         self._journal.write("reply", data, key=key)
         return completion
-
-
-def _from_json(data: dict[str, Any]) -> Completion:
-    return Completion(
-        text=data["text"],
-        tool_calls=tuple(ToolCall(**call) for call in data["tool_calls"]),
-        finish_reason=data["finish_reason"],
-        usage=Usage.from_json(data["usage"]),
-    )

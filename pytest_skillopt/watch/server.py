@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import secrets
 import signal
@@ -16,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
+from pytest_skillopt.report.html import hash_source
 from pytest_skillopt.watch.follow import Follower, encoded
 
 if TYPE_CHECKING:
@@ -176,12 +175,9 @@ def _page() -> bytes:
 @cache
 def _policy() -> str:
     """Nothing runs but our script, nothing is loaded but from here."""
-    style, script = (
-        base64.b64encode(hashlib.sha256(_part(name).encode()).digest()).decode()
-        for name in ("watch.css", "watch.js")
-    )
+    style, script = (hash_source(_part(name)) for name in ("watch.css", "watch.js"))
     return (
-        f"default-src 'none'; style-src 'sha256-{style}'; script-src 'sha256-{script}'; "
+        f"default-src 'none'; style-src {style}; script-src {script}; "
         "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     )

@@ -58,6 +58,7 @@ def test_none_before_and_after_side_by_side(
     assert compared.ret == 0
     told = " ".join(compared.stdout.str().split()).partition("Tasks that told nothing")[2]
     assert "always passed (test_greeting.py::test_polite)" in told
+    assert "fell from" not in compared.stdout.str(), "what was measured on one side alone"
     assert "never passed (test_greeting.py::test_greeting[Ada], " in told
     before = chat_server.calls
     done = pytester.runpytest_inprocess("--skillopt-train")
