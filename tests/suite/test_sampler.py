@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.types import CapReached, Usage
+from pytest_skillopt.model.limits import Caps, Meter
+from pytest_skillopt.model.types import Usage
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 from pytest_skillopt.suite.sampler import MOST_COSTLY, Limits, Sampler, StopRun
@@ -167,49 +168,31 @@ def test_the_cap_on_rollouts_stops_before_it_is_passed() -> None:
     assert sampler.take([replace(asked[0], index=1)])[0].passed
 
 
-class Accounts:
-    """Lets tests report so many calls of their own."""
-
-    bounded = True
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.calls = 0
-        self.rows: list[tuple[str, str, str]] = []
-
-    def report(self, usage: Usage, account: tuple[str, str, str]) -> None:
-        self.calls += usage.calls
-        self.rows.append(account)
-
-    def check(self) -> None:
-        if self.calls >= self.most:
-            raise CapReached(f"{self.calls} of {self.most}")
-
-
 def reporting(request: RolloutRequest, run: int) -> Rollout:
     return replace(passed(request, run), usage=Usage(calls=1), reported=Usage(calls=1))
 
 
 def test_reported_calls_stop_the_run_before_the_next_rollout() -> None:
     executor = ScriptedExecutor(reporting)
-    accounts: Any = Accounts(most=3)
-    sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=accounts)
+    ledger, meter = MemoryLedger(), Meter(Caps(calls=3))
+    sampler = Sampler(executor, TASKS, ledger, model="m", meter=meter)
     asked = requests(sampler)
-    with pytest.raises(StopRun, match="3 of 3") as stop:
+    with pytest.raises(StopRun, match="skillopt_max_calls") as stop:
         sampler.take(asked)
     assert stop.value.kind == "cap"
-    assert sum(executor.runs.values()) == sampler.taken == accounts.calls == 3
-    assert set(accounts.rows) <= {("own agent", "train", task.id) for task in TASKS}
-    accounts.most = 4
-    sampler.take(asked)
+    assert sum(executor.runs.values()) == sampler.taken == 3
+    (row,) = meter.rows()
+    assert (row["role"], row["stage"], row["calls"]) == ("own agent", "train", 3)
+    resumed = Sampler(executor, TASKS, ledger, model="m", meter=Meter(Caps(calls=2)))
+    resumed.take(asked)
     assert set(executor.runs.values()) == {1}
-    sampler.take(asked)
+    resumed.take(asked)
 
 
 def test_at_most_as_many_are_handed_over_as_run_at_once_when_tests_report() -> None:
     executor = ScriptedExecutor(reporting, capacity=2)
-    accounts: Any = Accounts(most=99)
-    sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=accounts)
+    meter = Meter(Caps(calls=99))
+    sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=meter)
     asked = requests(sampler)
     sampler.take(asked)
     queued: list[int] = []
