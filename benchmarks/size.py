@@ -25,7 +25,14 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parent.parent / "pytest_skillopt"
 LATER = ("harness", "evals", "bridges", "cases", "checks", "mine", "watch")
-LATER_SETTINGS = ("harness", "harness_env", "sandbox", "files", "train_description")
+LATER_SETTINGS = (
+    "harness",
+    "harness_env",
+    "sandbox",
+    "files",
+    "train_description",
+    "max_cost_increase",
+)
 """Those of agents in a harness, and of a skill that is more than the body of its SKILL.md."""
 MOST = {"lines": 23_000, "modules": 140, "settings": 45, "lines of help": 120}
 LOOSE = "(no folder)"

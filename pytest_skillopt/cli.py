@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 USAGE_ERROR = 4
 """As pytest's own exit code for wrong usage."""
 
-_OWN = ("show", "diff", "runs", "watch", "cache")
+_OWN = ("show", "diff", "runs", "watch", "cache", "shorten")
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
@@ -36,7 +36,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
     argv = sys.argv[1:] if argv is None else list(argv)
-    args = _parser(argv).parse_args(argv)
+    # What follows `shorten` is pytest's, options too, which argparse would take for its own.
+    own = 1 if argv[:1] == ["shorten"] and not {"-h", "--help"} & set(argv) else len(argv)
+    args = _parser(argv).parse_args(argv[:own], argparse.Namespace(arguments=argv[own:]))
     from pytest_skillopt.model.types import ModelError
     from pytest_skillopt.propose import ProposeError
     from pytest_skillopt.run.directory import RunError
@@ -65,6 +67,7 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_own(commands)
     _add_cache(commands)
+    _add_shorten(commands)
     if not argv or argv[0] not in _OWN:
         # git, HTTP and crontab are needed by these commands alone.
         from pytest_skillopt.propose.commands import add_commands
@@ -109,6 +112,21 @@ def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
             parser.add_argument("run", metavar="RUN", nargs="?", help=text)
         _add_dir(parser)
         parser.set_defaults(handle=handle)
+
+
+def _add_shorten(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = commands.add_parser(
+        "shorten", help="take out of a skill what no task needs; is `pytest --skillopt-train` so"
+    )
+    parser.usage = "%(prog)s [ARGUMENTS OF PYTEST]"
+    parser.set_defaults(handle=_shorten)
+
+
+def _shorten(args: argparse.Namespace) -> int:
+    import subprocess
+
+    command = [sys.executable, "-m", "pytest", "--skillopt-train", "--skillopt-search=shorten"]
+    return subprocess.run([*command, *args.arguments]).returncode
 
 
 def _add_cache(commands: argparse._SubParsersAction[_Parser]) -> None:

@@ -124,11 +124,14 @@ class Settings:
     max_calls: int = _option(0, "stop cleanly after so many paid calls", low=0)
     max_tokens: int = _option(0, "stop cleanly after so many tokens", low=0)
     max_cost: float = _option(0.0, "stop cleanly after so many US dollars", low=0)
+    max_cost_increase: str = _setting("", "most that a rollout may take more tokens, such as 20%")
     max_time: float = _option(0.0, "stop cleanly after so many seconds", low=0)
     prices: str = _setting("", "MODEL=IN/OUT, ... in US dollars per million tokens", many=",")
 
     # the search
-    search: str = _option("trials", "trials or batch", choices=("trials", "batch"))
+    search: str = _option(
+        "trials", "trials, batch or shorten", choices=("trials", "batch", "shorten")
+    )
     patience: int = _setting(3, "steps without a gain that end the search", low=1)
     memory: bool = _setting(True, "remember what was tried, over runs")
     preferences: str = _setting("", "house rules for the optimizer: a text or a Markdown file")

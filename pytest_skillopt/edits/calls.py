@@ -44,6 +44,7 @@ NAMES = (
     "slow_update",
     "meta",
     "appendix",
+    "shorten",
     "answer_edits",
     "answer_files",
     "answer_description",

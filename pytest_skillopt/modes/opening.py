@@ -23,6 +23,7 @@ from pytest_skillopt.run.openrun import (
     documents_at_start,
 )
 from pytest_skillopt.run.pending import finish_writing
+from pytest_skillopt.search.outcome import most_increase
 from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.skill.files import skill_files
 from pytest_skillopt.skill.scan import check_command
@@ -70,6 +71,7 @@ def opened(
     documents = read_documents(root, tasks, settings, init=mode.init)
     if settings.scan and mode.name == "train":
         check_command(settings.scan, root)
+    most_increase(settings.max_cost_increase)
     limits = Meter.of(settings)
     models = _make_models(config, settings, home, limits, services)
     with contextlib.ExitStack() as stack:

@@ -174,6 +174,7 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
         none_from=measured_by,
         shared_train_val=outcome.shared_train_val,
         noise_floor=outcome.noise,
+        cost=outcome.cost,
     )
 
 

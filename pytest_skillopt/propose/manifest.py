@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from pytest_skillopt.gate.shorter import ShorterGate
 from pytest_skillopt.propose.git import project_prefix
 from pytest_skillopt.report.markdown import pull_request_body
 from pytest_skillopt.skill.document import SKILL_FILE, Document
@@ -77,6 +78,8 @@ class SkillProposal(_Record):
     files: list[Annotated[str, Field(max_length=500)]] = Field(default=[], max_length=100)
     """Paths of the trained files beside the SKILL.md, seen from its folder."""
     verdict: Literal["accepted"]
+    shorter: bool = False
+    """It says less and is credibly no worse, in the place of bettering the pass rate."""
     evidence: Evidence
 
 
@@ -123,6 +126,7 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
                 version=after.version,
                 files=[file for file, _ in after.files],
                 verdict="accepted",
+                shorter=(row.verdict or {}).get("gate") == ShorterGate.name,
                 evidence=Evidence(final=list(_final(row.tasks)), from_search=row.from_search),
             )
         )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
+from pytest_skillopt.gate.shorter import non_inferior
 from pytest_skillopt.propose import ProposeError, Refused
 from pytest_skillopt.propose.base import MAX_SKILL
 from pytest_skillopt.propose.git import LINK, Entry
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.lint import Finding
 
 _MAX_ENTRIES = 200
+_LEVEL = 0.05
+"""At which a shorter skill is shown to be no worse."""
 _YES = ("1", "yes", "true", "on")
 
 
@@ -143,6 +146,8 @@ def _check(skill: SkillProposal, proposal: Proposal, base: Base) -> Checked:
         scanned = ""
         if before != after:
             _check_base(skill, before)
+            if skill.shorter and after.size >= before.size:
+                raise Refused("the new skill is no shorter")
             warnings = _check_document(before, after, base, skill.path)
             scanned = _check_scan(skill, base, after)
     except ProposeError as error:
@@ -211,7 +216,17 @@ def _version(document: Document) -> str:
 
 def _check_evidence(skill: SkillProposal) -> PassRates:
     rates = pass_rates(skill.evidence.final)
-    if not rates.improved:
+    if skill.shorter:
+        rows = skill.evidence.final
+        p_value = non_inferior(
+            [(r.after_passed, r.after_n, r.before_passed, r.before_n) for r in rows]
+        )
+        if p_value > _LEVEL:
+            raise Refused(
+                "the counts do not show that the shorter skill is no worse "
+                f"(p = {p_value:.2g} where {_LEVEL:g} is needed)"
+            )
+    elif not rates.improved:
         raise Refused(
             "the counts do not give the verdict: pass rate "
             f"{percent(float(rates.before))} before, {percent(float(rates.after))} after"

@@ -280,6 +280,11 @@ def precision(skill: SkillResult) -> list[str]:
         said.append(f"The rate before of {tasks} is that of the search; all else is fresh.")
     if skill.none is not None:
         said.append(f"Without any skill: as run {skill.none_from} has measured it.")
+    if cost := skill.cost:
+        said.append(
+            f"A rollout took {cost.tokens_before:,.0f} tokens and {cost.seconds_before:.2g} s "
+            f"before, {cost.tokens_after:,.0f} and {cost.seconds_after:.2g} s after."
+        )
     if skill.noise_floor is not None:
         said.append(
             f"Two evaluations of one version differ by {100 * skill.noise_floor:.1f} points "

@@ -198,6 +198,15 @@ class ScanRow(_Record):
     output: str = ""
 
 
+class CostRow(_Record):
+    """What a rollout takes under both versions: means over tasks of the final comparison."""
+
+    tokens_before: float
+    tokens_after: float
+    seconds_before: float
+    seconds_after: float
+
+
 class SkillResult(_Record):
     """What happened to one skill."""
 
@@ -240,6 +249,7 @@ class SkillResult(_Record):
     steps: list[StepRow] = Field(default_factory=list)
     edits: list[EditRow] = Field(default_factory=list)
     tasks: list[TaskRow] = Field(default_factory=list)
+    cost: CostRow | None = None
     shared_train_val: bool = False
     """Too few tasks for splits: measured on the tasks that the edits came from."""
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_by
 from pytest_skillopt.gate.statistics import interval, log_e, noise_floor
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.run.result import Arm, Comparison, Rate, RolloutSample, TaskRow, Turn
+from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow, Turn
+from pytest_skillopt.skill.document import SkillError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -52,6 +54,7 @@ class TrainOutcome:
     steps: tuple[StepRow, ...] = ()
     edits: tuple[EditRow, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
+    cost: CostRow | None = None
     noise: float | None = None
     """Standard deviation of the pass rate between two evaluations of the skill on disk with so many
     rollouts as the settings say, by the samples there are of it; None without any."""
@@ -85,6 +88,54 @@ def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
     before = suite_rate((row.before.passed, row.before.n) for row in rows)
     after = suite_rate((row.after.passed, row.after.n) for row in rows if row.after)
     return Comparison(before=before, after=after) if before else None
+
+
+def most_increase(setting: str) -> float:
+    """``skillopt_max_cost_increase`` as a number: 20 for ``20%``, infinite where it is empty.
+
+    Raises:
+        SkillError: it is no number of per cent.
+    """
+    try:
+        most = float(setting.strip().removesuffix("%")) if setting.strip() else math.inf
+    except ValueError:
+        most = -1.0
+    if most < 0 or math.isnan(most):
+        raise SkillError(f"skillopt_max_cost_increase: {setting!r} is no share such as 20%")
+    return most
+
+
+def cost_of(
+    before: Mapping[str, Sequence[Rollout]], after: Mapping[str, Sequence[Rollout]]
+) -> CostRow | None:
+    """Tokens and seconds of a rollout, over the tasks that were measured under both versions."""
+    arms = [_means(arm, before.keys() & after.keys()) for arm in (before, after)]
+    tasks = [task for task in arms[0] if task in arms[1]]
+    if not tasks:
+        return None
+    (tokens, seconds), (tokens_after, seconds_after) = (
+        [fmean(arm[task][i] for task in tasks) for i in (0, 1)] for arm in arms
+    )
+    return CostRow(
+        tokens_before=tokens,
+        tokens_after=tokens_after,
+        seconds_before=seconds,
+        seconds_after=seconds_after,
+    )
+
+
+def _means(
+    arm: Mapping[str, Sequence[Rollout]], tasks: Iterable[str]
+) -> dict[str, tuple[float, float]]:
+    measured = {task: [r for r in arm[task] if r.measured] for task in sorted(tasks)}
+    return {
+        task: (
+            fmean(r.usage.input_tokens + r.usage.output_tokens for r in rollouts),
+            fmean(r.duration for r in rollouts),
+        )
+        for task, rollouts in measured.items()
+        if rollouts
+    }
 
 
 def noise_of(at_start: Mapping[str, Sequence[Rollout]], rollouts: int) -> float | None:

@@ -31,7 +31,8 @@ BATCH_ONLY = (
 
 def searches_in_batches(settings: Settings) -> bool:
     """A rewrite of the whole body cannot be tried edit by edit, whatever ``search`` says."""
-    return settings.search == "batch" or settings.update_mode != "patch"
+    whole = settings.update_mode != "patch" and settings.search != "shorten"
+    return settings.search == "batch" or whole
 
 
 def decides_once(settings: Settings) -> bool:

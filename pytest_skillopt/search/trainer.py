@@ -20,10 +20,18 @@ from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.search.budget import Budget, OutOfBudget
 from pytest_skillopt.search.final_comparison import FinalComparison
 from pytest_skillopt.search.history import NullObserver
-from pytest_skillopt.search.outcome import TrainOutcome, comparison, noise_of, task_rows
+from pytest_skillopt.search.outcome import (
+    TrainOutcome,
+    comparison,
+    cost_of,
+    most_increase,
+    noise_of,
+    task_rows,
+)
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.samples import UNMEASURED
 from pytest_skillopt.search.searches import notes_on_search, searches_in_batches
+from pytest_skillopt.search.shorten import ShortenSearch
 from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
@@ -197,8 +205,10 @@ class Trainer:
     def _search(self) -> tuple[str, str]:
         """Run the search to its end: the kind of fault that ended it, if any, and the reason."""
         state = self._state
-        search: BatchSearch | TrialSearch
-        if searches_in_batches(self._settings):
+        search: BatchSearch | TrialSearch | ShortenSearch
+        if self._settings.search == "shorten":
+            search = ShortenSearch(state)
+        elif searches_in_batches(self._settings):
             from pytest_skillopt.published.search_batch import BatchSearch
 
             search = BatchSearch(state)
@@ -227,12 +237,30 @@ class Trainer:
                 self._state.history.ended_early = True
                 stopped, reason = end.kind, end.reason
             else:
+                measured = self._within_cost(measured)
                 self._state.settle_adopted(measured.verdict)
                 why = f"{measured.verdict.reason}; the search ended: {reason}"
                 return self._outcome(measured.verdict.decision, why, measured)
         self._state.settle_adopted(None)
         why = f"a better skill was found, but the final comparison was not made: {reason}"
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
+
+    def _within_cost(self, measured: Measured) -> Measured:
+        """Refuse what was accepted and makes each rollout dearer than the user allows."""
+        cost = cost_of(measured.before, measured.after)
+        bound = most_increase(self._settings.max_cost_increase)
+        if not cost or not measured.verdict.accepted or not cost.tokens_before:
+            return measured
+        more = 100 * (cost.tokens_after / cost.tokens_before - 1)
+        if more <= bound:
+            return measured
+        reason = (
+            f"a rollout takes {more:.0f} % more tokens ({cost.tokens_before:,.0f} before, "
+            f"{cost.tokens_after:,.0f} after), at most {bound:g} % is allowed "
+            f"(skillopt_max_cost_increase); otherwise accepted: {measured.verdict.reason}"
+        )
+        verdict = replace(measured.verdict, decision="rejected", reason=reason)
+        return replace(measured, verdict=verdict)
 
     def _outcome(
         self, status: Status, reason: str, measured: Measured | None = None
@@ -262,6 +290,7 @@ class Trainer:
             steps=tuple(state.history.steps),
             edits=tuple(state.history.edits),
             tasks=tuple(rows),
+            cost=cost_of(measured.before, measured.after) if measured else None,
             noise=noise_of(state.samples.at_start(), self._settings.rollouts),
             shared_train_val=state.shared,
             warnings=tuple(state.context.vetting.warnings(state.start, state.incumbent)),
@@ -287,7 +316,7 @@ class Trainer:
         return list(dict.fromkeys(notes))
 
     def _search_samples(self, tasks: Sequence[SkillTask]) -> int:
-        if searches_in_batches(self._settings):
+        if self._settings.search == "shorten" or searches_in_batches(self._settings):
             return 0
         return self._parameters.search_samples(sum(task.split != "test" for task in tasks))
 

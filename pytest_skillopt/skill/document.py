@@ -124,6 +124,11 @@ class Document:
     def names(self) -> tuple[str, ...]:
         return (SKILL_FILE, *(name for name, _ in self.files))
 
+    @property
+    def size(self) -> int:
+        """Characters of all files."""
+        return sum(len(self.file(name).text) for name in self.names)
+
     def file(self, name: str) -> Document:
         """One file as a document of its own, empty where the version has none of the name."""
         return Document(self.data if name == SKILL_FILE else dict(self.files).get(name, b""))

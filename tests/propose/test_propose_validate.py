@@ -557,3 +557,20 @@ def test_a_description_changes_only_where_the_base_branch_trains_it(project: Pro
     project.propose(after.replace(b"name: invoices", b"name: bills"), before=before)
     with pytest.raises(Refused, match="the frontmatter was changed"):
         check(project)
+
+
+def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(project: Project) -> None:
+    before = project.skill.read_bytes()
+    shorter = before[: before.rindex(b"\n", 0, -1)] + b"\n"
+    for after, counts, why in (
+        (shorter, [(3, 3)] * 4, "no worse"),
+        (before + b"\nMore.\n", [(3, 3)] * 20, "no shorter"),
+        (shorter, [(3, 3)] * 20, ""),
+    ):
+        project.propose(after, counts=counts)
+        project.tamper(shorter=True)
+        if why:
+            with pytest.raises(Refused, match=why):
+                check(project)
+        else:
+            assert len(check(project)) == 1

@@ -1,0 +1,114 @@
+"""Is a shorter skill no worse? A test of non-inferiority, for what is taken out of a skill."""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
+from pytest_skillopt.gate.engine import SequentialGate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_skillopt.gate.engine import Plan
+
+MARGIN = 0.05
+"""Fall of the suite's pass rate that counts as no worse, in (0, 1)."""
+_SUSPECT = 1.5
+"""E-value from which a task looks broken enough to be sampled again."""
+LOOKS = 4
+"""Times that the samples so far may be looked at."""
+
+
+def non_inferior(strata: Sequence[tuple[int, int, int, int]], margin: float = MARGIN) -> float:
+    """One-sided p-value against "the first arm's mean is lower by ``margin`` or more".
+
+    The normal test of Blackwelder (Controlled Clinical Trials 3, 1982, "Proving the null
+    hypothesis"), tasks being strata of equal weight. What always passed is not certain to: as by
+    Agresti and Caffo (The American Statistician 54, 2000), variances are those with one pass and
+    one failure added, to each task or to all of them taken as one, whichever varies less: both are
+    at least the variance of the mean, the second because tasks differ.
+
+    Args:
+        strata: passed and n of the first arm, passed and n of the second arm, a task each; n > 0.
+    """
+    new = [(passed, n) for passed, n, _, _ in strata]
+    old = [(passed, n) for _, _, passed, n in strata]
+    moved = math.fsum(passed / n for passed, n in new) - math.fsum(passed / n for passed, n in old)
+    deviation = math.sqrt(_variance(new) + _variance(old))
+    return NormalDist().cdf(-(moved + margin * len(strata)) / deviation)
+
+
+def _variance(counts: Sequence[tuple[int, int]]) -> float:
+    """Of the sum of the rates."""
+    apart = math.fsum(_spread(passed / n, n) / n for passed, n in counts)
+    mean = math.fsum(passed / n for passed, n in counts) / len(counts)
+    samples = sum(n for _, n in counts)
+    return min(apart, _spread(mean, samples) * math.fsum(1 / n for _, n in counts))
+
+
+def _spread(rate: float, n: int) -> float:
+    """Variance of one sample, with one pass and one failure added."""
+    rate = (rate * n + 1) / (n + 2)
+    return rate * (1 - rate)
+
+
+class ShorterGate(SequentialGate):
+    """The candidate says less. It is accepted where it is credibly no worse by ``MARGIN`` or more.
+
+    Both arms get whole rounds of fresh samples, and after each the test is made at ``alpha`` over
+    the number of looks. No task may credibly break, a task that must pass may not pass less often
+    at all, and neither may either side of the trigger tasks. What can no longer be shown, or looks
+    worse by the margin, is rejected.
+    """
+
+    name = "shorten"
+
+    def decide(self) -> Plan:
+        self.final = self.options.held_out != ()
+        stream = f"{'final' if self.final else self.name}/{self.decision}"
+        self.streams = {INCUMBENT: stream, CANDIDATE: stream}
+        level = self.alpha / LOOKS
+        p_value = 1.0
+        for _ in range(LOOKS):
+            wants = self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)
+            rounds = self.affordable(len(wants) * max(1, self.options.rollouts)) // len(wants)
+            if not rounds:
+                break
+            yield wants * rounds
+            if fallen := [t for t in self.tasks if t in self.must_pass and self._fall(t) > 0]:
+                return self.verdict("rejected", f"must pass: {self.counts.compared(fallen)}")
+            for wanted in (True, False):
+                side = [task for task in self.tasks if self.triggers.get(task) is wanted]
+                if side and sum(map(self._fall, side)) > 1e-12:
+                    where = "should" if wanted else "should not"
+                    return self.verdict(
+                        "rejected", f"fewer trigger tasks pass that {where} ask for the skill"
+                    )
+            p_value = non_inferior([self._counts_of(task) for task in self.tasks])
+            if p_value <= level:
+                yield from self.follow_suspects(self.tasks, _SUSPECT)
+                if broken := self.counts.broken():
+                    return self.verdict("rejected", self.refuse_for(broken))
+                return self.verdict(
+                    "accepted",
+                    f"no worse by {100 * MARGIN:g} points or more {self._shown(p_value)}",
+                )
+            if sum(map(self._fall, self.tasks)) >= MARGIN * len(self.tasks):
+                break
+        return self.verdict(
+            "rejected",
+            f"not shown to be no worse by {100 * MARGIN:g} points {self._shown(p_value)}",
+        )
+
+    def _shown(self, p_value: float) -> str:
+        return f"(p = {p_value:.2g} where {self.alpha / LOOKS:.2g} is needed)"
+
+    def _fall(self, task: str) -> float:
+        return self.counts[INCUMBENT, task].mean - self.counts[CANDIDATE, task].mean
+
+    def _counts_of(self, task: str) -> tuple[int, int, int, int]:
+        new, old = self.counts[CANDIDATE, task], self.counts[INCUMBENT, task]
+        return new.passed, new.n, old.passed, old.n

@@ -1,0 +1,111 @@
+"""The search ``shorten``: what of a skill can go without its tasks passing less often.
+
+The optimizer names what repeats, explains or hardly matters. Each deletion or merge is one edit,
+behind a test of non-inferiority on the whole suite; the final comparison makes the same test once
+more, on fresh samples, of all of them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.edits.calls import Question
+from pytest_skillopt.edits.compose import extend
+from pytest_skillopt.edits.material import material
+from pytest_skillopt.edits.vetting import Refusal
+from pytest_skillopt.gate.data import GateTask
+from pytest_skillopt.gate.shorter import ShorterGate
+from pytest_skillopt.search.budget import OutOfBudget
+
+if TYPE_CHECKING:
+    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.search.state import TrainingState
+    from pytest_skillopt.skill.edits import Edit
+
+
+class ShortenSearch:
+    """Rounds of proposals, until one of them takes nothing out."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self._tried: set[str] = set()
+
+    def run(self) -> str:
+        """Search; the reason for its end in words.
+
+        Raises:
+            StopRun: a fault ended the run.
+        """
+        try:
+            for _ in range(self._state.settings.epochs):
+                if not self._round():
+                    return "nothing is left that can go"
+            return "the last round of skillopt_epochs has ended"
+        except OutOfBudget as end:
+            if end.capped:
+                self._state.history.end_early(end.reason)
+            return end.reason
+
+    def _round(self) -> bool:
+        """Whether something could go."""
+        state = self._state
+        context = state.context.at(document=state.incumbent, step=state.history.step)
+        before = state.incumbent
+        taken = [edit for edit in self._propose(context) if self._try(edit, context)]
+        state.history.end_step(
+            epoch=1,
+            records=(),
+            candidate=state.incumbent.version if taken else "",
+            edits=len(taken),
+            reason=f"{len(taken)} of the edits took out {before.size - state.incumbent.size} "
+            f"of {before.size} characters",
+        )
+        return bool(taken)
+
+    def _propose(self, context: Context) -> list[Edit]:
+        """What nobody has tried yet, the largest first."""
+        prompts = context.calls.prompts
+        answer = context.calls.ask_one(
+            Question(
+                "shorten",
+                f"{context.label}/shorten",
+                f"{prompts.render('shorten', budget=context.settings.edit_budget)}\n\n"
+                f"{context.how_to_answer}",
+                material(context),
+                context.form,
+            )
+        )
+        forms = answer.edits if answer else ()
+        reason = answer.reasoning if answer else ""
+        edits = [form.read(reason=reason, step=context.step, origin="success") for form in forms]
+        fresh = [edit for edit in edits if edit.key not in self._tried]
+        self._tried |= {edit.key for edit in fresh}
+        return sorted(fresh, key=lambda edit: len(edit.content) - len(edit.target))
+
+    def _try(self, edit: Edit, context: Context) -> bool:
+        state = self._state
+        candidate = extend(state.incumbent, edit, context)
+        if isinstance(candidate, Refusal):
+            state.history.refuse([candidate])
+            return False
+        if candidate.size >= state.incumbent.size:
+            state.history.refuse([Refusal(edit, "the skill would be no shorter")])
+            return False
+        gate = shorter_gate(state, candidate.version[:12])
+        verdict = state.samples.decide(gate, state.incumbent, candidate)
+        state.history.record("verdict", candidate.version, verdict)
+        if not verdict.accepted:
+            state.history.settle([edit], "rejected", verdict.nameless, detail=verdict.reason)
+            return False
+        state.adopt(candidate, [edit])
+        return True
+
+
+def shorter_gate(state: TrainingState, decision: str, **options: Any) -> ShorterGate:
+    """The gate on the whole suite; with ``held_out`` it is the final comparison."""
+    return ShorterGate(
+        [GateTask(task.id, task.must_pass, task.trigger) for task in state.suite],
+        replace(state.gate_options(), **options),
+        decision=decision,
+    )
