@@ -22,7 +22,7 @@ PACKAGE = Path(pytest_skillopt.__file__).parent
 DOCS = PACKAGE.parent / "docs"
 DECLARED = declared()
 OPTIONS = [field.name for field in DECLARED if field.metadata["option"]]
-LATER = ("harness", "harness_env", "sandbox")
+LATER = ("harness", "harness_env", "sandbox", "files", "train_description", "max_cost_increase")
 """Settings of capabilities that have a budget of their own."""
 KEYS = [field.name for field in DECLARED if not field.metadata["option"]]
 FIELDS = [field for field in dataclasses.fields(Settings) if "fixed" not in field.metadata]
