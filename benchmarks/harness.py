@@ -42,6 +42,7 @@ from pytest_skillopt.skill.document import Document
 from pytest_skillopt.suite.context import Recorder, Skill
 from pytest_skillopt.suite.rollouts import RolloutRequest
 
+FOLDERS = "pytest_skillopt.suite.folders"
 PROMPT = "Greet Ada for the front desk."
 STUB = """\
 import json, os, urllib.request
@@ -164,9 +165,19 @@ def killed(folder: Path) -> int:
         time.sleep(0.05)
     session.kill()
     session.wait()
-    until = time.monotonic() + 60
+    until = time.monotonic() + 30
     while left() and time.monotonic() < until:
         time.sleep(0.05)
+    # A folder that had no guard yet is removed by the next process that makes one.
+    subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            f"import {FOLDERS} as f; f.TemporaryFolder('skillopt-home-').remove()",
+        ],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        check=True,
+    )
     return left()
 
 

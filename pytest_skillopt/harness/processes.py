@@ -8,11 +8,12 @@ import select
 import shutil
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_skillopt.suite.folders import TemporaryFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -123,13 +124,15 @@ def run(
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder of one run, removed by the run's guard should this process be killed."""
-    folder = Path(tempfile.mkdtemp(prefix="skillopt-home-")).resolve()
+    """A folder of one run, removed by the run's guard should this process be killed, by the next
+    process should it be killed before there is a guard."""
+    made = TemporaryFolder("skillopt-home-")
+    folder = made.path
     try:
         (folder / "home" / "tmp").mkdir(parents=True)
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        made.remove()
         if (guard := _GUARDS.pop(folder, None)) is not None:
             _dismiss([guard])
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import fcntl
 import os
 import re
 import shutil
@@ -33,6 +32,7 @@ from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.files import materialise
 from pytest_skillopt.suite.context import OwnFault, Recorder, shorten
+from pytest_skillopt.suite.folders import TemporaryFolder
 from pytest_skillopt.suite.internals.items import (
     diverted_reports,
     finish_fixture,
@@ -95,35 +95,6 @@ def _same_in_every_process(text: str) -> str:
 
 
 _DIRECTORIES_KEPT = 16
-_ROOTS = "skillopt-skills-"
-_NEW_SECONDS = 10.0
-"""Age below which a folder may still be one that its process has not locked yet."""
-
-
-def _lock(folder: Path) -> int:
-    """Hold a folder until this process ends, however it ends.
-
-    Raises:
-        OSError: another one holds it.
-    """
-    held = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(held)
-        raise
-    return held
-
-
-def _remove_left_behind() -> None:
-    """Remove the folders of processes that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_ROOTS}*"):
-        with contextlib.suppress(OSError):
-            about = folder.lstat()
-            if about.st_uid == os.getuid() and time.time() - about.st_mtime > _NEW_SECONDS:
-                held = _lock(folder)
-                shutil.rmtree(folder, ignore_errors=True)
-                os.close(held)
 
 
 class SkillVersions:
@@ -138,8 +109,7 @@ class SkillVersions:
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._contents: dict[tuple[str, str], bytes] = {}
         self._directories: OrderedDict[tuple[str, str], Path] = OrderedDict()
-        self._root: Path | None = None
-        self._held = -1
+        self._root: TemporaryFolder | None = None
         self._lock = threading.Lock()
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
@@ -178,19 +148,16 @@ class SkillVersions:
         with self._lock:
             self._directories.clear()
             if self._root is not None:
-                shutil.rmtree(self._root, ignore_errors=True)
-                os.close(self._held)
+                self._root.remove()
                 self._root = None
 
     def _materialise(self, skill: str, version: str) -> Path:
         if self._root is None:
-            _remove_left_behind()
             # Not tmp_path_factory: xdist gives remote workers a base that is not on their machine.
-            self._root = Path(tempfile.mkdtemp(prefix=_ROOTS))
-            self._held = _lock(self._root)
+            self._root = TemporaryFolder("skillopt-skills-")
         path = PurePosixPath(skill)
         # An agent may check that the directory is called like the skill.
-        directory = Path(tempfile.mkdtemp(dir=self._root)) / (path.parent.name or "skill")
+        directory = Path(tempfile.mkdtemp(dir=self._root.path)) / (path.parent.name or "skill")
         document = Document.unpack(self._contents[skill, version])
         files = {**self._files.get(skill, {}), **dict(document.files)}
         materialise(directory, files, path.name, document.data)
