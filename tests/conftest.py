@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import pytest_skillopt
 
@@ -37,6 +38,9 @@ def _load_support(name: str) -> ModuleType:
         spec.loader.exec_module(module)
     return sys.modules[name]
 
+
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 _load_support("patience")
 _load_support("sessions")

@@ -72,7 +72,7 @@ def test_a_task_dead_under_both_is_left_out_and_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SHORT)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), lift=st.sampled_from([-0.4, 0.0, 0.3, 0.6]))
 def test_the_decision_is_that_of_the_suite_without_it(name: str, seed: int, lift: float) -> None:
     passes = noisy(seed, lift)

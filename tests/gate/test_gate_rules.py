@@ -65,7 +65,7 @@ def test_a_tie_is_rejected(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 @given(seed=st.integers(0, 10_000), lift=st.sampled_from([-0.4, 0.0, 0.1, 0.4]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_accepting_means_strictly_better(name: str, seed: int, lift: float) -> None:
     verdict = run_gate(make_gate(name, tasks(6)), taker(noisy(seed, lift)))
     if verdict.accepted:
@@ -77,7 +77,7 @@ def test_accepting_means_strictly_better(name: str, seed: int, lift: float) -> N
 
 @pytest.mark.parametrize("name", ["strict", "confirm", "margin", "paired", "final"])
 @given(seed=st.integers(0, 10_000), extra=st.integers(0, 17))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_one_more_pass_of_the_candidate_never_turns_an_acceptance(
     name: str, seed: int, extra: int
 ) -> None:

@@ -350,7 +350,7 @@ def test_decides_as_the_plain_form_does(seed: int) -> None:
 
 
 @given(suites, st.integers(0, 1000))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_never_accepts_without_strict_improvement(suite: tuple[Rates, Rates], seed: int) -> None:
     verdict = judge(*suite, seed)
     if verdict.accepted:
@@ -361,7 +361,7 @@ def test_never_accepts_without_strict_improvement(suite: tuple[Rates, Rates], se
 
 
 @given(suites, st.randoms(use_true_random=False))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_order_of_tasks_and_of_arrival_change_nothing(
     suite: tuple[Rates, Rates], chance: random.Random
 ) -> None:
@@ -384,7 +384,7 @@ def test_order_of_tasks_and_of_arrival_change_nothing(
 
 
 @given(suites, st.integers(0, 1000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_evidence_is_the_same_with_the_roles_swapped(suite: tuple[Rates, Rates], seed: int) -> None:
     before, after = suite
     there = judge(before, after, seed, name="strict")
@@ -405,7 +405,7 @@ def test_evidence_is_the_same_with_the_roles_swapped(suite: tuple[Rates, Rates],
 
 
 @given(suites)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_a_candidate_that_always_passes_is_never_called_broken(
     suite: tuple[Rates, Rates],
 ) -> None:

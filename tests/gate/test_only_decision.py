@@ -95,7 +95,7 @@ priors = st.sampled_from([0.5, 1.0, 2.5, 8.0, 100.0])
     priors,
     st.sampled_from([0, 1]),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_it_decides_as_a_complete_round_does(
     pairs: list[tuple[bool, bool]],
     shuffled: list[int],
@@ -133,7 +133,7 @@ def test_it_decides_as_a_complete_round_does(
     st.integers(0, 90),
     priors,
 )
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_whatever_the_guard_samples_accepting_means_strictly_better(
     seed: int, n: int, lift: float, rollouts: int, budget: int, prior: float
 ) -> None:

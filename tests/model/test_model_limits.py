@@ -57,7 +57,7 @@ def test_without_bounds_everything_goes() -> None:
     assert len(lim._flying) == 1000
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.integers(1, 2000))
 def test_requests_a_minute_hold_over_any_window(rate: int) -> None:
     clock = Clock()

@@ -59,7 +59,6 @@ def effects(text: str) -> list[str]:
     return found + re.findall(r"(?<![0-9a-f])[0-9a-f]{7,}", text)
 
 
-@settings(deadline=None)
 @given(texts)
 def test_prose_has_no_effect_and_no_markup(text: str) -> None:
     for start in ("", "- ", "> - ", "**x**: "):
@@ -71,7 +70,6 @@ def test_prose_has_no_effect_and_no_markup(text: str) -> None:
         assert not re.search(r"^/", source, re.MULTILINE)
 
 
-@settings(deadline=None)
 @given(st.text(max_size=80))
 def test_prose_reads_as_it_was_written(text: str) -> None:
     source = f"x {markdown.prose(text)}"
@@ -79,7 +77,6 @@ def test_prose_reads_as_it_was_written(text: str) -> None:
     assert "".join(found).replace("\u200b", "") == f"x {one_line(text)}".strip()
 
 
-@settings(deadline=None)
 @given(texts)
 def test_code_is_one_span(text: str) -> None:
     source = f"x {markdown.code(text, 10_000)} y"
@@ -88,7 +85,6 @@ def test_code_is_one_span(text: str) -> None:
     assert [span.content for span in spans] == ([line] if line else [])
 
 
-@settings(deadline=None)
 @given(texts)
 def test_fence_holds_whatever_is_in_it(text: str) -> None:
     blocks = PARSER.parse(f"a\n\n{markdown.fenced(text, 'diff')}\n\nb")
@@ -97,9 +93,7 @@ def test_fence_holds_whatever_is_in_it(text: str) -> None:
     assert blocks[3].content.strip("\n") == printable(text).strip("\n")
 
 
-@settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts)
 @pytest.mark.parametrize("mode", ["train", "evaluate"])
 def test_a_report_full_of_hostile_text_is_inert(

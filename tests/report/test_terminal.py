@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.report import live, terminal, text
@@ -295,7 +295,6 @@ def test_progress_tells_the_total_and_the_time_left() -> None:
     assert live.Progress("evaluation").line(0) == "skillopt evaluation: begun"
 
 
-@settings(deadline=None)
 @given(st.text(), st.integers(40, 120))
 def test_wrapping_loses_nothing_and_keeps_the_width(words: str, width: int) -> None:
     line = text.one_line(words)
