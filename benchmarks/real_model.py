@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import statistics
 import tempfile
 from pathlib import Path
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SAMPLED: dict[str, tuple[Lines, ...]] = {
-    "tickets": ((), (0,), (2,), (0, 2), (2, 0), (2, 1)),
-    "forms": ((), (0,), (2,), (8,), (14,)),
+    "tickets": ((2, 0), (19, 2, 1)),
+    "forms": ((), (6,)),
 }
 """Sets that are sampled besides, as a check of the computed rates."""
 
@@ -49,7 +50,9 @@ def sets() -> Iterator[tuple[str, Lines, bool]]:
             yield from (("tickets", pair, False) for pair in ((form, teams), (teams, form)))
     for line in range(20):
         if line not in (0, 2):
-            yield "tickets", (0, 2, line), False
+            yield "tickets", (2, 0, line), False
+    for pair in itertools.combinations((0, 3, 6, 8), 2):
+        yield "forms", pair, False
 
 
 def print_table() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -76,8 +77,9 @@ def _serve(model: str, port: int) -> None:
     params.n_ctx = CONTEXT * SLOTS
     params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
     server = xllamacpp.Server(params)
-    while server:
-        time.sleep(3600)
+    parent = os.getppid()
+    while server and os.getppid() == parent:
+        time.sleep(1)
 
 
 if __name__ == "__main__":
