@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SAMPLED: dict[str, tuple[Lines, ...]] = {
-    "tickets": ((2, 0), (19, 2, 1)),
+    "tickets": ((2, 0), (18, 2, 1)),
     "forms": ((), (6,)),
 }
 """Sets that are sampled besides, as a check of the computed rates."""
