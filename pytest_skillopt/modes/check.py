@@ -49,7 +49,7 @@ def check(run: Run, display: Display) -> Result:
 def _check_skill(run: Run, skill: str) -> SkillResult:
     now = run.documents[skill]
     try:
-        then = at_revision(run.root, skill, run.mode.ref)
+        then = at_revision(run.root, skill, run.mode.ref, run.settings.files)
     except RevisionError as error:
         raise pytest.UsageError(str(error)) from None
     if is_staged_differently(run.root, skill):

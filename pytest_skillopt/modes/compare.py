@@ -171,8 +171,10 @@ def compare(run: Run, display: Display) -> Result:
     (skill,) = run.documents
     first, second = run.mode.pair
     try:
-        before = named_skill(run.root, run.home, skill, first)
-        after = named_skill(run.root, run.home, skill, second)
+        before, after = (
+            named_skill(run.root, run.home, skill, name, run.documents[skill], run.settings.files)
+            for name in (first, second)
+        )
     except RevisionError as error:
         raise pytest.UsageError(f"--skillopt-compare: {error}") from None
     if before.version == after.version:

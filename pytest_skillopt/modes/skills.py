@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,14 +11,15 @@ import yaml
 from pytest_skillopt.propose import ProposeError
 from pytest_skillopt.propose.git import Clone
 from pytest_skillopt.propose.manifest import slug, unnamed
-from pytest_skillopt.skill.document import NO_SKILL, Document, SkillError
-from pytest_skillopt.skill.files import read_version
+from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.files import is_trained, read_version
 from pytest_skillopt.suite.splits import assign_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.mode import Mode
+    from pytest_skillopt.propose.git import Entry
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
@@ -101,8 +103,11 @@ class RevisionError(Exception):
     """What was named is not there; the message says what was looked for."""
 
 
-def at_revision(root: Path, skill: str, ref: str) -> Document | None:
+def at_revision(root: Path, skill: str, ref: str, patterns: str = "") -> Document | None:
     """The skill at a git revision; None where it did not exist there yet; no skill at ``none``.
+
+    Args:
+        patterns: of the files beside it that are trained with it (``skillopt_files``).
 
     Raises:
         RevisionError: no git, no repository, no such revision, or a conflict in the skill.
@@ -120,9 +125,24 @@ def at_revision(root: Path, skill: str, ref: str) -> Document | None:
                 hint = f"; {ref} is a path, so write --skillopt-check=REF before it"
             raise RevisionError(f"there is no git revision {ref!r}{hint}")
         entry = git.entry(commit, git.prefix + skill)
-        return Document.from_bytes(git.read(entry.id, limit=_SKILL_LIMIT)) if entry else None
+        if entry is None:
+            return None
+        document = Document.from_bytes(git.read(entry.id, limit=_SKILL_LIMIT))
+        for name, file in _files_at(git, commit, posixpath.dirname(git.prefix + skill), patterns):
+            text = Document.from_bytes(git.read(file.id, limit=_SKILL_LIMIT))
+            document = document.with_file(name, text)
+        return document
     except (ProposeError, SkillError) as error:
         raise RevisionError(f"{skill} at {ref}: {error}") from error
+
+
+def _files_at(git: Clone, commit: str, folder: str, patterns: str) -> Iterator[tuple[str, Entry]]:
+    """The trained files of a skill in a commit, by their path in its folder."""
+    for path in git.files(commit) if patterns else ():
+        name = posixpath.relpath(path, folder or ".")
+        entry = git.entry(commit, path) if is_trained(name, patterns) else None
+        if entry is not None and entry.is_file:
+            yield name, entry
 
 
 def _refuse_conflict(git: Clone, skill: str) -> None:
@@ -141,8 +161,14 @@ def is_staged_differently(root: Path, skill: str) -> bool:
         return False
 
 
-def named_skill(root: Path, home: Home, skill: str, name: str) -> Document:
+def named_skill(
+    root: Path, home: Home, skill: str, name: str, now: Document, patterns: str
+) -> Document:
     """What a user calls a skill: a file, a git revision, (part of) a version of a run, ``none``.
+
+    Args:
+        now: the skill on disk; a file that is named stands in its SKILL.md's place.
+        patterns: of the files that are trained with it.
 
     Raises:
         RevisionError: it is none of them.
@@ -150,7 +176,7 @@ def named_skill(root: Path, home: Home, skill: str, name: str) -> Document:
     path = root / name
     if path.is_file():
         try:
-            return Document.from_bytes(path.read_bytes())
+            return now.with_file(SKILL_FILE, Document.from_bytes(path.read_bytes()))
         except SkillError as error:
             raise RevisionError(f"{name}: {error}") from error
     kept = _kept_versions(home, name)
@@ -159,7 +185,7 @@ def named_skill(root: Path, home: Home, skill: str, name: str) -> Document:
     if len(kept) > 1:
         raise RevisionError(f"several versions of runs begin with {name!r}: write more of it")
     try:
-        document = at_revision(root, skill, name)
+        document = at_revision(root, skill, name, patterns)
     except RevisionError as error:
         raise RevisionError(
             f"{name!r} is neither a file nor a version of a run in {home.runs}, and {error}"

@@ -50,6 +50,21 @@ def test_the_skill_at_a_revision(root: Path) -> None:
         at_revision(root, SKILL, "nowhere")
 
 
+def test_the_references_of_a_revision_are_those_of_then(root: Path) -> None:
+    folder = (root / SKILL).parent / "references"
+    folder.mkdir()
+    (folder / "a.md").write_text("old")
+    (folder / "link.md").symlink_to("a.md")
+    (folder / "b.txt").write_text("not trained")
+    commit(root, "two")
+    (folder / "a.md").write_text("new")
+    commit(root, "three")
+    then = at_revision(root, SKILL, "HEAD~1", "references/*.md")
+    assert then is not None
+    assert then.text == "two"
+    assert then.files == (("references/a.md", b"old"),)
+
+
 def test_a_skill_staged_in_a_third_version_is_noticed(root: Path) -> None:
     assert not is_staged_differently(root, SKILL)
     (root / SKILL).write_text("two")
