@@ -268,7 +268,6 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
         f"open({str(ready)!r}, 'w').close(); time.sleep(1000)"
     )
-    (tmp_path / "f").mkdir()
 
     ticket = Ticket()
 
@@ -278,13 +277,14 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
 
     ringer = threading.Thread(target=ring)
     ringer.start()
-    ended = processes.run(
-        [sys.executable, "-c", script],
-        workspace=tmp_path,
-        folder=tmp_path / "f",
-        env=dict(os.environ),
-        limit=0,
-        ticket=ticket,
-    )
+    with processes.scratch() as folder:
+        ended = processes.run(
+            [sys.executable, "-c", script],
+            workspace=tmp_path,
+            folder=folder,
+            env=dict(os.environ),
+            limit=0,
+            ticket=ticket,
+        )
     ringer.join()
     assert (ended.why, ended.status) == ("exit", -signal.SIGKILL)
