@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from patience import PATIENCE
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -126,3 +131,31 @@ def test_the_plan_names_tasks_of_equal_content(project: pytest.Pytester) -> None
     )
     done = project.runpytest_inprocess("--skillopt", "--collect-only", "-q")
     done.stdout.fnmatch_lines(["2 of them have the content of another: each draws*"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("-p", "no:xdist", "--skillopt-lanes=4"), ("-n1", "--skillopt-lanes=4")],
+    ids=["here", "worker"],
+)
+def test_an_interrupt_waits_for_no_reply(
+    project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
+) -> None:
+    asked, ended = threading.Event(), threading.Event()
+
+    def reply(body: dict[str, Any]) -> str:
+        asked.set()
+        assert ended.wait(PATIENCE)
+        return "Hello!"
+
+    chat_server.reply = reply
+    command = [sys.executable, "-m", "pytest", "--skillopt", *arguments]
+    quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+    session = project.popen(command, **quiet, stderr=subprocess.DEVNULL)
+    try:
+        assert asked.wait(PATIENCE)
+        session.send_signal(signal.SIGINT)
+        assert session.wait(PATIENCE) == pytest.ExitCode.INTERRUPTED
+    finally:
+        ended.set()
+    assert chat_server.calls <= 4, "what was broken off is not asked for again"

@@ -81,6 +81,7 @@ class ChatModel:
         self._jitter = jitter
         self._sdk: Any = None
         self._sdk_lock = threading.Lock()
+        self._closed = False
         self._takes_schema = True
         self._calls = itertools.count()
         self._prefix = uuid.uuid4().hex[:12]
@@ -134,8 +135,9 @@ class ChatModel:
         return said
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections; a call that this breaks off is not made again."""
         with self._sdk_lock:
+            self._closed = True
             if self._sdk is not None:
                 self._sdk.close()
                 self._sdk = None
@@ -263,6 +265,8 @@ class ChatModel:
     def _client(self) -> Any:
         """The SDK's client, made on the first call: importing the SDK takes half a second."""
         with self._sdk_lock:
+            if self._closed:
+                raise ModelFault(f"{self.name}: the session has ended")
             if self._sdk is None:
                 import openai
 

@@ -111,9 +111,7 @@ class Link:
         """Runs in execnet's receiver thread."""
         if message is None:
             self._lost = True
-            gone = json.dumps({"type": "LostController", "message": "the controller is gone"})
-            for waiting in list(self._asked.values()):
-                waiting.put(("", gone))
+            self._answer_none()
             self.inbox.put(("stop",))
             if self._on_lost is not None and not self._dismissed:
                 self._on_lost()
@@ -122,8 +120,16 @@ class Link:
             if number in self._asked:
                 self._asked[number].put((value, error))
         else:
-            self._dismissed = self._dismissed or message[0] == "stop"
+            if message[0] == "stop":
+                self._dismissed = True
+                self._answer_none()
             self.inbox.put(message)
+
+    def _answer_none(self) -> None:
+        """Whoever still waits is a rollout that nobody wants any more."""
+        gone = json.dumps({"type": "LostController", "message": "the controller is gone"})
+        for waiting in list(self._asked.values()):
+            waiting.put(("", gone))
 
 
 def _restored(error: dict[str, Any]) -> Exception:

@@ -305,6 +305,8 @@ class XdistRun:
 
     def _end(self, reason: str) -> None:
         self._executor.stop(reason)
+        for worker in list(self._workers.values()):
+            worker.send("stop")
         if self._timer is not None:
             self._timer.cancel()
         if self._thread is not None:

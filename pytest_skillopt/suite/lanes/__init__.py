@@ -188,7 +188,7 @@ class _LaneStream(io.TextIOBase):
         return self._real.buffer
 
 
-_STOP_PATIENCE = 5.0
+_STOP_PATIENCE = 1.0
 """Seconds that rollouts still running at the end are given, all together."""
 
 
@@ -342,6 +342,14 @@ class LanesExecutor(WorkersExecutor):
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         super().add_version(skill, version, content)
         self._laid_out.add_version(skill, version, content)
+
+    def next(self) -> Rollout:
+        try:
+            return super().next()
+        except KeyboardInterrupt:
+            # Nothing can interrupt the other threads: what they run is not waited for.
+            self.stop("the session was interrupted")
+            raise
 
     def close(self) -> list[str]:
         """End; returns what went wrong in teardowns between rollouts."""
