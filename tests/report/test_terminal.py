@@ -12,9 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.report import live, terminal, text
+from pytest_skillopt.report.html import render_html
+from pytest_skillopt.report.markdown import pull_request_body, step_summary
+from pytest_skillopt.report.runs import Run, list_runs
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_skillopt.gate.data import Change
 
 MakeResult = Callable[..., Result]
@@ -136,13 +141,18 @@ def test_a_run_that_can_go_on_ends_with_that_command(make_result: MakeResult) ->
     assert "--skillopt-resume" not in later, "by then it may be refused"
 
 
-def test_cost_says_what_it_leaves_out(make_result: MakeResult) -> None:
+def test_cost_says_what_it_leaves_out(make_result: MakeResult, tmp_path: Path) -> None:
     result = make_result()
     target, optimizer = result.usage
     partly = result.model_copy(
         update={"usage": [target, optimizer.model_copy(update={"cost": None})]}
     )
     assert "cost $1.61, without the optimizer (no price)" in joined(partly)
+    for shown in (render_html(partly), pull_request_body(partly), step_summary(partly)):
+        assert "without the optimizer" in shown
+    assert any(
+        "$1.61 without optimizer" in line for line in list_runs([Run("r", tmp_path, partly)])
+    )
     unknown = [row.model_copy(update={"cost": None}) for row in result.usage]
     assert "cost not known" in joined(result.model_copy(update={"usage": unknown}))
 
