@@ -54,7 +54,7 @@ class TrainOutcome:
     steps: tuple[StepRow, ...] = ()
     edits: tuple[EditRow, ...] = ()
     tasks: tuple[TaskRow, ...] = ()
-    cost: CostRow | None = None
+    cost: CostRow | None = field(default=None, compare=False)
     noise: float | None = None
     """Standard deviation of the pass rate between two evaluations of the skill on disk with so many
     rollouts as the settings say, by the samples there are of it; None without any."""

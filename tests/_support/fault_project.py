@@ -173,6 +173,7 @@ def outcome(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         {
             **skill,
+            "cost": None,
             "tasks": [{k: v for k, v in row.items() if k not in taken} for row in skill["tasks"]],
         }
         for skill in result["skills"]
