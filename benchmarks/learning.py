@@ -2,7 +2,9 @@
 
     python benchmarks/learning.py                  worlds and caps, three seeds, a minute or two
     python benchmarks/learning.py --mechanisms     each mechanism switched on or off, 700 calls
-    python benchmarks/learning.py --full           both, 12 seeds: docs/optimizer.md
+    python benchmarks/learning.py --full           both, all worlds, 20 seeds: docs/optimizer.md
+    python benchmarks/learning.py --tempers plain,careless,stubborn
+                                                   other ways of the simulated optimizer
 
 The trainer is the real one: its prompts, its vetting, its gate, its last comparison. Simulated are
 the target and the optimizer model (``worlds/``): 40 train and 30 val tasks, a cap that counts every
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout
 
 STUDY = ("noisy", "adversarial", "placebo", "easy")
-CAPS = (350, 700)
+CAPS = (350, 700, 1400)
 
 
 @dataclass(frozen=True)
@@ -239,11 +241,11 @@ def measure(
 
 
 def print_worlds(cells: Iterable[Cell]) -> None:
-    print("| world | calls | share of the gain | false accepts | target calls | optimizer calls "
-          "| useless / harmful / leaked lines |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|")
+    print("| world | optimizer | calls | share of the gain | false accepts | target calls "
+          "| optimizer calls | useless / harmful / leaked lines |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|")
     for cell in cells:
-        print(f"| {cell.world} | {cell.cap} | {_row(cell)} |")
+        print(f"| {cell.world} | {cell.variant.name} | {cell.cap} | {_row(cell)} |")
 
 
 def print_mechanisms(cells: Iterable[Cell]) -> None:
@@ -267,18 +269,18 @@ def main() -> None:
     parser.add_argument(
         "--worlds", default=",".join(STUDY), help=f"of {', '.join((*KINDS, *recorded.NAMES))}"
     )
-    parser.add_argument("--caps", default="350,700", help="target calls, with commas")
+    parser.add_argument("--caps", default="350,700", help="target calls; --full: 1400 too")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--mechanisms", action="store_true", help="each switched on or off")
     parser.add_argument("--only", default="", help="variants whose name holds this")
-    parser.add_argument("--full", action="store_true", help="all worlds, both tables, 12 seeds")
+    parser.add_argument("--full", action="store_true", help="all worlds, caps and tables, 20 seeds")
     parser.add_argument("--tempers", default="plain", help=f"of {', '.join(TEMPERS)}")
     parser.add_argument("--runs", action="store_true", help="print every single run")
     args = parser.parse_args()
-    seeds = 12 if args.full else args.seeds
+    seeds = 20 if args.full else args.seeds
     worlds = list(KINDS) if args.full else args.worlds.split(",")
-    caps = [int(cap) for cap in args.caps.split(",")]
+    caps = list(CAPS) if args.full else [int(cap) for cap in args.caps.split(",")]
     started = time.monotonic()
     if args.full or not args.mechanisms:
         tempers = [Variant(temper, temper=temper) for temper in args.tempers.split(",")]
@@ -288,7 +290,8 @@ def main() -> None:
     if args.full or args.mechanisms:
         variants = [v for v in MECHANISMS if args.only in v.name]
         chosen = [w for w in worlds if args.worlds != ",".join(STUDY) or w in STUDY[:3]]
-        cells = measure(chosen, caps[-1:], variants, seeds, args.processes)
+        cap = 700 if args.full else caps[-1]
+        cells = measure(chosen, [cap], variants, seeds, args.processes)
         cells.sort(key=lambda cell: variants.index(cell.variant))
         print()
         print_mechanisms(cells)

@@ -117,10 +117,11 @@ class TrainTasks:
                 self._asked.discard(record.task.id)
 
     def forget(self, tasks: Iterable[str]) -> None:
-        """Tasks whose record no longer holds are sampled at the next look."""
+        """An edit that these tasks asked for is gone: those that passed are sampled again."""
         for task in tasks:
-            self._records.pop(task, None)
-            self._asked.discard(task)
+            if task in self._records and self._records[task].rate > 0.5:
+                del self._records[task]
+                self._asked.discard(task)
 
     def next_to_ask(self, document: Document, tasks: int) -> list[TaskRecord]:
         """Failing tasks that nobody was asked about, at most so many, a few of each way of failing.
@@ -150,16 +151,12 @@ class TrainTasks:
         An edit that joined for another task may have turned them, and analysts should see how they
         fail under the document in front of them. One sample is cheaper than their calls.
         """
-        stale = [
-            r for r in chosen if all(x.request.version != document.version for x in r.rollouts)
-        ]
+        stale = [r for r in chosen if r.rollouts[0].request.version != document.version]
         found = self._state.samples.take(document, {r.task.id: 1 for r in stale}, "train")
         for record in stale:
             latest = TaskRecord.of(record.task, found[record.task.id])
-            if latest.passed:  # the edit may have done it: one earlier failure counts still
+            if latest.failed:
                 latest = latest.plus(record.failures[:1])
-            elif latest.n:
-                latest = record.plus(latest.rollouts)
             if latest.n:
                 self._records[record.task.id] = latest
         failing = {record.task.id: record for record in self.failing()}

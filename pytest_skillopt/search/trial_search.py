@@ -105,6 +105,8 @@ class TrialSearch:
         """Tasks, each with the key of an edit that was tried with others for it."""
         self._last_look = state.incumbent
         """The working skill at the last fresh look."""
+        self._dropped = False
+        """Whether an edit was dropped since then: tasks may count as passing thanks to it."""
 
     def run(self) -> str:
         """Search until there is nothing left to do; the reason in words.
@@ -171,7 +173,9 @@ class TrialSearch:
         while True:
             self._row = Round(tasks.records)
             if tasks.all_pass:
-                return "every train task passes"
+                self._leave_out()
+                if not (self._dropped and self._look_afresh()):
+                    return "every train task passes"
             if not self._act():
                 return "no edit is left that might help, and nothing new is proposed"
             self._end_round()
@@ -180,9 +184,9 @@ class TrialSearch:
     def _act(self) -> bool:
         """The most promising thing to do next; False where nothing is left."""
         actions = (
-            self._try_waiting,
             self._leave_out_if_many,
             self._ask,
+            self._try_waiting,
             self._tasks.widen,
             self._tasks.ask_again,
             self._leave_out,
@@ -413,6 +417,7 @@ class TrialSearch:
         self._state.history.settle(lines, "dropped", "its task passed as often without it")
         self._state.shorten(short, kept)
         self._pool.forgive(lines)
+        self._dropped = True
         self._row.left_out += lines
         self._tasks.forget(task for line in lines for task in line.tasks)
 
@@ -429,7 +434,7 @@ class TrialSearch:
         if self._idle >= self._settings.patience or self._epoch >= self._settings.epochs:
             return False
         self._epoch += 1
-        self._last_look = self._state.incumbent
+        self._last_look, self._dropped = self._state.incumbent, False
         self._together.clear()
         self._tasks.look_afresh(self._state.incumbent)
         return True

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 CHANGES: dict[str, Any] = {
     "epochs": 1,
     "batch_size": 5,
-    "patience": 1,
     "contrastive": False,
     "edit_budget": 8,
     "pruning": False,
@@ -59,6 +58,19 @@ def test_it_changes_what_the_default_search_does(
 ) -> None:
     assert plain.outcome.status == "accepted"
     assert Trained(toy, **{name: CHANGES[name]}).seen != plain.seen
+
+
+def test_patience_bounds_the_fresh_looks_that_find_nothing(toy: ModuleType) -> None:
+    def looks(patience: int) -> int:
+        world = toy.make_world(weak=0.0)
+        tasks = toy.make_tasks(world)
+        model = toy.ToyOptimizer(script=lambda form, messages: '{"reasoning": "", "edits": []}')
+        document, sampler = Document.from_bytes(toy.SKILL), toy.ToySampler(world, tasks)
+        settings = Settings(patience=patience)
+        steps = Trainer(document, tasks, sampler, model, settings).run().steps
+        return max(step.epoch for step in steps)
+
+    assert [looks(patience) for patience in (1, 2, 3)] == [1, 2, 3]
 
 
 def test_nothing_else_changes_it(toy: ModuleType, plain: Trained) -> None:
