@@ -212,7 +212,7 @@ def test_a_value_that_cannot_be_is_a_usage_error(
 @pytest.mark.filterwarnings("ignore::pytest.PytestWarning")
 def test_a_list_where_a_text_is_wanted_is_a_usage_error(project: pytest.Pytester) -> None:
     project.makepyprojecttoml('[tool.pytest.ini_options]\nskillopt_skill = ["a", "b"]\n')
-    result = project.runpytest_inprocess("--skillopt")
+    result = project.runpytest_subprocess("--skillopt")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["ERROR: skillopt_skill: *list*"])
 
