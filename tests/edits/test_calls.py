@@ -59,7 +59,7 @@ def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType, tmp_pa
     asked = []
     for settings in (
         {},
-        {"skill_aware": True},
+        {"skill_aware": True, "search": "batch"},
         {"search": "batch", "edit_budget": 1, "autonomous_budget": True, "minibatch_size": 1},
         {"update_mode": "rewrite_from_suggestions", "prompts": str(tmp_path)},
         {"update_mode": "full_rewrite_minibatch"},
