@@ -64,9 +64,21 @@ _load_support("journals")
 
 @pytest.fixture(scope="session", autouse=True)
 def lean_sessions() -> Iterator[None]:
-    """Have the sessions that tests start load no plugins but pytest's, xdist's and ours."""
+    """Have the sessions that tests start load no plugins but pytest's, xdist's and ours.
+
+    One call is made first: what the SDK's HTTP client imports on the way would be forgotten after a
+    session within this process, and be there twice, with exceptions that are not each other's.
+    """
+    from chat_server import ChatServer
+    from model_maker import ModelMaker
     from sessions import WITHOUT_OTHERS
 
+    server = ChatServer()
+    server.start()
+    maker = ModelMaker(server.url)
+    maker().complete([{"role": "user", "content": "Hello."}], sample="warm")
+    maker.close()
+    server.stop()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
         yield

@@ -183,7 +183,7 @@ def test_no_rollout_begins_once_a_cap_is_used_up(
 
 
 def test_what_the_journal_holds_is_not_counted_again(project: pytest.Pytester) -> None:
-    project.runpytest_inprocess(*TRAIN, "-p", "no:xdist", "--skillopt-max-rollouts=70")
+    project.runpytest_inprocess(*TRAIN, "-p", "no:xdist", "--skillopt-max-rollouts=50")
     first, _ = kept(project)
     before = len(paid(project))
     assert before

@@ -105,9 +105,6 @@ def classify(error: BaseException) -> Fault | None:
     if isinstance(error, sdk.APIConnectionError):
         return Fault(f"cannot reach {_address(error)}: {_root_cause(error)}", retry=True)
     if isinstance(error, sdk.OpenAIError) or _raised_inside_sdk(error):
-        if "Timeout" in type(error).__name__:  # of the HTTP client, while a reply is read
-            words = "the provider did not answer in time (skillopt_request_timeout)"
-            return Fault(words, retry=True, answered=True)
         words = f"unreadable reply ({type(error).__name__}: {brief(str(error))})"
         return Fault(words, retry=True, answered=True)
     return None
