@@ -36,7 +36,7 @@ _MARKS = re.compile(r"([\\`*_\[\]|~$])")
 _REFERENCES = re.compile(
     r"([@#!%~$&^*])(?=[\w\"])"  # people, issues, requests, milestones, labels, snippets, epics
     r"|(?<=\bGH)(-)(?=\d)"
-    r"|(:)(?=//|[a-z0-9_+-]+:)"  # addresses, emoji by name
+    r"|(:)(?=//|[\w+-]+:)"  # addresses, emoji by name
     r"|(?<=\bwww)(\.)"
     r"|(\[)(?=[a-z_]+:\d)"
     r"|([0-9a-f]{6})(?=[0-9a-f])",  # commits

@@ -26,7 +26,7 @@ HOSTILE = [
     "@octocat and @org/team, mail a@example.com",
     "fixes #1, closes GH-2, resolves octo/repo#3, octo/repo@0123456789abcdef",
     "closes https://github.com/o/r/issues/4 and www.example.com and ftp://example.com",
-    "deadbeefdeadbeefdeadbeefdeadbeefdeadbeef :tada: $x^2$ !5 %6 ~7 [vulnerability:8]",
+    "deadbeefdeadbeefdeadbeefdeadbeefdeadbeef :tada: :²: $x^2$ !5 %6 ~7 [vulnerability:8]",
     "![i](http://e.com/p.png) [l](javascript:alert(1)) <http://e.com> [r]: http://e.com",
     "<img src=x onerror=alert(1)> &lt;b&gt; <!-- --> </details> </summary> <script>",
     "``` ```` `x` ``` ~~~ \\` \\\\",
