@@ -93,7 +93,7 @@ class _Skill(BaseModel):
 
 
 class _Baseline(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", protected_namespaces=())  # of pydantic 2.8
     schema_version: Literal[1] = 1
     written: str
     model: str
