@@ -342,7 +342,7 @@ def _thread_pool(url: str, in_flight: int, calls: int) -> Taken:
 
     def call(i: int) -> bool:
         prompt = {"role": "user", "content": f"Name the parts of order {i}."}
-        reply = client.chat.completions.create(model="bench", messages=[system, prompt])  # type: ignore[list-item]
+        reply = client.chat.completions.create(model="simulated", messages=[system, prompt])  # type: ignore[list-item]
         answer = (reply.choices[0].message.content or "").split()
         return answer == ["frame", "wheel", "chain", *map(str, range(i % 10))]
 
@@ -432,7 +432,7 @@ def _completion(text: str) -> dict[str, Any]:
         "id": "1",
         "object": "chat.completion",
         "created": 0,
-        "model": "bench",
+        "model": "simulated",
         "choices": [{"index": 0, "message": message, "finish_reason": "stop"}],
         "usage": {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2},
     }

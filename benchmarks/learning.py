@@ -38,7 +38,6 @@ from pytest_skillopt.suite.sampler import Limits, Sampler
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.run.result import StepRow
     from pytest_skillopt.suite.rollouts import Rollout
 
 STUDY = ("noisy", "adversarial", "placebo", "easy")
@@ -106,20 +105,6 @@ class Run:
     reason: str
 
 
-class Verdicts:
-    """Notes what the gate decided about which version."""
-
-    def __init__(self) -> None:
-        self.accepted: list[str] = []
-
-    def step(self, row: StepRow) -> None:
-        """Steps are not looked at."""
-
-    def record(self, kind: str, data: dict[str, Any]) -> None:
-        if kind == "verdict" and data["decision"] == "accepted":
-            self.accepted.append(data["candidate"])
-
-
 def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
     """Train once in a world."""
     parameters = TrialParameters(**variant.parameters)
@@ -133,7 +118,7 @@ def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
         settings = dataclasses.replace(settings, lint_allow=",".join(RULES))
     executor = WorldExecutor(world)
     sampler = Sampler(executor, tasks, _Ledger(), model="world", limits=Limits(max_rollouts=cap))
-    verdicts = Verdicts()
+    verdicts = recorded.Verdicts()
     proposer = Proposer(world.kind, seed, TEMPERS[variant.temper])
     outcome = Trainer(
         Document(START.encode()),

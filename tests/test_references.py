@@ -228,10 +228,10 @@ def test_what_a_kill_left_half_written_is_finished_by_the_next_run(
                 pending.write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER)
         else:
             pending.write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER)
-    (said,) = finish_writing(tmp_path, home)
+    (said,) = finish_writing(tmp_path, home, ["skills/SKILL.md"])
     assert said.startswith("skills/SKILL.md: a run that was killed")
     assert on_disk(skill.parent) == {name: AFTER.file(name).data for name in AFTER.names}
-    assert list(finish_writing(tmp_path, home)) == []
+    assert list(finish_writing(tmp_path, home, ["skills/SKILL.md"])) == []
 
 
 def test_what_somebody_changed_after_the_kill_is_left_alone(tmp_path: Path) -> None:
@@ -241,10 +241,22 @@ def test_what_somebody_changed_after_the_kill_is_left_alone(tmp_path: Path) -> N
     home.path.mkdir()
     versions = [version.packed.decode() for version in (BEFORE, AFTER)]
     (home.path / "writing-1.json").write_text(json.dumps(["skills/SKILL.md", *versions]))
-    (said,) = finish_writing(tmp_path, home)
+    (said,) = finish_writing(tmp_path, home, ["skills/SKILL.md"])
     assert "stays half written" in said
     assert "changed during the run" in said
     assert on_disk(skill.parent)["SKILL.md"] == b"by hand\n"
+
+
+def test_a_note_writes_no_file_but_a_skill_of_the_suite(tmp_path: Path) -> None:
+    victim = tmp_path / "conftest.py"
+    victim.write_bytes(b"# mine\n")
+    home = Home(tmp_path / ".skillopt")
+    home.path.mkdir()
+    note = home.path / "writing-1.json"
+    note.write_text(json.dumps(["conftest.py", "# mine\n", "# theirs\n"]))
+    assert list(finish_writing(tmp_path, home, ["skills/SKILL.md"])) == []
+    assert victim.read_bytes() == b"# mine\n"
+    assert note.exists()
 
 
 def test_a_move_that_fails_takes_those_before_it_back(

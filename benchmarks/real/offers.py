@@ -52,10 +52,7 @@ class PoolOptimizer:
         messages: Sequence[dict[str, Any]],
         *,
         sample: str,
-        stage: str = "",
-        task: str = "",
-        tools: Sequence[dict[str, Any]] = (),
-        response_format: dict[str, Any] | None = None,
+        **details: Any,
     ) -> Completion:
         self.calls += 1
         answer = offer(self._suite, messages, random.Random(f"{self._seed}/{sample}"))

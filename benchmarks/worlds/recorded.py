@@ -137,7 +137,7 @@ def train(
     world = world or Recorded(name)
     executor = Replay(world, seed)
     sampler = Sampler(executor, world.tasks, _Ledger(), model=name, limits=Limits(max_rollouts=cap))
-    optimizer, verdicts = PoolOptimizer(name, seed), _Verdicts()
+    optimizer, verdicts = PoolOptimizer(name, seed), Verdicts()
     outcome = Trainer(
         Document(world.suite.skill().encode()),
         world.tasks,
@@ -167,7 +167,7 @@ def train(
     )
 
 
-class _Verdicts:
+class Verdicts:
     """Notes which versions were accepted."""
 
     def __init__(self) -> None:

@@ -229,6 +229,7 @@ class _Client(ChatModel):
             if fault is None:
                 raise
             if fault.status == 400 and not fault.fatal:  # Such as a context that is too long.
+                # What has a status came with a response.
                 ticket.fault, refusal = fault, error.response.text  # type: ignore[attr-defined]
                 return Completion(refusal, finish_reason=_REFUSED), Usage()
         ticket.fault = fault

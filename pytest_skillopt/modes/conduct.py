@@ -112,9 +112,11 @@ def _carry_out(run: Run, display: Display) -> Result:
     status: Status = "unmeasured"
     module, function = _FUNCTIONS[run.mode.name]
     # Imported when chosen: a check needs no optimizer.
-    carry_out = getattr(import_module(f"pytest_skillopt.modes.{module}"), function)
+    carry_out: Callable[[Run, Display], Result] = getattr(
+        import_module(f"pytest_skillopt.modes.{module}"), function
+    )
     try:
-        return carry_out(run, display)  # type: ignore[no-any-return]
+        return carry_out(run, display)
     except StopRun as stop:
         reason = stop.reason
         if stop.kind == "interrupted":

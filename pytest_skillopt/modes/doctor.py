@@ -48,6 +48,8 @@ def _examine(arguments: list[str]) -> int:
     mode = [] if chosen else ["--skillopt-train"]
     doctor = Doctor()
     quiet = ["--collect-only", "-qq", "-p", "no:cacheprovider"]
+    # This command has loaded the package before pytest could rewrite its assertions.
+    quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     code = pytest.main([*mode, *quiet, *arguments], plugins=[doctor])
     return int(code) or doctor.faults > 0
 

@@ -11,7 +11,7 @@ from pytest_skillopt.model.config import ModelConfigError, check_prices, model_c
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.plan import FEW_TASKS, gated, sight
-from pytest_skillopt.modes.skills import read_documents, split_tasks
+from pytest_skillopt.modes.skills import read_documents, skills_of, split_tasks
 from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger
 from pytest_skillopt.run.openrun import (
@@ -67,7 +67,7 @@ def opened(
     root = config.rootpath
     home = Home(root / settings.dir)
     tasks, notes = split_tasks(tasks, settings.split, mode)
-    notes += finish_writing(root, home)
+    notes += finish_writing(root, home, skills_of(tasks))
     documents = read_documents(root, tasks, settings, init=mode.init)
     if settings.scan and mode.name == "train":
         check_command(settings.scan, root)

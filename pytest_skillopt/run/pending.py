@@ -13,7 +13,7 @@ from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import write_version
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
     from pathlib import Path
 
     from pytest_skillopt.run.directory import Home
@@ -43,11 +43,18 @@ def write_skill(root: Path, home: Home, skill: str, before: Document, after: Doc
         note.unlink(missing_ok=True)
 
 
-def finish_writing(root: Path, home: Home) -> Iterator[str]:
-    """Finish what killed runs have begun to write; what is to be said about it."""
+def finish_writing(root: Path, home: Home, skills: Container[str]) -> Iterator[str]:
+    """Finish what killed runs have begun to write; what is to be said about it.
+
+    Args:
+        skills: paths as in ``write_skill``. Whatever a note says, no other file is written:
+            ``.skillopt`` may come from a cache.
+    """
     for note in sorted(home.path.glob("writing-*.json")):
         try:
             skill, *versions = json.loads(note.read_text(encoding="utf-8"))
+            if skill not in skills:
+                continue
             before, after = (Document.unpack(version.encode()) for version in versions)
             write_version(root / skill, _half_written(root / skill, before, after), after)
             yield f"{skill}: a run that was killed while it wrote the skill has been finished"

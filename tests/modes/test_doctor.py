@@ -51,6 +51,7 @@ def test_a_healthy_project_is_asked_two_tiny_calls(
 ) -> None:
     code, said = examined(capsys)
     assert code == 0
+    assert "warning" not in said
     for words in (
         "rollouts: about ",
         "price: about $0.0025 a rollout",
