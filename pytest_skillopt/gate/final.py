@@ -72,8 +72,7 @@ class FinalGate(SequentialGate):
                 return self._reject_for_rule()
             why = f", some tasks more than chance explains ({self.compared_evidence()})"
         elif self.options.alone:
-            p_value = f"p = {self._p_value(missing=1):.2g} where {self._level:.2g} is needed"
-            why = f", more than chance explains ({p_value})"
+            why = f", more than chance explains ({self._tested(missing=1)})"
         yield from self._meet_failures()
         broken = yield from self.follow_suspects(self.tasks, _SUSPECT)
         if broken:
@@ -160,7 +159,7 @@ class FinalGate(SequentialGate):
     def _level(self) -> float:
         """Of the test."""
         share = 0.5 if self.options.rollouts else 1.0
-        return min(1.0, share * self.alpha * self.options.prior)
+        return share * self.alpha * self.options.prior
 
     def _shortfall(self, missing: int) -> str:
         """Which rule the candidate misses, in words, if any.
@@ -177,12 +176,16 @@ class FinalGate(SequentialGate):
                 "the mean of the val tasks did not strictly rise: it moved "
                 f"{self._moved(stagnant)}, that of the whole suite {moved}"
             )
-        if not self.options.alone or (p_value := self._p_value(missing)) <= self._level:
+        if not self.options.alone or self._p_value(missing) <= min(1.0, self._level):
             return ""
-        return (
-            f"the gain may be chance (p = {p_value:.2g} where {self._level:.2g} is needed): the "
-            f"suite's mean moved {moved}"
-        )
+        return f"the gain may be chance ({self._tested(missing)}): the suite's mean moved {moved}"
+
+    def _tested(self, missing: int) -> str:
+        """The test in words: both sides of ``p <= level`` divided by the earlier e-value."""
+        prior = self.options.prior
+        p_value, level = self._p_value(missing) / prior, self._level / prior
+        counted = "" if prior == 1 else ", the samples of leaving edits out counted"
+        return f"p = {min(1.0, p_value):.2g} where {level:.2g} is needed{counted}"
 
     def _stagnant(self, missing: int) -> list[str]:
         """The tasks whose mean does not rise: all, else those held out; none where both rise."""
@@ -216,7 +219,10 @@ class FinalGate(SequentialGate):
             )
             return f"from {change_of(*means)}"
         least, most = self._gain(tasks, 1), self._gain(tasks, 0)
-        return f"by {least:+.3g} to {most:+.3g} tasks, with the skill before sampled on a part"
+        return (
+            f"by {least:+.3g} to {most:+.3g} of {len(tasks)} tasks (the skill before was sampled "
+            "on a part of them)"
+        )
 
     def _meet_failures(self) -> Generator[Wants, None, None]:
         """Sample the incumbent where the candidate failed and nothing is known of it."""
