@@ -38,7 +38,8 @@ class SocketServers:
             process = subprocess.Popen(
                 ["sh", "-c", script],
                 cwd=folder,
-                env={**os.environ, "PYTHONPATH": pythonpath},
+                # The order of a set, which pytest shows in its differences, is that of the tests.
+                env={**os.environ, "PYTHONPATH": pythonpath, "PYTHONHASHSEED": "0"},
                 stdout=file,
                 stderr=file,
                 start_new_session=True,
