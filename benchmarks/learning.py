@@ -68,14 +68,12 @@ PUBLISHED = Variant(
         "contrastive": False,
         "pruning": False,
         "splitting": False,
-        "memory": False,
     },
 )
 MECHANISMS = (
     DEFAULT,
     Variant("no contrast", {"contrastive": False}),
     Variant("no pruning (edits not left out)", {"pruning": False}),
-    Variant("no memory", {"memory": False}),
     Variant("no lint, no leak filter", unfiltered=True),
     Variant("tasks that failed once", parameters={"failures": 1}),
     Variant("one analyst call a task", parameters={"calls_per_task": 1}),

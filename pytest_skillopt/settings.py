@@ -32,6 +32,7 @@ _GONE = {
     "max_output_tokens": _REQUEST.format("max_output_tokens = NUMBER"),
     **{f"{role}_base_url": _AT_URL.format(role) for role in ("target", "optimizer", "judge")},
     "breaker": "a run stops after 20 infrastructure errors in a row",
+    "memory": "what a run has tried is always told to its later steps, and to no later run",
     "prefetch": "no sample is taken before it is asked for",
     "call_retries": "a call that met a passing fault is repeated up to 6 times",
     "contrastive": "passed and failed samples of a task are always shown side by side",
@@ -133,7 +134,6 @@ class Settings:
         "trials", "trials, batch or shorten", choices=("trials", "batch", "shorten")
     )
     patience: int = _setting(3, "steps without a gain that end the search", low=1)
-    memory: bool = _setting(True, "remember what was tried, over runs")
     preferences: str = _setting("", "house rules for the optimizer: a text or a Markdown file")
     prompts: str = _setting("", "folder of Markdown templates that replace ours")
     feedback: str = _setting(

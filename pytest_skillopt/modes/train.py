@@ -71,8 +71,6 @@ def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> 
         JournaledModel(run.models.get("optimizer"), run.journal, display.thinking),
         settings,
         skill=skill,
-        memory=run.home.memory(skill),
-        run=run.directory.name,
         begun=[
             entry.data
             for entry in run.journal.entries

@@ -250,9 +250,9 @@ def effects_of(
 ) -> dict[str, float]:
     """Change of the pass rate of each train task that asked for an edit, in [-1, 1].
 
-    Empty where nothing can be told: no memory and no splitting wants it, or the means are short.
+    Empty where ``splitting`` does not want it, or the means are short.
     """
-    if not (state.settings.memory or state.settings.splitting):
+    if not state.settings.splitting:
         return {}
     asked = dict.fromkeys(task for p in update.applied for task in p.tasks if task in records)
     wanted = dict.fromkeys(asked, _EFFECT_SAMPLES)

@@ -42,10 +42,6 @@ class Home:
     def proposal(self) -> Path:
         return self.path / "proposal"
 
-    def memory(self, skill: str) -> Path:
-        """Where the step memory of a skill lies."""
-        return self.path / "memory" / (skill.replace("%", "%25").replace("/", "%2F") + ".json")
-
     def make(self) -> None:
         """Create it, out of git's sight."""
         self.path.mkdir(parents=True, exist_ok=True)

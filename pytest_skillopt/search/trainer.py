@@ -7,8 +7,6 @@ suite. Nothing is written here.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -70,8 +68,6 @@ class Trainer:
         settings: Settings,
         *,
         skill: str = "SKILL.md",
-        memory: Path | None = None,
-        run: str = "",
         begun: Sequence[Mapping[str, Any]] = (),
         root: Path | None = None,
         stages: Stages | None = None,
@@ -87,8 +83,6 @@ class Trainer:
         model: the optimizer.
         settings: with the caps; one on rollouts that only the sampler knows holds too.
         skill: path of the skill as in the tasks.
-        memory: file of what was tried, kept over runs; None keeps nothing.
-        run: name of this run; a resumption has the same, every other run another.
         begun: what ``observer.record("final", ...)`` was told of this skill when the run was
             worked on before; nothing for a new run.
         root: what relative paths of the settings are relative to.
@@ -126,13 +120,7 @@ class Trainer:
             document=document,
             settings=settings,
             calls=self._calls,
-            memory=Memory(
-                memory,
-                run=_run_name(document, settings, tasks),
-                name=run,
-                enabled=settings.memory,
-                feedback=settings.feedback,
-            ),
+            memory=Memory(settings.feedback),
             vetting=Vetting(
                 tasks,
                 allow=settings.lint_allow,
@@ -171,20 +159,8 @@ class Trainer:
             return self._outcome("unchanged", short)
         stopped, reason = self._search()
         if state.incumbent == state.start:
-            outcome = self._end_unchanged(stopped, reason)
-        else:
-            outcome = self._compare(stopped, reason)
-        return self._remembered(outcome)
-
-    def _remembered(self, outcome: TrainOutcome) -> TrainOutcome:
-        """Keep what was tried; a disk that is full must not cost what was found."""
-        try:
-            fruitless = outcome.status in ("unchanged", "rejected")
-            self._state.context.memory.save(fruitless=fruitless)
-        except OSError as error:
-            note = f"what was tried could not be kept for later runs: {error}"
-            return replace(outcome, notes=(*outcome.notes, note))
-        return outcome
+            return self._end_unchanged(stopped, reason)
+        return self._compare(stopped, reason)
 
     def _end_unchanged(self, stopped: str, reason: str) -> TrainOutcome:
         verdicts = self._state.verdicts
@@ -302,7 +278,7 @@ class Trainer:
 
     def _notes(self) -> list[str]:
         state = self._state
-        notes = [*state.context.memory.notes, *state.history.notes]
+        notes = list(state.history.notes)
         if self._calls.unreadable:
             notes.append(
                 f"{self._calls.unreadable} of {self._calls.asked} replies of the optimizer could "
@@ -343,9 +319,3 @@ def _check(tasks: Sequence[SkillTask]) -> None:
                 f"no {name} task: a training needs at least one train and one val task; give every "
                 "task a split, or let suite.splits.assign_splits do it"
             )
-
-
-def _run_name(document: Document, settings: Settings, tasks: Sequence[SkillTask]) -> str:
-    """Identity of a training: what starts from here with this seed and suite is this run again."""
-    parts = [document.version, settings.seed, sorted(task.id for task in tasks)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()

@@ -18,7 +18,6 @@ from pytest_skillopt.edits.records import TaskRecord, goes_further
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_skillopt.edits.memory import Memory
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
@@ -134,12 +133,10 @@ class Pool:
     One that says the same as another that waits adds to its support.
     """
 
-    def __init__(self, memory: Memory, tries: int) -> None:
+    def __init__(self, tries: int) -> None:
         """Args:
-        tries: lost trials after which an edit is not tried alone again, in this run or a later
-            one.
+        tries: lost trials after which an edit is not tried alone again.
         """
-        self._memory = memory
         self._tries = tries
         self._waiting: list[Edit] = []
         self._lost: dict[str, Edit] = {}
@@ -152,11 +149,8 @@ class Pool:
         return by_support(self._waiting)
 
     def is_spent(self, edit: Edit) -> bool:
-        """Whether the edit was tried often enough, in this run or an earlier one."""
-        if self._losses[edit.key] >= self._tries:
-            return True
-        earlier = self._memory.earlier(edit)
-        return earlier is not None and earlier.status == "lost" and earlier.times >= self._tries
+        """Whether the edit was tried alone often enough."""
+        return self._losses[edit.key] >= self._tries
 
     def add(self, edit: Edit) -> None:
         """Let an edit wait for its trial."""

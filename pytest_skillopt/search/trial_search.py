@@ -95,7 +95,7 @@ class TrialSearch:
         self._settings = state.settings
         self._parameters = parameters
         self._tasks = TrainTasks(state, parameters)
-        self._pool = Pool(state.context.memory, parameters.tries)
+        self._pool = Pool(parameters.tries)
         self._ablation = Ablation(state, parameters)
         self._row = Round([])
         self._epoch = 1

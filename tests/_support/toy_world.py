@@ -230,7 +230,7 @@ def make_context(model: Any = None, tasks: Sequence[SkillTask] = (), **fields: A
         max_tokens=settings.max_skill_tokens,
         skill=document.text,
     )
-    memory = own.pop("memory", None) or Memory(enabled=settings.memory)
+    memory = own.pop("memory", None) or Memory(settings.feedback)
     return Context(document, settings, calls, memory, vetting, step=1, **own)
 
 

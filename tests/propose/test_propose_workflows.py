@@ -13,8 +13,8 @@ REPOSITORY = Path(__file__).parents[2]
 ACTION = REPOSITORY / "action.yml"
 WORKFLOW = REPOSITORY / "example_project" / ".github" / "workflows" / "skillopt.yml"
 GITLAB = REPOSITORY / "example_project" / ".gitlab-ci.yml"
-KEPT = (".skillopt/cache", ".skillopt/memory", ".skillopt/openings.json")
-"""Replies, what was tried, and how often the test split was opened."""
+KEPT = (".skillopt/cache", ".skillopt/openings.json")
+"""Replies, and how often the test split was opened."""
 
 
 @pytest.fixture

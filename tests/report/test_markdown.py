@@ -210,7 +210,7 @@ def test_usage_tells_what_was_paid_and_what_the_cache_answered(make_result: Make
 
 
 def test_settings_read_as_they_are_written(make_result: MakeResult) -> None:
-    given = {"write": True, "memory": False, "rollouts": 3, "skill": "", "gate": "staged"}
+    given = {"write": True, "scan": False, "rollouts": 3, "skill": "", "gate": "staged"}
     body = pull_request_body(make_result().model_copy(update={"settings": given}))
-    listed = ["- `write`: `yes`", "- `memory`: `no`", "- `rollouts`: `3`", "- `gate`: `staged`"]
+    listed = ["- `write`: `yes`", "- `scan`: `no`", "- `rollouts`: `3`", "- `gate`: `staged`"]
     assert "\n".join(listed) in body

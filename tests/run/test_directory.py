@@ -120,12 +120,6 @@ def test_openings_that_are_counted_at_once_all_count(home: Home) -> None:
     assert not list(home.path.glob("*.tmp"))
 
 
-def test_no_two_skills_share_a_memory(home: Home) -> None:
-    paths = ("a/b/SKILL.md", "a__b/SKILL.md", "a%2Fb/SKILL.md", "a/b__SKILL.md")
-    assert len({home.memory(path) for path in paths}) == len(paths)
-    assert {home.memory(path).parent for path in paths} == {home.path / "memory"}
-
-
 def test_versions_are_kept_once(home: Home) -> None:
     run = home.new_run()
     run.keep_version("a" * 64, b"one")

@@ -151,7 +151,6 @@ def train(
     sampler: Any,
     journal: Journal,
     *,
-    run: str = "night",
     cap: int = 0,
     **settings: Any,
 ) -> TrainOutcome:
@@ -161,7 +160,6 @@ def train(
         sampler,
         toy.ToyOptimizer(useful=1.0),
         Settings(max_rollouts=cap, **settings),
-        run=run,
         begun=list(journal.begun),
         observer=journal,
     ).run()
@@ -180,15 +178,15 @@ def test_the_same_comparison_is_one_look_and_every_other_one_is_fresh(
     """An incumbent's samples never serve another candidate, seed or plan."""
     world = toy.make_world()
     sampler = toy.ToySampler(world, toy.make_tasks(world))
-    first = train(toy, sampler, Journal(), run="monday", cap=cap)
+    first = train(toy, sampler, Journal(), cap=cap)
     monday = final_samples(sampler)
     assert len({stream for stream, _ in monday}) == 2, "final and test"
-    again = train(toy, sampler, Journal(), run="tuesday", cap=cap)
+    again = train(toy, sampler, Journal(), cap=cap)
     assert again.verdict == first.verdict
     assert final_samples(sampler) == monday
     for told in ({"seed": 7}, {"final_rollouts": 6}, {"gate_alpha": 0.04}):
         before = final_samples(sampler)
-        other = train(toy, sampler, Journal(), run="other", cap=cap, **told)
+        other = train(toy, sampler, Journal(), cap=cap, **told)
         fresh = final_samples(sampler) - before
         if cap != 400 or "final_rollouts" not in told:
             assert {version for _, version in fresh} >= {other.before.version}

@@ -14,7 +14,6 @@ from pytest_skillopt.skill.document import Document
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from pathlib import Path
     from types import ModuleType
 
 SEARCHES = ("batch", "trials")
@@ -71,7 +70,7 @@ def test_the_optimizer_never_sees_a_val_or_test_task(toy: ModuleType, search: st
 
 @pytest.mark.parametrize("search", SEARCHES)
 def test_what_the_gate_saw_of_val_tasks_is_for_the_report_alone(
-    toy: ModuleType, search: str, tmp_path: Path
+    toy: ModuleType, search: str
 ) -> None:
     world, model = toy.make_world(), toy.ToyOptimizer(useful=1.0)
     tasks = toy.make_tasks(world)
@@ -85,24 +84,20 @@ def test_what_the_gate_saw_of_val_tasks_is_for_the_report_alone(
         return float(honest(task, text))
 
     world.rate = rate
-    memory = tmp_path / "memory.json"
-    for _ in range(2):
-        outcome = Trainer(
-            Document.from_bytes(toy.SKILL),
-            tasks,
-            toy.ToySampler(world, tasks),
-            model,
-            Settings(search=search),
-            memory=memory,
-        ).run()
-        reported = " ".join(row.why for row in outcome.edits)
-        named = [task for task in hidden if task in reported]
-        assert bool(named) == (search == "batch"), reported
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        toy.ToySampler(world, tasks),
+        model,
+        Settings(search=search),
+    ).run()
+    reported = " ".join(row.why for row in outcome.edits)
+    named = [task for task in hidden if task in reported]
+    assert bool(named) == (search == "batch"), reported
     prompts = "\n".join(prompt for _, _, prompt in model.asked)
-    assert "the gate saw" in prompts
-    for text in (prompts, memory.read_text()):
-        assert not [task for task in hidden if task in text]
-        assert not [task for task in hidden if f"[{task.split('[')[1]}" in text]
+    assert ("the gate saw" in prompts) == (search == "batch")
+    assert not [task for task in hidden if task in prompts]
+    assert not [task for task in hidden if f"[{task.split('[')[1]}" in prompts]
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -253,23 +248,7 @@ def test_a_sampler_that_is_used_up_is_not_one_without_a_cap(toy: ModuleType) -> 
     assert (len(sampler.taken), model.asked) == (0, [])
 
 
-def test_a_memory_that_cannot_be_kept_costs_no_verdict(toy: ModuleType, tmp_path: Path) -> None:
-    world = toy.make_world()
-    tasks = toy.make_tasks(world)
-    (tmp_path / "memory").write_text("in the way")
-    outcome = Trainer(
-        Document.from_bytes(toy.SKILL),
-        tasks,
-        toy.ToySampler(world, tasks),
-        toy.ToyOptimizer(useful=1.0),
-        Settings(),
-        memory=tmp_path / "memory" / "skill.json",
-    ).run()
-    assert outcome.status == "accepted"
-    assert any("could not be kept for later runs" in note for note in outcome.notes)
-
-
-def test_a_training_without_val_tasks_is_refused(toy: ModuleType, tmp_path: Path) -> None:
+def test_a_training_without_val_tasks_is_refused(toy: ModuleType) -> None:
     world = toy.make_world(tasks=8)
     tasks = toy.make_tasks(world, dict.fromkeys(world.needs, "train"))
     with pytest.raises(ValueError, match="no val task"):
@@ -307,50 +286,20 @@ def test_it_is_counted_which_rates_come_from_the_search(toy: ModuleType) -> None
 
 
 @pytest.mark.parametrize("search", SEARCHES)
-def test_a_run_after_a_fruitless_one_asks_anew_and_a_resumed_one_does_not(
-    toy: ModuleType, search: str, tmp_path: Path
-) -> None:
-    world = toy.make_world()
-    tasks = toy.make_tasks(world)
-
-    def asked(name: str) -> list[str]:
-        model = toy.ToyOptimizer(useful=0.0, harmful=1.0)
-        outcome = Trainer(
-            Document.from_bytes(toy.SKILL),
-            tasks,
-            toy.ToySampler(world, tasks),
-            model,
-            Settings(search=search),
-            memory=tmp_path / "memory.json",
-            run=name,
-        ).run()
-        assert outcome.status == "unchanged"
-        return sorted(prompt for _, _, prompt in model.asked)
-
-    monday = asked("monday")
-    assert asked("monday") == monday
-    tuesday = asked("tuesday")
-    assert not set(tuesday) & set(monday)
-    assert all("Tried before" in prompt for prompt in tuesday)
-
-
-@pytest.mark.parametrize("search", SEARCHES)
 @pytest.mark.parametrize("feedback", ["score", "message"])
 def test_the_memory_tells_no_more_of_a_failure_than_the_feedback_does(
-    toy: ModuleType, search: str, feedback: str, tmp_path: Path
+    toy: ModuleType, search: str, feedback: str
 ) -> None:
     world = toy.make_world()
     tasks = toy.make_tasks(world)
     model = toy.ToyOptimizer()
-    for seed in range(2):
-        Trainer(
-            Document.from_bytes(toy.SKILL),
-            tasks,
-            toy.ToySampler(world, tasks),
-            model,
-            Settings(search=search, feedback=feedback, seed=seed, failure_only=True),
-            memory=tmp_path / "memory.json",
-        ).run()
+    Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        toy.ToySampler(world, tasks),
+        model,
+        Settings(search=search, feedback=feedback, failure_only=True),
+    ).run()
     prompts = "\n".join(prompt for _, _, prompt in model.asked)
     assert "tests/test_toy.py:" + "4" not in prompts.replace("tests/test_toy.py::", "")
     assert ("is not followed" in prompts) == (feedback == "message")

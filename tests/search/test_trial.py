@@ -117,7 +117,7 @@ def keys(edits: list[Any]) -> list[str]:
 
 
 def test_an_edit_that_lost_is_tried_once_more_when_it_is_proposed_again(toy: ModuleType) -> None:
-    pool, edit = Pool(toy.make_context().memory, tries=2), toy.append("x", "t0")
+    pool, edit = Pool(tries=2), toy.append("x", "t0")
     for lost in (1, 2):
         pool.add(edit)
         pool.take([edit])
@@ -129,7 +129,7 @@ def test_an_edit_that_lost_is_tried_once_more_when_it_is_proposed_again(toy: Mod
 
 
 def test_what_a_task_asked_for_waits_again_once_an_edit_has_turned_it(toy: ModuleType) -> None:
-    pool, edit = Pool(toy.make_context().memory, tries=1), toy.append("x", "t0")
+    pool, edit = Pool(tries=1), toy.append("x", "t0")
     pool.lose([edit])
     assert pool.is_spent(edit)
     pool.reopen(["t1"])
@@ -140,7 +140,7 @@ def test_what_a_task_asked_for_waits_again_once_an_edit_has_turned_it(toy: Modul
 
 
 def test_edits_that_say_the_same_wait_as_one_and_the_best_supported_first(toy: ModuleType) -> None:
-    pool = Pool(toy.make_context().memory, tries=1)
+    pool = Pool(tries=1)
     for text, task in (("Use tabs.", "t0"), ("Write dates with the year first.", "t0"),
                        ("Write dates with the year first!", "t1")):  # fmt: skip
         pool.add(toy.append(text, task))

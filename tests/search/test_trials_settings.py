@@ -21,7 +21,6 @@ CHANGES: dict[str, Any] = {
     "contrastive": False,
     "edit_budget": 8,
     "pruning": False,
-    "memory": False,
     "preferences": "No jokes.",
     "feedback": "score",
     "max_skill_tokens": 40,
