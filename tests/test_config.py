@@ -13,7 +13,7 @@ import pytest
 
 import pytest_skillopt
 from pytest_skillopt.published.settings import RULES
-from pytest_skillopt.settings import Settings, declared, published
+from pytest_skillopt.settings import Settings, declared, published, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -295,7 +295,9 @@ def test_the_help_names_every_setting_once_and_grows_little(
 def test_the_documentation_names_every_setting() -> None:
     reference = (DOCS / "reference.md").read_text()
     assert [n for n in OPTIONS if f"--skillopt-{n.replace('_', '-')}=" not in reference] == []
-    assert [n for n in KEYS if f"`skillopt_{n}`" not in reference] == []
+    fields = [field for field in DECLARED if field.name in KEYS]
+    rows = [f"| `skillopt_{f.name}` | {shown(f.default)} | {f.metadata['help']} |" for f in fields]
+    assert [row for row in rows if row not in reference] == []
     page = (DOCS / "published.md").read_text()
     assert [name for name in RULES if f"| `{name}` |" not in page] == []
 

@@ -101,10 +101,19 @@ def test_the_first_training_of_getting_started(started: pytest.Pytester) -> None
 
 
 def test_every_link_leads_somewhere() -> None:
-    for path in DOCS.rglob("*.md"):
+    for path in (*DOCS.rglob("*.md"), DOCS.parent / "README.md"):
         text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
-        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
-            assert (path.parent / target).exists(), f"{path.name}: {target}"
+        for target, heading in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
+            page = path.parent / target if target else path
+            assert page.exists(), f"{path.name}: {target}"
+            if heading:
+                assert heading in anchors(page), f"{path.name}: {target}#{heading}"
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page as a forge names them in links."""
+    titles = re.findall(r"^#+ (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
 def test_every_file_that_the_architecture_names_is_there() -> None:

@@ -35,7 +35,7 @@ CREDIBLE = math.log(30)
 """Log e-value from which a task is taken for broken where it blocks nothing: no more samples."""
 CLEAR, LIKELY, HOPELESS = 1.3, 1.0, -0.5
 """Standard deviations of the net effect: from which it is good, is good enough when there are no
-more samples to take, and is given up (docs/decisions/gate-net-effect.md)."""
+more samples to take, and is given up (docs/decisions/gate.md)."""
 MIN_ERRORS = 3
 """Infrastructure errors from which their share is looked at: one of ten says nothing."""
 
@@ -419,7 +419,7 @@ def leave_out(counts: Counts, must_pass: Container[str], limit: float) -> list[t
     """Drop the tasks that give nothing but errors, or only skips, under both arms alike.
 
     A task that was measured once, under either arm, is never dropped: what it would have shown
-    might be the very reason why it gives errors now (docs/decisions/gate-errors.md). A skip is part
+    might be the very reason why it gives errors now (docs/decisions/gate.md). A skip is part
     of how a task behaves under a skill: a candidate that makes it skip is not compared without it.
 
     Args:

@@ -1,7 +1,8 @@
 """What a user sees while a mode works: what it does, how far it is, and faults as they come.
 
-On a terminal a block that is redrawn in place (docs/decisions/terminal-block.md); elsewhere a line
-a step and one a minute, so that a log stays short.
+On a terminal a block that is redrawn in place with one escape sequence: ``rich.live`` would take
+over standard output, into which pytest's reporter writes. Elsewhere a line a step and one a minute,
+so that a log stays short.
 """
 
 from __future__ import annotations

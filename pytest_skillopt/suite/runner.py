@@ -4,7 +4,7 @@ Every rollout is a fresh copy of the item that goes through pytest's own protoco
 Function-scoped fixtures are anew each time, wider scopes stay, and what depends on the ``skill``
 fixture is set up anew when the version under test changes. A rollout is not a test of the session:
 its reports reach neither the terminal nor junitxml nor ``-x``.
-See docs/decisions/warm-workers.md.
+See docs/decisions/workers.md.
 """
 
 from __future__ import annotations

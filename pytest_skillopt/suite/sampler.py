@@ -2,7 +2,7 @@
 
 Above the executor there are only measurements: infrastructure errors are tried again here, and what
 stays an error comes back as one. A task that costs a worker or a time-out whenever it runs is put
-away (docs/decisions/gate-errors.md). Spending caps, fatal faults and a run of errors end the run by
+away (docs/decisions/gate.md). Spending caps, fatal faults and a run of errors end the run by
 raising ``StopRun``; everything that was paid for is in the ledger by then.
 """
 

@@ -2,7 +2,7 @@
 
 The job (a training, an evaluation) runs in a thread of its own and blocks in ``Executor.next``;
 the main thread stays in xdist's own loop, which asks the scheduler below whether all is done.
-See docs/decisions/warm-workers.md.
+See docs/decisions/workers.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whether pytest, pluggy and pytest-xdist have every private name that rollouts use.
 
-See docs/decisions/private-api.md.
+See docs/decisions/workers.md.
 """
 
 from __future__ import annotations

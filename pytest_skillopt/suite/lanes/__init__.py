@@ -2,7 +2,7 @@
 
 Each lane has a pytest session of its own over the same configuration, driven by its own thread. One
 lock is held inside pytest's machinery and released only while a test function runs, so that only
-the bodies of tests overlap. See docs/decisions/lanes.md.
+the bodies of tests overlap. See docs/decisions/workers.md.
 """
 
 from __future__ import annotations
