@@ -1,11 +1,10 @@
-"""``pytest-skillopt``: look at runs, prune the cache, propose what a training found."""
+"""``pytest-skillopt``: look at runs, propose what a training found."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
 import os
-import re
 import shutil
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.report.text import Line
     from pytest_skillopt.run.directory import Home
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 USAGE_ERROR = 4
 """As pytest's own exit code for wrong usage."""
 
-_OWN = ("show", "diff", "runs", "watch", "cache", "shorten")
+_OWN = ("show", "diff", "runs", "watch", "shorten")
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
@@ -61,12 +60,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="pytest-skillopt",
-        description="Look at runs, prune the cache, propose what a training found.",
+        description="Look at runs, propose what a training found.",
     )
     parser.add_argument("--version", action="version", version=_version(argv))
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_own(commands)
-    _add_cache(commands)
     _add_shorten(commands)
     if not argv or argv[0] not in _OWN:
         # git, HTTP and crontab are needed by these commands alone.
@@ -127,46 +125,6 @@ def _shorten(args: argparse.Namespace) -> int:
 
     command = [sys.executable, "-m", "pytest", "--skillopt-train", "--skillopt-search=shorten"]
     return subprocess.run([*command, *args.arguments]).returncode
-
-
-def _add_cache(commands: argparse._SubParsersAction[_Parser]) -> None:
-    parser = commands.add_parser("cache", help="look at the model replies that are kept")
-    actions = parser.add_subparsers(metavar="ACTION", required=True, parser_class=_Parser)
-    stats = actions.add_parser("stats", help="how many replies there are, how old and how large")
-    prune = actions.add_parser("prune", help="forget replies, the oldest first")
-    prune.add_argument(
-        "--older-than",
-        type=_quantity(_SECONDS),
-        metavar="AGE",
-        help="forget what is older, e.g. 30d or 12h",
-    )
-    prune.add_argument(
-        "--max-size",
-        type=_quantity(_BYTES),
-        metavar="SIZE",
-        help="keep at most so much, e.g. 500M or 2G",
-    )
-    clear = actions.add_parser("clear", help="remove the cache, a broken one too")
-    for action, handle in ((stats, _cache_stats), (prune, _cache_prune), (clear, _cache_clear)):
-        _add_dir(action)
-        action.set_defaults(handle=handle)
-
-
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_BYTES = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
-
-
-def _quantity(units: dict[str, int]) -> Callable[[str], float]:
-    """Reads a number with a unit, in seconds or bytes."""
-
-    def read(text: str) -> float:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]?)", text.strip().lower())
-        if match is None or match[2] not in units:
-            named = ", ".join(unit or "none" for unit in units)
-            raise argparse.ArgumentTypeError(f"{text!r} is not a number with a unit ({named})")
-        return float(match[1]) * units[match[2]]
-
-    return read
 
 
 def _add_dir(parser: argparse.ArgumentParser) -> None:
@@ -250,40 +208,6 @@ def _watch(args: argparse.Namespace) -> int:
         webbrowser.open(server.url)
     with contextlib.suppress(KeyboardInterrupt), server:
         server.serve_forever()
-    return 0
-
-
-def _cache_stats(args: argparse.Namespace) -> int:
-    from datetime import datetime
-
-    from pytest_skillopt.model.cache import kept
-
-    directory = _home(args).cache
-    rows = kept(directory)
-    _say(f"{directory}: {len(rows):,} replies, {sum(size for *_, size in rows):,} bytes")
-    if rows:
-        times = [datetime.fromtimestamp(stored).isoformat(" ", "minutes") for _, stored, _ in rows]
-        _say(f"oldest {times[0]}, newest {times[-1]}")
-    return 0
-
-
-def _cache_prune(args: argparse.Namespace) -> int:
-    from pytest_skillopt.model.cache import prune
-
-    if args.older_than is None and args.max_size is None:
-        return _fail("cache prune: say what to forget, with --older-than or --max-size")
-    directory = _home(args).cache
-    gone = prune(directory, older_than=args.older_than, max_size=args.max_size)
-    _say(f"{directory}: forgot {gone:,} replies")
-    return 0
-
-
-def _cache_clear(args: argparse.Namespace) -> int:
-    from pytest_skillopt.model.cache import clear
-
-    directory = _home(args).cache
-    clear(directory)
-    _say(f"{directory}: removed")
     return 0
 
 

@@ -10,7 +10,6 @@ import pytest
 from patience import PATIENCE
 
 from pytest_skillopt import cli
-from pytest_skillopt.model.cache import DiskCache
 from pytest_skillopt.run.result import (
     Comparison,
     Rate,
@@ -255,82 +254,12 @@ def test_an_ascii_terminal_is_no_error(home: Path) -> None:
     assert done.stderr == b""
 
 
-def fill_cache(home: Path, replies: int = 3) -> None:
-    cache = DiskCache(home / "cache")
-    for i in range(replies):
-        cache.set(f"key {i}", "x" * 1000)
-    cache.close()
-
-
-def test_cache_stats(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["cache", "stats"]) == 0
-    assert "0 replies" in capsys.readouterr().out
-    fill_cache(home)
-    assert cli.main(["cache", "stats"]) == 0
-    out = capsys.readouterr().out
-    assert "3 replies, 3,000 bytes" in out
-    assert "oldest 20" in out
-
-
-@pytest.mark.parametrize(
-    ("options", "gone"),
-    [
-        (["--older-than", "30d"], 0),
-        (["--older-than", "0s"], 3),
-        (["--max-size", "2K"], 1),
-        (["--max-size", "0"], 3),
-        (["--max-size", "1.5G"], 0),
-    ],
-)
-def test_cache_prune(
-    home: Path, capsys: pytest.CaptureFixture[str], options: list[str], gone: int
-) -> None:
-    fill_cache(home)
-    assert cli.main(["cache", "prune", *options]) == 0
-    assert f"forgot {gone} replies" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("wrong", ["30", "d", "-1d", "3 months", "1e9d"])
-def test_cache_prune_names_the_units(capsys: pytest.CaptureFixture[str], wrong: str) -> None:
-    with pytest.raises(SystemExit) as stop:
-        cli.main(["cache", "prune", f"--older-than={wrong}"])
-    assert stop.value.code == cli.USAGE_ERROR
-    assert "(s, m, h, d, w)" in capsys.readouterr().err
-
-
-def test_cache_prune_wants_to_know_what(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["cache", "prune"]) == cli.USAGE_ERROR
-    assert "--older-than or --max-size" in capsys.readouterr().err
-
-
-def test_cache_clear_removes_a_cache_and_nothing_else(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fill_cache(home)
-    assert cli.main(["cache", "clear"]) == 0
-    assert not (home / "cache").exists()
-    (home / "cache").mkdir()
-    (home / "cache" / "precious").touch()
-    assert cli.main(["cache", "clear"]) == cli.USAGE_ERROR
-    assert "is not a cache directory" in capsys.readouterr().err
-    assert (home / "cache" / "precious").exists()
-
-
-def test_a_broken_cache_is_an_error_in_words(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (home / "cache").mkdir(parents=True)
-    (home / "cache" / "cache.db").write_bytes(b"no database at all, just bytes" * 100)
-    assert cli.main(["cache", "stats"]) == cli.USAGE_ERROR
-    assert "the cache cannot be used" in capsys.readouterr().err
-
-
 def test_help_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as stop:
         cli.main(["--help"])
     assert stop.value.code == 0
     out = capsys.readouterr().out
-    for command in ("show", "diff", "runs", "cache", "propose", "job", "schedule"):
+    for command in ("show", "diff", "runs", "propose", "job", "schedule"):
         assert f"\n    {command}" in out
 
 

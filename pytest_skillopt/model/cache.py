@@ -1,30 +1,23 @@
 """Model replies kept on disk, so that no request is paid for twice.
 
 diskcache keeps them. A cache may come from elsewhere, restored by a CI service or copied from a
-colleague, and diskcache unpickles what a row marks as pickled (CVE-2025-69872), opens and removes
-the files that rows name, and obeys the settings and triggers that the database holds. So a database
-is looked at before it is opened, and its disk knows one kind of row: a plain text in the database.
+colleague, and diskcache unpickles what a row marks as pickled (CVE-2025-69872), and opens and
+removes the files that rows name. ``TextDisk`` knows one kind of row: a text in the database.
 """
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
-import shutil
-import sqlite3
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, nullcontext
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakValueDictionary
 
 import diskcache
-import filelock
 
 from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
 from pytest_skillopt.untrusted import redact
@@ -32,11 +25,11 @@ from pytest_skillopt.untrusted import redact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
 CacheMode = Literal["rw", "ro", "off", "refresh"]
 FORMAT = 1
 """Version of the key and of the kept form."""
-_DATABASE = "cache.db"
 _BUSY_SECONDS = 120
 _SETTINGS: dict[str, Any] = {
     "eviction_policy": "none",
@@ -44,10 +37,8 @@ _SETTINGS: dict[str, Any] = {
     "cull_limit": 0,
     "sqlite_mmap_size": 0,
     "sqlite_trusted_schema": 0,
-    "disk_pickle_protocol": 4,
 }
-"""Of diskcache, where its defaults are not meant or not the same everywhere."""
-_COUNTERS = frozenset({"count", "size", "hits", "misses"})
+"""Of diskcache; they win over those that a database holds."""
 
 
 class ReplyCache(Protocol):
@@ -60,10 +51,6 @@ class ReplyCache(Protocol):
         """Keep a value; replaces an earlier one."""
 
 
-class RefusedDatabase(Exception):
-    """No cache of this package looks like that."""
-
-
 class TextDisk(diskcache.Disk):  # type: ignore[misc]
     """Keeps text under text keys inside the database, and touches no file."""
 
@@ -71,30 +58,24 @@ class TextDisk(diskcache.Disk):  # type: ignore[misc]
         return key, True
 
     def get(self, key: object, raw: object) -> object:
-        raise NotImplementedError("diskcache unpickles keys; nobody here lists them with it")
+        raise NotImplementedError("nobody here lists keys, which diskcache unpickles")
 
     def store(self, value: object, read: bool, key: object = None) -> Any:
         return 0, diskcache.core.MODE_RAW, None, value
 
     def fetch(self, mode: object, filename: object, value: object, read: bool) -> str:
-        return _fetch(mode, filename, value)
+        plain = mode == diskcache.core.MODE_RAW and filename is None and isinstance(value, str)
+        return str(value) if plain else ""
 
     def remove(self, file_path: object) -> None:
         """No row of ours has a file."""
-
-
-def _fetch(mode: object, filename: object, value: object) -> str:
-    """The text of a row; that of a row which is no plain text in the database is not looked at."""
-    plain = mode == diskcache.core.MODE_RAW and filename is None and isinstance(value, str)
-    return str(value) if plain else ""
 
 
 class DiskCache:
     """A ``ReplyCache`` in a directory, for any number of threads and processes at once.
 
     Raises:
-        CacheError: the directory or the database cannot be used, or holds what no cache of this
-            package holds.
+        CacheError: the directory or the database cannot be used.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -109,10 +90,6 @@ class DiskCache:
     def set(self, key: str, value: str) -> None:
         self._do(lambda cache: cache.set(key, value))
 
-    def delete(self, key: str) -> None:
-        """Forget a key, if it is there."""
-        self._do(lambda cache: cache.delete(key))
-
     def close(self) -> None:
         """Close the database; merges its write-ahead log, so that the file can be copied."""
         self._thread.submit(self._cache.close).result()
@@ -124,7 +101,8 @@ class DiskCache:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="skillopt-cache")
         self._pid = os.getpid()
         try:
-            self._cache = self._thread.submit(_open, self.directory).result()
+            with _told(self.directory):
+                self._cache = self._thread.submit(_open, self.directory).result()
         except BaseException:
             self._thread.shutdown()
             raise
@@ -135,33 +113,6 @@ class DiskCache:
             self._start()
         with _told(self.directory):
             return self._thread.submit(operation, self._cache).result()
-
-
-class ReadOnlyCache:
-    """A ``ReplyCache`` that only reads, from a directory that may be read-only itself."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._lock = threading.Lock()
-        self._connection = _open_for_reading(directory)
-
-    def get(self, key: str) -> str | None:
-        query = "SELECT mode, filename, value FROM Cache WHERE key = ? AND raw = 1"
-        return next((_fetch(*row) for row in self.select(query, key)), None)
-
-    def set(self, key: str, value: str) -> None:
-        raise CacheError(f"{self.directory}: the cache is read-only")
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-
-    def select(self, query: str, *values: str) -> list[Any]:
-        """The rows of a query; none where there is no cache."""
-        if self._connection is None:
-            return []
-        with self._lock, _told(self.directory):
-            return self._connection.execute(query, values).fetchall()
 
 
 class Replies:
@@ -180,27 +131,23 @@ class Replies:
         self.cache = cache if mode != "off" else None
         """Where replies lie; None with ``off``."""
         self._notes: dict[str, None] = {}
-        self._refused = 0
         self._since = time.time() if mode == "refresh" else 0.0
         self._claims: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     @classmethod
     def open(cls, directory: Path, mode: CacheMode) -> Replies:
-        """The replies in ``directory``, which is made unless the mode only reads.
+        """The replies in ``directory``, which is made unless the mode is ``off``.
 
         Raises:
             CacheError: the directory or its database cannot be used.
         """
-        if mode == "off":
-            return cls(mode)
-        return cls(mode, ReadOnlyCache(directory) if mode == "ro" else DiskCache(directory))
+        return cls(mode, None if mode == "off" else DiskCache(directory))
 
     @property
     def notes(self) -> list[str]:
         """What a reader of the report must know."""
-        words = f"{self._refused} rows of {self.place} were refused: this package has not written "
-        return [*self._notes, *([f"{words}them"] if self._refused else [])]
+        return list(self._notes)
 
     @property
     def place(self) -> str:
@@ -219,7 +166,8 @@ class Replies:
         try:
             stored, completion = _from_text(text)
         except (ValueError, TypeError, KeyError, RecursionError):
-            self._refused += 1
+            words = f"rows of {self.place} were refused: this package has not written them"
+            self._notes.setdefault(words)
             return None
         return completion if stored >= self._since else None
 
@@ -243,7 +191,8 @@ class Replies:
             self._notes.setdefault(f"a reply could not be kept: {error}")
 
     def claim(self, key: str) -> AbstractContextManager[Any]:
-        """Held while a reply is paid for, so that a thread which asks the same waits for it."""
+        """Held while a reply is paid for: who asks the same waits for it, such as a rollout that is
+        tried again while the call of the first try is still in flight."""
         if self.cache is None:
             return nullcontext()
         with self._lock:
@@ -263,165 +212,28 @@ def request_key(**fields: Any) -> str:
     ).hexdigest()
 
 
-def kept(directory: Path) -> list[tuple[str, float, int]]:
-    """Key, time stored (seconds since the epoch) and length of every reply, the oldest first.
-
-    Raises:
-        CacheError: the database cannot be read.
-    """
-    query = "SELECT key, store_time, length(value) FROM Cache WHERE raw = 1 ORDER BY store_time"
-    with closing(ReadOnlyCache(directory)) as cache:
-        rows = cache.select(query)
-    return [(str(key), float(stored or 0), int(size or 0)) for key, stored, size in rows]
-
-
-def prune(
-    directory: Path,
-    *,
-    older_than: float | None = None,
-    max_size: int | None = None,
-    now: float | None = None,
-) -> int:
-    """Forget replies, the oldest first, and return how many.
-
-    Args:
-        directory: of the cache.
-        older_than: seconds; replies stored longer ago go.
-        max_size: characters that may stay.
-        now: seconds since the epoch; the present time where None.
-
-    Raises:
-        CacheError: the database cannot be read or written.
-    """
-    rows = kept(directory)
-    limit = 0.0 if older_than is None else (time.time() if now is None else now) - older_than
-    size = sum(row[2] for row in rows)
-    doomed = []
-    for key, stored, length in rows:
-        if stored < limit or (max_size is not None and size > max_size):
-            doomed.append(key)
-            size -= length
-    if doomed:
-        with closing(DiskCache(directory)) as cache:
-            for key in doomed:
-                cache.delete(key)
-    return len(doomed)
-
-
-def clear(directory: Path) -> None:
-    """Remove a cache altogether, a broken one too.
-
-    Raises:
-        CacheError: the directory holds no cache, so it is left alone.
-    """
-    if not directory.exists():
-        return
-    if directory.is_symlink() or not (directory / _DATABASE).exists():
-        raise CacheError(f"{directory} is not a cache directory, nothing was removed")
-    shutil.rmtree(directory)
-
-
 def _open(directory: Path) -> Any:
-    with _told(directory), filelock.FileLock(directory / "open.lock"):
-        if (directory / _DATABASE).exists():
-            _inspect(directory / _DATABASE)
-        return _plain_open(directory)
-
-
-def _plain_open(directory: Path) -> Any:
     return diskcache.Cache(str(directory), timeout=_BUSY_SECONDS, disk=TextDisk, **_SETTINGS)
 
 
-def _open_for_reading(directory: Path) -> sqlite3.Connection | None:
-    """A connection that writes nothing, not even SQLite's own side files where it need not."""
-    path = directory / _DATABASE
-    if not path.exists():
-        return None
-    # In a directory where SQLite can make no side file it reads only what is declared to be
-    # immutable; the log of a writer that was killed is then left out.
-    query = "mode=ro" if os.access(directory, os.W_OK) else "mode=ro&immutable=1"
-    _check_owner(directory)
-    with _told(directory):
-        _inspect(path, query)
-        uri = f"{path.absolute().as_uri()}?{query}"
-        return sqlite3.connect(uri, uri=True, check_same_thread=False, timeout=_BUSY_SECONDS)
-
-
-def _inspect(path: Path, query: str = "mode=ro") -> None:
-    """Look at a database before anything else opens it.
-
-    diskcache writes names and values of settings into SQL, and SQLite runs triggers, defaults and
-    expressions when a reply is kept. So there may be none but those that diskcache makes itself.
-
-    Args:
-        query: of the URI that SQLite opens.
-
-    Raises:
-        RefusedDatabase: it holds settings, tables or triggers that no cache of this package has.
-        CacheError: it belongs to another user.
-        sqlite3.Error: it is not a readable database.
-    """
-    if path.is_symlink():
-        raise RefusedDatabase("a link in place of the database")
-    _check_owner(path)
-    objects, settings = _form(path, query)
-    usual_objects, usual_settings = _usual_form()
-    for kind, _, _ in objects - usual_objects:
-        raise RefusedDatabase(f"a {kind} that no cache has")
-    for name, _ in settings - usual_settings:
-        raise RefusedDatabase(f"the setting {str(name)[:40]!r}, which no cache of ours has")
-
-
-@functools.cache
-def _usual_form() -> tuple[set[Any], set[Any]]:
-    """The form of a cache that diskcache has just made."""
-    with tempfile.TemporaryDirectory() as folder:
-        _plain_open(Path(folder)).close()
-        return _form(Path(folder) / _DATABASE, "mode=ro")
-
-
-def _form(path: Path, query: str) -> tuple[set[Any], set[Any]]:
-    """Type, name and SQL of all that is in a database; names and values of its settings."""
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{query}", uri=True)) as connection:
-        connection.execute("PRAGMA trusted_schema = 0")
-        objects = set(connection.execute("SELECT type, name, sql FROM sqlite_master"))
-        rows = list(connection.execute("SELECT key, value FROM Settings")) if objects else []
-    counted = {key for key, value in rows if key in _COUNTERS and type(value) is int}
-    return objects, {(key, value) for key, value in rows if key not in counted}
-
-
 def _make_private(directory: Path) -> None:
-    """Make the directory, for its owner alone."""
+    """Make the directory, for its owner alone; refuse what another user could fill."""
     try:
-        if directory.is_symlink():
-            raise CacheError(
-                f"{directory} is a link; make it a directory, or set skillopt_dir to another place"
-            )
-        if os.path.expandvars(directory) != str(directory):
-            raise CacheError(f"{directory}: diskcache would take a part of this for a variable")
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        directory.mkdir(mode=0o700, exist_ok=True)
-        _check_owner(directory)
-        if directory.stat().st_mode & 0o077:
-            directory.chmod(0o700)
-        if not os.access(directory, os.W_OK):
-            raise PermissionError(f"{directory} is read-only")
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (directory, directory / "cache.db"):
+            if path.is_symlink():
+                raise CacheError(f"{path} is a link, which no cache has: remove it")
+            if path.exists() and (owner := path.stat().st_uid) != (me := os.geteuid()):
+                raise CacheError(
+                    f"{path} belongs to user {owner}, and this process runs as user {me}: replies "
+                    "of another user are not used. Make it yours with chown, or set skillopt_dir "
+                    "to another place"
+                )
+        directory.chmod(0o700)
     except OSError as error:
         raise CacheError(
-            f"{directory}: the cache cannot be written ({error}). Use --skillopt-cache=ro to "
-            "replay it, or set skillopt_dir to another place"
+            f"{directory}: the cache cannot be written ({error}). Set skillopt_dir to another place"
         ) from error
-
-
-def _check_owner(path: Path) -> None:
-    """Refuse what another user can fill with replies of their own, whoever runs this."""
-    owner, me = path.stat().st_uid, os.geteuid()
-    if owner != me:
-        raise CacheError(
-            f"{path} belongs to user {owner}, and this process runs as user {me}: replies of "
-            "another user are not used. Make it yours with chown, or set skillopt_dir to another "
-            "place"
-        )
 
 
 @contextmanager
@@ -432,12 +244,12 @@ def _told(directory: Path) -> Iterator[None]:
     except diskcache.Timeout:
         words = f"locked by another process for {_BUSY_SECONDS} s"
         raise CacheError(f"{directory}: the cache has been {words}") from None
-    except (RefusedDatabase, sqlite3.Error, OSError) as error:
+    except Exception as error:
         # SQLite quotes the bytes of a value that it cannot decode.
         said = str(error).partition(" with text ")[0]
         raise CacheError(
-            f"{directory}: the cache cannot be used ({said}). Remove it with "
-            f"`pytest-skillopt cache clear`, or run with --skillopt-cache=off"
+            f"{directory}: the cache cannot be used ({said}). Remove that directory, or run with "
+            "--skillopt-cache=off"
         ) from error
 
 
