@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.client
 import json
 import re
@@ -14,13 +15,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from pytest_skillopt.propose import ProposeError
-from pytest_skillopt.propose.forge import Forge, basic_auth, encrypted, first
 from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-    from pytest_skillopt.propose.forge import Place, Request
 
 TIMEOUT = 30.0
 """Seconds one call may take."""
@@ -30,6 +28,87 @@ MAX_WAIT = 90.0
 _MAX_REPLY = 16 * 1024 * 1024
 _TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+_SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s]+):(?P<path>[^\s]+)")
+_PORTS = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A pull request as it should be."""
+
+    branch: str
+    base: str
+    title: str
+    body: str
+    marker: str
+    """Stands in ``body`` and names the change."""
+    draft: bool = True
+    labels: tuple[str, ...] = ("skillopt",)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A repository on a server, from the URL of a remote."""
+
+    host: str
+    path: str
+    """``owner/name`` without ``.git``."""
+    scheme: str
+
+    def is_on(self, server: str) -> bool:
+        """Whether it lies on exactly this server, e.g. ``https://github.com``."""
+        parts = urlsplit(server)
+        if self.scheme == "ssh":
+            return bool(parts.hostname) and self.host.partition(":")[0] == parts.hostname
+        own = urlsplit(f"{self.scheme}://{self.host}")
+        sides = [(p.scheme, p.hostname, p.port or _PORTS.get(p.scheme)) for p in (own, parts)]
+        return sides[0] == sides[1]
+
+
+def place(url: str) -> Place | None:
+    """Where a remote lies; None for a folder of this machine."""
+    if "://" in url:
+        parts = urlsplit(url)
+        if parts.scheme == "file" or not parts.hostname:
+            return None
+        host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+        path, scheme = parts.path, parts.scheme
+    else:
+        match = _SCP.fullmatch(url)
+        if match is None or url.startswith((".", "/")):
+            return None
+        host, path, scheme = match["host"], match["path"], "ssh"
+    return Place(host, path.strip("/").removesuffix(".git"), scheme)
+
+
+def server_of(environ: Mapping[str, str]) -> str:
+    """Address of the web server that the token is for, ``https://github.com`` unless named."""
+    return first(environ, "GITHUB_SERVER_URL").rstrip("/") or "https://github.com"
+
+
+def first(environ: Mapping[str, str], *names: str) -> str:
+    """The first of some environment variables that is set and not blank."""
+    return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
+
+
+def push_headers(environ: Mapping[str, str], *places: Place | None) -> dict[str, str]:
+    """URL prefix to the HTTP header with the token, for git over HTTPS to the server of the token
+    and to no other."""
+    token, server = first(environ, *_TOKENS), server_of(environ)
+    if not token or not _encrypted(server):
+        return {}
+    value = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+    return {
+        f"{where.scheme}://{where.host}/": f"Authorization: Basic {value}"
+        for where in places
+        if where and where.scheme != "ssh" and where.is_on(server)
+    }
+
+
+def _encrypted(url: str) -> bool:
+    """Whether a token may be sent there: encrypted, or to this very machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +123,7 @@ class Reply:
     @property
     def message(self) -> str:
         """What the server says is wrong, in one line."""
-        parts: list[Any] = [self.data or "no message"]
+        parts: list[Any] = [self.data]
         if isinstance(self.data, dict):
             errors = self.data.get("errors")
             rows = errors if isinstance(errors, list) else []
@@ -62,15 +141,13 @@ class Reply:
 
     def wait(self, attempt: int) -> float | None:
         """Seconds until the next attempt; None when the answer stands."""
-        if self.is_limit:
-            after = self.headers.get("retry-after", "")
-            if after.isdigit():
-                return float(after)
-            reset = self.headers.get("x-ratelimit-reset", "")
-            if self.headers.get("x-ratelimit-remaining") == "0" and reset.isdigit():
-                return max(float(reset) - time.time(), 0.0) + 1.0
-            return 60.0
-        return float(2**attempt) if self.status == 0 or self.status >= 500 else None
+        if not self.is_limit:
+            return float(2**attempt) if self.status == 0 or self.status >= 500 else None
+        after = self.headers.get("retry-after", "")
+        if after.isdigit():
+            return float(after)
+        reset = self.headers.get("x-ratelimit-reset", "")
+        return max(float(reset) - time.time(), 0.0) + 1.0 if reset.isdigit() else 60.0
 
 
 class _NotFollowed(urllib.request.HTTPRedirectHandler):
@@ -107,9 +184,9 @@ class Rest:
             if attempt == ATTEMPTS - 1 or waited > MAX_WAIT:
                 break
             time.sleep(wait)
-        what = f"the forge answered {reply.status}" if reply.status else "the forge did not answer"
+        what = f"GitHub answered {reply.status}" if reply.status else "GitHub did not answer"
         if reply.is_limit:
-            what = f"the forge's rate limit is used up for another {wait:.0f} s"
+            what = f"GitHub's rate limit is used up for another {wait:.0f} s"
         raise ProposeError(
             f"{what} ({reply.message}): run this again later, it goes on where it stopped"
         )
@@ -138,8 +215,8 @@ class Rest:
             return Reply(0, str(getattr(error, "reason", error)) or type(error).__name__)
 
 
-class GitHub(Forge):
-    """A repository ``owner/name`` whose pull requests may be written to.
+class GitHub:
+    """The pull requests of a repository. Everything may be repeated: the end is the same.
 
     Args:
         where: of the remote.
@@ -151,8 +228,7 @@ class GitHub(Forge):
     """
 
     def __init__(self, where: Place | None, environ: Mapping[str, str]) -> None:
-        self._environ = environ
-        server = self.server(environ)
+        server = server_of(environ)
         repository = first(environ, "GITHUB_REPOSITORY")
         if not repository:
             if where is None or not where.is_on(server):
@@ -175,27 +251,19 @@ class GitHub(Forge):
         api = first(environ, "GITHUB_API_URL") or (
             "https://api.github.com" if server == "https://github.com" else f"{server}/api/v3"
         )
-        if not encrypted(api):
+        if not _encrypted(api):
             raise ProposeError(f"{api} is not encrypted: no token is sent there")
         self._rest = Rest(api, token)
 
-    @staticmethod
-    def server(environ: Mapping[str, str]) -> str:
-        """Address of the web server that the token is for, ``https://github.com`` unless named."""
-        return first(environ, "GITHUB_SERVER_URL").rstrip("/") or "https://github.com"
-
-    def headers(self, where: Place | None) -> dict[str, str]:
-        token = first(self._environ, *_TOKENS)
-        server = self.server(self._environ)
-        return basic_auth(where, server, "x-access-token", token) if token else {}
-
     def declined(self, request: Request) -> str:
+        """URL of a request for the same change that a human closed without merging, or ``""``."""
         for pull in self._pulls(request.branch, "closed"):
             if not pull.get("merged_at") and request.marker in (pull.get("body") or ""):
                 return _url(pull)
         return ""
 
-    def publish(self, request: Request, said: str) -> str:
+    def publish(self, request: Request) -> str:
+        """Open or update the request for a branch that is pushed; its URL."""
         pull = self._open(request.branch) or self._create(request)
         number = pull["number"]
         wanted = {"title": request.title, "body": request.body}
@@ -208,6 +276,7 @@ class GitHub(Forge):
         return _url(pull)
 
     def close(self, branch: str) -> str:
+        """Close the open request of a branch; its URL, ``""`` when there was none."""
         pull = self._open(branch)
         if pull is None:
             return ""

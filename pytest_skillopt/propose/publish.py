@@ -9,9 +9,8 @@ from pytest_skillopt.propose import BranchMoved, ProposeError
 from pytest_skillopt.propose.base import read_base
 from pytest_skillopt.propose.body import compose, marker, title
 from pytest_skillopt.propose.branch import plan
-from pytest_skillopt.propose.forge import Forge, GitLab, Request, first, place
 from pytest_skillopt.propose.git import Clone, Repository
-from pytest_skillopt.propose.github import GitHub
+from pytest_skillopt.propose.github import GitHub, Request, first, place, push_headers, server_of
 from pytest_skillopt.propose.validate import load, validate
 
 if TYPE_CHECKING:
@@ -19,10 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.propose.branch import Action, Plan
-    from pytest_skillopt.propose.forge import Place
     from pytest_skillopt.propose.validate import Checked, Proposal
 
-ForgeName = Literal["auto", "github", "gitlab", "none"]
 _MESSAGE = """Proposed by pytest-skillopt. Measured on samples of the suite, and checked again
 against the base branch before it was pushed.
 """
@@ -36,7 +33,8 @@ class Options:
     base: str = ""
     """The branch that requests go to; ``""``: the one that is checked out."""
     remote: str = "origin"
-    forge: ForgeName = "auto"
+    forge: bool = True
+    """Open the request; else push the branch alone."""
     draft: bool = True
     labels: tuple[str, ...] = ("skillopt",)
 
@@ -58,7 +56,7 @@ class Publisher:
     ``environ`` holds tokens and what a CI says of itself.
 
     Raises:
-        ProposeError: no git, no remote, no base branch, no forge that could be told.
+        ProposeError: no git, no remote, no base branch, no repository or token for requests.
     """
 
     def __init__(self, root: Path, options: Options, environ: Mapping[str, str]) -> None:
@@ -68,13 +66,8 @@ class Publisher:
         self._base = options.base or self._checked_out()
         where = place(self._clone.remote_url(options.remote))
         pushed = place(self._clone.remote_url(options.remote, push=True))
-        kind = forge_name(options.forge, where, environ)
-        self._forge = Forge()
-        if kind == "github":
-            self._forge = GitHub(where, environ)
-        elif kind == "gitlab":
-            self._forge = GitLab(environ)
-        headers = self._forge.headers(where) | self._forge.headers(pushed)
+        self._github = GitHub(where, environ) if options.forge else None
+        headers = push_headers(environ, where, pushed) if options.forge else {}
         self._git = Repository(self._clone, options.remote, headers)
 
     def publish(self) -> list[Outcome]:
@@ -82,7 +75,7 @@ class Publisher:
 
         Raises:
             Refused: the proposal is not to be trusted; nothing was pushed.
-            ProposeError: git or the forge failed; to run again is safe.
+            ProposeError: git or GitHub failed; to run again is safe.
         """
         with self._git:
             proposal = load(self._options.proposal)
@@ -93,7 +86,17 @@ class Publisher:
         return validate(proposal, read_base(self._git, self._tip))
 
     def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
-        request = self._request(skill, proposal)
+        simulated = proposal.manifest.simulated
+        body = compose(skill, proposal.body, simulated=simulated, run_url=_run_url(self._environ))
+        request = Request(
+            branch=f"skillopt/{skill.name}",
+            base=self._base,
+            title=title(skill),
+            body=body,
+            marker=marker(skill),
+            draft=self._options.draft,
+            labels=self._options.labels,
+        )
         try:
             return self._act(skill, request)
         except BranchMoved:
@@ -105,31 +108,22 @@ class Publisher:
         made = plan(self._git, self._tip, skill, f"{request.title}\n\n{_MESSAGE}")
         if made.action == "human":
             return Outcome(skill, request, "human")
+        github, url = self._github, ""
         if made.action in ("delete", "nothing"):
             self._push(made)
-            return Outcome(skill, request, made.action, self._forge.close(made.branch))
-        if url := self._forge.declined(request):
+            if github:
+                url = github.close(made.branch)
+        elif github and (url := github.declined(request)):
             return Outcome(skill, request, "declined", url)
-        said = self._push(made, self._forge.push_options(request))
-        return Outcome(skill, request, made.action, self._forge.publish(request, said))
+        else:
+            self._push(made)
+            if github:
+                url = github.publish(request)
+        return Outcome(skill, request, made.action, url)
 
-    def _push(self, made: Plan, options: tuple[str, ...] = ()) -> str:
-        if not made.pushes:
-            return ""
-        return self._git.push(made.commit, made.branch, seen=made.seen, options=options)
-
-    def _request(self, skill: Checked, proposal: Proposal) -> Request:
-        simulated = proposal.manifest.simulated
-        body = compose(skill, proposal.body, simulated=simulated, run_url=run_url(self._environ))
-        return Request(
-            branch=f"skillopt/{skill.name}",
-            base=self._base,
-            title=title(skill),
-            body=body,
-            marker=marker(skill),
-            draft=self._options.draft,
-            labels=self._options.labels,
-        )
+    def _push(self, made: Plan) -> None:
+        if made.pushes:
+            self._git.push(made.commit, made.branch, seen=made.seen)
 
     def _checked_out(self) -> str:
         branch = self._clone.branch()
@@ -141,34 +135,8 @@ class Publisher:
         raise ProposeError(f"{problem}: name where proposals go with --base, e.g. --base main")
 
 
-def forge_name(wanted: ForgeName, where: Place | None, environ: Mapping[str, str]) -> ForgeName:
-    """Which forge it is: as asked for, as the CI says, as the remote's host says.
-
-    Raises:
-        ProposeError: none of them says.
-    """
-    if wanted != "auto":
-        return wanted
-    if environ.get("GITHUB_ACTIONS") == "true":
-        return "github"
-    if environ.get("GITLAB_CI") == "true":
-        return "gitlab"
-    if where and where.is_on(GitHub.server(environ)):
-        return "github"
-    if where and where.is_on(GitLab.server(environ)):
-        return "gitlab"
-    raise ProposeError(
-        f"cannot tell which forge {where.host if where else 'a local remote'} is: name it with "
-        "--forge (and its address with GITHUB_SERVER_URL or CI_SERVER_URL), or push only with "
-        "--no-forge"
-    )
-
-
-def run_url(environ: Mapping[str, str]) -> str:
-    """Address of the CI run that this is, ``""`` outside of CI."""
-    if run := first(environ, "GITHUB_RUN_ID"):
-        server = first(environ, "GITHUB_SERVER_URL") or "https://github.com"
-        url = f"{server}/{first(environ, 'GITHUB_REPOSITORY')}/actions/runs/{run}"
-    else:
-        url = first(environ, "CI_PIPELINE_URL")
-    return url if url.startswith("https://") and not set(url) & set(" ()<>\n") else ""
+def _run_url(environ: Mapping[str, str]) -> str:
+    """Address of the run of GitHub Actions that this is, ``""`` outside of one."""
+    run = first(environ, "GITHUB_RUN_ID")
+    url = f"{server_of(environ)}/{first(environ, 'GITHUB_REPOSITORY')}/actions/runs/{run}"
+    return url if run and url.startswith("https://") and not set(url) & set(" ()<>\n") else ""

@@ -20,8 +20,7 @@ from skill_project import AFTER
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.propose import github as api
-from pytest_skillopt.propose.forge import GitLab, place
-from pytest_skillopt.propose.github import GitHub
+from pytest_skillopt.propose.github import place, push_headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -261,7 +260,7 @@ def test_server_that_stays_broken(
     project.propose()
     github.faults = [Fault(500)] * 20
     assert main(["propose"]) == 1
-    assert "the forge answered 500 (Server Error): run this again" in capsys.readouterr().err
+    assert "GitHub answered 500 (Server Error): run this again" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -313,7 +312,7 @@ def test_server_that_is_not_there(
     project.propose()
     monkeypatch.setenv("GITHUB_API_URL", "http://127.0.0.1:1")
     assert main(["propose"]) == 1
-    assert "the forge did not answer" in capsys.readouterr().err
+    assert "GitHub did not answer" in capsys.readouterr().err
 
 
 def test_token_is_never_sent_in_the_clear(
@@ -456,10 +455,13 @@ def test_no_token_and_no_gh(
     assert "no token for GitHub: set GITHUB_TOKEN" in capsys.readouterr().err
 
 
-def test_forge_that_cannot_be_told(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+def test_remote_that_is_not_on_github(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
     project.propose()
     assert main(["propose"]) == 1
-    assert "cannot tell which forge a local remote is" in capsys.readouterr().err
+    assert (
+        "the remote is a folder, and the token and login for https://github.com"
+        in capsys.readouterr().err
+    )
 
 
 def test_detached_head(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
@@ -572,7 +574,7 @@ def test_programs_that_the_clone_names_do_not_run(
     header = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
     with serve_git(project.remote, header) as url:
         project.propose()
-        project.git("remote", "set-url", "origin", f"{url}/octo/repo")
+        project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
         for key in (
             "filter.spy.clean", "filter.spy.smudge", "filter.spy.process", "core.fsmonitor",
             "core.sshCommand", "core.askPass", "core.gitProxy", "core.editor", "credential.helper",
@@ -623,39 +625,25 @@ def test_token_does_not_follow_a_redirect(
 @pytest.mark.parametrize(
     "host", ["github.evil.example", "notgithub.com", "github.com.evil.example", "mygithub"]
 )
-@pytest.mark.parametrize("forge", [[], ["--forge", "github"]])
 def test_github_token_is_for_its_own_server(
     project: Project,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     host: str,
-    forge: list[str],
 ) -> None:
     project.propose()
     project.git("remote", "set-url", "origin", f"https://{host}/octo/repo.git")
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     calls: list[object] = []
     monkeypatch.setattr(api.Rest, "send", lambda self, *args: calls.append(self))
-    assert main(["propose", *forge]) == 1
+    assert main(["propose"]) == 1
     assert not calls
     assert "GITHUB_SERVER_URL" in capsys.readouterr().err
     where = place(f"https://{host}/octo/repo.git")
     environ = {"GH_TOKEN": TOKEN, "GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "octo/repo"}
-    assert GitHub(where, environ).headers(where) == {}
+    assert push_headers(environ, where) == {}
     own = {**environ, "GITHUB_SERVER_URL": f"https://{host}"}
-    assert GitHub(where, own).headers(where)
-
-
-@pytest.mark.parametrize("name", ["GITLAB_TOKEN", "CI_JOB_TOKEN"])
-def test_gitlab_token_is_for_its_own_server(name: str) -> None:
-    environ = {name: "secret", "GITLAB_CI": "true"}
-    for host in ("gitlab.evil.example", "gitlab.com.evil.example", "example.org"):
-        where = place(f"https://{host}/a/b.git")
-        assert GitLab(environ).headers(where) == {}
-        assert GitLab({**environ, "CI_SERVER_URL": f"https://{host}/"}).headers(where)
-    assert GitLab(environ).headers(place("https://gitlab.com:443/a/b.git"))
-    assert GitLab(environ).headers(place("https://gitlab.com:8443/a/b.git")) == {}
-    assert GitLab(environ).headers(place("http://gitlab.com/a/b.git")) == {}
+    assert push_headers(own, where)
 
 
 def test_two_at_once_end_well(
@@ -716,32 +704,3 @@ def test_label_that_is_none(
     project.propose()
     assert main(["propose", "--label", label]) == 1
     assert "--label" in capsys.readouterr().err
-
-
-def test_gitlab_opens_the_request_with_the_push(
-    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The remote's hook writes down the push options and answers like GitLab."""
-    project.remote_git("config", "receive.advertisePushOptions", "true")
-    hook = project.remote / "hooks" / "pre-receive"
-    hook.parent.mkdir(exist_ok=True)
-    hook.write_text(
-        '#!/bin/sh\nn=0\nwhile [ "$n" -lt "$GIT_PUSH_OPTION_COUNT" ]; do\n'
-        'eval "printf \'%s\\n\' \\"\\$GIT_PUSH_OPTION_$n\\"" >>options.txt\nn=$((n + 1))\ndone\n'
-        "echo 'View merge request for skillopt/invoices:'\n"
-        "echo '  https://gitlab.example.com/a/b/-/merge_requests/5'\n"
-    )
-    hook.chmod(0o755)
-    monkeypatch.setenv("GITLAB_CI", "true")
-    project.propose()
-
-    assert main(["propose"]) == 0
-
-    options = (project.remote / "options.txt").read_text().splitlines()
-    assert options[0] == "merge_request.create"
-    assert "merge_request.target=main" in options
-    assert "merge_request.draft" in options
-    assert "merge_request.label=skillopt" in options
-    (text,) = [line for line in options if line.startswith("merge_request.description=")]
-    assert "\\n\\nPasses more tasks." in text
-    assert "https://gitlab.example.com/a/b/-/merge_requests/5" in capsys.readouterr().out
