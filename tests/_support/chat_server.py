@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 import time
 from collections import deque
@@ -123,6 +124,8 @@ class ChatServer:
         """Most requests that were being answered at once."""
         self._scripted: deque[str | Answer] = deque()
         self._active = 0
+        self._free = math.inf
+        self._released = threading.Event()
         self._lock = threading.Lock()
         self._http: _Http | None = None
         self._port = 0
@@ -144,6 +147,16 @@ class ChatServer:
         """Queue answers for the next requests."""
         self._scripted.extend(answers)
 
+    def hold(self, after: int) -> None:
+        """Answer no call beyond the first so many until ``release``."""
+        self._released.clear()
+        self._free = after
+
+    def release(self) -> None:
+        """Answer the calls that are held, and all to come."""
+        self._free = math.inf
+        self._released.set()
+
     def start(self) -> None:
         """Listen; again on the same port after ``stop``."""
         self._http = _Http(("127.0.0.1", self._port), self)
@@ -152,6 +165,7 @@ class ChatServer:
 
     def stop(self) -> None:
         """Go down: further connections are refused."""
+        self.release()
         if self._http is not None:
             self._http.shutdown()
             self._http.server_close()
@@ -165,7 +179,10 @@ class ChatServer:
             self.requests.append(request)
             self._active += 1
             self.peak = max(self.peak, self._active)
+            held = len(self.requests) > self._free
             scripted = self._scripted.popleft() if self._scripted else None
+        if held:
+            self._released.wait()
         answer = self.reply(request.body) if scripted is None else scripted
         return Answer(text=answer) if isinstance(answer, str) else answer
 
@@ -199,11 +216,9 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = Request(self.path, headers, body, time.monotonic())
         answer = owner._take(request)
-        try:
-            time.sleep(owner.latency if answer.latency is None else answer.latency)
-            self._send(answer, body)
-        finally:
-            owner._leave(request)
+        time.sleep(owner.latency if answer.latency is None else answer.latency)
+        owner._leave(request)  # whoever has the answer may ask again before we go on here
+        self._send(answer, body)
 
     def _send(self, answer: Answer, body: dict[str, Any]) -> None:
         if answer.drop:

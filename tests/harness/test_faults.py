@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import wait_until
 
 from pytest_skillopt.harness import processes
 from pytest_skillopt.harness.proxy import Ticket
@@ -46,11 +47,10 @@ def processes_with(word: str) -> list[int]:
     return found
 
 
-def wait_for(event: Callable[[], object], what: str, seconds: float = 120) -> None:
-    until = time.monotonic() + seconds
-    while not event():
-        assert time.monotonic() < until, what
-        time.sleep(0.02)
+def jump(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool]) -> None:
+    """Let no time pass for a run until something has happened, and then much."""
+    clock = SimpleNamespace(monotonic=lambda: 1000.0 if when() else 0.0)
+    monkeypatch.setattr(processes, "time", clock)
 
 
 def test_an_agent_that_answers(project: Project) -> None:
@@ -116,9 +116,14 @@ def test_in_a_sandbox_it_cannot_change_the_skill(project: Project) -> None:
     assert project.kept == {"text": "Read-only file system"}
 
 
-def test_an_agent_that_works_for_ever_has_failed(project: Project) -> None:
-    project.use_stub("call()\nsay(ran='make all')\ntime.sleep(1000)")
-    body = "skill_harness('Hello.', timeout=2)"
+def test_an_agent_that_works_for_ever_has_failed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = project.path / "said"
+    jump(monkeypatch, said.exists)
+    project.use_stub("call()\nsay(ran='make all')\nopen('said', 'w').close()\ntime.sleep(1000)")
+    body = f"pathlib.Path({str(said)!r}).symlink_to(workspace / 'said')\n"
+    body += "skill_harness('Hello.', timeout=2)"
     project.run(body, "--skillopt", "-p", "no:xdist", "--skillopt-rollouts=1")
     (row,) = project.result["skills"][0]["tasks"]
     assert row["before"]["n"] == 1
@@ -134,11 +139,14 @@ def test_an_agent_that_never_asks_a_model_is_broken(project: Project) -> None:
     assert "made no model call, ended after 1 s" in said
 
 
-def test_the_time_that_a_provider_costs_is_not_the_agents(project: Project) -> None:
+def test_the_time_that_a_provider_costs_is_not_the_agents(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first try hangs for longer than the agent has; it is not counted."""
+    jump(monkeypatch, project.provider.arrived.is_set)
     project.settings |= {
         "skillopt_base_url": project.provider.url("hang"),
-        "skillopt_request_timeout": 2,
+        "skillopt_request_timeout": 1.5,
     }
     project.use_stub("call()")
     said = message(project, "skill_harness('Hello.', timeout=1)")
@@ -197,12 +205,12 @@ def test_nothing_is_left_of_a_session_that_is_killed(
         cwd=project.path,
         stdout=subprocess.DEVNULL,
     )
-    wait_for(started.exists, "the agent never started")
-    wait_for(lambda: processes_with(word), "the agent's child never started")
+    wait_until(started.exists, "the agent never started")
+    wait_until(lambda: processes_with(word), "the agent's child never started")
     session.send_signal(signal.SIGKILL)
     session.wait()
-    wait_for(lambda: not processes_with(word), "a process was left")
-    wait_for(lambda: not list(scratch.glob("skillopt-home-*")), "a folder was left")
+    wait_until(lambda: not processes_with(word), "a process was left")
+    wait_until(lambda: not list(scratch.glob("skillopt-home-*")), "a folder was left")
 
 
 def test_a_harness_that_is_not_installed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,7 +280,7 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
     ticket = Ticket()
 
     def ring() -> None:
-        wait_for(ready.exists, "never started")
+        wait_until(ready.exists, "never started")
         ticket.stop()
 
     ringer = threading.Thread(target=ring)

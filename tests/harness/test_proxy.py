@@ -5,12 +5,12 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-import time
 import urllib.error
 import urllib.request
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from patience import PATIENCE, wait_until
 
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.model.config import ModelConfig, Price
@@ -47,12 +47,13 @@ class Setting:
 
     def open(self, scenario: str = "ok", **bounds: Any) -> tuple[Proxy, Meter]:
         limits = Meter.of(Settings(**bounds))
+        patience = 0.5 if scenario == "hang" else PATIENCE
         config = ModelConfig(
             "target",
             "openai",
             "the-model",
             self.provider.url(scenario),
-            request_timeout=2,
+            request_timeout=patience,
             retries=1,
             price=Price(1.0, 2.0),
         )
@@ -196,6 +197,7 @@ def test_a_fault_ends_the_run(
     assert isinstance(ticket.failure, ModelFault)
     assert words in str(ticket.failure)
     assert ticket.failure.fatal is fatal
+    wait_until(lambda: setting.provider.calls >= calls)
     assert setting.provider.calls == calls
     assert limits.spent == Usage()
     assert len(limits._flying) == 0
@@ -226,9 +228,8 @@ def test_nobody_waits_for_a_reply_when_the_run_is_over(setting: Setting) -> None
         ask(url, *PATHS["chat"])  # takes the minute's only call
         thread = threading.Thread(target=ask_again)
         thread.start()
-        while ticket.calls < 2:
-            time.sleep(0.01)
-    thread.join(timeout=30)
+        wait_until(lambda: ticket.calls == 2)
+    thread.join(PATIENCE)
     assert ends == [http.client.RemoteDisconnected]
     assert len(limits._flying) == 0
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import Price, Server
@@ -201,10 +201,11 @@ def test_many_long_replies_at_once_stay_within_a_cap_of_tokens(
 def test_a_cap_is_passed_at_most_by_what_the_replies_in_flight_are_longer_than_those_before(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
-    chat_server.latency = 0.02
-
     def reply(body: dict[str, Any]) -> str:
-        return "word " * (6000 if chat_server.calls > 40 else 100)
+        if chat_server.calls <= 40:
+            return "word " * 100
+        wait_until(lambda: chat_server.calls > 41, "no other call is in flight")
+        return "word " * 6000
 
     chat_server.reply = reply
     cap = 12_000
@@ -243,11 +244,11 @@ def test_retries_are_bounded_and_their_number_is_said(
 
 
 def test_a_slow_server_is_given_up_on(chat_server: ChatServer, make_model: ModelMaker) -> None:
-    chat_server.latency = 0.5
+    chat_server.hold(after=0)
     model = make_model(request_timeout=0.05, retries=1)
     with pytest.raises(ModelFault, match="skillopt_request_timeout"):
         model.complete(HI, sample="0")
-    assert chat_server.calls == 2
+    wait_until(lambda: chat_server.calls == 2)
 
 
 def test_a_server_that_is_down_is_named(chat_server: ChatServer, make_model: ModelMaker) -> None:
@@ -353,7 +354,13 @@ def test_every_model_of_the_process_waits_for_a_pause(
 def test_no_more_calls_are_in_flight_than_allowed(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
-    chat_server.latency = 0.03
+    together = threading.Barrier(3)
+
+    def reply(body: dict[str, Any]) -> str:
+        together.wait(PATIENCE)
+        return "ok"
+
+    chat_server.reply, chat_server.latency = reply, 0.03
     model = make_model(throttle=Meter(in_flight=3))
     model._sleep = time.sleep
     with ThreadPoolExecutor(12) as pool:
