@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import random
 import resource
@@ -79,17 +80,17 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     resume: tuple[str, ...] = ()
     done = 0
     for moment in sorted(chance.sample(range(1, 95), kills)):
+        # What was in flight at a kill is asked for again. The run may go on for a few calls.
+        project.server.hold(after=moment + done + 3)
         process = project.start(*arguments, *resume)
-        # What was in flight at a kill is asked for again.
-        if not wait_for(functools.partial(_has_served, project, moment + done), process):
-            break
+        assert wait_for(functools.partial(_has_served, project, moment + done), process)
         time.sleep(chance.uniform(0, 0.02))
         process.kill()
         process.communicate()
+        project.server.release()
         done += 1
         resume = ("--skillopt-resume=latest",)
         assert project.skill.read_bytes() == SKILL
-    assert done >= kills - 1
     project.run(*arguments, *resume)
     assert outcome(project.result) == undisturbed
     _check_paid_once(project, lost=done * (2 if arguments == WORKERS else 1))
@@ -141,16 +142,16 @@ if "DIE" in os.environ:
 def test_sigterm_ends_with_2_and_the_run_can_be_continued(
     project: FaultProject, undisturbed: list[dict[str, Any]], arguments: tuple[str, ...]
 ) -> None:
-    project.server.latency = 0.02
+    project.server.hold(after=20)
     process = project.start(*arguments)
-    assert wait_for(lambda: project.target_calls >= 20, process)
+    assert wait_for(functools.partial(_has_served, project, 21), process)
     process.terminate()
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert "INTERNALERROR" not in output
     assert project.result["status"] == "interrupted"
     assert project.skill.read_bytes() == SKILL
-    project.server.latency = 0.0
+    project.server.release()
     project.run(*arguments, f"--skillopt-resume={project.run_directory.name}")
     assert outcome(project.result) == undisturbed
     _check_paid_once(project, lost=len(arguments))
@@ -205,14 +206,15 @@ def test_workers_killed_in_the_middle_of_rollouts_are_replaced(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
     (project.path / "conftest.py").write_text(REGISTERED)
-    project.server.latency = 0.02
+    project.server.hold(after=10)
     process = project.start(*WORKERS)
-    for moment, victims in ((10, 1), (40, 2)):
-        assert wait_for(functools.partial(_has_served, project, moment), process)
+    for moment, victims, on in ((10, 1, 40), (40, 2, math.inf)):
+        assert wait_for(functools.partial(_has_served, project, moment + 1), process)
         assert wait_for(lambda: len(project.workers) == 2, process)
         for worker in project.workers[:victims]:
             worker.unlink()
             os.kill(int(worker.name.partition("-")[2]), signal.SIGKILL)
+        project.server.hold(after=on)
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, output
     assert outcome(project.result) == undisturbed
@@ -378,17 +380,17 @@ def test_a_cache_that_breaks_stops_the_run_and_is_named(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
     arguments = ("-p", "no:xdist")
-    project.server.latency = 0.05
+    project.server.hold(after=20)
     process = project.start(*arguments, "--skillopt-cache=rw")
-    assert wait_for(lambda: project.target_calls >= 20, process)
+    assert wait_for(functools.partial(_has_served, project, 21), process)
     cache = project.path / ".skillopt" / "cache"
     for file in cache.glob("cache.db*"):
         file.write_bytes(b"\xff" * 4096)
+    project.server.release()
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, output
     assert "the cache cannot be used" in " ".join(output.split())
     assert project.skill.read_bytes() == SKILL
-    project.server.latency = 0.0
     again = project.run(*arguments, "--skillopt-cache=rw", "--skillopt-resume=latest", expect=4)
     assert "Remove that directory" in " ".join(again.split())
     shutil.rmtree(cache)

@@ -580,11 +580,12 @@ def test_a_wrong_key_stops_at_once_with_the_providers_words(project: Project) ->
 
 def test_ctrl_c_ends_with_2_and_the_run_can_be_continued(project: Project) -> None:
     """With workers: ``tests/test_faults.py``."""
-    project.server.latency = 0.03
+    project.server.hold(after=20)
     process = project.start("--skillopt-train")
-    wait_for(lambda: project.target_calls >= 20, process)
+    wait_for(lambda: project.server.calls > 20, process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=PATIENCE)
+    project.server.release()
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert project.skill.read_bytes() == SKILL
     resume = f"--skillopt-resume={project.runs[0].name}"
@@ -603,11 +604,12 @@ def test_a_killed_run_continues_under_a_cap_without_paying_twice(project: Projec
     project.skill.write_bytes(SKILL)
     project.server.requests.clear()
 
-    project.server.latency = 0.005
+    project.server.hold(after=60)
     process = project.start(*train)
-    wait_for(lambda: project.server.calls >= 60, process)
+    wait_for(lambda: project.server.calls > 60, process)
     process.kill()
     process.communicate()
+    project.server.release()
     assert project.skill.read_bytes() == SKILL
     hint = project.run("--skillopt", "--collect-only")
     assert hint.ret == 0

@@ -125,7 +125,7 @@ class ChatServer:
         self._scripted: deque[str | Answer] = deque()
         self._active = 0
         self._free = math.inf
-        self._released = threading.Event()
+        self._gate = threading.Event()
         self._lock = threading.Lock()
         self._http: _Http | None = None
         self._port = 0
@@ -147,15 +147,15 @@ class ChatServer:
         """Queue answers for the next requests."""
         self._scripted.extend(answers)
 
-    def hold(self, after: int) -> None:
-        """Answer no call beyond the first so many until ``release``."""
-        self._released.clear()
-        self._free = after
+    def hold(self, after: float) -> None:
+        """Answer the calls that are held by now, but none to come beyond the first so many."""
+        with self._lock:
+            self._free, gate, self._gate = after, self._gate, threading.Event()
+        gate.set()
 
     def release(self) -> None:
         """Answer the calls that are held, and all to come."""
-        self._free = math.inf
-        self._released.set()
+        self.hold(math.inf)
 
     def start(self) -> None:
         """Listen; again on the same port after ``stop``."""
@@ -179,10 +179,10 @@ class ChatServer:
             self.requests.append(request)
             self._active += 1
             self.peak = max(self.peak, self._active)
-            held = len(self.requests) > self._free
+            gate = self._gate if len(self.requests) > self._free else None
             scripted = self._scripted.popleft() if self._scripted else None
-        if held:
-            self._released.wait()
+        if gate is not None:
+            gate.wait()
         answer = self.reply(request.body) if scripted is None else scripted
         return Answer(text=answer) if isinstance(answer, str) else answer
 

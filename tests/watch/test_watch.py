@@ -137,7 +137,7 @@ def test_a_training_is_followed_and_stopped_from_the_page(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     chat_server.reply = play
-    chat_server.latency = 0.2
+    chat_server.hold(after=20)  # it goes on until it is stopped
     (pytester.path / "SKILL.md").write_text("---\nname: g\ndescription: G.\n---\nSay hello.\n")
     pytester.makepyfile(
         test_greeting="""
