@@ -1,8 +1,7 @@
 """What a user sees while a mode works: what it does, how far it is, and faults as they come.
 
-On a terminal a block that is redrawn in place with one escape sequence: ``rich.live`` would take
-over standard output, into which pytest's reporter writes. Elsewhere a line a step and one a minute,
-so that a log stays short.
+On a terminal a line that is redrawn in place; elsewhere a line a step and one a minute, so that a
+log stays short.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from pytest_skillopt.run.result import UsageRow
 from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import pytest
 
@@ -41,8 +40,6 @@ _DOING = {
 }
 _LAST = {"final": "final comparison", "test": "test split"}
 """What follows the steps of a training, by the stage of its rollouts."""
-_BAR = 24
-"""Columns of the bar."""
 _EVERY_SECONDS = 60.0
 """Between two lines about progress, where they cannot be written over each other."""
 _REDRAWN_SECONDS = 0.2
@@ -86,7 +83,6 @@ class Progress:
     """How far a run has come: what is done now, and how much of the whole."""
 
     what: str = ""
-    phase: str = ""
     done: int = 0
     """Rollouts of the whole run that measured something."""
     here: int = 0
@@ -119,46 +115,31 @@ class Progress:
         self.asked += max(calls, 0)
         return first
 
-    @property
-    def total(self) -> int:
-        """Rollouts that there will be as a rule."""
-        return min(self.typical or self.most, self.most)
+    def line(self, seconds: float, spent: str = "") -> str:
+        """One line.
 
-    def line(self, seconds: float) -> str:
-        """One line; ``seconds`` since the run began."""
-        said = [part for part in (self.whole(seconds), self.now()) if part]
-        return f"skillopt {one_line(self.what)}: " + ("; ".join(said) or "begun")
-
-    def whole(self, seconds: float) -> str:
-        if not self.most:
-            return ""
-        about = "about " if self.total < self.most else ""
-        said = f"{words.number(self.done)} of {about}{words.plural(self.total, 'rollout')}"
-        said += f", {words.duration(seconds)}"
-        if self.done and self.total > self.done:
-            left = seconds / self.done * (self.total - self.done)
-            said += f", about {words.duration(left)} left"
-        return said
-
-    def now(self) -> str:
+        Args:
+            seconds: since the run began.
+            spent: what was spent, in words.
+        """
         said = []
+        if self.most:
+            total = min(self.typical or self.most, self.most)
+            about = "about " if total < self.most else ""
+            left = seconds / self.done * (total - self.done) if self.done else 0
+            said.append(
+                f"{words.number(self.done)} of {about}{words.plural(total, 'rollout')}, "
+                + words.duration(seconds)
+                + (f", about {words.duration(left)} left" if left > 0 else "")
+            )
         if self.here:
             rate = round(100 * self.passed / self.here)
             said.append(f"{rate} % of {words.number(self.here)} passed")
         if self.thinking:
             said.append(f"{words.plural(self.thinking, 'optimizer call')} under way")
-        if self.errors:
-            said.append(words.plural(self.errors, "error"))
-        return "; ".join(said)
-
-    def block(self, seconds: float, spent: str) -> list[str]:
-        """What stands on a terminal: the whole with a bar, what is done now, what was spent."""
-        full = round(_BAR * min(self.done / self.total, 1.0)) if self.total else 0
-        bar = f" [{'#' * full}{'.' * (_BAR - full)}]" if self.total else ""
-        phase = "" if self.phase == self.what else self.phase
-        now = "; ".join(part for part in (phase, self.now()) if part)
-        head = f"skillopt {one_line(self.what)}{bar} {self.whole(seconds)}".rstrip()
-        return [head, *(f"  {part}" for part in (now, spent) if part)]
+        said += [words.plural(self.errors, "error")] if self.errors else []
+        said += [spent] if spent else []
+        return f"skillopt {one_line(self.what)}: " + ("; ".join(said) or "begun")
 
 
 class Display:
@@ -176,8 +157,8 @@ class Display:
         self._run: Run | None = None
         self._began = self._shown = time.monotonic()
         self._faults: set[str] = set()
-        self._drawn = 0
-        """Lines of the block that stands on the terminal."""
+        self._drawn = False
+        """Whether a line stands on the terminal that will be redrawn."""
         self._notes: Sequence[str] = ()
         """What comes up while rollouts run, and how much of it was shown."""
         self._told = 0
@@ -208,12 +189,9 @@ class Display:
     def rollout(self, rollout: Rollout) -> None:
         """Count a rollout, and tell of the fault that it met."""
         with self._lock:
-            stage = rollout.request.stage
-            last = _LAST.get(stage)
+            last = _LAST.get(rollout.request.stage)
             if last is not None and last != self._progress.what:
                 self.begin(last)
-            phase = words.PHASES.get(stage, "")
-            self._progress.phase = "" if phase == self._progress.what else phase
             for note in self._notes[self._told :]:
                 self.line(f"skillopt: {note}")
                 self._told += 1
@@ -236,11 +214,7 @@ class Display:
         """The optimizer was given a call (1), or has answered one (-1)."""
         with self._lock:
             first = self._progress.think(calls)
-            if self._progress.thinking:
-                self._progress.phase = "the optimizer thinks"
-            if first and not self._in_place:
-                self.line(self._progress.line(time.monotonic() - self._began))
-            self._show()
+            self._show(at_once=first and not self._in_place)
 
     def step(self, row: StepRow) -> None:
         with self._lock:
@@ -257,46 +231,34 @@ class Display:
             self._reporter.write_line(no_command(text))
 
     def end(self) -> None:
-        """Take the block away: nothing is under way any more, or a line comes in its place."""
+        """Erase the line about progress: nothing is under way, or another comes in its place."""
         with self._lock:
             if self._drawn:
-                up = f"\x1b[{self._drawn - 1}A" if self._drawn > 1 else ""
-                self._reporter.write(f"\r{up}\x1b[J", flush=True)
-                self._drawn = 0
+                self._reporter.write("\r\x1b[K", flush=True)
+                self._drawn = False
 
-    def _show(self) -> None:
+    def _show(self, *, at_once: bool = False) -> None:
         """Say how far it is, in place or now and then."""
         now = time.monotonic()
         every = _REDRAWN_SECONDS if self._in_place else _EVERY_SECONDS
-        if self._quiet or now - self._shown < every:
+        if self._quiet or (now - self._shown < every and not at_once):
             return
         self._shown = now
+        text = self._progress.line(now - self._began, self._spent())
         if not self._in_place:
-            self.line(self._progress.line(now - self._began))
+            self.line(text)
             return
         if self._drawn:
             self.end()
         else:
             self._reporter.ensure_newline()
-        width = shutil.get_terminal_size().columns - 1
-        block = [clip(row, width) for row in self._progress.block(now - self._began, self._spent())]
-        self._reporter.write("\n".join(block), flush=True)
-        self._drawn = len(block)
+        self._reporter.write(clip(text, shutil.get_terminal_size().columns - 1), flush=True)
+        self._drawn = True
 
     def _spent(self) -> str:
-        """Calls, tokens and money so far, with their caps."""
+        """Paid calls and money so far."""
         if self._run is None:
             return ""
         used = words.total(UsageRow(**row) for row in self._run.limits.rows())
-        caps = self._settings
-        tokens = used.input_tokens + used.output_tokens
-        said = [words.plural(used.calls, "call") + _of(caps.max_calls, words.number)]
-        said.append(words.plural(tokens, "token") + _of(caps.max_tokens, words.number))
-        if used.cost is not None:
-            said.append(words.money(used.cost) + _of(caps.max_cost, words.money))
-        said += [f"at most {words.duration(caps.max_time)}"] if caps.max_time else []
-        return ", ".join(said)
-
-
-def _of(cap: float, shown: Callable[[Any], str]) -> str:
-    return f" of {shown(cap)}" if cap else ""
+        cost = f", {words.money(used.cost)}" if used.cost is not None else ""
+        return words.plural(used.calls, "call") + cost
