@@ -18,10 +18,9 @@ from pytest_skillopt.report.text import clip, one_line
 from pytest_skillopt.untrusted import bound, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator
 
     from pytest_skillopt.run.result import (
-        Arm,
         Result,
         RolloutSample,
         SkillResult,
@@ -35,7 +34,6 @@ MOST_TURN = 2_000
 MOST_TEXT = 1_200
 MOST_DIFF_LINES = 600
 MOST_EDITS = 100
-MOST_PARTS = 60
 _SCALES = {
     "suite": ("Suite", "train and val tasks", "all tasks"),
     "val": ("Val", "the tasks that the gate is measured on", "tasks of the split val"),
@@ -66,7 +64,6 @@ def render_html(result: Result) -> str:
             unpriced=words.unpriced(result.usage),
             command=words.command(result.command),
             settings=words.settings(result),
-            dear=words.dearest(result),
             css=Markup(css),
             csp=_policy(css),
         )
@@ -80,7 +77,6 @@ def _environment() -> jinja2.Environment:
     made.filters |= {
         "sentence": full_stop,
         "short": short,
-        "tied": _tie,
         "breakable": _breakable,
         "rate": words.pass_rate,
         "one_line": one_line,
@@ -97,11 +93,6 @@ def _breakable(text: str) -> Markup:
     """A node id that is broken between its parts rather than inside of a word."""
     parts = re.split(r"(?<=/)|(?<=::)|(?=\[)|(?<=_)", printable(text))
     return Markup("<wbr>").join(parts)
-
-
-def _tie(text: str) -> str:
-    """Keep a figure and its unit on one line."""
-    return re.sub(r"(?<=\d) (?=%|points\b)", "\u00a0", text)
 
 
 @cache
@@ -160,41 +151,13 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
         "scales": tuple(_scales(result, skill)),
         "precision": tuple(words.precision(skill)) if result.mode != "aa" else (),
         "curve": any(s.after is not None or s.train is not None for s in skill.steps),
-        "parts": _parts(skill.tasks),
         "mute": words.mute(skill),
         "groups": tuple(_groups(result, skill, compared)),
         "compared": compared,
-        "none": any(row.none for row in skill.tasks),
         "sides": words.sides(result.mode),
         "edits": tuple(edits[:MOST_EDITS]),
         "edits_left_out": max(len(edits) - MOST_EDITS, 0),
     }
-
-
-def _parts(rows: Sequence[TaskRow]) -> list[_Shown]:
-    """Pass rates by file and class, where there are several, and by marker."""
-    places: dict[str, list[TaskRow]] = {}
-    marks: dict[str, list[TaskRow]] = {}
-    for row in rows:
-        places.setdefault(row.id.split("[")[0].rpartition("::")[0], []).append(row)
-        for mark in row.marks:
-            marks.setdefault(f"@pytest.mark.{mark}", []).append(row)
-    parts = [*sorted(places.items())] if len(places) > 1 else []
-    return [
-        {
-            "name": name,
-            "tasks": len(group),
-            "none": _mean(row.none for row in group if row.none),
-            "before": _mean(row.before for row in group),
-            "after": _mean(row.after for row in group if row.after),
-        }
-        for name, group in [*parts, *sorted(marks.items())]
-    ][:MOST_PARTS]
-
-
-def _mean(arms: Iterable[Arm]) -> float | None:
-    rates = [rate for arm in arms if (rate := words.pass_rate(arm)) is not None]
-    return sum(rates) / len(rates) if rates else None
 
 
 def _scales(result: Result, skill: SkillResult) -> Iterator[_Shown]:

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
-from urllib.parse import quote
-
-from markupsafe import Markup
 
 from pytest_skillopt.report import words
-from pytest_skillopt.report.advice import headline
-from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from pytest_skillopt.run.result import Arm, Result, TaskRow
+    from pytest_skillopt.run.result import Arm, TaskRow
 
 
 def task_properties(row: TaskRow) -> list[tuple[str, str]]:
@@ -47,19 +40,3 @@ def _arm(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
         yield f"score{suffix}", f"{arm.score:.4f}"
     if arm.errors:
         yield f"errors{suffix}", str(arm.errors)
-
-
-def summary_link(result: Result, report: Path, page: Path) -> str:
-    """HTML for the summary of pytest-html (hook ``pytest_html_results_summary``).
-
-    Args:
-        result: the run.
-        report: our ``report.html``.
-        page: the file that pytest-html writes; the link is relative to it.
-    """
-    way = os.path.relpath(report.absolute(), page.absolute().parent).replace(os.sep, "/")
-    return str(
-        Markup('<p>skillopt: {answer}. <a href="{url}">The report of run {run}</a></p>').format(
-            answer=headline(result).answer, url=quote(way), run=printable(result.run)
-        )
-    )

@@ -72,14 +72,13 @@ def pick_run(home: Home, wanted: str | None) -> tuple[Run, Result]:
 
 
 def list_runs(runs: Sequence[Run]) -> Iterator[str]:
-    """A table with a row for each skill of each run, the latest last, and the trend of each."""
-    read = [(run, run.result) for run in runs if run.result is not None]
-    rows = [_row(result, skill) for _, result in read for skill in result.skills or (None,)]
+    """A table with a row for each skill of each run, the latest last."""
+    read = [run.result for run in runs if run.result is not None]
+    rows = [_row(result, skill) for result in read for skill in result.skills or (None,)]
     if rows:
         head = ("run", "date", "mode", "status", "skill", "before", "after")
         spent = ("calls", "tokens", "cost")
         yield from columns([(*head, *spent), *rows], "lllllrrrrr", indent="")
-        yield from _trends([result for _, result in read])
     for run in runs:
         if run.result is None:
             yield f"skipped {one_line(run.id)}: {run.problem}"
@@ -137,25 +136,6 @@ def _ends(skill: SkillResult | None) -> tuple[float | None, float | None]:
     if measured is None:
         return None, None
     return measured.before.rate, measured.after.rate if measured.after else None
-
-
-def _trends(results: Sequence[Result]) -> Iterator[str]:
-    """How the pass rate of the version that was there moved from the first run to the last."""
-    seen: dict[str, list[tuple[str, float]]] = {}
-    for result in results:
-        for skill in result.skills:
-            before, _ = _ends(skill)
-            if before is not None:
-                seen.setdefault(skill.path, []).append((result.started[:10], before))
-    for path, rates in seen.items():
-        if len(rates) < 2:
-            continue
-        (first, was), (last, now) = rates[0], rates[-1]
-        yield (
-            f"{one_line(path)}: as it was before each run it passed {words.percent(was)} on "
-            f"{one_line(first)} and {words.percent(now)} on {one_line(last)} "
-            f"({words.points(was, now)} points over {len(rates)} runs)"
-        )
 
 
 def write_reports(directory: Path, result: Result) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -17,7 +15,6 @@ from pytest_skillopt.report.text import (
     one_line,
     paragraph,
 )
-from pytest_skillopt.skill.lint import RULES
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -44,7 +41,6 @@ _CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 MOST_EDIT = 100
 """Columns of an edit's text, and of its target."""
-_RULE = re.compile(r"\(([a-z-]+)\)")
 
 
 def lines(
@@ -61,7 +57,7 @@ def lines(
         result: the run.
         width: columns of the terminal.
         encoding: what the terminal can show; other characters are written as escapes.
-        verbose: every task, every edit, and the usage by stage and by task.
+        verbose: every task, every edit, and the usage by stage.
         live: the run has just ended, so that it can be continued if it ended early.
     """
     for line in _report(result, width, verbose, live):
@@ -325,7 +321,7 @@ def _warning_lines(skill: SkillResult, width: int) -> Iterator[Line]:
 
 
 def _usage_lines(result: Result) -> Iterator[Line]:
-    """Calls, tokens and cost by role and stage, and of the tasks that used the most."""
+    """Calls, tokens and cost by role and stage."""
     if result.usage:
         head = ("role", "stage", "calls", "cached", "tokens in", "out", "cost")
         by_stage = [
@@ -338,14 +334,6 @@ def _usage_lines(result: Result) -> Iterator[Line]:
             for row in result.usage
         ]
         yield from _table(head, by_stage, "llrrrrr")
-    if dear := words.dearest(result):
-        by_task = [
-            (*map(words.number, (t.calls, t.tokens)), words.known_money(t.cost), one_line(t.id))
-            for t in dear
-        ]
-        yield from _table(
-            ("calls", "tokens", "cost", "the tasks that used the most"), by_task, "rrrl"
-        )
 
 
 def _edit_lines(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterator[Line]:
@@ -358,27 +346,11 @@ def _edit_lines(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterat
     said = ", ".join(f"{n} {status}" for status, n in counts.items() if n)
     yield Line()
     yield Line(f"  edits: {said}")
-    yield from _rules(rows, width)
     if not verbose:
         return
     for row in rows:
         markup = {"green": True} if row.status == "accepted" else {}
         yield from paragraph(_edit(row), width, markup, indent="    ", hang="  ")
-
-
-def _rules(rows: Sequence[EditRow], width: int) -> Iterator[Line]:
-    """Which rules of the lint refused edits, and the setting that permits what they refuse."""
-    refused = Counter(
-        rule
-        for row in rows
-        if row.status == "refused"
-        for rule in dict.fromkeys(_RULE.findall(row.why))
-        if rule in RULES
-    )
-    if refused:
-        named = ", ".join(f"{rule} ({n})" for rule, n in refused.most_common())
-        said = f"refused by rules of the lint: {named}; skillopt_lint_allow permits a rule"
-        yield from paragraph(said, width, indent="  ", hang="  ")
 
 
 def _edit(row: EditRow) -> str:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
         UsageRow,
     )
 
-MOST_DEAR = 10
 UNKNOWN = "-"
 
 CHANGES = {
@@ -348,12 +347,6 @@ def some(names: Sequence[str], most: int = 3) -> str:
     """The first of some names, and how many more there are."""
     shown = ", ".join(clip(one_line(name), 120) for name in names[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def dearest(result: Result) -> list[TaskRow]:
-    """The tasks that used the most tokens."""
-    rows = [row for skill in result.skills for row in skill.tasks if row.tokens or row.calls]
-    return sorted(rows, key=lambda row: (-row.tokens, -row.calls, row.id))[:MOST_DEAR]
 
 
 FILTERS = {

@@ -79,8 +79,7 @@ def test_none_before_and_after_side_by_side(
     assert marks["Ada]"] == ["vowel"]
     assert marks["Ben]"] == []
     page = (run / "report.html").read_text()
-    for words in ("no skill", "By file, class and marker", "@pytest.mark.vowel"):
-        assert words in page
+    assert "no skill" in page
     summary = (run / "summary.md").read_text()
     assert "| pass rate | no skill | before | after | points | tasks |" in summary
     # Another model is another measurement.
