@@ -111,6 +111,16 @@ class Controller:
             return ("measured" if report.when == "call" else "", "", "MEASURED")
         return None
 
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_html_results_summary(self, prefix: list[str]) -> None:
+        """A link to our report in the page of pytest-html, where that is installed."""
+        if self.result is not None:
+            from pytest_skillopt.report.junit import summary_link
+
+            report = self._config.rootpath / self.settings.dir / "runs" / self.result.run
+            page = self._config.invocation_params.dir / self._config.getoption("htmlpath")
+            prefix.append(summary_link(self.result, report / "report.html", page))
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._workers is not None and self._workers.deselected:
             # xdist does not carry over what its workers have deselected.

@@ -44,9 +44,15 @@ def _add_propose(commands: argparse._SubParsersAction[Any]) -> None:
     add("--base", metavar="BRANCH", default="", help="where requests go (default: checked out)")
     add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
     add(
+        "--forge",
+        choices=("github", "gitlab", "none"),
+        help="what the remote is (default: as CI or the remote's host says)",
+    )
+    add(
         "--no-forge",
         dest="forge",
-        action="store_false",
+        action="store_const",
+        const="none",
         help="push the branch and print the text of the request",
     )
     add("--ready", action="store_true", help="no draft")
@@ -105,7 +111,7 @@ def _propose(args: argparse.Namespace) -> int:
     root = Path.cwd() if args.dir else home.path.parent
     outcomes = Publisher(root, options, environment()).publish()
     for outcome in outcomes:
-        _report(outcome, with_text=not args.forge)
+        _report(outcome, with_text=args.forge == "none")
     open_ = [o.url for o in outcomes if o.url and o.action in ("create", "update", "keep", "human")]
     jobs.write_outputs({"pull-request-url": open_[0] if open_ else ""})
     return 0

@@ -22,7 +22,7 @@ from pytest_skillopt.propose import BranchMoved, ProposeError
 from pytest_skillopt.untrusted import environment, printable, redact, secret_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 TIMEOUT = 180.0
 """Seconds after which one git command is given up."""
@@ -50,7 +50,7 @@ _REACH = re.compile(
 )
 """Variables of git that say how to reach a remote. All others could redirect what is read or
 written, or (the traces) print a token."""
-_FORGE_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
+_FORGE_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "CI_JOB_TOKEN")
 _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 _SETTINGS = (
     "core.hooksPath=/dev/null",
@@ -269,8 +269,11 @@ class Repository(Git):
         super().__init__(Path(self._folder.name, "repository.git"), clone._environ)
         self.prefix = clone.prefix
         self._remote = remote
-        self._fetch_url = clone.remote_url(remote)
-        self._push_url = clone.remote_url(remote, push=True)
+        self._fetch_url, self._push_url = (
+            # No redirect is followed with a token, and GitLab answers with one to a bare name.
+            f"{url.rstrip('/')}.git" if headers and not url.endswith(".git") else url
+            for url in (clone.remote_url(remote), clone.remote_url(remote, push=True))
+        )
         self._remote_env = self._reach(headers)
         self.directory.mkdir()
         self._env |= _ALONE
@@ -326,11 +329,11 @@ class Repository(Git):
             raise
         return self.run("rev-parse", "--verify", f"{BASE}^{{commit}}").decode().strip()
 
-    def push(self, source: str, branch: str, *, seen: str) -> None:
-        """Set a branch of the remote, provided it is still where it was seen.
+    def push(self, source: str, branch: str, *, seen: str, options: Iterable[str] = ()) -> str:
+        """Set a branch of the remote, provided it is still where it was seen; the server's answer.
 
         ``source`` and ``seen`` are ids of commits; ``""`` deletes the branch, and stands for one
-        that was not there.
+        that was not there. ``options`` are push options.
 
         Raises:
             BranchMoved: it is no longer there.
@@ -338,15 +341,17 @@ class Repository(Git):
         """
         ref = f"refs/heads/{branch}"
         lease = f"--force-with-lease={ref}:{seen}"
-        args = ["push", "--porcelain", "--no-verify", lease, "--", self._push_url]
+        flags = [f"--push-option={option}" for option in options]
+        args = ["push", "--porcelain", "--no-verify", *flags, lease, "--", self._push_url]
         try:
-            self._complete([*args, f"{source}:{ref}"], self._remote_env)
+            done = self._complete([*args, f"{source}:{ref}"], self._remote_env)
         except GitFailed as error:
             if any(sign in error.detail for sign in _MOVED):
                 raise BranchMoved(
                     f"{branch} was pushed to by somebody else in the meantime; their push was kept"
                 ) from None
             raise
+        return self._clean(done.stderr)
 
 
 def project_prefix(root: Path) -> str | None:

@@ -91,13 +91,17 @@ def first(environ: Mapping[str, str], *names: str) -> str:
     return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
 
 
-def push_headers(environ: Mapping[str, str], *places: Place | None) -> dict[str, str]:
-    """URL prefix to the HTTP header with the token, for git over HTTPS to the server of the token
-    and to no other."""
-    token, server = first(environ, *_TOKENS), server_of(environ)
-    if not token or not _encrypted(server):
+def login_of(environ: Mapping[str, str]) -> tuple[str, str]:
+    """User and token for git over HTTPS, the token empty without one."""
+    return "x-access-token", first(environ, *_TOKENS)
+
+
+def push_headers(server: str, login: tuple[str, str], *places: Place | None) -> dict[str, str]:
+    """URL prefix to the HTTP header with the token, for git over HTTPS to its server and to no
+    other."""
+    if not login[1] or not _encrypted(server):
         return {}
-    value = base64.b64encode(f"x-access-token:{token}".encode()).decode()
+    value = base64.b64encode(":".join(login).encode()).decode()
     return {
         f"{where.scheme}://{where.host}/": f"Authorization: Basic {value}"
         for where in places

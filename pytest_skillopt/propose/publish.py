@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pytest_skillopt.propose import BranchMoved, ProposeError
+from pytest_skillopt.propose import BranchMoved, ProposeError, github, gitlab
 from pytest_skillopt.propose.base import read_base
 from pytest_skillopt.propose.body import compose, marker, title
 from pytest_skillopt.propose.branch import plan
 from pytest_skillopt.propose.git import Clone, Repository
-from pytest_skillopt.propose.github import GitHub, Request, first, place, push_headers, server_of
+from pytest_skillopt.propose.github import GitHub, Request, first, place, push_headers
 from pytest_skillopt.propose.validate import load, validate
 
 if TYPE_CHECKING:
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.propose.branch import Action, Plan
+    from pytest_skillopt.propose.github import Place
     from pytest_skillopt.propose.validate import Checked, Proposal
 
+ForgeName = Literal["github", "gitlab", "none"]
 _MESSAGE = """Proposed by pytest-skillopt. Measured on samples of the suite, and checked again
 against the base branch before it was pushed.
 """
@@ -33,8 +35,8 @@ class Options:
     base: str = ""
     """The branch that requests go to; ``""``: the one that is checked out."""
     remote: str = "origin"
-    forge: bool = True
-    """Open the request; else push the branch alone."""
+    forge: ForgeName | None = None
+    """Where requests are opened; None: as the CI or the remote's host says."""
     draft: bool = True
     labels: tuple[str, ...] = ("skillopt",)
 
@@ -66,8 +68,13 @@ class Publisher:
         self._base = options.base or self._checked_out()
         where = place(self._clone.remote_url(options.remote))
         pushed = place(self._clone.remote_url(options.remote, push=True))
-        self._github = GitHub(where, environ) if options.forge else None
-        headers = push_headers(environ, where, pushed) if options.forge else {}
+        self._forge = options.forge or _forge(where, environ)
+        self._github = GitHub(where, environ) if self._forge == "github" else None
+        headers = {}
+        if self._forge != "none":
+            made = gitlab if self._forge == "gitlab" else github
+            server, login = made.server_of(environ), made.login_of(environ)
+            headers = push_headers(server, login, where, pushed)
         self._git = Repository(self._clone, options.remote, headers)
 
     def publish(self) -> list[Outcome]:
@@ -75,7 +82,7 @@ class Publisher:
 
         Raises:
             Refused: the proposal is not to be trusted; nothing was pushed.
-            ProposeError: git or GitHub failed; to run again is safe.
+            ProposeError: git or the forge failed; to run again is safe.
         """
         with self._git:
             proposal = load(self._options.proposal)
@@ -108,22 +115,23 @@ class Publisher:
         made = plan(self._git, self._tip, skill, f"{request.title}\n\n{_MESSAGE}")
         if made.action == "human":
             return Outcome(skill, request, "human")
-        github, url = self._github, ""
         if made.action in ("delete", "nothing"):
             self._push(made)
-            if github:
-                url = github.close(made.branch)
-        elif github and (url := github.declined(request)):
-            return Outcome(skill, request, "declined", url)
-        else:
+            url = self._github.close(made.branch) if self._github else ""
+        elif self._github:
+            if url := self._github.declined(request):
+                return Outcome(skill, request, "declined", url)
             self._push(made)
-            if github:
-                url = github.publish(request)
+            url = self._github.publish(request)
+        else:
+            options = gitlab.push_options(request) if self._forge == "gitlab" else ()
+            url = gitlab.request_url(self._push(made, options))
         return Outcome(skill, request, made.action, url)
 
-    def _push(self, made: Plan) -> None:
-        if made.pushes:
-            self._git.push(made.commit, made.branch, seen=made.seen)
+    def _push(self, made: Plan, options: tuple[str, ...] = ()) -> str:
+        if not made.pushes:
+            return ""
+        return self._git.push(made.commit, made.branch, seen=made.seen, options=options)
 
     def _checked_out(self) -> str:
         branch = self._clone.branch()
@@ -135,8 +143,19 @@ class Publisher:
         raise ProposeError(f"{problem}: name where proposals go with --base, e.g. --base main")
 
 
+def _forge(where: Place | None, environ: Mapping[str, str]) -> ForgeName:
+    """GitLab where the CI or the remote's host says so, else GitHub."""
+    if environ.get("GITHUB_ACTIONS") == "true":
+        return "github"
+    there = where is not None and where.is_on(gitlab.server_of(environ))
+    return "gitlab" if environ.get("GITLAB_CI") == "true" or there else "github"
+
+
 def _run_url(environ: Mapping[str, str]) -> str:
-    """Address of the run of GitHub Actions that this is, ``""`` outside of one."""
-    run = first(environ, "GITHUB_RUN_ID")
-    url = f"{server_of(environ)}/{first(environ, 'GITHUB_REPOSITORY')}/actions/runs/{run}"
-    return url if run and url.startswith("https://") and not set(url) & set(" ()<>\n") else ""
+    """Address of the CI run that this is, ``""`` outside of CI."""
+    if run := first(environ, "GITHUB_RUN_ID"):
+        server, repository = github.server_of(environ), first(environ, "GITHUB_REPOSITORY")
+        url = f"{server}/{repository}/actions/runs/{run}"
+    else:
+        url = first(environ, "CI_PIPELINE_URL")
+    return url if url.startswith("https://") and not set(url) & set(" ()<>\n") else ""

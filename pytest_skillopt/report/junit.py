@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from markupsafe import Markup
 
 from pytest_skillopt.report import words
+from pytest_skillopt.report.advice import headline
+from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-    from pytest_skillopt.run.result import Arm, TaskRow
+    from pytest_skillopt.run.result import Arm, Result, TaskRow
 
 
 def task_properties(row: TaskRow) -> list[tuple[str, str]]:
@@ -40,3 +47,13 @@ def _arm(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
         yield f"score{suffix}", f"{arm.score:.4f}"
     if arm.errors:
         yield f"errors{suffix}", str(arm.errors)
+
+
+def summary_link(result: Result, report: Path, page: Path) -> str:
+    """HTML that leads from ``page``, which pytest-html writes, to our ``report``."""
+    way = os.path.relpath(report.absolute(), page.absolute().parent).replace(os.sep, "/")
+    return str(
+        Markup('<p>skillopt: {answer}. <a href="{url}">The report of run {run}</a></p>').format(
+            answer=headline(result).answer, url=quote(way), run=printable(result.run)
+        )
+    )

@@ -20,6 +20,7 @@ from skill_project import AFTER
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.propose import github as api
+from pytest_skillopt.propose import gitlab
 from pytest_skillopt.propose.github import place, push_headers
 
 if TYPE_CHECKING:
@@ -641,9 +642,24 @@ def test_github_token_is_for_its_own_server(
     assert "GITHUB_SERVER_URL" in capsys.readouterr().err
     where = place(f"https://{host}/octo/repo.git")
     environ = {"GH_TOKEN": TOKEN, "GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "octo/repo"}
-    assert push_headers(environ, where) == {}
-    own = {**environ, "GITHUB_SERVER_URL": f"https://{host}"}
-    assert push_headers(own, where)
+    login = api.login_of(environ)
+    assert push_headers(api.server_of(environ), login, where) == {}
+    assert push_headers(f"https://{host}", login, where)
+
+
+@pytest.mark.parametrize("name", ["GITLAB_TOKEN", "CI_JOB_TOKEN"])
+def test_gitlab_token_is_for_its_own_server(name: str) -> None:
+    environ = {name: "secret", "GITLAB_CI": "true"}
+    login, server = gitlab.login_of(environ), gitlab.server_of(environ)
+    assert login[1] == "secret"
+    for host in ("gitlab.evil.example", "gitlab.com.evil.example", "example.org"):
+        where = place(f"https://{host}/a/b.git")
+        assert push_headers(server, login, where) == {}
+        own = gitlab.server_of({**environ, "CI_SERVER_URL": f"https://{host}/"})
+        assert push_headers(own, login, where)
+    assert push_headers(server, login, place("https://gitlab.com:443/a/b.git"))
+    assert push_headers(server, login, place("https://gitlab.com:8443/a/b.git")) == {}
+    assert push_headers(server, login, place("http://gitlab.com/a/b.git")) == {}
 
 
 def test_two_at_once_end_well(
@@ -704,3 +720,32 @@ def test_label_that_is_none(
     project.propose()
     assert main(["propose", "--label", label]) == 1
     assert "--label" in capsys.readouterr().err
+
+
+def test_gitlab_opens_the_request_with_the_push(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The remote's hook writes down the push options and answers like GitLab."""
+    project.remote_git("config", "receive.advertisePushOptions", "true")
+    hook = project.remote / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(
+        '#!/bin/sh\nn=0\nwhile [ "$n" -lt "$GIT_PUSH_OPTION_COUNT" ]; do\n'
+        'eval "printf \'%s\\n\' \\"\\$GIT_PUSH_OPTION_$n\\"" >>options.txt\nn=$((n + 1))\ndone\n'
+        "echo 'View merge request for skillopt/invoices:'\n"
+        "echo '  https://gitlab.example.com/a/b/-/merge_requests/5'\n"
+    )
+    hook.chmod(0o755)
+    monkeypatch.setenv("GITLAB_CI", "true")
+    project.propose()
+
+    assert main(["propose"]) == 0
+
+    options = (project.remote / "options.txt").read_text().splitlines()
+    assert options[0] == "merge_request.create"
+    assert "merge_request.target=main" in options
+    assert "merge_request.draft" in options
+    assert "merge_request.label=skillopt" in options
+    (text,) = [line for line in options if line.startswith("merge_request.description=")]
+    assert "\\n\\nPasses more tasks." in text
+    assert "https://gitlab.example.com/a/b/-/merge_requests/5" in capsys.readouterr().out

@@ -12,6 +12,7 @@ import yaml
 REPOSITORY = Path(__file__).parents[2]
 ACTION = REPOSITORY / "action.yml"
 WORKFLOW = REPOSITORY / "example_project" / ".github" / "workflows" / "skillopt.yml"
+GITLAB = REPOSITORY / "example_project" / ".gitlab-ci.yml"
 KEPT = (".skillopt/cache", ".skillopt/openings.json")
 """Replies, and how often the test split was opened."""
 
@@ -79,6 +80,13 @@ def test_the_action_keeps_the_same() -> None:
     assert [paths.replace(prefix, "").split() for paths in cached] == [list(KEPT)] * 2
 
 
+def test_gitlab_keeps_the_same() -> None:
+    jobs = yaml.safe_load(GITLAB.read_text())
+    caches = [jobs[name]["cache"] for name in ("train", "check")]
+    assert [[p.rstrip("/") for p in cache["paths"]] for cache in caches] == [list(KEPT)] * 2
+    assert [cache["policy"] for cache in caches] == ["pull-push", "pull"]
+
+
 def test_checkouts_leave_no_credentials(workflow: dict[Any, Any]) -> None:
     for job in workflow["jobs"].values():
         for step in job["steps"]:
@@ -89,3 +97,10 @@ def test_checkouts_leave_no_credentials(workflow: dict[Any, Any]) -> None:
 def test_outputs_of_the_jobs(workflow: dict[Any, Any]) -> None:
     outputs = {name for job in workflow["jobs"].values() for name in job.get("outputs", {})}
     assert outputs == set(yaml.safe_load(ACTION.read_text())["outputs"])
+
+
+def test_merge_requests_on_gitlab_only_read_the_cache() -> None:
+    jobs = yaml.safe_load(GITLAB.read_text())
+    assert jobs["check"]["cache"]["policy"] == "pull"
+    assert "cache" not in jobs["propose"]
+    assert all("timeout" in jobs[name] for name in ("train", "propose", "check"))

@@ -3,12 +3,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
 
 from pytest_skillopt.report import runs
 from pytest_skillopt.report.html import render_html
-from pytest_skillopt.report.junit import task_properties
+from pytest_skillopt.report.junit import summary_link, task_properties
 from pytest_skillopt.report.markdown import step_summary
 from pytest_skillopt.run.result import Arm, Result, TaskRow
 
@@ -98,3 +99,17 @@ def test_what_was_not_measured_has_no_property() -> None:
         "skillopt_calls": "0",
         "skillopt_tokens": "0",
     }
+
+
+def test_pytest_html_gets_a_relative_link_to_the_report(
+    make_result: MakeResult, tmp_path: Path
+) -> None:
+    report = tmp_path / ".skillopt" / "runs" / "r 1" / "report.html"
+    page = tmp_path / "out" / "page.html"
+    result = make_result().model_copy(update={"run": "<b>"})
+    link = ElementTree.fromstring(summary_link(result, report, page))
+    anchor = link.find("a")
+    assert anchor is not None
+    assert anchor.get("href") == "../.skillopt/runs/r%201/report.html"
+    assert anchor.text == "The report of run <b>"
+    assert link.text == "skillopt: Accepted, but look closer before merging. "
