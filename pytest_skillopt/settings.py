@@ -131,7 +131,9 @@ class Settings:
 
     # the search
     search: str = _option(
-        "trials", "trials, batch or shorten", choices=("trials", "batch", "shorten")
+        "trials",
+        "trials[,shorten], batch or shorten",
+        choices=("trials", "batch", "shorten", "trials,shorten"),
     )
     patience: int = _setting(3, "steps without a gain that end the search", low=1)
     preferences: str = _setting("", "house rules for the optimizer: a text or a Markdown file")

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from chat_server import Answer
+from patience import PATIENCE
+from sessions import clean_environment
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.gate.shorter import non_inferior
+from pytest_skillopt.mode import Mode
+from pytest_skillopt.modes.plan import most_rollouts
+from pytest_skillopt.search.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+    from types import ModuleType
 
     from chat_server import ChatServer
 
@@ -44,13 +58,20 @@ def project(
     return pytester
 
 
-def reply(*edits: dict[str, str]) -> Any:
+def reply(*edits: dict[str, str], first: Sequence[dict[str, str]] | None = None) -> Any:
+    """What the models say; ``first`` are the edits before the skill is to be made shorter."""
+
     def answer(body: dict[str, Any]) -> str:
         if body["model"] == "thinker":
-            return json.dumps({"reasoning": "nobody needs it", "edits": edits})
+            asked = first if first is not None and not shortens(body) else edits
+            return json.dumps({"reasoning": "nobody needs it", "edits": asked})
         return f"Hello{'!' if 'exclamation' in body['messages'][0]['content'] else '.'}"
 
     return answer
+
+
+def shortens(body: dict[str, Any]) -> bool:
+    return body["model"] == "thinker" and "You shorten a skill" in str(body["messages"])
 
 
 def result_of(path: Path) -> dict[str, Any]:
@@ -90,6 +111,138 @@ def test_a_skill_that_needs_every_word_stays(
     project.runpytest_inprocess("--skillopt-train", "--skillopt-search=shorten", "-p", "no:xdist")
     assert (project.path / "SKILL.md").read_text() == SKILL
     assert result_of(project.path)["status"] == "unchanged"
+
+
+ADD = ({"op": "append", "target": "", "content": RULE},)
+TAKE = {"op": "delete", "target": WORDS, "content": ""}
+BOTH = ("--skillopt-train", "--skillopt-search=trials,shorten", "-p", "no:xdist")
+START, LONG, SHORT = f"{HEAD}{WORDS}\n", SKILL, f"{HEAD}\n{RULE}\n"
+
+
+def test_what_a_training_has_accepted_is_shortened_at_its_end(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    skill_file = project.path / "SKILL.md"
+    skill_file.write_text(START)
+    chat_server.reply = reply(TAKE, {"op": "delete", "target": RULE, "content": ""}, first=ADD)
+    project.runpytest_inprocess(*BOTH)
+    assert skill_file.read_text() == SHORT
+    skill = result_of(project.path)
+    assert skill["verdict"]["gate"] == "final"
+    assert (skill["suite"]["before"]["rate"], skill["suite"]["after"]["rate"]) == (0, 1)
+    edits = {(row["op"], row["target"] or row["content"]): row["status"] for row in skill["edits"]}
+    assert edits == {
+        ("append", RULE): "accepted",
+        ("delete", WORDS): "accepted",
+        ("delete", RULE): "rejected",
+    }
+    (run,) = (project.path / ".skillopt/runs").iterdir()
+    lines = (run / "journal.jsonl").read_text().splitlines()
+    rows = [json.loads(line) for line in lines]
+    finals = [row["data"]["candidate"] for row in rows if row["kind"] == "final"]
+    assert finals == [Document.from_text(text).version for text in (LONG, SHORT)]
+    streams = {row["data"]["request"]["stream"] for row in rows if row["kind"] == "rollout"}
+    assert sum(stream.startswith("final/") for stream in streams) == 2, "each has fresh samples"
+    assert sum(stream.startswith("test/") for stream in streams) == 1, "opened once, at the end"
+
+
+@pytest.mark.parametrize(
+    ("edit", "arguments", "why"),
+    [
+        ({**TAKE, "target": RULE}, (), "nothing is left that can go"),
+        (TAKE, ("--skillopt-max-rollouts=200",), "skillopt_max_rollouts leaves no more"),
+        (TAKE, (), "test_greeting.py"),
+    ],
+    ids=["nothing", "cap", "fault"],
+)
+def test_what_was_accepted_is_written_where_it_cannot_be_shortened(
+    project: pytest.Pytester,
+    chat_server: ChatServer,
+    edit: dict[str, str],
+    arguments: tuple[str, ...],
+    why: str,
+) -> None:
+    (project.path / "SKILL.md").write_text(START)
+    play = reply(edit, first=ADD)
+
+    def faulty(body: dict[str, Any]) -> str | Answer:
+        shortening = any(shortens(asked) for asked in chat_server.bodies)
+        if edit == TAKE and not arguments and shortening and body["model"] == "worker":
+            return Answer.error(401)
+        return str(play(body))
+
+    chat_server.reply = faulty
+    result = project.runpytest_inprocess(*BOTH, *arguments)
+    assert (project.path / "SKILL.md").read_text() == LONG
+    assert result_of(project.path)["status"] == "accepted"
+    said = " ".join(result.stdout.str().split())
+    assert f"note: the skill that was accepted was not made shorter: {why}" in said
+
+
+@pytest.mark.parametrize(
+    ("kind", "after"), [("cap", 0.01), ("interrupted", 0.3), ("breaker", 0.6), ("cap", 0.85)]
+)
+def test_wherever_the_shortening_ends_early_the_accepted_skill_stays(
+    toy: ModuleType, kind: str, after: float
+) -> None:
+    """``after`` is the part of the samples of the shortening after which it is ended."""
+    world = toy.make_world(strong=1.0, weak=0.0)
+    document = Document.from_text(f"{toy.SKILL.decode()}\n{WORDS}\n")
+
+    def propose(form: str, messages: Sequence[dict[str, Any]]) -> str | None:
+        if "You shorten a skill" not in messages[0]["content"]:
+            return None
+        return json.dumps({"reasoning": "idle", "edits": [TAKE]})
+
+    def train(end: int = -1, search: str = "trials,shorten") -> Any:
+        tasks = toy.make_tasks(world)
+        sampler = toy.ToySampler(world, tasks)
+
+        def stop(taken: int) -> None:
+            if taken == end:
+                raise StopRun("the end", kind=kind)
+
+        sampler.before_take = stop
+        settings = Settings(search=search, rollouts=1)
+        return Trainer(document, tasks, sampler, toy.ToyOptimizer(script=propose), settings).run()
+
+    longer, whole = train(search="trials"), train()
+    assert longer.status == whole.status == "accepted"
+    assert WORDS in longer.after.text
+    assert WORDS not in whole.after.text
+    settings = Settings(search="trials,shorten", rollouts=1)
+    assert whole.samples <= most_rollouts(toy.make_tasks(world), Mode("train"), settings)
+    ended = train(longer.samples + int(after * (whole.samples - longer.samples)))
+    assert (ended.status, ended.after) == ("accepted", longer.after)
+    assert (ended.verdict, ended.accepted) == (longer.verdict, longer.accepted)
+
+
+@pytest.mark.parametrize("moment", [20, 200])
+def test_a_shortening_that_is_killed_ends_as_one_that_was_not(
+    project: pytest.Pytester, chat_server: ChatServer, moment: int
+) -> None:
+    """The moment is in requests after the first that asks for a shorter skill."""
+    skill = project.path / "SKILL.md"
+    skill.write_text(START)
+    play, after = reply(TAKE, first=ADD), [0]
+
+    def killed(body: dict[str, Any]) -> str:
+        after[0] += after[0] > 0 or shortens(body)
+        if after[0] == moment:
+            process.kill()
+        return str(play(body))
+
+    chat_server.reply = killed
+    command = [sys.executable, "-m", "pytest", *BOTH, "--skillopt-cache=off"]
+    environment = clean_environment(OPENAI_API_KEY="sk-test-0123456789")
+    process = subprocess.Popen(
+        command, cwd=project.path, env=environment, stdout=subprocess.DEVNULL
+    )
+    assert process.wait(PATIENCE) == -signal.SIGKILL
+    assert skill.read_text() == START
+    chat_server.reply = play
+    project.runpytest_inprocess(*BOTH, "--skillopt-cache=off", "--skillopt-resume=latest")
+    assert skill.read_text() == SHORT
 
 
 @pytest.mark.parametrize(("bound", "written"), [("20%", False), ("900", True)])

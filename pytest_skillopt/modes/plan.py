@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.gate.power import smallest_gain
+from pytest_skillopt.gate.shorter import LOOKS
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ModelConfigError
@@ -288,9 +289,16 @@ def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int
     """Rollouts and optimizer calls that a search takes at most."""
     train = sum(task.split in ("train", "both") for task in tasks)
     val = sum(task.split in ("val", "both") for task in tasks)
-    if settings.search == "trials":
+    suite = sum(task.split != "test" for task in tasks)
+    shorter = LOOKS * 2 * settings.rollouts * suite
+    if settings.search == "shorten":
+        return settings.epochs * settings.edit_budget * shorter, settings.epochs
+    if "trials" in settings.search:
         limits = TrialParameters()
-        return limits.search_samples(train + val), limits.search_calls(train)
+        samples, calls = limits.search_samples(train + val), limits.search_calls(train)
+        if settings.search == "trials":
+            return samples, calls
+        return 2 * (samples + settings.final_rollouts * suite) + shorter, calls + settings.epochs
     from pytest_skillopt.published.search_batch import most_of_search
 
     return most_of_search(train, val, settings)

@@ -103,6 +103,10 @@ class Budget:
         self.reserve = self.held = 0
         self._search_samples = 0
 
+    def allow(self, samples: int) -> None:
+        """Let a search take so many samples from now on."""
+        self._search_samples = self.samples + samples
+
     def left(self) -> int | None:
         """Samples that the search may still take; None without any bound."""
         tightest = self._tightest()

@@ -150,6 +150,8 @@ class Measured:
     after: Mapping[str, list[Rollout]]
     from_search: int
     """Tasks whose rollouts before are those that the search took."""
+    stream: str
+    """Names the samples of the test split."""
 
 
 class FinalComparison:
@@ -171,10 +173,14 @@ class FinalComparison:
         self._state = state
         self._skill = skill
         self._begun = [Begun(**{**data, "first": tuple(data["first"])}) for data in begun]
-        self._plan = plan = plan_final(state.settings, len(state.suite), alone=alone)
+        self._plan = plan_final(state.settings, len(state.suite), alone=alone)
         state.sole = alone
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
-        state.budget.reserve = plan.samples + self._test_samples
+        self.set_aside()
+
+    def set_aside(self, more: int = 0) -> None:
+        """Keep samples back for it, for the test split, and so many more."""
+        self._state.budget.reserve = self._plan.samples + self._test_samples + more
 
     def shortage(self) -> str:
         """Why the caps cannot pay for the final comparison and a search before it, if so."""
@@ -182,21 +188,21 @@ class FinalComparison:
         return shortage(state.settings, self._plan, [*state.suite, *state.test])
 
     def run(self) -> Measured:
-        """Compare, and where the verdict is good measure the test split.
+        """Compare.
 
-        Where it is not because a task broke, and one edit is found that broke it, the rest is
-        compared by itself: another version, on samples of its own.
+        Where the verdict is not good because a task broke, and one edit is found that broke it,
+        the rest is compared by itself: another version, on samples of its own.
 
         Raises:
             StopRun: a cap or a fault ended the run before there was a verdict.
         """
-        measured = self._compare()
+        measured = self.compare()
         broken = measured.verdict.names("broken")
         if measured.verdict.decision != "rejected" or not broken:
             return measured
         refused = self._state.incumbent
         try:
-            return self._compare() if self._leave_out_what_broke(broken) else measured
+            return self.compare() if self._leave_out_what_broke(broken) else measured
         except (StopRun, OutOfBudget) as end:
             self._state.history.notes.append(
                 f"what is left without the edit that broke a task was not compared: {end.reason}"
@@ -230,19 +236,24 @@ class FinalComparison:
         state.shorten(short, rest)
         return True
 
-    def _compare(self) -> Measured:
+    def compare(self) -> Measured:
+        """Compare the incumbent with the start.
+
+        Raises:
+            StopRun: as ``run``.
+        """
         state = self._state
         begun = self._begin()
         gate = self._open_gate(begun)
         verdict, before, after = state.samples.compare(gate, state.start, state.incumbent)
         unsampled = [task.id for task in state.suite if task.id not in before]
         earlier = {t: found for t, found in state.samples.at_start().items() if t in unsampled}
-        test_before, test_after = self._open_test(begun) if verdict.accepted else ({}, {})
         return Measured(
             verdict,
-            before=before | earlier | test_before,
-            after=after | test_after,
+            before=before | earlier,
+            after=after,
             from_search=len(earlier),
+            stream=self._stream(begun),
         )
 
     def _begin(self) -> Begun:
@@ -299,17 +310,21 @@ class FinalComparison:
         tasks = [GateTask(task.id, task.must_pass, task.trigger) for task in state.suite]
         return FinalGate(tasks, options, decision=self._stream(begun))
 
-    def _open_test(self, begun: Begun) -> tuple[dict[str, list[Rollout]], dict[str, list[Rollout]]]:
-        """Measure the test tasks once under both documents, for the report alone."""
+    def open_test(self, measured: Measured) -> Measured:
+        """Measure the test tasks under both documents, for the report alone; once, at the end."""
         state = self._state
+        if not measured.verdict.accepted:
+            return measured
         state.budget.release()
         both = [(state.start, self._test), (state.incumbent, self._test)]
         try:
-            before, after = state.samples.take_all(both, f"test/{self._stream(begun)}")
+            before, after = state.samples.take_all(both, f"test/{measured.stream}")
         except (StopRun, OutOfBudget) as end:
             state.history.notes.append(f"the test split was not measured: {end.reason}")
-            return {}, {}
-        return before, after
+            return measured
+        return replace(
+            measured, before={**measured.before, **before}, after={**measured.after, **after}
+        )
 
     @property
     def _test_samples(self) -> int:

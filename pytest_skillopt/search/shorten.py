@@ -2,7 +2,7 @@
 
 The optimizer names what repeats, explains or hardly matters. Each deletion or merge is one edit,
 behind a test of non-inferiority on the whole suite; the final comparison makes the same test once
-more, on fresh samples, of all of them together.
+more, on fresh samples, of all of them together. After the search ``trials`` it is a last stage.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from pytest_skillopt.edits.compose import extend
 from pytest_skillopt.edits.material import material
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import GateTask
-from pytest_skillopt.gate.shorter import ShorterGate
+from pytest_skillopt.gate.shorter import LOOKS, ShorterGate
 from pytest_skillopt.search.budget import OutOfBudget
+from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.search.final_comparison import FinalComparison, Measured
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.edits import Edit
 
@@ -81,7 +83,8 @@ class ShortenSearch:
         edits = [form.read(reason=reason, step=context.step, origin="success") for form in forms]
         fresh = [edit for edit in edits if edit.key not in self._tried]
         self._tried |= {edit.key for edit in fresh}
-        return sorted(fresh, key=lambda edit: len(edit.content) - len(edit.target))
+        fresh.sort(key=lambda edit: len(edit.content) - len(edit.target))
+        return fresh[: context.settings.edit_budget]
 
     def _try(self, edit: Edit, context: Context) -> bool:
         state = self._state
@@ -98,8 +101,55 @@ class ShortenSearch:
         if not verdict.accepted:
             state.history.settle([edit], "rejected", verdict.nameless, detail=verdict.reason)
             return False
+        state.history.settle([edit], "accepted", detail=verdict.reason)
         state.adopt(candidate, [edit])
         return True
+
+
+def shorten_accepted(
+    state: TrainingState, final: FinalComparison, measured: Measured, samples: int
+) -> Measured:
+    """Take out of a skill that was accepted what no task needs.
+
+    What goes is tested edit by edit, then as a whole, against what was accepted; then the shorter
+    skill has a final comparison with the start, on fresh samples, too. Where one of these refuses,
+    or a cap, a fault or the user ends them, what was accepted stays.
+
+    Args:
+        measured: the final comparison that accepted the incumbent.
+        samples: that the tests edit by edit may take at most.
+    """
+    accepted, edits, go_back = state.incumbent, len(state.accepted), state.mark()
+    look = 2 * len(state.suite) * state.settings.rollouts
+    state.prior = 1.0
+    state.budget.allow(samples)
+    final.set_aside(LOOKS * look)
+    try:
+        state.budget.require(look)
+        why = ShortenSearch(state).run()
+        if state.incumbent != accepted:
+            state.budget.allow(LOOKS * look)
+            final.set_aside()
+            gate = shorter_gate(state, f"together-{state.incumbent.version[:12]}")
+            verdict = state.samples.decide(gate, accepted, state.incumbent)
+            state.history.record("verdict", state.incumbent.version, verdict)
+            why = verdict.reason
+            if verdict.accepted:
+                state.budget.release()
+                shorter = final.compare()
+                why = shorter.verdict.reason
+                if shorter.verdict.accepted:
+                    state.history.notes.append(
+                        f"{accepted.size - state.incumbent.size} of {accepted.size} characters "
+                        f"were taken out again: {verdict.reason}"
+                    )
+                    return shorter
+    except (StopRun, OutOfBudget) as end:
+        why = end.reason
+    state.history.settle(state.accepted[edits:], "dropped", "without it not shown to be as good")
+    state.history.notes.append(f"the skill that was accepted was not made shorter: {why}")
+    go_back()
+    return measured
 
 
 def shorter_gate(state: TrainingState, decision: str, **options: Any) -> ShorterGate:

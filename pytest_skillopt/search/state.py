@@ -19,7 +19,7 @@ from pytest_skillopt.search.searches import decides_once
 from pytest_skillopt.search.stages import GateQuestion, gate_options, open_gate
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.gate.engine import Gate
@@ -200,6 +200,15 @@ class TrainingState:
         else:
             self._older += [*self.lines, *edits]
             self.base, self.lines = candidate, []
+
+    def mark(self) -> Callable[[], None]:
+        """A function that makes the incumbent again what it is now."""
+        incumbent, base, older, lines = self.incumbent, self.base, [*self._older], [*self.lines]
+
+        def go_back() -> None:
+            self.incumbent, self.base, self._older, self.lines = incumbent, base, older, lines
+
+        return go_back
 
     def settle_adopted(self, verdict: Verdict | None) -> None:
         """Note what became of the edits that went on without a gate: the last comparison's word.

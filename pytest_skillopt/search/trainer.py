@@ -29,7 +29,7 @@ from pytest_skillopt.search.outcome import (
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.samples import UNMEASURED
 from pytest_skillopt.search.searches import notes_on_search, searches_in_batches
-from pytest_skillopt.search.shorten import ShortenSearch
+from pytest_skillopt.search.shorten import ShortenSearch, shorten_accepted
 from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
@@ -213,7 +213,10 @@ class Trainer:
                 self._state.history.ended_early = True
                 stopped, reason = end.kind, end.reason
             else:
-                measured = self._within_cost(measured)
+                if self._settings.search == "trials,shorten" and measured.verdict.accepted:
+                    most = self._parameters.search_samples(len(self._state.suite))
+                    measured = shorten_accepted(self._state, self._final, measured, most)
+                measured = self._within_cost(self._final.open_test(measured))
                 self._state.settle_adopted(measured.verdict)
                 why = f"{measured.verdict.reason}; the search ended: {reason}"
                 return self._outcome(measured.verdict.decision, why, measured)
