@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +20,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.model.limits import Meter, Throttle
     from pytest_skillopt.model.types import Model, Role
+
+
+_LOOK_UP = 0.2
+"""Seconds after which whoever waits looks whether the session has been interrupted."""
 
 
 class Models:
@@ -76,18 +79,40 @@ class Models:
                 )
             return self._made[role]
 
-    def probe(self, roles: Iterable[Role]) -> None:
+    def probe(self, roles: Iterable[Role], ended: Callable[[], str]) -> None:
         """See whether the built-in clients of some roles are served, all at once.
+
+        Args:
+            ended: why no answer is wanted any more; empty while one is.
 
         Raises:
             ModelConfigError: a provider refuses a model or a key.
+            KeyboardInterrupt: no answer is wanted any more.
         """
         found = {self.get(role).fingerprint: self.get(role) for role in roles}
         probes = [model.probe for model in found.values() if hasattr(model, "probe")]
-        with ThreadPoolExecutor(max(1, len(probes))) as pool:
-            for done in [pool.submit(probe) for probe in probes]:
-                with suppress(CapReached):
-                    done.result()
+        said: SimpleQueue[Exception | None] = SimpleQueue()
+
+        def ask(probe: Callable[[], object]) -> None:
+            try:
+                probe()
+                said.put(None)
+            except Exception as error:
+                said.put(error)
+
+        for probe in probes:  # in threads that do not keep an interrupted process from ending
+            threading.Thread(target=ask, args=(probe,), daemon=True).start()
+        left = len(probes)
+        while left:
+            try:
+                error = said.get(timeout=_LOOK_UP)
+            except Empty:
+                if reason := ended():
+                    raise KeyboardInterrupt(reason) from None
+                continue
+            left -= 1
+            if error is not None and not isinstance(error, CapReached):
+                raise error
 
     def close(self) -> None:
         """Close the connections and the cache."""

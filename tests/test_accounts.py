@@ -10,7 +10,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
+from sessions import WITHOUT_TIME_OUTS
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -133,14 +134,19 @@ def test_the_plan_names_tasks_of_equal_content(project: pytest.Pytester) -> None
     done.stdout.fnmatch_lines(["2 of them have the content of another: each draws*"])
 
 
+@pytest.mark.parametrize("probe", [False, True], ids=["rollout", "probe"])
 @pytest.mark.parametrize(
     "arguments",
     [("-p", "no:xdist", "--skillopt-lanes=4"), ("-n1", "--skillopt-lanes=4")],
     ids=["here", "worker"],
 )
 def test_an_interrupt_waits_for_no_reply(
-    project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
+    project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...], probe: bool
 ) -> None:
+    """Neither for one of a rollout's nor for the first of all, whether the model is there."""
+    project.makeconftest(WITHOUT_TIME_OUTS)
+    if probe:
+        chat_server.probe = chat_server.answer(latency=PATIENCE)
     asked, ended = threading.Event(), threading.Event()
 
     def reply(body: dict[str, Any]) -> str:
@@ -153,7 +159,7 @@ def test_an_interrupt_waits_for_no_reply(
     quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
     session = project.popen(command, **quiet, stderr=subprocess.DEVNULL)
     try:
-        assert asked.wait(PATIENCE)
+        wait_until(lambda: chat_server.probes if probe else asked.is_set())
         session.send_signal(signal.SIGINT)
         assert session.wait(PATIENCE) == pytest.ExitCode.INTERRUPTED
     finally:

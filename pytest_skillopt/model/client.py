@@ -13,7 +13,6 @@ import json
 import os
 import random
 import threading
-import time
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +50,7 @@ class ChatModel:
         throttle: asked before each call; None: nothing is limited, pauses are kept.
         cache: replies that need not be paid for; None: every call is sent.
         environ: where the key is; the process' environment where None.
-        sleep: waits so many seconds.
+        sleep: waits so many seconds; None: until ``close`` at most.
         jitter: a number in [0, 1), new each time.
 
     Raises:
@@ -65,7 +64,7 @@ class ChatModel:
         throttle: Throttle | None = None,
         cache: Replies | None = None,
         environ: Mapping[str, str] | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], object] | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.config = config
@@ -77,11 +76,11 @@ class ChatModel:
         self._environ = os.environ if environ is None else environ
         self._headers = config.headers(self._environ)
         self._key = NO_KEY if config.key_command else config.api_key(self._environ)
-        self._sleep = sleep
+        self._ended = threading.Event()
+        self._sleep = sleep or self._ended.wait
         self._jitter = jitter
         self._sdk: Any = None
         self._sdk_lock = threading.Lock()
-        self._closed = False
         self._takes_schema = True
         self._calls = itertools.count()
         self._prefix = uuid.uuid4().hex[:12]
@@ -135,9 +134,9 @@ class ChatModel:
         return said
 
     def close(self) -> None:
-        """Close the connections; a call that this breaks off is not made again."""
+        """Close the connections; a call that this breaks off ends at once, and for good."""
+        self._ended.set()
         with self._sdk_lock:
-            self._closed = True
             if self._sdk is not None:
                 self._sdk.close()
                 self._sdk = None
@@ -199,7 +198,7 @@ class ChatModel:
                 raise ModelFault(self._fault_words(outcome, attempt), fatal=outcome.fatal)
             if not outcome.retry_after:
                 delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR**attempt)
-                self._sleep(delay * (0.5 + 0.5 * self._jitter()))
+                self._wait(delay * (0.5 + 0.5 * self._jitter()))
             attempt += 1
 
     def _call(
@@ -216,7 +215,7 @@ class ChatModel:
         call = f"{self._prefix}-{next(self._calls)}"
         wish = self.config.wish(json.dumps(request["messages"]), self.config.max_output_tokens)
         wait_for_leave(
-            self._throttle, call, wish, lambda s: self._sleep(s * (1 + 0.1 * self._jitter()))
+            self._throttle, call, wish, lambda s: self._wait(s * (1 + 0.1 * self._jitter()))
         )
         used, after = Usage(), 0.0
         try:
@@ -231,6 +230,14 @@ class ChatModel:
             return outcome, used
         finally:
             self._throttle.done(call, used.to_json(), account, after)
+
+    def _wait(self, seconds: float) -> None:
+        self._sleep(seconds)
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._ended.is_set():
+            raise ModelFault(f"{self.name}: the session has ended")
 
     def _without_secrets(self, completion: Completion) -> Completion:
         """What the target says is the test's to judge, as it is; nobody else needs a secret."""
@@ -265,8 +272,7 @@ class ChatModel:
     def _client(self) -> Any:
         """The SDK's client, made on the first call: importing the SDK takes half a second."""
         with self._sdk_lock:
-            if self._closed:
-                raise ModelFault(f"{self.name}: the session has ended")
+            self._check_open()
             if self._sdk is None:
                 import openai
 

@@ -8,7 +8,10 @@ megabytes of gzip could fill the memory.
 from __future__ import annotations
 
 import contextlib
+import socket
+import threading
 import time
+import weakref
 import zlib
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 _PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 47}
 """``wbits`` of zlib by content encoding; no other one is asked for."""
 _TRIES = 10
+_CONNECTED = ("connection.connect_tcp.complete", "connection.start_tls.complete")
 
 
 class BoundedClient(openai.DefaultHttpxClient):
@@ -36,6 +40,17 @@ class BoundedClient(openai.DefaultHttpxClient):
         self.headers["Accept-Encoding"] = "identity"
         self._seconds = seconds
         self._most = most
+        self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._connecting = threading.Lock()
+
+    def close(self) -> None:
+        """As the base class, and wake whoever waits for a reply, which closing alone does not."""
+        with self._connecting:
+            streams = list(self._streams)
+        for stream in streams:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)
+        super().close()
 
     def __del__(self) -> None:
         """As the client that the SDK makes for itself: a test may leave it behind."""
@@ -52,6 +67,7 @@ class BoundedClient(openai.DefaultHttpxClient):
             ReplyTooLarge: it is longer than it may be, on the wire or unpacked.
         """
         until = time.monotonic() + self._seconds
+        request.extensions["trace"] = self._note_connection
         response: Any = super().send(request, stream=True, **options)
         if stream:
             return response
@@ -84,6 +100,12 @@ class BoundedClient(openai.DefaultHttpxClient):
             extensions=response.extensions,
             history=response.history,
         )
+
+    def _note_connection(self, event: str, about: dict[str, Any]) -> None:
+        """Told by the HTTP client of every step of a request."""
+        if event in _CONNECTED:
+            with self._connecting:
+                self._streams.add(about["return_value"])
 
     def _unpacked(self, parts: Iterable[bytes], bits: int | None) -> Iterator[bytes]:
         """What the parts hold, at most one byte more than may come at a time."""

@@ -78,7 +78,7 @@ def opened(
         stack.callback(models.close)
         roles = _configured_roles(models, mode, tasks)
         fingerprints = {role: models.get(role).fingerprint for role in roles}
-        models.probe(probed_roles(roles, tasks))
+        models.probe(probed_roles(roles, tasks), lambda: executor.ended)
         directory = _run_directory(home, mode)
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))

@@ -242,9 +242,13 @@ class WorkersExecutor:
         self._dispatch()
 
     def finished(self, worker: Worker, key: str, done: str | Rollout) -> None:
-        """A worker has carried out a request; a rollout that was sent is JSON text."""
+        """A worker has carried out a request; a rollout that was sent is JSON text.
+
+        What ends after ``stop`` is not taken: an interrupt reaches the processes of a test too,
+        and what they then do wrong is no wrong answer.
+        """
         with self._changed:
-            if worker.running.pop(key, None) is not None:
+            if worker.running.pop(key, None) is not None and not self._closed:
                 self._done[key] = done
                 self._changed.notify_all()
         self._dispatch()

@@ -22,20 +22,26 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def sigterm_interrupts() -> Iterator[None]:
-    """While open, SIGTERM raises ``KeyboardInterrupt`` in the main thread.
+def handling(signum: signal.Signals, handler: Callable[[int, object], None]) -> Iterator[None]:
+    """While open, a signal calls ``handler``.
 
-    Does nothing in another thread, or where somebody handles the signal already.
+    Does nothing in another thread than the main one, or where somebody handles the signal already.
     """
+    usual = signal.getsignal(signum)
     elsewhere = threading.current_thread() is not threading.main_thread()
-    if elsewhere or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+    if elsewhere or usual not in (signal.SIG_DFL, signal.default_int_handler):
         yield
         return
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signum, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signum, usual)
+
+
+def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
+    """While open, SIGTERM raises ``KeyboardInterrupt`` in the main thread."""
+    return handling(signal.SIGTERM, _interrupt)
 
 
 def _interrupt(signum: int, frame: object) -> None:
@@ -127,6 +133,11 @@ class Watchdog:
         self._watched: dict[str, tuple[RolloutRequest, float, int]] = {}
         """Rollouts that run: since when, and in which thread."""
         self._stopped = threading.Event()
+
+    @property
+    def watched(self) -> bool:
+        """Whether a rollout runs."""
+        return bool(self._watched)
 
     def start(self) -> None:
         if self._timeout:

@@ -13,10 +13,12 @@ method, arguments), ``stray`` (text).
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import json
 import os
 import queue
+import signal
 import threading
 import traceback
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ import pytest
 from pytest_skillopt.model import types
 from pytest_skillopt.suite.context import shorten
 from pytest_skillopt.suite.internals.xdist import worker_channel, worker_input
-from pytest_skillopt.suite.interrupts import Watchdog, end_now
+from pytest_skillopt.suite.interrupts import Watchdog, end_now, handling
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 from pytest_skillopt.suite.runner import RolloutRunner, SkillVersions, rollouts_only
 
@@ -55,16 +57,25 @@ class Link:
         self._numbers = itertools.count()
         self._asked: dict[int, queue.SimpleQueue[tuple[str, str]]] = {}
         self._lost = False
-        self._dismissed = False
+        self.dismissed = False
+        """The controller has said that it wants nothing more."""
+        self.muted = False
+        """This worker was interrupted: what its rollouts come to from now on is not sent."""
         self._on_lost: Callable[[], None] | None = None
+        self._on_dismissed: Callable[[], None] | None = None
         self.inbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         """What the controller said, other than answers; ``("stop",)`` when it is gone."""
         self.prefix = f"{worker}:"
         """Begins the name of everything this worker asks for, so that it can be given up."""
 
-    def open(self, on_lost: Callable[[], None]) -> None:
-        """Begin to receive. ``on_lost`` is called when the controller goes without a word."""
-        self._on_lost = on_lost
+    def open(self, on_lost: Callable[[], None], on_dismissed: Callable[[], None]) -> None:
+        """Begin to receive.
+
+        Args:
+            on_lost: called when the controller goes without a word.
+            on_dismissed: called when it wants nothing more, after all questions were answered.
+        """
+        self._on_lost, self._on_dismissed = on_lost, on_dismissed
         self._channel.setcallback(self._receive, endmarker=None)
 
     def send(self, *message: Any, patience: float = -1) -> None:
@@ -95,7 +106,7 @@ class Link:
         answer: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._asked[number] = answer
         try:
-            if self._lost:
+            if self._lost or self.dismissed:
                 raise LostController("the controller is gone")
             self.send("ask", number, method, json.dumps(arguments))
             value, error = answer.get()
@@ -113,17 +124,20 @@ class Link:
             self._lost = True
             self._answer_none()
             self.inbox.put(("stop",))
-            if self._on_lost is not None and not self._dismissed:
+            if self._on_lost is not None and not self.dismissed:
                 self._on_lost()
         elif message[0] == "answer":
             _, number, value, error = message
             if number in self._asked:
                 self._asked[number].put((value, error))
         else:
-            if message[0] == "stop":
-                self._dismissed = True
-                self._answer_none()
+            dismissed = message[0] == "stop" and not self.dismissed
+            self.dismissed |= dismissed
             self.inbox.put(message)
+            if dismissed:
+                self._answer_none()
+                if self._on_dismissed is not None:
+                    self._on_dismissed()
 
     def _answer_none(self) -> None:
         """Whoever still waits is a rollout that nobody wants any more."""
@@ -143,8 +157,10 @@ def _restored(error: dict[str, Any]) -> Exception:
 
 
 _LINK = pytest.StashKey[Link]()
-_LINGER = 2.0
+_LINGER = 0.5
 """Seconds that a worker which is done waits for threads that a test has left behind."""
+_INTERRUPT_AFTER, _END_AFTER = 0.2, 1.2
+"""Seconds after which a rollout that nobody wants any more is interrupted, and ended for good."""
 _ORPHAN = 5.0
 """Seconds that a worker has to end by itself when its controller was killed."""
 
@@ -184,8 +200,9 @@ class WorkerLoop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        self._link.open(_end_soon)
-        with contextlib.suppress(OSError):
+        session.config.option.no_summary = True  # nobody reads it, and plugins take their time
+        self._link.open(_end_soon, self._abandon)
+        with contextlib.suppress(OSError), handling(signal.SIGINT, self._interrupted):
             facts: dict[str, Any] = {"slots": self._lanes, "collection_errors": session.testsfailed}
             engine, tasks = None, []
             try:
@@ -202,9 +219,31 @@ class WorkerLoop:
                 continue
         return True
 
-    @pytest.hookimpl(trylast=True)
+    def _interrupted(self, signum: int, frame: object) -> None:
+        """Leave it to the controller, which a terminal interrupts as well, to end the session."""
+        self._link.muted = True
+        if self._link.dismissed:
+            raise KeyboardInterrupt
+
+    def _abandon(self) -> None:
+        """End the rollouts that do not end by themselves now that they get no answers."""
+        if self._watchdog.watched:
+            _later(_INTERRUPT_AFTER, self._interrupt)
+            _later(_END_AFTER, self._end)
+
+    def _interrupt(self) -> None:
+        """A lane cannot be interrupted, nor what is not in the main thread."""
+        if self._watchdog.watched and self._lanes == 1:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    def _end(self) -> None:
+        if self._watchdog.watched:
+            end_now()
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_unconfigure(self) -> None:
         """A thread that a test left behind must not keep the worker from ending."""
+        gc.freeze()  # pytest collects garbage ten times now, which takes a worker 0.2 s
         main = threading.main_thread()
         left = [t for t in threading.enumerate() if t is not main and not t.daemon]
         if left:
@@ -243,6 +282,10 @@ class WorkerLoop:
             try:
                 with self._watchdog.watching(request), self._watchdog.backed():
                     rollout = runner.run(request)
+            except KeyboardInterrupt:
+                if self._link.dismissed:
+                    return
+                raise
             except Exception:
                 # Let out, it would end the session as if the user had interrupted it.
                 error = InfraError("internal", shorten(traceback.format_exc(), 2_000))
@@ -265,7 +308,8 @@ class WorkerLoop:
     def _deliver(self, rollout: Rollout) -> None:
         # When the controller is gone, a stop is in the inbox already.
         with contextlib.suppress(OSError):
-            self._link.send("result", rollout.request.key, json.dumps(rollout.to_json()))
+            if not self._link.muted:
+                self._link.send("result", rollout.request.key, json.dumps(rollout.to_json()))
 
     def _give_up(self, request: RolloutRequest, message: str) -> None:
         """End the worker: nothing else stops a rollout that hangs, or what it started."""

@@ -427,6 +427,30 @@ def test_nothing_stays_in_flight_when_a_call_is_interrupted(
     assert len(limits._flying) == 0
 
 
+def test_closing_wakes_whoever_waits_for_a_reply(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    asked, ended = threading.Event(), threading.Event()
+
+    def reply(body: dict[str, Any]) -> str:
+        asked.set()
+        assert ended.wait(PATIENCE)
+        return "too late"
+
+    chat_server.reply = reply
+    model = make_model()
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(model.complete, HI, sample="0")
+            assert asked.wait(PATIENCE)
+            model.close()
+            with pytest.raises(ModelFault, match="the session has ended"):
+                waiting.result(PATIENCE)
+    finally:
+        ended.set()
+    assert chat_server.calls == 1
+
+
 def test_a_server_that_refuses_schemas_is_asked_without_and_remembered(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:

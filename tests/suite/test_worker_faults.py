@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from patience import PATIENCE, wait_until
+from sessions import WITHOUT_TIME_OUTS
 
 if TYPE_CHECKING:
     from tests.suite.conftest import Drive
@@ -296,11 +298,22 @@ def test_a_wider_fixture_that_cannot_be_torn_down_is_told(drive: Drive) -> None:
 
 
 WAITING = """
-    import pathlib, time
+    import pathlib, subprocess
 
     def test_waits():
         pathlib.Path("started").touch()
-        time.sleep(1000)
+        assert subprocess.run(["sleep", "1000"]).returncode == 0
+"""
+SWALLOWING = """
+    import pathlib, time
+
+    def test_swallows_an_interrupt():
+        while True:
+            try:
+                pathlib.Path("started").touch()
+                time.sleep(1000)
+            except BaseException:
+                pass
 """
 SAVING = """
     from pytest_skillopt.suite.executor import ExecutorClosed
@@ -315,18 +328,41 @@ SAVING = """
 """
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
-def test_an_interrupted_session_lets_the_job_save(
-    pytester: pytest.Pytester, drive: Drive, signum: signal.Signals
+@pytest.mark.parametrize(
+    ("suite", "args", "signum", "all_at_once"),
+    [
+        (WAITING, WORKERS, signal.SIGTERM, False),
+        (WAITING, WORKERS, signal.SIGINT, True),
+        (WAITING, LANES, signal.SIGINT, True),
+        (SWALLOWING, WORKERS, signal.SIGINT, False),
+        (SWALLOWING, LANES, signal.SIGINT, False),
+    ],
+    ids=["waiting", "waiting-terminal", "waiting-terminal-lanes", "swallowing", "swallowing-lanes"],
+)
+def test_an_interrupt_waits_for_no_rollout_and_lets_the_job_save(
+    pytester: pytest.Pytester,
+    drive: Drive,
+    suite: str,
+    args: tuple[str, ...],
+    signum: signal.Signals,
+    all_at_once: bool,
 ) -> None:
+    """``all_at_once``: workers and what they have started are interrupted as well, as they are
+    by a terminal; what a test makes of that is no rollout."""
     del drive  # sets the environment of the process
-    pytester.makepyfile(test_suite=WAITING, jobs=SAVING)
-    command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", "--drive=jobs:job", "-n2"]
+    pytester.makepyfile(test_suite=suite, jobs=SAVING)
+    pytester.makeconftest(WITHOUT_TIME_OUTS)
+    command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", "--drive=jobs:job", *args]
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=pytester.path, text=True
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=pytester.path,
+        text=True,
+        start_new_session=True,
     )
     wait_until((pytester.path / "started").exists)
-    process.send_signal(signum)
+    (os.killpg if all_at_once else os.kill)(process.pid, signum)
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert (pytester.path / "saved").read_text() == "the session was interrupted"

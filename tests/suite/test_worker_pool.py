@@ -177,9 +177,10 @@ def test_a_leaving_worker_gets_nothing_more() -> None:
 def test_after_the_end_results_are_still_given_and_then_the_reason() -> None:
     fleet = Fleet()
     worker = fleet.hire()
-    fleet.executor.submit([request(0), request(1)])
+    fleet.executor.submit([request(n) for n in range(3)])
     fleet.finish(worker)
     fleet.executor.stop("the session was interrupted")
+    fleet.finish(worker)  # perhaps because the interrupt reached what it had started
     assert fleet.executor.next().request == request(0)
     with pytest.raises(ExecutorClosed, match="the session was interrupted"):
         fleet.executor.next()
