@@ -672,6 +672,43 @@ def test_a_funeral(skill_agent):
     assert not project.result["resume"]
 
 
+TWO_KINDS = """
+import pytest
+
+GUESTS = [pytest.param(n, marks=pytest.mark.skill_task(split=split)) for n, split in {guests}]
+
+@pytest.mark.parametrize("name", GUESTS)
+def test_guest(skill_agent, name):
+    assert skill_agent(f"Greet {{name}}.").endswith("!")
+
+@pytest.mark.skill_task(split="train")
+@pytest.mark.parametrize("name", {mourners})
+def test_mourner(skill_agent, name):
+    assert "!" not in skill_agent(f"Greet {{name}}.")
+"""
+
+
+@pytest.mark.parametrize(("mended", "broken", "status"), [(2, 3, "rejected"), (10, 1, "accepted")])
+def test_a_train_task_that_breaks_is_counted_and_named_first(
+    project: Project, mended: int, broken: int, status: str
+) -> None:
+    """A trial sees the tasks that asked for the edit; the final comparison sees every task."""
+    guests = list(zip(NAMES[:mended], ["train", "val"] * mended, strict=False))
+    tests = TWO_KINDS.format(guests=guests, mourners=["Ash", "Bea", "Cy"][:broken])
+    (project.path / "test_greeting.py").write_text(tests)
+    result = project.run("--skillopt-train", "-p", "no:xdist")
+    (found,) = project.result["skills"]
+    assert found["status"] == status
+    assert (project.skill.read_bytes() == SKILL) == (status == "rejected")
+    name = "test_greeting.py::test_mourner[Ash]"
+    assert found["reason"].startswith(f"broken: {name} (passed 5 of 5")
+    summary = re.sub(r"[\\\u200b]", "", (project.runs[0] / "summary.md").read_text())
+    for shown in (result.stdout.str().partition("= skillopt =")[2], summary):
+        rates = re.search(r"pass rate\W+before", shown)
+        assert rates
+        assert shown.index(name) < min(rates.start(), shown.index("test_guest"))
+
+
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
     deadline = time.monotonic() + PATIENCE
     while not condition():

@@ -115,7 +115,7 @@ class FinalGate(SequentialGate):
         shortfall = self._shortfall(missing=0)
         if not shortfall:
             shortfall = f"the budget ended before it was certain, and so far {self._shortfall(1)}"
-        return self.verdict("rejected", shortfall)
+        return self.verdict("rejected", f"{self.named_breaks()}{shortfall}")
 
     def _seek_improvement(self) -> Generator[Wants, None, bool]:
         """Whether single tasks show what the means do not: sampled on while they look improved."""

@@ -136,6 +136,12 @@ def _fixed_and_broken(skill: SkillResult) -> str:
 
 def _cautions(result: Result, skill: SkillResult) -> list[str]:
     found = []
+    broken = sorted({t.id for t in skill.tasks if t.change == "broken"}, key=words.in_order)
+    # A check that failed has named them in its reason.
+    if broken and not (result.mode == "check" and skill.status == "rejected"):
+        found.append(
+            f"{words.plural(len(broken), 'task').capitalize()} broken: {words.some(broken)}."
+        )
     if result.simulated:
         found.append(_SIMULATED)
     unvalidated = skill.verdict is not None and not skill.verdict.get("validated", True)
@@ -161,12 +167,6 @@ def _cautions(result: Result, skill: SkillResult) -> list[str]:
                 f"{unknown} of {words.plural(len(skill.tasks), 'task')} were not measured: a cap "
                 "ended the run."
             )
-    broken = sorted({t.id for t in skill.tasks if t.change == "broken"}, key=words.in_order)
-    # A check that failed has named them in its reason.
-    if broken and not (result.mode == "check" and skill.status == "rejected"):
-        found.append(
-            f"{words.plural(len(broken), 'task').capitalize()} broken: {words.some(broken)}."
-        )
     wanted = result.settings.get("write", True)
     if result.mode == "train" and skill.status == "accepted" and wanted and not skill.written:
         found.append(f"{skill.path} was not written; the edit is kept as a patch.")
