@@ -48,7 +48,9 @@ class _Line:
         """Log Bayes factor of "the task does better with it" against "it does alike"."""
         n = len(self.pairs)
         ours, theirs = [one for one, _ in self.pairs], [other for _, other in self.pairs]
-        return log_bayes_factor(_good(ours, theirs), n, _good(theirs, ours), n) if n else 0.0
+        return (
+            log_bayes_factor(count_good(ours, theirs), n, count_good(theirs, ours), n) if n else 0.0
+        )
 
 
 class Ablation:
@@ -179,7 +181,7 @@ def _apart(lines: Iterable[_Line]) -> list[_Line]:
     return list(chosen.values())
 
 
-def _good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:
+def count_good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:
     """Rollouts that passed, or failed further on than every failure of the other arm."""
     failures = [rollout for rollout in other if not rollout.passed]
     return sum(rollout.passed or goes_further(rollout, failures) for rollout in arm)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.published.pruning import leave_out
+from pytest_skillopt.edits.compose import rebuild
+from pytest_skillopt.published.pruning import idle_edits
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -36,20 +37,19 @@ def name(number: int) -> str:
     return f"tests/test_toy.py::test_it[t{number}]"
 
 
-def two_lines(toy: ModuleType) -> dict[Any, tuple[str]]:
-    """Edits by the train task that needs them."""
-    return {toy.append(toy.rule(0)): (name(0),), toy.append(toy.rule(1)): (name(8),)}
-
-
-def test_where_the_means_reach_for_some_lines_the_first_are_left_out(
+def test_where_the_means_reach_for_some_edits_the_first_are_left_out(
     toy: ModuleType, state: Any
 ) -> None:
-    tasks = two_lines(toy)
-    lines = list(tasks)
-    for means, sampled in ((1, [0, 0]), (3, [1, 0]), (4, [1, 1]), (6, [1, 1])):
+    lines = [toy.append("- Be nice.", name(0)), toy.append("- Be polite.", name(8))]
+    state.adopt(rebuild(state.base, lines), lines)
+    for means, idle in ((1, []), (3, lines[:1]), (4, lines), (6, lines)):
         before = state.budget.samples
         state.budget.reserve = CAP - before - means
-        compared = leave_out(state, state.base, lines, tasks, 1)
-        assert [int(c.likelier != 0) for c in compared] == sampled
-        assert state.budget.samples - before == 2 * sum(sampled)
-        assert not any(c.idle for c in compared), "no sample is no reason to drop an edit"
+        assert idle_edits(state, 1) == idle
+        assert state.budget.samples - before == 2 * len(idle)
+
+
+def test_what_its_task_needs_is_not_idle(toy: ModuleType, state: Any) -> None:
+    lines = [toy.append(toy.rule(0), name(0)), toy.append("- Be polite.", name(8))]
+    state.adopt(rebuild(state.base, lines), lines)
+    assert idle_edits(state, 6) == lines[1:]
