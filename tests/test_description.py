@@ -71,9 +71,15 @@ def train(
 def test_a_description_that_tells_requests_apart_is_written(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
+    project.run("git", "init", "--quiet")
+    who = ("-c", "user.name=A", "-c", "user.email=a@example.org")
+    project.run("git", *who, "commit", "--quiet", "--allow-empty", "--message=Begin")
     text, skill = train(project, chat_server, content=GOOD)
     assert skill["written"]
     assert text == START.replace("For lists.", f"'{GOOD}'")
+    manifest = json.loads((project.path / ".skillopt/proposal/manifest.json").read_text())
+    counted = manifest["skills"][0]["evidence"]["final"]
+    assert {row["trigger"] for row in counted} == {True, False}, "propose looks at both"
     assert [edit["field"] for hunk in skill["hunks"] for edit in hunk["edits"]] == ["description"]
     validator = pytest.importorskip("skills_ref.validator")
     assert validator.validate(project.path / "skills/house-greeting") == []

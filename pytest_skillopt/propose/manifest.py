@@ -55,6 +55,8 @@ class TaskCounts(_Record):
     before_n: Count
     after_passed: Count
     after_n: Count
+    trigger: bool | None = None
+    """Of a trigger task: whether the skill should be asked for."""
 
 
 class Evidence(_Record):
@@ -169,6 +171,7 @@ def _final(tasks: Sequence[TaskRow]) -> Iterator[TaskCounts]:
             before_n=row.before.n,
             after_passed=row.after.passed,
             after_n=row.after.n,
+            trigger=row.trigger,
         )
 
 

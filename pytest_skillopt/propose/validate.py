@@ -231,6 +231,13 @@ def _check_evidence(skill: SkillProposal) -> PassRates:
             "the counts do not give the verdict: pass rate "
             f"{percent(float(rates.before))} before, {percent(float(rates.after))} after"
         )
+    for wanted, words in ((True, "should"), (False, "should not")):
+        side = [row for row in skill.evidence.final if row.trigger is wanted]
+        if side and (of_side := pass_rates(side)).after < of_side.before:
+            raise Refused(
+                f"the skill is asked for less well where it {words} be: "
+                f"{percent(float(of_side.before))} before, {percent(float(of_side.after))} after"
+            )
     return rates
 
 

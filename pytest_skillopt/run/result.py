@@ -70,6 +70,8 @@ class TaskRow(_Record):
     id: str
     split: str
     must_pass: bool = False
+    trigger: bool | None = None
+    """Of a trigger task: whether the skill should be asked for."""
     marks: list[str] = Field(default_factory=list)
     """Markers of the project's own."""
     none: Arm | None = None

@@ -190,6 +190,7 @@ def task_row(
         id=task.id,
         split=task.split,
         must_pass=task.must_pass,
+        trigger=task.trigger,
         marks=list(task.marks),
         before=arm_of(before),
         after=arm_of(after) if after else None,

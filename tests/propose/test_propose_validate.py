@@ -41,6 +41,9 @@ def counts(before: int, after: int, *, task: str = "t::a", n: int = 3) -> dict[s
     }
 
 
+WON = {**counts(0, 3), "trigger": None}
+
+
 def edit_manifest(project: Project, change: Callable[[dict[str, Any]], None]) -> None:
     file = project.proposal / "manifest.json"
     manifest = json.loads(file.read_bytes())
@@ -253,6 +256,8 @@ def test_settings_of_the_lint_that_are_wrong(project: Project, key: str, value: 
         ([counts(0, 4)], "more passes than samples"),
         ([{**counts(0, 3), "before_n": 0}], "no sample of t::a"),
         ([{**counts(0, 3), "after_n": 0, "after_passed": 0}], "no sample of t::a"),
+        ([WON, {**counts(1, 0, task="b"), "trigger": True}], "less well where it should be: 33"),
+        ([WON, {**counts(3, 2, task="b"), "trigger": False}], "where it should not be: 100"),
     ],
 )
 def test_counts_that_do_not_give_the_verdict(
