@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
-from typing import TYPE_CHECKING, Any
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 
 def unsupported(missing: str, *packages: str) -> pytest.UsageError:
-    """Names the versions of the packages, and what is missing in them."""
     versions = ", ".join(f"{name} {_version(name)}" for name in packages)
     return pytest.UsageError(
         f"pytest-skillopt {_version('pytest-skillopt')} cannot run rollouts with {versions}: "
@@ -30,7 +31,7 @@ def _version(package: str) -> str:
 
 try:
     from _pytest import assertion
-    from _pytest.fixtures import FixtureDef, FixtureManager, FuncFixtureInfo, SubRequest
+    from _pytest.fixtures import FixtureManager
     from _pytest.mark.structures import NodeKeywords
     from _pytest.runner import SetupState, runtestprotocol
     from _pytest.stash import Stash
@@ -38,9 +39,6 @@ try:
     from pluggy import HookCaller
 except ImportError as missing:
     raise unsupported(str(missing), "pytest", "pluggy") from None
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
     "FixtureManager",
@@ -54,29 +52,17 @@ __all__ = [
     "unsupported",
 ]
 
-NAMES: tuple[tuple[type, tuple[str, ...]], ...] = (
-    (pytest.Session, ("_setupstate", "_fixturemanager", "_shouldstop", "_shouldfail")),
-    (pytest.Session, ("perform_collect", "from_config")),
-    (pytest.Item, ("_report_sections", "_store", "_repr_failure_py")),
-    (pytest.Function, ("_initrequest", "_fixtureinfo", "_instance", "_obj")),
-    (FuncFixtureInfo, ("name2fixturedefs",)),
-    (FixtureDef, ("finish", "_finalizers", "cached_result")),
-    (SubRequest, ("_fixturedef",)),
-    (NodeKeywords, ("_markers", "node")),
-    (Stash, ("_storage",)),
-    (SetupState, ("stack", "teardown_exact")),
-    (HookCaller, ("_hookimpls",)),
-)
-"""By class, the attributes that are used."""
-
-CALLS: tuple[tuple[Callable[..., Any], tuple[str, ...]], ...] = (
-    (runtestprotocol, ("item", "log", "nextitem")),
-    (catch_warnings_for_item, ("config", "ihook", "when", "item", "record")),
-    (assertion.pytest_runtest_protocol, ("item",)),
-    (FixtureManager, ("session",)),
-    (FixtureDef.finish, ("request",)),
-)
-"""By function, the parameters that are passed."""
+NAMES: dict[type, str] = {
+    pytest.Session: "_setupstate _fixturemanager _shouldstop _shouldfail perform_collect",
+    pytest.Item: "_report_sections _store _repr_failure_py",
+    pytest.Function: "_initrequest _fixtureinfo _instance _obj",
+    pytest.FixtureDef: "name2fixturedefs finish _finalizers cached_result _fixturedef",
+    NodeKeywords: "_markers",
+    Stash: "_storage",
+    SetupState: "stack teardown_exact",
+    HookCaller: "_hookimpls",
+}
+"""By class, the attributes that are used of it and of others in its module."""
 
 XDIST = (
     "node.notify_inproc",
@@ -92,17 +78,16 @@ XDIST = (
 
 
 def probe() -> None:
-    """Raises:
-    pytest.UsageError: pytest or pluggy have changed.
-    """
-    for name in _missing(NAMES, CALLS):
-        raise unsupported(name, "pytest", "pluggy")
+    """UsageError where pytest or pluggy have changed."""
+    for owner, names in NAMES.items():
+        source = Path(inspect.getfile(owner)).read_text(encoding="utf-8")
+        for name in names.split():
+            if not re.search(rf"\b{name}\b", source):
+                raise unsupported(f"{owner.__module__}: {name}", "pytest", "pluggy")
 
 
 def probe_xdist(node: Any, dsession: Any) -> None:
-    """Raises:
-    pytest.UsageError: xdist or execnet has changed.
-    """
+    """UsageError where xdist or execnet has changed."""
     for name in XDIST:
         owner, _, path = name.partition(".")
         there: Any = {"node": node, "dsession": dsession}[owner]
@@ -110,27 +95,3 @@ def probe_xdist(node: Any, dsession: Any) -> None:
             if not hasattr(there, step):
                 raise unsupported(name, "pytest-xdist", "execnet")
             there = getattr(there, step)
-
-
-def _missing(
-    names: Iterable[tuple[type, tuple[str, ...]]],
-    calls: Iterable[tuple[Callable[..., Any], tuple[str, ...]]],
-) -> Iterator[str]:
-    for owner, attributes in names:
-        yield from (f"{owner.__name__}.{name}" for name in attributes if not _has(owner, name))
-    for function, parameters in calls:
-        known = inspect.signature(function).parameters
-        yield from (f"{function.__qualname__}({p}=)" for p in parameters if p not in known)
-
-
-def _has(owner: type, name: str) -> bool:
-    """Whether the class, its annotations or its methods name the attribute."""
-    return hasattr(owner, name) or any(
-        name in vars(cls).get("__annotations__", ()) or _mentions(cls, name)
-        for cls in owner.__mro__
-    )
-
-
-def _mentions(cls: type, name: str) -> bool:
-    methods = (f for f in vars(cls).values() if inspect.isfunction(f))
-    return any(name in method.__code__.co_names for method in methods)
