@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import pytest
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pytest_skillopt.gate.regression import RegressionCheck
 from pytest_skillopt.modes.compare import (
@@ -28,18 +26,14 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.suite.rollouts import Rollout
 
+BASELINE = ".skillopt-baseline.json"
+"""Meant to be committed: what an evaluation measured, for the checks of later edits."""
 _WORST_FIRST: tuple[Status, ...] = ("rejected", "unmeasured", "accepted", "unchanged")
-
-NAME = ".skillopt-baseline.json"
 
 
 def check(run: Run, display: Display) -> Result:
-    """Compare every skill of the suite with its older self.
-
-    Raises:
-        pytest.UsageError: there is no such revision.
-        StopRun: a cap, a fatal fault, or an interrupt.
-    """
+    """Compare every skill of the suite with its older self; UsageError where there is no
+    revision."""
     display.begin("check")
     skills = [_check_skill(run, skill) for skill in run.documents]
     status = next(s for s in _WORST_FIRST if any(skill.status == s for skill in skills))
@@ -67,7 +61,7 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
         tape = {task: len(found) for task, found in stored.items()}
         tasks = gate_tasks(run.tasks_of(skill))
         gate = RegressionCheck(tasks, gate_options(run.settings), tape=tape)
-        result = compared(run, skill, gate, then, now, stored=stored)
+        result = compared(run, skill, gate, then, now, stored)
         return result.model_copy(update={"val": result.suite})
     return SkillResult(
         path=skill,
@@ -79,79 +73,41 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
     )
 
 
-class _Task(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    source: str
-    outcomes: list[bool]
-    scores: list[float]
-
-
-class _Skill(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-    version: str
-    tasks: dict[str, _Task]
-
-
-class _Baseline(BaseModel):
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())  # of pydantic 2.8
-    schema_version: Literal[1] = 1
-    written: str
-    model: str
-    """Fingerprint of the target and its parameters."""
-    model_name: str
-    skills: dict[str, _Skill]
-
-
 def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:
     """Keep the measured rollouts of an evaluation, by task."""
-    skills: dict[str, _Skill] = {}
+    skills = {}
     for skill, document in run.documents.items():
-        tasks = {
-            task.id: _Task(
-                source=task.source,
-                outcomes=[r.passed for r in rollouts[task.id] if r.measured],
-                scores=[r.score or 0.0 for r in rollouts[task.id] if r.measured],
-            )
-            for task in run.tasks_of(skill)
-        }
-        skills[skill] = _Skill(version=document.version, tasks=tasks)
-    baseline = _Baseline(
-        written=datetime.now(UTC).isoformat(timespec="seconds"),
-        model=run.fingerprint,
-        model_name=run.roles.get("target", ""),
-        skills=skills,
-    )
-    path = run.root / NAME
-    path.write_text(json.dumps(baseline.model_dump(), indent=1) + "\n", encoding="utf-8")
+        tasks = {}
+        for task in run.tasks_of(skill):
+            measured = [r for r in rollouts[task.id] if r.measured]
+            outcomes, scores = [r.passed for r in measured], [r.score for r in measured]
+            tasks[task.id] = {"source": task.source, "outcomes": outcomes, "scores": scores}
+        skills[skill] = {"version": document.version, "tasks": tasks}
+    kept = {"schema_version": 1, "model": run.fingerprint, "skills": skills}
+    path = run.root / BASELINE
+    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     return path
 
 
 def read_baseline(run: Run, skill: str, version: str) -> dict[str, list[tuple[bool, float]]]:
-    """Samples of a version that need not be taken, by task: (passed, score).
-
-    A note of the run says why stored counts do not fit.
-    """
-    problem = ""
+    """(passed, score) of samples that need not be taken, by task; a note says why some are not
+    used."""
+    sources = {task.id: task.source for task in run.tasks_of(skill)}
+    stored = {}
     try:
-        baseline = _Baseline.model_validate_json((run.root / NAME).read_bytes())
-        stored = baseline.skills.get(skill)
-        if baseline.model != run.fingerprint:
-            problem = f"it was measured with {baseline.model_name}"
-        elif stored is None or stored.version != version:
-            problem = f"it was measured with another version of {skill}"
+        kept = json.loads((run.root / BASELINE).read_bytes())
+        found = kept["skills"].get(skill, {"version": ""})
+        if (kept["model"], found["version"]) != (run.fingerprint, version):
+            raise ValueError("it is of another model or version")
+        for name, task in found["tasks"].items():
+            if sources.get(name) == task["source"]:
+                pairs = zip(task["outcomes"], task["scores"], strict=True)
+                stored[name] = [(bool(passed), float(score)) for passed, score in pairs]
     except FileNotFoundError:
         return {}
-    except (OSError, ValidationError) as error:
-        problem = f"it cannot be read ({type(error).__name__})"
-    if problem or stored is None:
-        run.notes.append(f"{NAME} is not used: {problem}")
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        run.notes.append(f"{BASELINE} is not used: {error}")
         return {}
-    sources = {task.id: task.source for task in run.tasks_of(skill)}
-    fitting = {
-        name: list(zip(task.outcomes, task.scores, strict=False))
-        for name, task in stored.tasks.items()
-        if sources.get(name) == task.source
-    }
-    if changed := len(sources) - len(fitting):
-        run.notes.append(f"{NAME}: {changed} of {len(sources)} tasks have changed since")
-    return fitting
+    if changed := len(sources) - len(stored):
+        run.notes.append(f"{BASELINE}: {changed} of {len(sources)} tasks have changed since")
+    return stored

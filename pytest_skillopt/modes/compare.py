@@ -47,37 +47,36 @@ def compared(
     gate: Gate,
     before: Document,
     after: Document,
-    *,
-    stored: Mapping[str, Sequence[tuple[bool, float]]] | None = None,
+    stored: Mapping[str, Sequence[tuple[bool, float]]] = {},
 ) -> SkillResult:
-    """Carry a decision about a skill out.
+    """Carry a decision about a skill out; at a cap it is not decided.
 
-    Args:
-        stored: (passed, score) of samples that open the tape of the one before, by task.
-
-    Raises:
-        StopRun: a fatal fault or an interrupt; at a cap it is not decided.
+    ``stored`` holds (passed, score) of samples that open the tape of the one before, by task.
     """
     incumbent = run.sampler.add_version(skill, before.data)
     candidate = run.sampler.add_version(skill, after.packed)
     versions = {"incumbent": incumbent, "candidate": candidate}
     rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
 
-    def request(draw: Draw) -> RolloutRequest:
-        return run.sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
-
-    def is_stored(draw: Draw) -> bool:
-        on_tape = draw.arm == "incumbent" and draw.stream == TAPE
-        return on_tape and draw.index < len((stored or {}).get(draw.task, ()))
-
     def take(draws: Sequence[Draw]) -> list[Sample]:
-        fresh = [draw for draw in draws if not is_stored(draw)]
-        taken = dict(zip(fresh, run.sampler.take([request(d) for d in fresh]), strict=True))
-        for draw in draws:
-            if draw not in taken:
-                taken[draw] = _recalled(request(draw), (stored or {})[draw.task])
-            rollouts[draw.arm].setdefault(draw.task, []).append(taken[draw])
-        return [sample_of(draw, taken[draw]) for draw in draws]
+        requests = {
+            draw: run.sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
+            for draw in draws
+        }
+        recalled = {draw: found for draw in draws if (found := recall(draw, requests[draw]))}
+        fresh = [request for draw, request in requests.items() if draw not in recalled]
+        sampled = iter(run.sampler.take(fresh))
+        taken = [recalled.get(draw) or next(sampled) for draw in draws]
+        for draw, rollout in zip(draws, taken, strict=True):
+            rollouts[draw.arm].setdefault(draw.task, []).append(rollout)
+        return list(map(sample_of, draws, taken))
+
+    def recall(draw: Draw, request: RolloutRequest) -> Rollout | None:
+        known = stored.get(draw.task, ()) if draw.arm == "incumbent" else ()
+        if draw.stream != TAPE or draw.index >= len(known):
+            return None
+        passed, score = known[draw.index]
+        return Rollout(request, "passed" if passed else "failed", score=score, worker="baseline")
 
     try:
         verdict = run_gate(gate, take)
@@ -120,16 +119,9 @@ def _undecided(gate: Gate, reason: str) -> Verdict:
     )
 
 
-def _recalled(request: RolloutRequest, stored: Sequence[tuple[bool, float]]) -> Rollout:
-    passed, score = stored[request.index]
-    return Rollout(request, "passed" if passed else "failed", score=score, worker="baseline")
-
-
 def without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
-    """What the latest comparison with ``none`` has measured without any skill, and its name.
-
-    By task, of the same source under the same model. Nothing is sampled for it.
-    """
+    """What the latest comparison with ``none`` has measured without any skill, by task, and its
+    name."""
     sources = {task.id: task.source for task in run.tasks_of(skill)}
     same = {"skill": skill, "version": NO_SKILL.version, "model": run.fingerprint}
     for name in reversed(run.home.run_names()):
@@ -146,7 +138,6 @@ def without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
 
 
 def joined_reasons(results: Sequence[SkillResult]) -> str:
-    """The reason of the one skill, or those of several with their names."""
     if len(results) == 1:
         return results[0].reason
     return "; ".join(
@@ -155,12 +146,8 @@ def joined_reasons(results: Sequence[SkillResult]) -> str:
 
 
 def compare(run: Run, display: Display) -> Result:
-    """Put two versions of the suite's one skill through the gate.
-
-    Raises:
-        pytest.UsageError: the suite has several skills, or a name that means nothing.
-        StopRun: a cap, a fatal fault, or an interrupt.
-    """
+    """Put two versions of the suite's one skill through the gate; UsageError where there is none
+    such."""
     if len(run.documents) != 1:
         named = ", ".join(run.documents)
         raise pytest.UsageError(
@@ -188,11 +175,7 @@ def compare(run: Run, display: Display) -> Result:
 
 
 def compare_with_itself(run: Run, display: Display) -> Result:
-    """Two evaluations of one version: what differs between them is noise.
-
-    Raises:
-        StopRun: a cap, a fatal fault, or an interrupt.
-    """
+    """Two evaluations of one version: what differs between them is noise."""
     display.begin("comparison with itself")
     skills = [_measure(run, skill) for skill in run.documents]
     unmeasured = any(skill.status == "unmeasured" for skill in skills)
