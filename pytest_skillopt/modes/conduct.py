@@ -56,11 +56,8 @@ def conduct(
     tasks: list[SkillTask],
     services: Services,
 ) -> tuple[Result, list[pytest.TestReport]]:
-    """Carry out a mode and keep its result; beside it a report a task, for pytest.
-
-    Raises:
-        pytest.UsageError: the suite, the skill, the models or the run are not as they must be.
-    """
+    """Carry out a mode and keep its result; beside it a report a task, for pytest. UsageError where
+    the suite, the skill, the models or the run are not as they must be."""
     display = Display(config, settings)
     with (
         _as_usage_errors(),

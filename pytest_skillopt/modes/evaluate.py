@@ -62,11 +62,7 @@ def _requests(run: Run) -> list[RolloutRequest]:
 
 
 def _take_what_fits(run: Run, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-    """All of them or, under a cap on rollouts, as many as it allows.
-
-    Raises:
-        StopRun: a cap, a fatal fault, or an interrupt; what was taken until then is known.
-    """
+    """All of them or, under a cap on rollouts, as many as it allows, and StopRun."""
     left = run.sampler.rollouts_left
     new = [request for request in requests if not run.sampler.known(request)]
     if left is not None and left < len(new):

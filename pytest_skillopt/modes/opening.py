@@ -10,7 +10,7 @@ from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import ModelConfigError, check_prices, model_config
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.models import MODELS, Models
-from pytest_skillopt.modes.plan import FEW_TASKS, gated, sight
+from pytest_skillopt.modes.plan import notes_on_size
 from pytest_skillopt.modes.skills import read_documents, skills_of, split_tasks
 from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger
@@ -58,11 +58,8 @@ def opened(
 ) -> Iterator[Run]:
     """A run, closed again at the end whatever happens.
 
-    Nothing is written and no model is called before everything the user configured is known to
-    be in order, save one tiny call of each role that shows whether its provider serves it.
-
-    Raises:
-        SkillError, SplitError, ModelConfigError, CacheError, RunError: what is not in order.
+    Nothing is written and no model is called before everything the user configured is known to be
+    in order, save one tiny call of each role that shows whether its provider serves it.
     """
     root = config.rootpath
     home = Home(root / settings.dir)
@@ -117,8 +114,11 @@ def opened(
             notes=[
                 *notes,
                 *(f"{name}: {said}" for name, doc in documents.items() for said in doc.warnings),
-                *_notes_on_size(tasks, mode, settings),
-                *(notes_on_search(settings) if mode.name == "train" else ()),
+                *(
+                    [*notes_on_size(tasks), *notes_on_search(settings)]
+                    if mode.name == "train"
+                    else ()
+                ),
                 *_notes_on_resuming(mode, journal),
                 *_notes_on_sandbox(tasks, settings),
                 *(f"journal line {n} was corrupt and is measured again" for n in journal.corrupt),
@@ -147,7 +147,6 @@ def _make_models(
 
 
 def wanted_roles(mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
-    """The roles that take part."""
     wanted = {role for task in tasks for role in task.roles}
     if mode.name == "train":
         wanted.add("optimizer")
@@ -155,7 +154,6 @@ def wanted_roles(mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
 
 
 def _configured_roles(models: Models, mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
-    """Those roles; each is configured, or the settings are at fault."""
     roles = wanted_roles(mode, tasks)
     found = [models.get(role) for role in roles]
     if models.settings.max_cost:
@@ -189,13 +187,6 @@ def _notes_on_sandbox(tasks: Sequence[SkillTask], settings: Settings) -> Iterato
             )
 
 
-def _notes_on_size(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:
-    for where, measured in gated(tasks) if mode.name == "train" else ():
-        if measured < FEW_TASKS:
-            noun = "task" if measured == 1 else "tasks"
-            yield f"{where}only {measured} val {noun}: {sight(measured, settings)}"
-
-
 def _notes_on_resuming(mode: Mode, journal: Journal) -> Iterator[str]:
     kept = sum(entry.kind == "rollout" for entry in journal.entries)
     if mode.resume is not None:
@@ -206,7 +197,6 @@ def _notes_on_resuming(mode: Mode, journal: Journal) -> Iterator[str]:
 
 
 def _unfinished(home: Home, mode: Mode, directory: RunDirectory, about: dict[str, Any]) -> str:
-    """An earlier training that ended early and that ``--skillopt-resume`` would continue."""
     if mode.name != "train" or mode.resume is not None:
         return ""
     earlier = home.unfinished(directory.name)

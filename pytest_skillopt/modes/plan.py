@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import random
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.gate.power import smallest_gain
 from pytest_skillopt.gate.shorter import LOOKS
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.limits import Caps
@@ -23,7 +20,6 @@ from pytest_skillopt.run.directory import Home
 from pytest_skillopt.search.final_comparison import plan_final, shortage
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.searches import decides_once, notes_on_search
-from pytest_skillopt.search.stages import configured_gate
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.untrusted import no_command
@@ -45,8 +41,6 @@ _TYPICAL_CALLS = 0.9
 """The same of optimizer calls."""
 _ASSUMED = {"target": (1500, 500), "optimizer": (4000, 1000)}
 """Tokens in and out of a rollout and of an optimizer call, where no run has measured them."""
-_CERTAIN = 10**6
-"""Samples that make an assumed pass rate as good as known."""
 
 
 class Plan:
@@ -84,7 +78,6 @@ def plan_lines(
     notes: Sequence[str],
     others: int,
 ) -> Iterator[str]:
-    """What would be measured and the upper bounds, one line each."""
     if not tasks:
         yield "no test is marked skill_task: nothing would be done"
         return
@@ -102,7 +95,8 @@ def plan_lines(
     if mode.name == "train":
         yield from notes_on_search(settings)
         yield from _hopeless(tasks, settings)
-    yield from forecast(tasks, mode, settings, known_costs(tasks, mode, settings, home))
+        yield from notes_on_size(tasks)
+    yield from _forecast(tasks, mode, settings, home)
 
 
 def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
@@ -119,8 +113,6 @@ def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a mode takes."""
-
     most: int
     """Rollouts at most; those that end in an infrastructure error and are retried come on top."""
     typical: int
@@ -131,7 +123,7 @@ class Expected:
 
 
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
-    """The upper bound and, for a training, what `benchmarks/plan.py` has found to be typical."""
+    """The upper bound and, for a training, what ``benchmarks/plan.py`` has found to be typical."""
     most = most_rollouts(tasks, mode, settings)
     cap = settings.max_rollouts or most
     if mode.name == "evaluate" or mode.name == "aa":
@@ -143,18 +135,10 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
     return Expected(min(most, cap), typical, calls, round(_TYPICAL_CALLS * calls))
 
 
-def forecast(
-    tasks: Sequence[SkillTask],
-    mode: Mode,
-    settings: Settings,
-    costs: Mapping[str, tuple[float, str]] | None = None,
+def _forecast(
+    tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
 ) -> Iterator[str]:
-    """What it takes, in words.
-
-    Args:
-        costs: by role, US dollars of a rollout or an optimizer call, and where the token counts
-            come from, in words; of roles with a known price.
-    """
+    """What it takes, in words."""
     plan = expected(tasks, mode, settings)
     yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
     if any(task.harness for task in tasks):
@@ -175,10 +159,7 @@ def forecast(
             f"optimizer calls: {_of(plan.typical_calls, plan.calls)}; repairs of unreadable "
             "replies come on top"
         )
-    yield from _money(plan, costs or {})
-    if mode.name in ("train", "compare"):
-        for where, measured in gated(tasks):
-            yield where + sight(measured, settings)
+    yield from _money(plan, _known_costs(tasks, mode, settings, home))
 
 
 def _of(typical: int, most: int) -> str:
@@ -187,11 +168,11 @@ def _of(typical: int, most: int) -> str:
     return f"about {words.number(typical)}, at most {words.number(most)}"
 
 
-def known_costs(
+def _known_costs(
     tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
 ) -> dict[str, tuple[float, str]]:
-    """By role, at the price of its model: with the tokens of the latest run of that model, else
-    with assumed ones. Roles without a model or a price are left out."""
+    """By role that has a price, US dollars of a rollout or an optimizer call, with the tokens of
+    the latest run of that model or assumed ones, and which of both, in words."""
     roles: list[Role] = ["target"] if any("target" in task.roles for task in tasks) else []
     roles += ["optimizer"] if mode.name == "train" else []
     costs: dict[str, tuple[float, str]] = {}
@@ -238,36 +219,15 @@ def _money(plan: Expected, costs: Mapping[str, tuple[float, str]]) -> Iterator[s
         yield f"money: {shown if typical < most else words.money(most)}, {sources}"
 
 
-def gated(tasks: Sequence[SkillTask]) -> Iterator[tuple[str, int]]:
-    """For each skill how many tasks its gate measures; named, as ``path: ``, only of several."""
-    skills = skills_of(tasks)
-    for skill in skills:
-        count = sum(t.skill == skill and t.split in ("val", "both", "") for t in tasks)
-        yield f"{skill}: " if len(skills) > 1 else "", count
-
-
-def sight(tasks: int, settings: Settings) -> str:
-    """What the gate can see with so many tasks, if they are like those of published agent runs.
-
-    Two fifths that nearly always pass, a quarter that nearly always fails, the rest in between:
-    the population ``agent`` of ``docs/gate.md``.
-    """
-    rng = random.Random(0)
-    shapes = ((12.0, 1.0), (1.0, 12.0), (1.5, 1.5))
-    drawn = rng.choices(shapes, (0.40, 0.25, 0.35), k=tasks)
-    rates = [rng.betavariate(*shape) for shape in drawn]
-    counts = [(rate * _CERTAIN, _CERTAIN) for rate in rates]
-    gain = smallest_gain(counts, partial(configured_gate, settings))
-    if gain is None:
-        return (
-            "the gate sees little but tasks that are wholly fixed; add val tasks, 10 are a good "
-            "start"
-        )
-    return (
-        f"the gate sees a gain of {words.plural(round(100 * gain), 'point')} or more four times "
-        f"in five, if its {words.plural(tasks, 'task')} are as noisy as those of published agent "
-        "runs; --skillopt-aa measures it"
-    )
+def notes_on_size(tasks: Sequence[SkillTask]) -> Iterator[str]:
+    """Of which skills the gate has few tasks to see a gain on."""
+    for skill in skills_of(tasks):
+        val = sum(task.skill == skill and task.split in ("val", "both") for task in tasks)
+        if val < FEW_TASKS:
+            yield (
+                f"{skill}: only {words.plural(val, 'val task')}: the gate sees little but tasks "
+                f"that are wholly fixed; {FEW_TASKS} are a good start"
+            )
 
 
 def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:

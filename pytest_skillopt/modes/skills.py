@@ -36,11 +36,8 @@ NONE = "none"
 def split_tasks(
     tasks: Sequence[SkillTask], ratio: str, mode: Mode
 ) -> tuple[list[SkillTask], list[str]]:
-    """Assign the splits, skill by skill; only a training needs them.
-
-    Raises:
-        SplitError: the tasks cannot be split as asked.
-    """
+    """Assign the splits, skill by skill; only a training needs them. SplitError where they cannot
+    be."""
     if mode.name != "train":
         return list(tasks), []
     split: dict[str, SkillTask] = {}
@@ -54,20 +51,14 @@ def split_tasks(
 
 
 def skills_of(tasks: Iterable[SkillTask]) -> list[str]:
-    """The skills that the tasks are about, each once, in order."""
     return list(dict.fromkeys(task.skill for task in tasks))
 
 
 def read_documents(
     root: Path, tasks: Sequence[SkillTask], settings: Settings, *, init: bool = False
 ) -> dict[str, Document]:
-    """The skills on disk; with ``init`` a missing one is made from the tasks' docstrings.
-
-    Those of the train tasks: the optimizer reads the skill, and must not see the others.
-
-    Raises:
-        SkillError: a file that is missing or cannot be a skill.
-    """
+    """The skills on disk; with ``init`` a missing one is made from the docstrings of the train
+    tasks: the optimizer reads the skill, and must not see the others. SkillError for a bad one."""
     found: dict[str, Document] = {}
     for skill in skills_of(tasks):
         path = root / skill
@@ -168,7 +159,6 @@ def named_skill(
 
     Args:
         now: the skill on disk; a file that is named stands in its SKILL.md's place.
-        patterns: of the files that are trained with it.
 
     Raises:
         RevisionError: it is none of them.
@@ -196,7 +186,6 @@ def named_skill(
 
 
 def _kept_versions(home: Home, name: str) -> list[Path]:
-    """Files of that version in any run, one for each version."""
     plain = len(name) >= _SHORTEST_VERSION and all(c in "0123456789abcdef" for c in name)
     found = home.runs.glob(f"*/skills/{name}*.md") if plain else ()
     return list({path.name: path for path in found}.values())

@@ -207,5 +207,4 @@ def hooked_stages(config: pytest.Config) -> Stages:
 
 
 def hooked_prompt(config: pytest.Config) -> Callable[[str], str | None]:
-    """Returns the user's template of a name, or None."""
     return lambda name: config.hook.pytest_skillopt_prompt(config=config, name=name)
