@@ -81,7 +81,6 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
 
 
 def _version(argv: Sequence[str]) -> str:
-    """Read only when it is asked for: that takes its time."""
     if "--version" not in argv[:1]:
         return ""
     from importlib.metadata import version

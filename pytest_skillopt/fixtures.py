@@ -1,8 +1,7 @@
-"""The fixtures that a task sees: ``skill``, ``skill_agent``, ``skill_judge`` and ``rollout``.
+"""The fixtures that a task sees.
 
 They work the same in an ordinary run, where the skill is the file on disk and nothing is recorded,
-and in a rollout, where the runner has put a version and a recorder into the context. What they need
-is imported when one is used: an ordinary session with other tests pays for the declarations alone.
+and in a rollout. What they need is imported when one is used.
 """
 
 from __future__ import annotations
@@ -116,7 +115,6 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
 
 
 def _configured(make: Callable[[Models], _T], request: pytest.FixtureRequest) -> _T:
-    """Settings that name no model are an error of the test that needs one, without a traceback."""
     from pytest_skillopt.model.types import ModelConfigError
     from pytest_skillopt.models import Models
 

@@ -19,14 +19,12 @@ FLAGS: tuple[tuple[str, str, Name], ...] = (
     ("--skillopt-compare", "skillopt_compare", "compare"),
     ("--skillopt-aa", "skillopt_aa", "aa"),
 )
-"""Option, its name in the namespace, and the mode that it turns on."""
 COMPANIONS: tuple[tuple[str, str, tuple[Name, ...]], ...] = (
     ("--skillopt-check-strict", "skillopt_check_strict", ("check",)),
     ("--skillopt-init", "skillopt_init", ("train",)),
     ("--skillopt-save-baseline", "skillopt_save_baseline", ("evaluate",)),
     ("--skillopt-resume", "skillopt_resume", ("train",)),
 )
-"""Option, its name in the namespace, and the modes that it goes with."""
 _ON: dict[str, Any] = {"action": "store_true"}
 _OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     (
@@ -56,7 +54,6 @@ _OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ("--skillopt-init", _ON, "with --skillopt-train: make a missing SKILL.md"),
     ("--skillopt-save-baseline", _ON, "with --skillopt: keep the counts for --skillopt-check"),
 )
-"""Option, how it is declared, and its help."""
 _BIASING = {
     "maxfail": "-x / --maxfail",
     "lf": "--lf",
@@ -73,16 +70,11 @@ def given(config: pytest.Config, dest: str) -> bool:
 
 
 def any_given(config: pytest.Config) -> bool:
-    """Whether any of them does, so that this is no ordinary session."""
     return any(given(config, dest) for _, dest, _ in (*FLAGS, *COMPANIONS))
 
 
 def refuse_bare_options(args: Sequence[str]) -> None:
-    """An option whose value may stand for a path takes it with ``=`` alone.
-
-    Raises:
-        pytest.UsageError: one of them without; the next word is then never taken for its value.
-    """
+    """UsageError for an option whose value may stand for a path, without its ``=``."""
     for flag, value, usual in (
         ("--skillopt-check", "REF", "HEAD"),
         ("--skillopt-resume", "RUN", "latest"),
@@ -92,7 +84,6 @@ def refuse_bare_options(args: Sequence[str]) -> None:
 
 
 def add_evals(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
-    """Declare what turns the eval files of skills into tests."""
     text = "collect the evals.json of skills as tests"
     group.addoption("--skillopt-evals", action="store_true", help=text)
     # Without a text pytest --help leaves a key out; docs/evals.md has them.
@@ -105,7 +96,6 @@ def evals_wanted(config: pytest.Config) -> bool:
 
 
 def add_mode_options(group: pytest.OptionGroup) -> None:
-    """Declare the options that turn the plugin on."""
     for flag, how, text in _OPTIONS:
         group.addoption(flag, help=text, **how)
 
@@ -130,11 +120,8 @@ class Mode:
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Mode | None:
-        """The mode that the options ask for; None where none of them was given.
-
-        Raises:
-            pytest.UsageError: two modes at once, or an option that only goes with another mode.
-        """
+        """The mode that the options ask for; None where none of them was given. UsageError for two
+        modes at once, or an option that only goes with another mode."""
         option = config.option
         chosen = [(flag, name) for flag, dest, name in FLAGS if given(config, dest)]
         if len(chosen) > 1:

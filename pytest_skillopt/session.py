@@ -1,8 +1,7 @@
 """A session with a mode on, as the controlling process sees it.
 
-Collects the tasks, hands an executor to the mode, shows what comes back. With pytest-xdist the
-mode runs in a thread of its own while the main thread serves the workers; without, it runs in the
-main thread. It knows no difference.
+With pytest-xdist the mode runs in a thread of its own while the main thread serves the workers;
+without, in the main thread. It knows no difference.
 """
 
 from __future__ import annotations
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
 
 
 def start(config: pytest.Config, mode: Mode) -> None:
-    """Register what this process needs for the mode.
-
-    Raises:
-        pytest.UsageError: a setting that cannot be read.
-    """
     settings = Settings.from_config(config)
     if hasattr(config, "workerinput"):
         from pytest_skillopt.worker import join
@@ -80,7 +74,6 @@ class Controller:
         self._workers = run
 
     def _work(self, executor: SkillExecutor, tasks: list[SkillTask]) -> None:
-        """What an executor is wanted for; in a thread of its own where there are workers."""
         if tasks:
             from pytest_skillopt.modes.conduct import conduct
 
@@ -90,10 +83,8 @@ class Controller:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Rollouts are no tests. When they are over, each task is reported once, as one.
-
-        The exit status is settled here as well: after the loop pytest asks for the failures.
-        """
+        """Rollouts are no tests: each task is reported once, as one, and the exit status settled,
+        since after the loop pytest asks for the failures."""
         value = yield
         for report in self._reports:
             self._config.hook.pytest_runtest_logreport(report=report)

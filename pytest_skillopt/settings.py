@@ -1,9 +1,8 @@
 """Every setting of the plugin: one frozen dataclass, made once from pytest's configuration.
 
-Each is an ini key ``skillopt_<name>`` (so it works in ``pyproject.toml``, ``pytest.ini`` and with
-``-o``); those that a run is often given by hand are an option ``--skillopt-<name>`` too. The option
-wins over the ini key, the ini key over the default. Ini keys have pytest's own types, so that
-numbers, booleans and lists can be written as such in a native TOML configuration.
+Each is an ini key ``skillopt_<name>``; those that a run is often given by hand are an option
+``--skillopt-<name>`` too, which wins. Ini keys have pytest's own types, so that numbers, booleans
+and lists can be written as such in a native TOML configuration.
 """
 
 from __future__ import annotations
@@ -61,7 +60,6 @@ class Rule:
 
 
 def _setting(default: Any, help: str, **how: Any) -> Any:
-    """A field that is an ini key and, with ``option``, an option."""
     return Rule(help, **how).field(default)
 
 
@@ -204,12 +202,8 @@ class Settings:
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
-        """Read options and ini keys.
-
-        Raises:
-            pytest.UsageError: a value that cannot be read or lies out of range, or a name that is
-                no setting any more.
-        """
+        """Read options and ini keys; UsageError for a bad value, or a name that is no setting any
+        more."""
         refuse_old_keys(config)
         settings = cls(**{field.name: _read(config, field) for field in declared()})
         given = {name: value for name in published() if (value := ini(config, name)) is not None}
@@ -220,7 +214,6 @@ class Settings:
         return with_published(settings, given)
 
     def to_json(self) -> dict[str, Any]:
-        """Every value that a user can set."""
         fixed = {field.name for field in dataclasses.fields(self) if "fixed" in field.metadata}
         return {k: v for k, v in dataclasses.asdict(self).items() if k not in fixed}
 
@@ -231,7 +224,6 @@ def declared() -> list[dataclasses.Field[Any]]:
 
 
 def published() -> list[str]:
-    """Names of the settings of published mechanisms (``published/settings.py``)."""
     return [field.name for field in dataclasses.fields(Settings) if not field.metadata]
 
 
@@ -267,11 +259,7 @@ def add_quiet_keys(parser: pytest.Parser) -> None:
 
 
 def refuse_old_options(args: Sequence[str]) -> None:
-    """An option that is no more is an error that says what there is instead.
-
-    Raises:
-        pytest.UsageError: ``args`` holds one.
-    """
+    """UsageError, which says what there is instead, for an option that is no more."""
     options = {field.name: field.metadata["option"] for field in declared()}
     options |= dict.fromkeys(published(), False)
     for word in args:
@@ -285,22 +273,14 @@ def refuse_old_options(args: Sequence[str]) -> None:
 
 
 def refuse_old_keys(config: pytest.Config) -> None:
-    """As ``refuse_old_options``, for the ini keys.
-
-    Raises:
-        pytest.UsageError: the configuration holds one.
-    """
+    """As ``refuse_old_options``, for the ini keys."""
     for name, instead in _GONE.items():
         if ini(config, name) is not None:
             raise pytest.UsageError(f"{_key(name)} is no setting any more: {instead}")
 
 
 def ini(config: pytest.Config, name: str) -> Any:
-    """The value of an ini key, None where it is not set.
-
-    Raises:
-        pytest.UsageError: pytest cannot read it as what it was declared to be.
-    """
+    """The value of an ini key, None where it is not set; UsageError where pytest cannot read it."""
     try:
         return config.getini(_key(name))
     except (TypeError, ValueError, pytest.UsageError) as error:
@@ -319,14 +299,8 @@ def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:
 
 
 def converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
-    """The value of an option or an ini key as the field wants it.
-
-    Args:
-        value: a text; with pytest's types for ini keys a list, a boolean or a number too.
-
-    Raises:
-        pytest.UsageError: it cannot be read or lies out of range; names ``where``.
-    """
+    """The value of an option or an ini key (a text, or what pytest's types make of it) as the field
+    wants it; UsageError, naming ``where``, for a bad one."""
     default, meta = field.default, field.metadata
     if isinstance(value, list):
         # pytest hands a TOML list on where the file's form has no types, whatever was declared.
@@ -384,7 +358,6 @@ def _metavar(field: dataclasses.Field[Any]) -> str:
 
 
 def shown(value: Any) -> str:
-    """A default as a user writes it."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)

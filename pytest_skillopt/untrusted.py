@@ -120,7 +120,6 @@ def _joins(char: str) -> bool:
 
 
 def strip_invisible(text: str) -> str:
-    """The text without the characters that ``invisible`` finds."""
     drop = set(invisible(text))
     return "".join(c for i, c in enumerate(text) if i not in drop) if drop else text
 
@@ -131,12 +130,9 @@ def printable(text: str) -> str:
 
 
 def no_command(text: str) -> str:
-    """The text without what a CI takes for a command of its own where it reads a job's output.
-
-    GitHub Actions acts on lines that begin with ``::`` and on ``##[`` anywhere, Azure Pipelines on
-    ``##vso[``. A space between the two characters is enough. It is applied to whole lines, last of
-    all: wrapping can move any word to the start of one.
-    """
+    """The text without what a CI takes for a command of its own in a job's output, lines that begin
+    with ``::`` and ``##[`` anywhere. To be applied last, to whole lines: wrapping can move any word
+    to the start of one."""
     return _COMMAND.sub(lambda match: f"{match[0]} ", text)
 
 
@@ -146,12 +142,7 @@ def shown(text: str) -> str:
 
 
 def bound(text: str, head: int, tail: int) -> str:
-    """At most ``head`` characters from the start and ``tail`` from the end, the gap named.
-
-    Args:
-        head: characters kept at the start, at least 0.
-        tail: characters kept at the end, at least 0.
-    """
+    """At most ``head`` characters from the start and ``tail`` from the end, the gap named."""
     gap = len(text) - head - tail
     if gap <= 0:
         return text
@@ -161,8 +152,8 @@ def bound(text: str, head: int, tail: int) -> str:
 def fence(text: str, nonce: str | None = None) -> str:
     """Wrap the text as a block of data whose end the text itself cannot write.
 
-    The nonce is derived from the text where none is given, so that the same text makes the same
-    prompt and is found in the cache again; it is changed until the text does not contain it.
+    The nonce is derived from the text, so that the same text makes the same prompt, until the text
+    does not contain it.
     """
     nonce = nonce or _digest(text)
     while nonce.lower() in text.lower():
@@ -181,22 +172,16 @@ def secrets(text: str) -> Iterator[tuple[int, int]]:
 
 
 def environment() -> dict[str, str]:
-    """A copy of the process' environment, taken while other threads may change it.
-
-    ``dict(os.environ)`` and ``os.environ.items()`` look each name up again and raise ``KeyError``
-    where another thread has removed it meanwhile; pytest does so after every test.
-    """
+    """A copy of the process' environment, taken while other threads may change it:
+    ``dict(os.environ)`` raises ``KeyError`` where one removes a name, as pytest does after every
+    test."""
     found = ((name, os.environ.get(name)) for name in list(os.environ))
     return {name: value for name, value in found if value is not None}
 
 
 def protect(variables: Iterable[str] = (), *, value: str = "") -> None:
-    """From now on take out what stands in these variables, whatever they are called.
-
-    Args:
-        variables: names of environment variables that hold a key.
-        value: a key that stands in no variable.
-    """
+    """From now on take out what stands in these variables, and this value, whatever they are
+    called."""
     _PROTECTED_NAMES.update(filter(None, variables))
     if value:
         _PROTECTED_VALUES.add(value)
@@ -207,19 +192,13 @@ _PROTECTED_VALUES: set[str] = set()
 
 
 def secret_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables that hold a secret, to redact many texts with; the process' where None."""
     given = environment() if environ is None else environ
     return {name: value for name, value in given.items() if _is_secret(name)}
 
 
 def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """Take out secrets: keys that are configured, values of environment variables whose name says
-    so, and known shapes.
-
-    Args:
-        environ: the variables to protect; those of the process where None. Values below
-            ``SHORTEST_SECRET`` characters are left, they would hit ordinary words.
-    """
+    """Take out secrets: keys that are configured, values of environment variables (the process'
+    where None) whose name says so, if they are not too short, and known shapes."""
     text = hide_values(text, environ)
     parts: list[str] = []
     end = 0

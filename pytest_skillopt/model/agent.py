@@ -1,7 +1,4 @@
-"""A conversation with the target model, with tools: what the fixture ``skill_agent`` is.
-
-What not every test needs is imported where it is used: each worker pays for its imports.
-"""
+"""A conversation with the target model, with tools: what the fixture ``skill_agent`` is."""
 
 from __future__ import annotations
 
@@ -44,8 +41,7 @@ class ToolRun:
 class Reply(str):
     """The text of the model's last message, with how it came about.
 
-    It may be awaited and is then itself, so that an ``async`` test may write
-    ``await skill_agent(...)``.
+    ``await`` of it gives itself, so that an ``async`` test may write ``await skill_agent(...)``.
     """
 
     tool_calls: tuple[ToolRun, ...]
@@ -70,11 +66,8 @@ class Reply(str):
         return reply
 
     def json(self) -> Any:
-        """The JSON object or array in the reply: bare, in a fence, or with prose around it.
-
-        Raises:
-            ReplyError: there is none.
-        """
+        """The JSON object or array in the reply, bare, fenced or within prose; ReplyError if none
+        is."""
         from pytest_skillopt.model.structured import NoJson, find_json
 
         try:
@@ -91,11 +84,8 @@ class Agent:
     """Calls the model with the skill as system prompt. A further call continues the conversation.
 
     Args:
-        model: of the role ``target``.
-        system: the skill's text.
         sample: keeps the draws of two rollouts apart.
-        stage: what the rollout is for, for the accounts.
-        task: node id, likewise.
+        stage, task: what the rollout is for, and its node id, for the accounts.
         record: told role and content of each turn as it happens.
         on_usage: told the usage of each model call as it happens.
         max_turns: model calls of one call of the agent, at least 1.
@@ -138,7 +128,6 @@ class Agent:
         """Say ``prompt`` to the model, run the tools it asks for, and return its last message.
 
         Args:
-            prompt: the user's turn.
             tools: Python functions, ``async`` ones too; None: those of the conversation so far.
                 What a tool raises is shown to the model, save ``AssertionError``.
             system: goes before the skill's text in the system prompt of a new conversation.
@@ -160,10 +149,7 @@ class Agent:
         system: str | None = None,
         fresh: bool = False,
     ) -> Reply:
-        """As calling the agent, without blocking the event loop.
-
-        Tools that are plain functions run in another thread, coroutines in this event loop.
-        """
+        """As calling the agent, without blocking the event loop, in which coroutine tools run."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -178,13 +164,8 @@ class Agent:
         return self._model.name
 
     def chat(self, messages: Sequence[dict[str, Any]]) -> Reply:
-        """One completion of messages of one's own, apart from the conversation.
-
-        The skill is not added: it stands in the messages where the caller has put it.
-
-        Raises:
-            ModelError: as calling the agent.
-        """
+        """One completion of messages of one's own, apart from the conversation and without the
+        skill; raises as calling the agent does."""
         talk = _Conversation(messages=[dict(message) for message in messages])
         for message in messages:
             self._note(talk, str(message["role"]), str(message["content"]))

@@ -72,11 +72,8 @@ class TextDisk(diskcache.Disk):  # type: ignore[misc]
 
 
 class DiskCache:
-    """A ``ReplyCache`` in a directory, for any number of threads and processes at once.
-
-    Raises:
-        CacheError: the directory or the database cannot be used.
-    """
+    """A ``ReplyCache`` in a directory, for any number of threads and processes at once; CacheError
+    where the directory or the database cannot be used."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -120,10 +117,6 @@ class Replies:
 
     ``rw`` finds and keeps; ``ro`` only finds; ``off`` does neither; ``refresh`` keeps, and finds
     only what was kept since this object was made.
-
-    Args:
-        mode: one of the four.
-        cache: where replies lie; None with ``off``.
     """
 
     def __init__(self, mode: CacheMode, cache: ReplyCache | None = None) -> None:
@@ -137,11 +130,8 @@ class Replies:
 
     @classmethod
     def open(cls, directory: Path, mode: CacheMode) -> Replies:
-        """The replies in ``directory``, which is made unless the mode is ``off``.
-
-        Raises:
-            CacheError: the directory or its database cannot be used.
-        """
+        """The replies in ``directory``, which is made unless the mode is ``off``; CacheError where
+        it cannot be used."""
         return cls(mode, None if mode == "off" else DiskCache(directory))
 
     @property
@@ -151,15 +141,11 @@ class Replies:
 
     @property
     def place(self) -> str:
-        """Where replies are looked for, for messages."""
         return str(getattr(self.cache, "directory", "the cache"))
 
     def find(self, key: str) -> Completion | None:
-        """The kept reply, with a usage that says it was free.
-
-        Raises:
-            CacheError: the cache cannot be read.
-        """
+        """The kept reply, with a usage that says it was free; CacheError where it cannot be
+        read."""
         text = self.cache.get(key) if self.cache is not None else None
         if text is None:
             return None
@@ -199,7 +185,6 @@ class Replies:
             return self._claims.setdefault(key, threading.Lock())
 
     def close(self) -> None:
-        """Close the cache, where it can be closed."""
         getattr(self.cache, "close", lambda: None)()
 
 
@@ -266,11 +251,7 @@ def _to_text(completion: Completion) -> str:
 
 
 def _from_text(text: str) -> tuple[float, Completion]:
-    """When a reply was stored, in seconds since the epoch, and the reply.
-
-    Raises:
-        ValueError, TypeError, KeyError, RecursionError: it is not of our form.
-    """
+    """When a reply was stored, in seconds since the epoch, and the reply."""
     data = json.loads(text)
     calls = [ToolCall(*call) for call in data["tool_calls"]]
     texts = [data["text"], data["finish_reason"], *(t for c in data["tool_calls"] for t in c)]

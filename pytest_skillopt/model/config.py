@@ -43,7 +43,6 @@ class Price:
     output: float
 
     def cost(self, input_tokens: int, output_tokens: int) -> float:
-        """US dollars."""
         return (input_tokens * self.input + output_tokens * self.output) / 1e6
 
 
@@ -115,7 +114,6 @@ class ModelConfig:
 
     @property
     def name(self) -> str:
-        """``provider:model``, as the user wrote it."""
         return f"{self.provider}:{self.model}"
 
     @property
@@ -141,11 +139,10 @@ class ModelConfig:
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
     def api_key(self, environ: Mapping[str, str]) -> str:
-        """The key for the ``Authorization`` header; a placeholder where the server wants none.
+        """The key for the ``Authorization`` header; ``NO_KEY`` where the server wants none.
 
         Raises:
-            ModelConfigError: the variable is not set, and the server is not on this machine; or the
-                command prints no key.
+            ModelConfigError: the variable is not set, or the command prints no key.
         """
         if self.server is not None:
             return NO_KEY
@@ -163,11 +160,7 @@ class ModelConfig:
         return self._printable(key, f"the value of {self.key_env}")
 
     def headers(self, environ: Mapping[str, str]) -> dict[str, str]:
-        """The further headers of a request.
-
-        Raises:
-            ModelConfigError: a variable is not set.
-        """
+        """The further headers of a request; ModelConfigError where a variable is not set."""
         for header, variable in self.headers_env.items():
             if not environ.get(variable, "").strip():
                 raise ModelConfigError(
@@ -179,11 +172,8 @@ class ModelConfig:
         }
 
     def wish(self, text: str, most: int = 0) -> Wish:
-        """What a call with the prompt ``text`` asks leave for.
-
-        Args:
-            most: output tokens that the provider is told not to exceed; 0: none.
-        """
+        """What a call with the prompt ``text``, and at most so many output tokens, asks leave
+        for."""
         price = (self.price.input, self.price.output) if self.price else (0.0, 0.0)
         return Wish(self.base_url, self.role, estimate_tokens(text), most, price)
 
@@ -202,8 +192,8 @@ def model_config(
 ) -> ModelConfig:
     """The model of a role.
 
-    A role without a model of its own takes ``settings.model``; failing that the optimizer takes
-    the target's and the judge the optimizer's. The base URL is the one behind the model, else
+    A role without a model of its own takes ``settings.model``; failing that the optimizer takes the
+    target's and the judge the optimizer's. The base URL is the one behind the model, else
     ``settings.base_url``, else ``OPENAI_BASE_URL``.
 
     Raises:
@@ -239,11 +229,7 @@ def model_config(
 
 
 def check_prices(configs: Iterable[ModelConfig]) -> None:
-    """Refuse a cap in money that could not be kept.
-
-    Raises:
-        ModelConfigError: the price of a model is unknown.
-    """
+    """Refuse a cap in money that could not be kept: ModelConfigError where a price is unknown."""
     unpriced = sorted({config.model for config in configs if config.price is None})
     if unpriced:
         raise ModelConfigError(
@@ -254,10 +240,8 @@ def check_prices(configs: Iterable[ModelConfig]) -> None:
 
 
 def price_of(model: str, base_url: str, overrides: Mapping[str, Price]) -> Price | None:
-    """What a model costs, or None where that is unknown.
-
-    The table holds for OpenAI's own server alone: the same name elsewhere may cost anything.
-    """
+    """What a model costs, or None. The table holds for OpenAI's own server alone: the same name
+    elsewhere may cost anything."""
     if model in overrides:
         return overrides[model]
     if base_url != OPENAI_URL:
@@ -266,11 +250,7 @@ def price_of(model: str, base_url: str, overrides: Mapping[str, Price]) -> Price
 
 
 def parse_prices(text: str) -> dict[str, Price]:
-    """Read ``MODEL=IN/OUT, ...``, in US dollars per million tokens.
-
-    Raises:
-        ModelConfigError: an entry of another form.
-    """
+    """Read ``MODEL=IN/OUT, ...``, in US dollars per million tokens; ModelConfigError otherwise."""
     found = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
         name, _, figures = entry.rpartition("=")
@@ -323,7 +303,6 @@ def canonical_url(url: str, where: str = "base URL") -> str:
 
 
 def _named_model(settings: Settings, role: Role) -> str:
-    """The model of a role as the user wrote it."""
     own: str = getattr(settings, role)
     judged_by = settings.optimizer if role == "judge" else ""
     others = settings.target if role != "target" else ""
@@ -344,7 +323,7 @@ def provider_of(settings: Settings, role: Role) -> str:
 
 
 def _split(named: str, role: Role, providers: Sequence[str]) -> tuple[str, str, str]:
-    """Provider, model and URL of ``provider:model@URL``; the URL is empty where none is given."""
+    """Provider, model and URL (or an empty text) of ``provider:model@URL``."""
     provider, _, rest = named.partition(":")
     match = _AT_URL.fullmatch(rest.strip())
     model, url = (match[1], match[2]) if match else (rest.strip(), "")
@@ -383,11 +362,8 @@ _KEYS_LOCK = threading.Lock()
 
 
 def _printed_key(command: str) -> str:
-    """What a command prints; asked for again when it is old.
-
-    Raises:
-        ModelConfigError: it fails or prints nothing.
-    """
+    """What a command prints, or printed a short while ago; ModelConfigError where that is
+    nothing."""
     with _KEYS_LOCK:
         when, key = _KEYS.get(command, (0.0, ""))
         if key and time.monotonic() - when < _KEY_SECONDS:

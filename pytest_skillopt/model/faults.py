@@ -5,12 +5,10 @@ The SDK is never imported here: an exception of its classes can only exist once 
 
 from __future__ import annotations
 
-import email.utils
 import json
 import math
 import re
 import sys
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -81,8 +79,8 @@ class ReplyTooLarge(Exception):
 def classify(error: BaseException) -> Fault | None:
     """Judge an exception, of the SDK or of this package; None for any other.
 
-    An exception of another library counts when it was raised inside the SDK (a ``JSONDecodeError``
-    of a broken body); the same exception raised by a test is the test's own affair.
+    One of another library counts when it was raised inside the SDK, such as a ``JSONDecodeError``
+    of a broken body; raised by a test, it is the test's own affair.
     """
     if isinstance(error, CapReached):
         return Fault(str(error), "cap")
@@ -115,39 +113,15 @@ def estimate_tokens(text: str) -> int:
     return max(1, len(text) // _CHARACTERS_PER_TOKEN)
 
 
-def retry_after(headers: Mapping[str, str], now: float | None = None) -> float:
-    """Seconds to wait as ``Retry-After`` (seconds or a date) or ``retry-after-ms`` say; else 0.
-
-    A date is compared with the server's own clock, where it tells the time: ours may be wrong.
-    """
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Seconds to wait as ``retry-after-ms`` or ``Retry-After`` say; 0.0 for a date or nothing."""
     millis = _positive(headers.get("retry-after-ms"))
-    if millis:
-        return millis / 1000
-    text = headers.get("retry-after") or ""
-    seconds = _positive(text)
-    if seconds or not text:
-        return seconds
-    when, there = _moment(text), _moment(headers.get("date") or "")
-    here = time.time() if now is None else now
-    return max(0.0, when - (there or here)) if when else 0.0
-
-
-def _moment(text: str) -> float:
-    """An HTTP date in seconds since the epoch; 0.0 where it is none."""
-    try:
-        return email.utils.parsedate_to_datetime(text).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
+    return millis / 1000 if millis else _positive(headers.get("retry-after"))
 
 
 def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
-    """Judge a refusal.
-
-    Args:
-        status: of HTTP.
-        body: the error in the reply's body, parsed, or a text.
-        headers: of the reply, by lower-case name or in any case.
-    """
+    """Judge a refusal by its HTTP status, the error in its body (parsed, or a text) and its
+    headers."""
     code = str(body.get("code") or body.get("type") or "") if isinstance(body, dict) else ""
     fatal = status in _FATAL_STATUS or code in _FATAL_CODES
     passing = status in _PASSING_STATUS or status >= 500
@@ -176,8 +150,7 @@ def _provider_words(body: Any) -> str:
 
 
 def brief(text: str) -> str:
-    """One line of at most ``_MAX_WORDS`` characters, without markup, secrets and what looks like a
-    key, however short."""
+    """One line of at most 400 characters, without markup, secrets and what looks like a key."""
     line = _KEY_SHAPE.sub("[key]", redact(" ".join(_MARKUP.sub(" ", text).split())))
     return line if len(line) <= _MAX_WORDS else line[: _MAX_WORDS - 1] + "…"
 

@@ -75,8 +75,6 @@ class _Grades(BaseModel):
 
 
 def _grades_of(count: int) -> type[_Grades]:
-    """The form of a reply with a grade for each of so many statements."""
-
     class Grades(_Grades):
         @field_validator("grades")
         @classmethod
@@ -92,10 +90,8 @@ class Judge:
     """Grades answers with a model.
 
     Args:
-        model: of the role ``judge``.
         sample: keeps the draws of two rollouts apart.
-        stage: what the rollout is for, for the accounts.
-        task: node id, likewise.
+        stage, task: what the rollout is for, and its node id, for the accounts.
         on_usage: told the usage of each vote.
     """
 
@@ -120,14 +116,12 @@ class Judge:
         """Grade ``answer`` by ``rubric``.
 
         Args:
-            rubric: what a good answer does.
             answer: the text to grade; data to the judge, never instructions.
             question: what was asked, where the rubric needs it; data as well.
             votes: independent draws, at least 1; the median counts.
 
         Raises:
-            ModelFault: a judgement stayed unreadable; an infrastructure error, not a grade.
-            ModelError: as ``Model.complete``.
+            ModelError: no judgement, or an unreadable one; an infrastructure error, not a grade.
             ValueError: no rubric, or less than one vote.
         """
         if not rubric.strip():
@@ -147,13 +141,11 @@ class Judge:
 
         Args:
             statements: what a good answer does, one thing each, at least one.
-            answer: the text to check; data to the judge, never instructions.
-            question: what was asked; data as well.
+            answer, question: data to the judge, never instructions.
             expected: what is expected on the whole, in the user's words.
 
         Raises:
-            ModelFault: the grades stayed unreadable; an infrastructure error, not a grade.
-            ModelError: as ``Model.complete``.
+            ModelError: no grades, or unreadable ones; an infrastructure error, not a grade.
             ValueError: no statement.
         """
         if not statements:

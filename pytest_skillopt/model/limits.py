@@ -22,6 +22,8 @@ LONGEST_PAUSE = 900.0
 """Seconds that a call waits at most at a stretch for leave to go."""
 _NAP = 5.0
 """Seconds after which a waiting call looks again whether a cap or a pause has changed."""
+_BUSY = 0.05
+"""Seconds after which a call asks again that waits for calls in flight."""
 BURST_SECONDS = 3.0
 """How much of a minute's rate may be used at once."""
 _LEAST = 1e-9
@@ -34,8 +36,6 @@ _REMEMBERED = 100
 """Replies of a role by which the next ones are judged."""
 _GUESSED_OUTPUT = 500
 """Output tokens of a reply when none was seen."""
-_SHORTEST_WAIT, _LONGEST_WAIT = 0.005, 1.0
-"""Seconds between which a caller asks again when the calls in flight use up what is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,6 @@ class Wish:
         return dataclasses.asdict(self)
 
     def cost(self, asked: int, said: int) -> float:
-        """US dollars."""
         return (asked * self.price[0] + said * self.price[1]) / 1e6
 
 
@@ -93,7 +92,6 @@ class Caps:
         return Caps(*map(operator.add, self, other))
 
     def put_into(self, settings: Settings) -> Settings:
-        """The settings with these bounds in the place of theirs."""
         return dataclasses.replace(settings, **dict(zip(_CAPS, self, strict=True)))
 
 
@@ -102,17 +100,13 @@ _CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
 
 
 class Meter:
-    """Lets calls go or wait, and keeps the accounts. Safe to use from many threads.
+    """Lets calls go or wait, and keeps the accounts. Thread-safe.
 
     Under a cap of tokens or money a call reserves what it may come to: as much output as the
     provider was told not to exceed, else as much as the longest of the last hundred replies of its
-    role. What a role's replies are like is not known at first, so a call reserves at least the part
-    ``1 / (n + 1)`` of what is left after ``n`` replies: the first goes alone, then two, then three.
-    A call that does not fit beside those in flight waits for them.
-
-    So a cap is passed only by replies that are longer than any of the last hundred of their role,
-    by what they are longer, and at most by as many as are in flight; with
-    ``max_output_tokens`` not at all, save for the estimate of the first input.
+    role; and at least the part ``1 / (n + 1)`` of what is left after ``n`` replies of a role, whose
+    length is not known at first. A call that does not fit beside those in flight waits for them.
+    docs/decisions/replies.md says what may still pass a cap.
 
     Args:
         caps: what may be spent; time counts from now. Rollouts are the sampler's to count.
@@ -138,14 +132,11 @@ class Meter:
         self._flying: dict[str, _Flight] = {}
         self._pacers: dict[str, _Pacer] = {}
         self._accounts: dict[tuple[str, str], Usage] = {}
-        self._waiting: set[str] = set()
         self._habits: dict[tuple[str, str], _Habit] = {}
-        self._duration = 0.1
         self._lock = threading.Lock()
 
     @classmethod
     def of(cls, settings: Settings, clock: Callable[[], float] = time.monotonic) -> Meter:
-        """With the caps and rates of the settings."""
         return cls(
             Caps.of(settings),
             requests_per_minute=settings.requests_per_minute,
@@ -155,8 +146,8 @@ class Meter:
         )
 
     def ask(self, call: str, wish: dict[str, Any]) -> float:
-        """0.0: the call may go, and is in flight until ``done``; else seconds to wait before the
-        next question.
+        """0.0: the call may go, and is in flight until ``done``; else seconds until the next
+        question.
 
         Args:
             call: a name that no other call has; begins with the process' own prefix.
@@ -168,20 +159,18 @@ class Meter:
         wanted = Wish(**wish)
         with self._lock:
             now = self._clock()
-            self._waiting.discard(call)
             self._check_time(now)
             beside = sum(f.wish.provider == wanted.provider for f in self._flying.values())
             full = 0 < self._most_in_flight <= beside
             tokens, cost = self._reserve(wanted)
             if self._must_wait_for_others(tokens, cost) or full:
-                self._waiting.add(call)
-                return self._busy_wait()
+                return _BUSY
             pacer = self._pacer(wanted.provider)
             if wait := pacer.wait(now):
                 return wait
             asked, said = self._habit(wanted).expected(wanted)
             pacer.take(now, asked + said)
-            self._flying[call] = _Flight(wanted, asked, said, tokens, cost, now)
+            self._flying[call] = _Flight(wanted, asked, said, tokens, cost)
             return 0.0
 
     def done(
@@ -204,15 +193,13 @@ class Meter:
             flight = self._flying.pop(call, None)
             if flight is None:
                 return
-            now = self._clock()
-            self._duration += 0.1 * (now - flight.start - self._duration)
             if used.calls:
                 self._habit(flight.wish).learn(flight.wish, used)
             pacer = self._pacer(flight.wish.provider)
             expected = flight.asked + flight.said
             pacer.correct(used.input_tokens + used.output_tokens - expected)
             if retry_after > 0:
-                pacer.pause(now + retry_after)
+                pacer.pause(self._clock() + retry_after)
 
     def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
         """Enter what was never in flight: a reply from the cache, or calls that a test reports.
@@ -222,13 +209,10 @@ class Meter:
 
     @property
     def bounded(self) -> bool:
-        """Whether there is a spending cap."""
         return any(limit for _, limit, _ in self._caps())
 
     def check(self) -> None:
-        """Raises:
-        CapReached: a spending cap leaves nothing.
-        """
+        """Raises CapReached where a spending cap leaves nothing."""
         with self._lock:
             self._check_time(self._clock())
             for name, limit, used in self._caps():
@@ -241,7 +225,6 @@ class Meter:
         They may have been paid for, so they stay counted as calls, with their estimates.
         """
         with self._lock:
-            self._waiting = {c for c in self._waiting if not c.startswith(prefix)}
             for call in [c for c in self._flying if c.startswith(prefix)]:
                 lost = self._flying.pop(call)
                 cost = lost.wish.cost(lost.asked, lost.said) or None
@@ -250,7 +233,6 @@ class Meter:
 
     @property
     def spent(self) -> Usage:
-        """Everything paid for so far."""
         with self._lock:
             return self._spent
 
@@ -288,9 +270,8 @@ class Meter:
     def _must_wait_for_others(self, tokens: float, cost: float) -> bool:
         """Whether the calls in flight must first tell what they used.
 
-        A call that could exceed a cap together with those in flight waits for them; one that
-        would exceed it alone is refused. So many workers cannot overshoot together, and a cap
-        is not declared reached on estimates that other calls may not need.
+        One that would exceed a cap alone is refused: a cap is not declared reached on estimates
+        that other calls may not need.
         """
         flying = self._flying.values()
         asked = (
@@ -314,26 +295,13 @@ class Meter:
             ("max_cost", caps.cost, spent.cost or 0.0),
         )
 
-    def _busy_wait(self) -> float:
-        """Seconds after which one of those who wait should ask again.
-
-        By the time that calls have taken, so that all of them together ask four times for each
-        call that ends, however many they are.
-        """
-        wait = self._duration * len(self._waiting) / (4 * max(1, len(self._flying)))
-        return min(_LONGEST_WAIT, max(_SHORTEST_WAIT, wait))
-
     def _pacer(self, provider: str) -> _Pacer:
         return self._pacers.setdefault(provider, _Pacer(*self._rates))
 
 
 class RemoteMeter:
-    """The controller's ``Meter``, asked by a worker.
-
-    Args:
-        ask: has a service of the controller called, by its name, with JSON values.
-        prefix: of the worker, for the names of its calls.
-    """
+    """The controller's ``Meter``, asked by a worker through ``Link.ask``; ``prefix`` begins the
+    names of the worker's calls."""
 
     def __init__(self, ask: Callable[..., Any], prefix: str) -> None:
         self._ask = ask
@@ -350,16 +318,12 @@ class RemoteMeter:
 
 
 Throttle = Meter | RemoteMeter
-"""Whom one asks before each call."""
 
 
 def wait_for_leave(
     throttle: Throttle, call: str, wish: Wish, wait: Callable[[float], object]
 ) -> None:
-    """Ask until the call may go.
-
-    Args:
-        wait: waits so many seconds.
+    """Ask until the call may go; ``wait`` waits so many seconds.
 
     Raises:
         CapReached: a spending cap allows no further call.
@@ -380,7 +344,6 @@ class _Flight:
     said: int
     tokens: float
     cost: float
-    start: float
 
 
 class _Habit:
@@ -407,8 +370,7 @@ class _Pacer:
     """Rates of one provider, and its pause.
 
     The generic cell rate algorithm (ITU-T I.371): a virtual time runs ahead of the clock by what
-    has been sent, at the agreed rate; a call may go while it is ahead by less than the burst. A
-    single call larger than the burst goes too and is paid for by the wait of the next one.
+    has been sent, at the agreed rate; a call may go while it is ahead by less than the burst.
     """
 
     def __init__(self, requests_per_minute: int, tokens_per_minute: int) -> None:
@@ -420,7 +382,6 @@ class _Pacer:
         self._last = 0.0
 
     def wait(self, now: float) -> float:
-        """Seconds until a call may go."""
         ahead = max(self._requests_until, self._tokens_until) - BURST_SECONDS
         until = max(ahead, self._paused_until)
         if self._paused_until and now < self._paused_until + _RESTART_SECONDS:
@@ -428,17 +389,14 @@ class _Pacer:
         return max(0.0, until - now)
 
     def take(self, now: float, tokens: int) -> None:
-        """Enter a call that goes now."""
         self._last = now
         self._requests_until = max(self._requests_until, now) + self._per_request
         self._tokens_until = max(self._tokens_until, now) + tokens * self._per_token
 
     def correct(self, tokens: int) -> None:
-        """Enter the difference between what a call used and its estimate."""
         self._tokens_until += tokens * self._per_token
 
     def pause(self, until: float) -> None:
-        """Let nobody go before ``until``."""
         self._paused_until = max(self._paused_until, until)
 
 

@@ -1,8 +1,7 @@
 """What came back: the model's answer, or a fault.
 
-Servers that call themselves compatible send a proxy's page with status 200, no choices, a number
-where a text belongs, nothing at all, or a reply cut off in the middle. What a skill can bring about
-is the model's answer, however bad; the rest is a fault (docs/decisions/replies.md).
+What a skill can bring about is the model's answer, however bad; a proxy's page with status 200, no
+choices or a reply cut off in the middle is a fault (docs/decisions/replies.md).
 """
 
 from __future__ import annotations
@@ -69,8 +68,6 @@ class _Choice(BaseModel):
 
 
 class _Reply(BaseModel):
-    """What of a reply of the Chat Completions API is read."""
-
     choices: list[_Choice] = Field(min_length=1)
 
 
@@ -82,7 +79,6 @@ def read_response(
     Args:
         body: of a response with status 200.
         messages: of the request, for an estimate where the server reports no usage.
-        price: of the model.
         cut_counts: a reply that was cut off for its length is what the model has to say.
     """
     try:

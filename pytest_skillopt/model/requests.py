@@ -22,7 +22,7 @@ _OURS = frozenset(
 
 
 class _Requests(BaseModel):
-    """What a line of ``skillopt_requests`` may set: fields of ``ModelConfig``."""
+    """Fields of ``ModelConfig`` that a line may set."""
 
     temperature: float = Field(0, ge=0, le=2, description="a number from 0 to 2")
     top_p: float = Field(0, ge=0, le=1, description="a number from 0 to 1")
@@ -55,12 +55,8 @@ class _Requests(BaseModel):
 def read_requests(text: str, role: Role) -> dict[str, Any]:
     """What ``skillopt_requests`` says of a role: fields of ``ModelConfig``.
 
-    Args:
-        text: lines ``NAME = VALUE`` for every role, ``ROLE.NAME = VALUE`` for one, which wins.
-
-    Raises:
-        ModelConfigError: a line of another form, of whatever role. No value is repeated in it: a
-            key may have been written there.
+    A line is ``NAME = VALUE`` for every role, ``ROLE.NAME = VALUE`` for one, which wins. One of
+    another form is a ModelConfigError without any value in it: a key may have been written there.
     """
     common: dict[str, Any] = {}
     own: dict[str, Any] = {}

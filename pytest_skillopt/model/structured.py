@@ -26,7 +26,6 @@ _MAX_STARTS = 2000
 _MAX_QUOTED = 4000
 """Characters of an unreadable reply that are shown to the model again."""
 _DROPPED_KEYWORDS = frozenset({"title", "default", "minLength", "maxLength"})
-"""What strict mode of the provider refuses or what says nothing to a model."""
 
 
 class NoJson(ValueError):
@@ -56,8 +55,8 @@ def ask_json(
     """Ask for a JSON object of the given form; show the model its mistake once.
 
     Raises:
-        ModelError: as ``Model.complete``. A passing fault in the repair leaves the answer
-            unreadable instead, so that what the first try cost is not lost to the accounts.
+        ModelError: as ``Model.complete``; after a passing fault in the repair the answer is
+            unreadable instead, so that what the first try cost is in the accounts.
     """
     asked = response_format(form)
     first = model.complete(messages, sample=sample, stage=stage, task=task, response_format=asked)
@@ -83,11 +82,8 @@ def ask_json(
 
 
 def response_format(form: type[BaseModel]) -> dict[str, Any]:
-    """``response_format`` of the Chat Completions API that asks for this form.
-
-    Strict where the form allows it: in strict mode every property is required and no other one
-    may come, so an object with free keys cannot be asked for.
-    """
+    """``response_format`` of the Chat Completions API that asks for this form: strict, but where
+    the form has an object with free keys, which strict mode does not know."""
     schema = _strict(form.model_json_schema())
     name = re.sub(r"\W", "_", form.__name__).strip("_") or "reply"
     return {
@@ -121,12 +117,7 @@ def _repair_request(problem: str) -> str:
 
 
 def _strict(schema: Any, *, names: bool = False) -> Any:
-    """The schema without what strict mode refuses.
-
-    Args:
-        schema: a JSON schema, or a part of one.
-        names: the keys are names of properties or definitions, not keywords.
-    """
+    """The schema without what strict mode refuses; ``names``: its keys are names, not keywords."""
     if isinstance(schema, list):
         return [_strict(item) for item in schema]
     if not isinstance(schema, dict):
@@ -154,14 +145,8 @@ def _has_free_object(schema: Any) -> bool:
 
 
 def find_json(text: str) -> Any:
-    """The object or array in ``text``.
-
-    The whole text, else the first fenced block that is one, else the longest one in the prose.
-    What a reasoning model writes in ``<think>`` before its answer is left out.
-
-    Raises:
-        NoJson: none is there, or only a broken one.
-    """
+    """The object or array in ``text``: the whole, else the first fenced block that is one, else the
+    longest one in the prose; not what stands in ``<think>`` before. NoJson where there is none."""
     text = _THOUGHTS.sub("", text, count=1).strip()
     fenced = [match[2].strip() for match in _FENCE.finditer(text)]
     for candidate in (text, *fenced):

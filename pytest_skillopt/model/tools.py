@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     """Runs an awaitable to its end and returns the result."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SECTION = re.compile(r"^(Args|Arguments|Parameters|Returns|Raises|Yields|Example|Examples):\s*$")
-_ARGUMENT = re.compile(r"^(\s+)\*{0,2}(\w+)(?:\s*\([^)]*\))?:\s*(.*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +34,6 @@ class Tool:
     parameters: tuple[inspect.Parameter, ...]
 
     def declaration(self) -> dict[str, Any]:
-        """The entry of ``tools`` in the Chat Completions API."""
         schema = _untitled(self.arguments.model_json_schema(by_alias=True))
         return {
             "type": "function",
@@ -80,12 +77,8 @@ class Tool:
 
 
 def make_tools(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
-    """Tools by name.
-
-    Raises:
-        TypeError: a function that cannot be declared to a model.
-        ValueError: two functions of one name.
-    """
+    """Tools by name; TypeError for a function that no model can be told of, ValueError for two of
+    one name."""
     made: dict[str, Tool] = {}
     for function in functions:
         tool = make_tool(function)
@@ -98,8 +91,8 @@ def make_tools(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
 def make_tool(function: Callable[..., Any]) -> Tool:
     """A tool from a function's name, signature, type hints and docstring.
 
-    A parameter without a hint takes any JSON value. Descriptions of parameters come from an
-    ``Args:`` section in the docstring or from ``Annotated[..., Field(description=...)]``.
+    A parameter without a hint takes any JSON value; ``Annotated[..., Field(description=...)]``
+    describes one apart from the docstring.
 
     Raises:
         TypeError: no usable name, ``*args`` or ``**kwargs``, or a type that has no JSON schema.
@@ -110,10 +103,9 @@ def make_tool(function: Callable[..., Any]) -> Tool:
     try:
         parameters = tuple(inspect.signature(function).parameters.values())
         hints = _hints(function)
-        description, about = _read_doc(inspect.getdoc(function) or "")
+        description = inspect.getdoc(function) or ""
         fields = {
-            _field(index): _declare(parameter, hints, about)
-            for index, parameter in enumerate(parameters)
+            _field(index): _declare(parameter, hints) for index, parameter in enumerate(parameters)
         }
         config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
         arguments = create_model(f"{name}_arguments", __config__=config, **fields)
@@ -124,13 +116,11 @@ def make_tool(function: Callable[..., Any]) -> Tool:
     return tool
 
 
-def _declare(parameter: inspect.Parameter, hints: dict[str, Any], about: dict[str, str]) -> Any:
+def _declare(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
     if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
         raise TypeError(f"a model cannot fill *{parameter.name}")
     hint = hints.get(parameter.name, Any)
     options: dict[str, Any] = {"alias": parameter.name}
-    if parameter.name in about:
-        options["description"] = about[parameter.name]
     if parameter.default is not inspect.Parameter.empty:
         options["default"] = parameter.default
     return (hint, Field(**options))
@@ -144,26 +134,6 @@ def _field(index: int) -> str:
 def _hints(function: Callable[..., Any]) -> dict[str, Any]:
     target = function if inspect.isroutine(function) else type(function).__call__
     return typing.get_type_hints(target, include_extras=True)
-
-
-def _read_doc(doc: str) -> tuple[str, dict[str, str]]:
-    """The text before the first section, and what ``Args:`` says of each parameter."""
-    text: list[str] = []
-    about: dict[str, str] = {}
-    section, name, indent = "", "", 0
-    for line in doc.splitlines():
-        heading = _SECTION.match(line)
-        argument = _ARGUMENT.match(line) if section in ("Args", "Arguments", "Parameters") else None
-        if heading:
-            section, name, indent = heading[1], "", 0
-        elif not section:
-            text.append(line)
-        elif argument and (not indent or len(argument[1]) <= indent):
-            indent, name = len(argument[1]), argument[2]
-            about[name] = argument[3].strip()
-        elif name and line.strip():
-            about[name] = f"{about[name]} {line.strip()}".strip()
-    return "\n".join(text).strip(), about
 
 
 def _untitled(schema: Any) -> Any:

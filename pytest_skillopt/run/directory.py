@@ -50,27 +50,20 @@ class Home:
             ignore.write_text("*\n", encoding="utf-8")
 
     def new_run(self) -> RunDirectory:
-        """Make and lock the directory of a new run."""
         self.make()
         now = datetime.now(UTC)
         # The parts of the second keep two runs of one second in their order.
         return RunDirectory.open(self.runs / f"{now:%Y%m%d-%H%M%S}-{now.microsecond >> 4:04x}")
 
     def run_names(self) -> list[str]:
-        """All runs, oldest first."""
         if not self.runs.is_dir():
             return []
         return sorted(p.name for p in self.runs.iterdir() if (p / JOURNAL).exists())
 
     def find(self, name: str, noun: str = "run") -> Path:
         """The directory of a run by its name or a unique beginning of it; '' is the latest.
-
-        Args:
-            noun: ``training`` looks for a beginning among those alone.
-
-        Raises:
-            RunError: there is no such run, or several.
-        """
+        ``training`` as ``noun`` looks among those alone. RunError where there is none, or
+        several."""
         names = self.run_names()
         if name in names:
             return self.runs / name
@@ -108,11 +101,8 @@ class Home:
         return sum(mark.rpartition(" ")[0] == skill for mark in _opened(text))
 
     def count_opening(self, skill: str, run: str) -> int:
-        """Count one more opening (once a run, however often that is resumed); return the count.
-
-        Raises:
-            OSError: the file cannot be written.
-        """
+        """Count one more opening, once a run; return the count. OSError where it cannot be
+        written."""
         change(
             self.path / "openings.json",
             lambda text: json.dumps({"seen": {**_opened(text), f"{skill} {run}": 1}}),
@@ -129,11 +119,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Create or take over.
-
-        Raises:
-            RunError: another process works on this run.
-        """
+        """Create or take over; RunError while another process works on this run."""
         (path / "skills").mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / "lock")
         try:
@@ -157,7 +143,6 @@ class RunDirectory:
             replace_file(path, content)
 
     def content(self, version: str) -> bytes:
-        """The bytes of a version that was kept."""
         return self._version(version).read_bytes()
 
     def _version(self, version: str) -> Path:
@@ -196,13 +181,9 @@ def is_held(run: Path) -> bool:
 
 
 def change(path: Path, make: Callable[[str | None], str]) -> None:
-    """Replace a text file by what ``make`` makes of its content, None where there is no file.
-
-    Two processes never lose each other's change, and a kill leaves the old file or the new one.
-
-    Raises:
-        OSError: it cannot be written, or another process has held it for half a minute.
-    """
+    """Replace a text file by what ``make`` makes of its content (None: no file). Two processes
+    never lose each other's change, and a kill leaves the old file or the new one. OSError where it
+    cannot be written, or another process has held it for half a minute."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(path.with_name(f"{path.name}.lock"), timeout=_PATIENCE):
         try:
@@ -213,11 +194,7 @@ def change(path: Path, make: Callable[[str | None], str]) -> None:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all, readable by its owner alone.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write a file that appears whole or not at all, readable by its owner alone."""
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

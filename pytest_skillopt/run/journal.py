@@ -50,10 +50,10 @@ class Entry:
 
 
 class Journal:
-    """Append-only; every line is flushed to the operating system before ``write`` returns."""
+    """Append-only; every line is flushed to the operating system before ``write`` returns. A torn
+    last line is cut off on opening."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create; a torn last line is cut off."""
         self.path = path
         self.corrupt: list[int] = []
         """Numbers of the lines that did not check out when the journal was opened."""
@@ -68,11 +68,8 @@ class Journal:
         self._end = end
 
     def write(self, kind: str, data: dict[str, Any], *, key: str = "") -> None:
-        """Append an entry. With ``key`` it can be read back by ``read(kind, key)``.
-
-        Raises:
-            JournalError: the disk is full or the file is gone.
-        """
+        """Append an entry. With ``key`` it can be read back by ``read(kind, key)``. JournalError
+        where the disk is full or the file is gone."""
         with self._lock:
             body: dict[str, Any] = {"n": self._count + 1, "at": _now(), "kind": kind}
             if key:
@@ -94,7 +91,6 @@ class Journal:
             raise JournalError(f"{self.path}: {error.strerror or error}") from error
 
     def read(self, kind: str, key: str) -> dict[str, Any] | None:
-        """The data of the latest entry of this kind with this key, or None."""
         with self._lock:
             offset = self._offsets.get((kind, key))
             if offset is None:
@@ -143,11 +139,7 @@ class Journal:
 
 
 def entries_of(path: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """The data of the whole entries of a kind, with the file opened for reading alone.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """The data of the whole entries of a kind, with the file opened for reading alone."""
     with path.open("rb") as file:
         for line in file:
             entry = unseal(line)
@@ -182,7 +174,6 @@ def _seal(body: bytes) -> bytes:
 
 
 def unseal(line: bytes) -> dict[str, Any] | None:
-    """The entry in a line, or None where the line is not what was written."""
     text, seal = line[:-_SEAL_LENGTH], line[-_SEAL_LENGTH:]
     if seal != _SEAL % zlib.crc32(text):
         return None
@@ -198,17 +189,13 @@ def _now() -> str:
 
 
 class JournaledModel:
-    """A ``Model`` that keeps each reply in the journal before it is used.
-
-    Secrets are taken out before both, so that a resumed run sees what the first one saw.
-    """
+    """A ``Model`` that keeps each reply in the journal before it is used, without secrets, so that
+    a resumed run sees what the first one saw. ``on_call`` is told 1 when a call begins, from any
+    thread, and -1 when it has ended."""
 
     def __init__(
         self, model: Model, journal: Journal, on_call: Callable[[int], None] | None = None
     ) -> None:
-        """Args:
-        on_call: told 1 when a call is made, from any thread, and -1 when it has ended.
-        """
         self.name, self.fingerprint = model.name, model.fingerprint
         self.simulated = model.simulated
         self._model = model

@@ -96,10 +96,7 @@ class Run:
         rollouts: int | None = None,
         resume: str = "",
     ) -> Result:
-        """Put a result together from what the mode found and what the run has counted.
-
-        Call it once, at the end: nothing can be sampled afterwards.
-        """
+        """Put a result together, once, at the end: nothing can be sampled afterwards."""
         try:
             lost = self.sampler.settle()
         except JournalError as error:
@@ -179,7 +176,6 @@ def _harness_versions(tasks: Iterable[SkillTask]) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what a result depends on."""
     found = {"python": platform.python_version()}
     for package in _PACKAGES:
         try:
@@ -202,7 +198,6 @@ def describe_run(
     documents: Mapping[str, Document],
     fingerprints: Mapping[Role, str],
 ) -> dict[str, Any]:
-    """What must be the same for a run to be continued."""
     suite = sorted(f"{task.id} {task.source} {task.split}" for task in tasks)
     decisive = {k: v for k, v in settings.to_json().items() if k not in _FREE}
     return {
@@ -215,11 +210,7 @@ def describe_run(
 
 
 def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
-    """Enter the description into a new journal, or compare it with that of an old one.
-
-    Raises:
-        RunError: the run was about something else.
-    """
+    """Enter the description into a new journal, or RunError where that of an old one is another."""
     if not journal.entries:
         journal.write("run", description)
         return
@@ -230,7 +221,6 @@ def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
 
 
 def can_continue(journal: Path, description: dict[str, Any]) -> bool:
-    """Whether ``check_same_run`` would take the run of this journal; reads its first line alone."""
     try:
         with journal.open("rb") as lines:
             first = json.loads(lines.readline())
@@ -258,11 +248,7 @@ def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
 def documents_at_start(
     journal: Journal, directory: RunDirectory, documents: Mapping[str, Document]
 ) -> dict[str, Document]:
-    """The skills as they were when the run began: it may have been killed after it wrote them.
-
-    Args:
-        documents: the skills on disk.
-    """
+    """The skills as they were when the run began: it may have been killed after it wrote them."""
     start: dict[str, str] = next((e.data["skills"] for e in journal.entries if e.kind == "run"), {})
     ours = {(e.data["skill"], e.data["version"]) for e in journal.entries if e.kind == "writing"}
     return {

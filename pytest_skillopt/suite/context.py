@@ -48,9 +48,9 @@ class Skill:
     def proxy_url(self) -> str:
         """Base URL, without ``/v1``, of a proxy to the target model, for an agent of one's own.
 
-        It counts the calls, keeps the caps, tells an infrastructure error from a wrong answer,
-        and sees whether the skill's body reached the model. It needs no key, and answers until
-        the rollout ends.
+        It needs no key, counts the calls, keeps the caps, tells an infrastructure error from a
+        wrong answer, and sees whether the skill's body reached the model. It answers until the
+        rollout ends.
         """
         if self._open_proxy is None:
             raise RuntimeError("skill.proxy_url is there in a test alone")
@@ -74,8 +74,12 @@ class Target:
 class Recorder:
     """What the fixture ``rollout`` gives: who this rollout is, and where it leaves its traces.
 
-    In an ordinary run it checks what a test records and forgets it. Its methods may be called from
-    any thread of the test.
+    In an ordinary run it checks what a test records and forgets it. Thread-safe.
+
+    Args:
+        config: of the session that runs it; None: nothing is known of its models.
+        skill_dir: directory that holds the whole skill, with this version of its file.
+        content: the bytes of the version under test.
     """
 
     def __init__(
@@ -85,11 +89,6 @@ class Recorder:
         skill_dir: Path | None = None,
         content: bytes = b"",
     ) -> None:
-        """Args:
-        config: of the session that runs it; None: nothing is known of its models.
-        skill_dir: directory that holds the whole skill, with this version of its file.
-        content: the bytes of the version under test.
-        """
         self.request = request
         self.config = config
         self.skill_dir = skill_dir or Path()
@@ -125,8 +124,8 @@ class Recorder:
 
     @property
     def key(self) -> str:
-        """SHA-256 of all that this rollout depends on, for a cache of one's own: the task and its
-        source, the skill's version, the target model, and which sample it is."""
+        """SHA-256 of all that this rollout depends on, for a cache of one's own: task and source,
+        version, target model, and which sample it is."""
         return self.request.key
 
     @property
@@ -141,11 +140,8 @@ class Recorder:
 
     @property
     def target(self) -> Target:
-        """The target model of the settings, for an agent of one's own.
-
-        Raises:
-            ModelFault: the settings name no usable model; fatal.
-        """
+        """The target model of the settings, for an agent of one's own; a fatal ModelFault where
+        they name none."""
         from pytest_skillopt.model.config import NO_KEY, model_config
 
         try:
@@ -157,12 +153,8 @@ class Recorder:
         return Target(config.model, config.base_url, key, config.parameters)
 
     def score(self, value: float) -> None:
-        """Record the soft score of this rollout; the last one counts.
-
-        Raises:
-            ValueError: not a finite number in [0, 1].
-            TypeError: not a number.
-        """
+        """Record the soft score of this rollout, in [0, 1]; the last one counts. ValueError or
+        TypeError for anything else."""
         try:
             score = float(value)
         except (TypeError, ValueError):
@@ -172,11 +164,7 @@ class Recorder:
         self.soft_score = score
 
     def feedback(self, text: str) -> None:
-        """Tell the optimizer this in place of the assertion's text; the last one counts.
-
-        Raises:
-            TypeError: ``text`` is not a text.
-        """
+        """Tell the optimizer this in place of the assertion's text; the last one counts."""
         if not isinstance(text, str):
             self._refuse(f"rollout.feedback: it must be a text, not {_kind(text)}")
         self.told = shorten(text, _MESSAGE_LIMIT)
@@ -186,10 +174,7 @@ class Recorder:
 
         Args:
             role: chat role, or ``tool``.
-            content: a text, or any JSON value, which is kept as JSON text.
-
-        Raises:
-            TypeError: ``content`` is neither, or ``role`` is no text.
+            content: a text, or any JSON value, which is kept as JSON text; TypeError otherwise.
         """
         if not isinstance(role, str):
             self._refuse(f"rollout.record: the role must be a text, not {_kind(role)}")
@@ -243,12 +228,10 @@ class Recorder:
             self.reported += usage
 
     def add_usage(self, usage: Usage) -> None:
-        """Add what a call of the target consumed."""
         with self._lock:
             self.used += usage
 
     def add_judge_usage(self, usage: Usage) -> None:
-        """Add what a call of the judge consumed."""
         with self._lock:
             self.judge_used += usage
 
@@ -257,11 +240,9 @@ class Recorder:
         self.skill_read = bool(self.skill_read) or read
 
     def at_end(self, function: Callable[[], None]) -> None:
-        """Have a function called when the rollout has ended."""
         self._at_end.append(function)
 
     def close(self) -> None:
-        """The rollout has ended."""
         while self._at_end:
             self._at_end.pop()()
 
@@ -304,8 +285,7 @@ _CURRENT: ContextVar[Recorder | None] = ContextVar("skillopt_rollout", default=N
 def current(config: pytest.Config) -> Recorder | None:
     """The rollout that this thread or coroutine runs in the session of ``config``; None outside.
 
-    Threads that a test starts have no rollout of their own before Python 3.14: fixtures keep the
-    recorder they found during set-up.
+    Threads that a test starts have none: fixtures keep the recorder they found during set-up.
     """
     found = _CURRENT.get()
     return found if found is not None and found.config is config else None
@@ -346,11 +326,6 @@ class GuardedModel:
         return self.model.simulated
 
     def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
-        """See ``Model.complete``.
-
-        Raises:
-            ModelError: nothing else but an ``AssertionError``.
-        """
         try:
             return self.model.complete(messages, **options)
         except (ModelError, AssertionError):
@@ -360,7 +335,6 @@ class GuardedModel:
 
 
 def clean(text: str) -> str:
-    """The text with lone surrogates replaced, so that it can be encoded anywhere."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 

@@ -1,9 +1,8 @@
 """Who carries out rollouts, and the executor that spreads them over workers.
 
-The search and the gate never know which executor runs: in this process, on pytest-xdist workers, or
-in lanes. ``WorkersExecutor`` knows workers by the channel on which it talks to them. What they say
-arrives in execnet's receiver threads, one a worker, which keep account under one lock and send the
-next request at once; whoever wants the rollouts waits in ``next`` in a thread of its own.
+What workers say arrives in execnet's receiver threads, one a worker, which keep account under one
+lock and send the next request at once; whoever wants the rollouts waits in ``next`` in a thread of
+its own.
 """
 
 from __future__ import annotations
@@ -59,8 +58,6 @@ class Executor(Protocol):
 
 
 class SkillExecutor(Executor, Protocol):
-    """An executor over the items of a pytest session, which needs the files of a skill too."""
-
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
         """Make the files beside a skill's document known, by relative path with ``/``."""
 
@@ -70,16 +67,17 @@ class ExecutorClosed(Exception):
 
 
 class FunctionExecutor:
-    """An executor for a world of one's own, such as a simulation."""
+    """An executor for a world of one's own, such as a simulation.
+
+    Args:
+        run: carries out a request under the text of its skill. ``request.task`` names the task,
+            ``request.seed`` is a seed of this sample alone. What it raises ends the training.
+    """
 
     capacity = 1
     ended = ""
 
     def __init__(self, run: Callable[[RolloutRequest, str], Rollout]) -> None:
-        """Args:
-        run: carries out a request under the text of its skill. ``request.task`` names the task,
-            ``request.seed`` is a seed of this sample alone. What it raises ends the training.
-        """
         self._run = run
         self._texts: dict[str, str] = {}
         self._queue: dict[str, RolloutRequest] = {}
@@ -126,8 +124,6 @@ def cheapest(
 
 
 class Worker:
-    """One worker process as the controller sees it."""
-
     def __init__(self, name: str, channel: Any) -> None:
         self.name = name
         self.slots = 0
@@ -142,7 +138,6 @@ class Worker:
 
     @property
     def free(self) -> int:
-        """How many more rollouts it can run now."""
         return self.slots - len(self.running)
 
     def send(self, *message: Any) -> None:
@@ -190,16 +185,13 @@ class WorkersExecutor:
         return self._closed
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
-        """Make the files beside a skill's document known, by relative path."""
         self._files[skill] = ("skill", skill, {os.fsencode(n): data for n, data in files.items()})
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self._versions[skill, version] = ("version", skill, version, content)
 
     def submit(self, requests: Iterable[RolloutRequest]) -> None:
-        """Raises:
-        KeyError: a request names a version that was never added.
-        """
+        """KeyError where a request names a version that was never added."""
         requests = list(requests)
         for request in requests:
             self._versions[request.skill, request.version]
@@ -228,7 +220,6 @@ class WorkersExecutor:
             return {key for key in keys if self._pending.pop(key, None)}
 
     def stop(self, reason: str) -> None:
-        """No rollout will be run any more; whoever waits is told why."""
         with self._changed:
             self._closed = self._closed or reason
             self._changed.notify_all()
@@ -259,7 +250,6 @@ class WorkersExecutor:
             worker.slots = 0
 
     def lost(self, worker: Worker) -> None:
-        """A worker is gone; what it was running comes back as errors."""
         with self._changed:
             worker.lost, worker.slots = True, 0
             if worker in self._workers:

@@ -32,10 +32,8 @@ _BUSY = frozenset({429, 503, 529})
 
 
 class RolloutTimeout(BaseException):
-    """Interrupts a rollout that took longer than ``skillopt_timeout``.
-
-    Not an ``Exception``, so that a test's own handlers let it through.
-    """
+    """Interrupts a rollout after ``skillopt_timeout``; no ``Exception``, so that a test lets it
+    through."""
 
 
 def is_unanswered(exception: BaseException) -> bool:
@@ -63,9 +61,9 @@ def classify_error(exception: BaseException) -> InfraError | None:
     """Judge an exception that escaped from a test; None where it may be a wrong answer.
 
     Errors are: whatever a model or a fixture of ours raises; the exceptions of the openai SDK and
-    what it lets escape (a broken body); time-outs, connection errors and rate limits of anything
-    the test talks to, through whatever client; and the use of a reply that the SDK passed on
-    although it is none (HTML with status 200 is a string, an error in the body ``choices=None``).
+    what it lets escape; time-outs, connection errors and rate limits of anything the test talks to,
+    through whatever client; and the use of a reply that the SDK passed on although it is none (HTML
+    with status 200 is a string, an error in the body ``choices=None``).
     """
     if isinstance(exception, OwnFault):
         return InfraError("internal", str(exception))
@@ -84,11 +82,8 @@ def classify_error(exception: BaseException) -> InfraError | None:
 
 
 def _http_status(exception: BaseException) -> int:
-    """Of the refusal that a client of any library has met; 0 where it is none.
-
-    ``status_code`` is what the SDKs of the providers call it, ``response.status_code`` requests and
-    httpx, ``code`` urllib and Google's.
-    """
+    """Of the refusal that a client has met, 0 where it is none: ``status_code`` in the SDKs of
+    providers, ``response.status_code`` in requests and httpx, ``code`` in urllib and Google's."""
     response = getattr(exception, "response", None)
     for owner, name in ((exception, "status_code"), (response, "status_code"), (exception, "code")):
         status = getattr(owner, name, None)
@@ -159,12 +154,8 @@ class Ending:
 
 
 def conclude(config: pytest.Config, phases: Sequence[Phase], refusals: Sequence[str]) -> Ending:
-    """Say how a rollout ended.
-
-    Args:
-        phases: in the order in which they ended.
-        refusals: what the test tried to record and could not.
-    """
+    """Say how a rollout ended, from its phases in order and what the test tried to record and could
+    not."""
     error = _infrastructure_error(config, phases)
     if error is not None:
         return Ending("error", error=error)
@@ -187,7 +178,6 @@ def conclude(config: pytest.Config, phases: Sequence[Phase], refusals: Sequence[
 
 
 def captured_output(phases: Sequence[Phase]) -> str:
-    """What the rollout printed and logged, by phase, bounded."""
     subtests = [section for phase in phases if not phase.main for section in phase.report.sections]
     main = [phase for phase in phases if phase.main]
     # pytest gives every report the sections of the phases before it, too.
@@ -271,7 +261,6 @@ def _reason(phase: Phase) -> str:
 
 
 def _location(config: pytest.Config, phase: Phase) -> str:
-    """``path:line`` of the innermost frame that lies in the project, else of the innermost."""
     innermost = ""
     for frame in reversed([] if phase.excinfo is None else list(phase.excinfo.traceback)):
         if frame.ishidden(phase.excinfo):

@@ -23,9 +23,8 @@ Outcome = Literal["passed", "failed", "skipped", "error"]
 class RolloutRequest:
     """Sample number ``index`` of a stream of independent samples of one task under one version.
 
-    A stream names what the samples are for (``train``, ``screen``, ``tape``, ``final``, ``test``,
-    ...). Samples of two streams are never the same draw, so that "fresh" means a stream of its own
-    and never depends on what else has been measured.
+    A stream names what the samples are for (``train``, ``tape``, ``final``, ...); samples of two
+    streams are never the same draw.
     """
 
     task: str
@@ -49,16 +48,12 @@ class RolloutRequest:
 
     @property
     def sample(self) -> str:
-        """What keeps the model replies of two samples apart in the cache.
-
-        The task is a part of it: two tasks that send the same prompt must not share one reply, or
-        their samples would count as independent and not be.
-        """
+        """What keeps the model replies of two samples apart in the cache, those of two tasks with
+        one prompt too."""
         return f"{self.task}/{self.stream}/{self.index}"
 
     @property
     def stage(self) -> str:
-        """What the sample is for, in the accounts: the stream without the decision's number."""
         return self.stream.partition("/")[0]
 
     @property
@@ -91,8 +86,6 @@ class InfraError:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """How one request ended."""
-
     request: RolloutRequest
     outcome: Outcome
     score: float | None = None

@@ -1,9 +1,9 @@
 """Takes every sample once: from the ledger of the run, else through the executor.
 
-Above the executor there are only measurements: infrastructure errors are tried again here, and what
-stays an error comes back as one. A task that costs a worker or a time-out whenever it runs is put
-away (docs/decisions/gate.md). Spending caps, fatal faults and a run of errors end the run by
-raising ``StopRun``; everything that was paid for is in the ledger by then.
+Infrastructure errors are tried again here, and what stays an error comes back as one. A task that
+costs a worker or a time-out whenever it runs is put away (docs/decisions/gate-errors.md). Spending
+caps, fatal faults and a run of errors raise ``StopRun``; what was paid for is in the ledger by
+then.
 """
 
 from __future__ import annotations
@@ -69,8 +69,6 @@ class StopRun(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much may be tried. Zero turns a cap off."""
-
     max_attempts: int = 3
     max_rollouts: int = 0
     max_time: float = 0.0
@@ -87,7 +85,15 @@ class Limits:
 
 
 class Sampler:
-    """Requests in, rollouts out in the same order."""
+    """Requests in, rollouts out in the same order.
+
+    Args:
+        ledger: where finished rollouts are kept; None keeps them in memory.
+        model: fingerprint of the target model.
+        meter: told what tests report of agents of their own, and asked for caps; None: nobody.
+        on_rollout: told of every rollout that was run, as it arrives.
+        on_version: told of every new version of a skill and its bytes.
+    """
 
     def __init__(
         self,
@@ -101,13 +107,6 @@ class Sampler:
         on_rollout: Callable[[Rollout], None] | None = None,
         on_version: Callable[[str, bytes], None] | None = None,
     ) -> None:
-        """Args:
-        ledger: where finished rollouts are kept; None keeps them in memory.
-        model: fingerprint of the target model.
-        meter: told what tests report of agents of their own, and asked for caps; None: nobody.
-        on_rollout: told of every rollout that was run, as it arrives.
-        on_version: told of every new version of a skill and its bytes.
-        """
         self._executor = executor
         self._tasks = {task.id: task for task in tasks}
         self._ledger: Ledger = MemoryLedger() if ledger is None else ledger
@@ -159,18 +158,15 @@ class Sampler:
 
     @property
     def rollouts_left(self) -> int | None:
-        """What ``max_rollouts`` still allows; None without that cap."""
         cap = self._limits.max_rollouts
         return max(0, cap - self.taken) if cap else None
 
     @property
     def at_once(self) -> int:
-        """How many rollouts run at the same time, at least 1."""
         return self._executor.capacity
 
     @property
     def ended(self) -> str:
-        """Why no rollout will be run any more; empty while they are."""
         return self._executor.ended
 
     def add_version(self, skill: str, content: bytes) -> str:
@@ -189,13 +185,11 @@ class Sampler:
         return RolloutRequest(task, known.source, known.skill, version, self._model, stream, index)
 
     def known(self, request: RolloutRequest) -> bool:
-        """Whether the sample is there already, so that taking it costs nothing."""
         return request.key in self._ledger
 
     def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """Return one rollout a request, in order; blocks until all are there.
-
-        A request that stayed an infrastructure error over all attempts comes back as ``error``.
+        """One rollout a request, in order; blocks until all are there. One that stayed an
+        infrastructure error over all attempts is an ``error``.
 
         Raises:
             StopRun: a cap, a fatal fault, too many errors in a row, or an interrupt.
@@ -214,13 +208,8 @@ class Sampler:
         return [self._result(r.key) for r in requests]
 
     def settle(self) -> int:
-        """Keep what is under way when nobody wants more: it is paid for, or will be.
-
-        Waits for what runs; what has not begun is dropped.
-
-        Returns:
-            How many rollouts were lost because the session was interrupted.
-        """
+        """Wait for what runs when nobody wants more: it is paid for. What has not begun is dropped.
+        Returns how many rollouts an interrupt of the session has lost."""
         self._drop()
         while self._begun:
             try:
@@ -268,7 +257,6 @@ class Sampler:
         return ""
 
     def _drop(self, keys: Iterable[str] | None = None) -> set[str]:
-        """Forget those (of all, or of some) that have not begun to run, and return their keys."""
         wanted = set(self._begun if keys is None else keys)
         dropped = self._executor.cancel(wanted) | (wanted & self._backlog.keys())
         for key in dropped:
@@ -280,7 +268,6 @@ class Sampler:
     # What comes back.
 
     def _receive(self) -> None:
-        """Wait for a rollout, after as much of the backlog as can run was handed over."""
         free = self._executor.capacity - (len(self._begun) - len(self._backlog))
         for key in list(self._backlog)[: max(0, free)]:
             self._executor.submit([self._backlog.pop(key)])
@@ -315,7 +302,6 @@ class Sampler:
             self._on_rollout(rollout)
 
     def _keep(self, rollout: Rollout) -> Rollout:
-        """Into the accounts and the ledger, before anything depends on it."""
         request = rollout.request
         rollout = replace(rollout, attempt=self._attempts.get(request.key, 0) + 1)
         self._count(rollout)

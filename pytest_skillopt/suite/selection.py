@@ -27,20 +27,17 @@ class SkillLocator:
     """From an item to the path of its skill file, relative to the root, with ``/``.
 
     In this order: the marker's ``skill=``, the setting, the nearest SKILL.md in a folder above the
-    test, the one SKILL.md of the project. The project is searched once, and only if need be.
+    test, the one SKILL.md of the project, or ``new`` where it has none. SkillError where there is
+    none, or several and nothing says which.
     """
 
     def __init__(self, root: Path, setting: str, *, new: str = "") -> None:
-        """``new``: the path where the project has no SKILL.md yet."""
         self._root = root
         self._setting = setting
         self._new = new
         self._only = ""
 
     def __call__(self, item: pytest.Item) -> str:
-        """Raises:
-        SkillError: there is no SKILL.md, or several and nothing says which.
-        """
         return self.named(item) or self.only()
 
     def named(self, item: pytest.Item) -> str:
@@ -59,11 +56,6 @@ class SkillLocator:
         return ""
 
     def only(self) -> str:
-        """The one SKILL.md of the project.
-
-        Raises:
-            SkillError: there is none, or there are several.
-        """
         if not self._only:
             try:
                 self._only = find_skill(self._root).relative_to(self._root).as_posix()
@@ -91,11 +83,7 @@ def select_skill(item: pytest.Item) -> None:
 
 
 def selected_skill(request: pytest.FixtureRequest) -> Path:
-    """The skill file for a ``skill`` fixture that is being set up outside of a rollout.
-
-    Raises:
-        SkillError: there is no SKILL.md, or several and nothing says which.
-    """
+    """The skill file for a ``skill`` fixture that is being set up outside of a rollout."""
     config = request.config
     locate = _locator(config)
     item = config.stash.get(_SELECTED, None)
@@ -111,7 +99,6 @@ def _locator(config: pytest.Config) -> SkillLocator:
 
 
 def keep_tasks(config: pytest.Config, items: list[pytest.Item]) -> int:
-    """Leave the skill tasks alone in ``items``; return how many others were deselected."""
     others = [item for item in items if item.get_closest_marker(MARKER) is None]
     if others:
         items[:] = [item for item in items if item.get_closest_marker(MARKER) is not None]
@@ -122,11 +109,7 @@ def keep_tasks(config: pytest.Config, items: list[pytest.Item]) -> int:
 def describe_tasks(
     config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]
 ) -> list[SkillTask]:
-    """The tasks among the collected items.
-
-    Raises:
-        pytest.UsageError: a wrong marker, or no way to tell which skill a task is about.
-    """
+    """The tasks among the collected items; UsageError for a wrong marker or an unknown skill."""
     new = SKILL_FILE if config.getoption("skillopt_init") else ""
     try:
         return collect_tasks(items, SkillLocator(config.rootpath, settings.skill, new=new))

@@ -28,17 +28,14 @@ _INSIST = 5.0
 class SerialExecutor:
     """Runs a queued request whenever ``next`` is called.
 
-    A time-out can only interrupt the Python code of the main thread here: code that waits inside a
-    C extension is not reached. Workers (``-n 1``) end in any case.
+    A time-out (in seconds; 0: none) can only interrupt Python code of the main thread here, not
+    what waits inside a C extension. Workers (``-n 1``) end in any case.
     """
 
     capacity = 1
     ended = ""
 
     def __init__(self, session: pytest.Session, *, timeout: float = 0.0) -> None:
-        """Args:
-        timeout: seconds after which a rollout is interrupted; 0: never.
-        """
         self._versions = SkillVersions()
         self._runner = RolloutRunner(session, self._versions)
         self._timeout = timeout
@@ -49,7 +46,6 @@ class SerialExecutor:
         self._open.enter_context(sigterm_interrupts())
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
-        """Make the files beside a skill's document known, by relative path."""
         self._versions.add_skill(skill, files)
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
@@ -59,7 +55,6 @@ class SerialExecutor:
         self._pending |= {r.key: r for r in requests if r.key not in self._pending}
 
     def next(self) -> Rollout:
-        """Run one request: nothing runs while nobody waits."""
         if not self._pending:
             raise RuntimeError("no rollout is queued")
         request = self._last = cheapest(self._pending, self._last)
@@ -73,7 +68,6 @@ class SerialExecutor:
         return {key for key in keys if self._pending.pop(key, None)}
 
     def close(self) -> list[str]:
-        """End; returns what went wrong in teardowns between rollouts. May be called twice."""
         stray = self._runner.close()
         self._open.close()
         self._versions.close()

@@ -1,7 +1,7 @@
 """Which tasks the optimizer learns from, which the gate measures, which are opened once.
 
-A task's split follows from a hash of its group alone, so that adding a task moves no other. Only
-where that leaves a small suite far from the ratio asked for are groups moved, and that is said.
+A task's split follows from a hash of its group, so that adding a task moves no other. Only where
+that leaves a small suite far from the ratio are groups moved, and that is said.
 """
 
 from __future__ import annotations
@@ -104,12 +104,10 @@ def _together(tasks: Iterable[SkillTask]) -> list[list[SkillTask]]:
 
 
 class _Unit:
-    """Tasks that must stay together, and the split in which they lie."""
+    """Tasks that must stay together, and the split in which they lie; SplitError where marks name
+    two."""
 
     def __init__(self, tasks: list[SkillTask], shares: dict[str, float]) -> None:
-        """Raises:
-        SplitError: their marks name two splits.
-        """
         self.tasks = tasks
         group = min(task.group for task in tasks)
         self.place = int.from_bytes(hashlib.sha256(group.encode()).digest()[:8]) / 2**64

@@ -100,11 +100,7 @@ class MarkerArguments:
 
     @classmethod
     def of(cls, item: pytest.Item) -> MarkerArguments | None:
-        """Merge the marks of an item, or None where it has none.
-
-        Raises:
-            pytest.UsageError: an argument that is positional, unknown or of the wrong type.
-        """
+        """Merge the marks of an item, None where it has none; UsageError for a wrong argument."""
         merged: dict[str, Any] = {}
         marks = list(item.iter_markers(MARKER))
         for mark in marks:
@@ -152,15 +148,11 @@ _NOT_THEIRS = {
     "skill_task", "parametrize", "usefixtures", "filterwarnings", "skip", "skipif", "xfail",
     "xdist_group", "asyncio", "anyio", "trio", "timeout", "flaky",
 }  # fmt: skip
-"""Markers that say how a test runs and not what it is about."""
 
 
 def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) -> SkillTask | None:
-    """Describe an item as a task; None where it is not marked.
-
-    Args:
-        skill_path: from an item to the path of its skill file, relative to the root.
-    """
+    """Describe an item as a task; None where it is not marked. ``skill_path`` is relative to the
+    root."""
     arguments = MarkerArguments.of(item)
     if arguments is None:
         return None
@@ -202,7 +194,6 @@ def _roles(item: pytest.Item, text: str) -> tuple[str, ...]:
 
 
 def _harness(item: pytest.Item, text: str) -> str:
-    """The coding agents that a test runs, with their versions; empty where it runs none."""
     if "skill_harness" not in getattr(item, "fixturenames", ()):
         return ""
     from pytest_skillopt.harness.binding import identify
@@ -227,7 +218,6 @@ def _source(function: Any) -> str:
 
 
 def _core(text: str) -> str:
-    """What a test does, without its name, decorators and layout."""
     try:
         node = ast.parse(text).body[0]
     except (SyntaxError, IndexError):

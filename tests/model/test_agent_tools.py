@@ -35,14 +35,6 @@ def lookup(
     """Look an order up.
 
     The number is as printed.
-
-    Args:
-        order: number of the order,
-            without the prefix.
-        limit: most rows.
-
-    Returns:
-        The rows.
     """
     return [f"{order}/{limit}/{kind}/{note}"]
 
@@ -66,11 +58,8 @@ def test_a_tool_is_declared_from_signature_hints_and_docstring() -> None:
                 "additionalProperties": False,
                 "required": ["order"],
                 "properties": {
-                    "order": {
-                        "type": "string",
-                        "description": "number of the order, without the prefix.",
-                    },
-                    "limit": {"type": "integer", "default": 3, "description": "most rows."},
+                    "order": {"type": "string"},
+                    "limit": {"type": "integer", "default": 3},
                     "kind": {"type": "string", "enum": ["open", "closed"], "default": "open"},
                     "note": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None},
                 },

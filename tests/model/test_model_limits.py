@@ -97,22 +97,6 @@ def test_calls_in_flight_are_bounded_for_each_provider() -> None:
     assert go(lim, "c") == 0
 
 
-def test_who_waits_for_a_slot_asks_again_soon_by_how_long_calls_take() -> None:
-    clock = Clock()
-    lim = limits(clock, max_in_flight=2)
-    for index in range(50):
-        go(lim, str(index))
-        clock.now += 4.0
-        lim.done(str(index), paid(), ACCOUNT)
-    go(lim, "a")
-    go(lim, "b")
-    assert go(lim, "c") == pytest.approx(0.5, rel=0.02)
-    assert go(lim, "d") == pytest.approx(1.0, rel=0.02)
-    quick = limits(max_in_flight=1)
-    go(quick, "a")
-    assert 0 < go(quick, "b") < 0.05
-
-
 def test_a_pause_holds_for_all_calls_to_that_provider() -> None:
     clock = Clock()
     lim = limits(clock)

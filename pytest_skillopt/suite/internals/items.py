@@ -19,11 +19,7 @@ _PRUNE_ABOVE = 16
 
 
 def fresh_copy(item: pytest.Item) -> pytest.Item:
-    """A copy of a collected item that has not run yet: same node id, same parent, own state.
-
-    Running the item itself again would keep its report sections, its ``user_properties``, the
-    markers a test added and, for a method, the instance.
-    """
+    """A copy of a collected item that has not run yet: same node id, same parent, own state."""
     clone: Any = copy.copy(item)
     clone._report_sections = []
     clone.user_properties = list(item.user_properties)
@@ -58,7 +54,6 @@ def _forget_instance(clone: Any) -> None:
 
 
 def run_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
-    """Set up, call and tear down, without logging the reports."""
     return runtestprotocol(item, log=False, nextitem=nextitem)
 
 
@@ -68,16 +63,12 @@ def finish_fixture(fixturedef: Any, request: pytest.FixtureRequest) -> None:
 
 
 def fixture_of(request: pytest.FixtureRequest) -> Any:
-    """The definition of the fixture that was given this request."""
     return cast("Any", request)._fixturedef
 
 
 def prune_finalizers(item: pytest.Item) -> None:
-    """Drop what finished fixtures of this item left behind on fixtures of wider scopes.
-
-    pytest appends one finalizer to every wider-scoped fixture for each function-scoped one that
-    used it, and keeps it, with the request, the item and its output, until that scope ends.
-    """
+    """Drop what finished fixtures of this item left behind on fixtures of wider scopes: a finalizer
+    each, which pytest keeps with the item and its output until that scope ends."""
     definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     for fixturedef in [d for defs in definitions.values() for d in defs]:
         finalizers = fixturedef._finalizers
@@ -107,17 +98,14 @@ _LOGGING_HOOKS = ("pytest_runtest_logreport", "pytest_exception_interact")
 
 
 def setup_stack(session: pytest.Session) -> list[pytest.Item | pytest.Collector]:
-    """The nodes that are set up now, outermost first."""
     return list(cast("Any", session)._setupstate.stack)
 
 
 def tear_down_to(session: pytest.Session, item: pytest.Item | None) -> None:
-    """Tear down every node that ``item`` does not descend from; everything for None."""
     cast("Any", session)._setupstate.teardown_exact(item)
 
 
 def forget_setup(session: pytest.Session) -> None:
-    """Give the session a new setup state, after an old one was left in disorder."""
     cast("Any", session)._setupstate = SetupState()
 
 
@@ -133,11 +121,8 @@ def take_stop(session: pytest.Session) -> str:
 def diverted_reports(
     config: pytest.Config, receive: Callable[[pytest.TestReport], None]
 ) -> Iterator[None]:
-    """Send every logged report to ``receive`` and to nobody else.
-
-    Subtests log their reports themselves, to the terminal, to junitxml, to ``-x`` and, in an xdist
-    worker, to the controller, where a rollout has no place.
-    """
+    """Send every logged report to ``receive`` and to nobody else: subtests log theirs themselves,
+    to the terminal, to junitxml, to ``-x`` and to xdist's controller."""
 
     class _Receiver:
         def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

@@ -21,37 +21,25 @@ _RESTART_PAUSE = 1.0
 
 
 def check_node(config: pytest.Config, node: Any) -> None:
-    """Raises:
-    pytest.UsageError: xdist or execnet has changed.
-    """
     probe_xdist(node, config.pluginmanager.get_plugin("dsession"))
 
 
 def wake_controller(node: Any) -> None:
-    """Make xdist's loop look at its scheduler, from any thread.
-
-    The event is passed on to ``Scheduling.mark_test_complete`` unread.
-    """
+    """Make xdist's loop ask its scheduler, from any thread, by an event that it passes on
+    unread."""
     node.notify_inproc("runtest_protocol_complete", node=node, item_index=None, duration=0.0)
 
 
 def wrap_shutdown(node: Any, around: Callable[[Callable[[], None]], None]) -> None:
-    """Have ``around(shutdown)`` called where xdist tells a worker to shut down.
-
-    What xdist says reaches its own loop in the worker, never ours.
-    """
+    """Have ``around(shutdown)`` called where xdist tells a worker to shut down."""
     node.shutdown = functools.partial(around, node.shutdown)
 
 
 def adopt_restarts(config: pytest.Config, tell: Callable[[str], None]) -> None:
     """Lift xdist's bound of restarted workers, and survive a worker that cannot be restarted.
 
-    The bound guards against workers that never come up, which the caller counts itself; a training
-    may lose many in its course. A server that an operator restarts is waited for; without it xdist
-    would end the session although other workers live.
-
-    Args:
-        tell: told when a worker stays away.
+    The bound guards against workers that never come up, which the caller counts itself. A server
+    that an operator restarts is waited for; ``tell`` is told when a worker stays away.
     """
     dsession: Any = config.pluginmanager.get_plugin("dsession")
     if config.getoption("maxworkerrestart", None) is None:
@@ -74,7 +62,6 @@ def _clone_patiently(
 
 
 def worker_channel(config: pytest.Config) -> Any:
-    """The channel that the controller put into this worker's input; None elsewhere."""
     return getattr(config, "workerinput", {}).get("skillopt_channel")
 
 
