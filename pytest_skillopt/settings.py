@@ -31,7 +31,7 @@ _GONE = {
     "max_output_tokens": _REQUEST.format("max_output_tokens = NUMBER"),
     **{f"{role}_base_url": _AT_URL.format(role) for role in ("target", "optimizer", "judge")},
     "breaker": "a run stops after 20 infrastructure errors in a row",
-    "memory": "what a run has tried is always told to its later steps, and to no later run",
+    "memory": "what was tried is told to the later steps of a run, and to no later run",
     "prefetch": "no sample is taken before it is asked for",
     "call_retries": "a call that met a passing fault is repeated up to 6 times",
     "contrastive": "passed and failed samples of a task are always shown side by side",

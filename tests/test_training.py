@@ -643,7 +643,8 @@ def test_another_candidate_is_compared_with_fresh_samples_of_the_skill_on_disk(
     project.skill.write_bytes(SKILL)
     words = RULE.replace("End every", "Finish each")
     project.server.reply = lambda body: greet(body).replace(RULE, words)
-    assert project.run("--skillopt-train", "-p", "no:xdist", "--skillopt-seed=5").ret == 0
+    asked_anew = "skillopt_preferences=Other words."
+    assert project.run("--skillopt-train", "-p", "no:xdist", "-o", asked_anew).ret == 0
     assert words.encode() in project.skill.read_bytes()
     assert paid()["final", start] == first["final", start]
 
