@@ -33,7 +33,7 @@ from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.lint import RULES
-from pytest_skillopt.suite.sampler import Limits, Sampler
+from pytest_skillopt.suite.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -115,7 +115,9 @@ def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
         tasks = [dataclasses.replace(task, text="") for task in tasks]
         settings = dataclasses.replace(settings, lint_allow=",".join(RULES))
     executor = WorldExecutor(world)
-    sampler = Sampler(executor, tasks, _Ledger(), model="world", limits=Limits(max_rollouts=cap))
+    sampler = Sampler(
+        executor, tasks, _Ledger(), model="world", settings=Settings(max_rollouts=cap)
+    )
     verdicts = recorded.Verdicts()
     proposer = Proposer(world.kind, seed, TEMPERS[variant.temper])
     outcome = Trainer(

@@ -20,7 +20,7 @@ from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.suite.rollouts import Message, Rollout
-from pytest_skillopt.suite.sampler import Limits, Sampler
+from pytest_skillopt.suite.sampler import Sampler
 from pytest_skillopt.suite.splits import assign_splits
 from pytest_skillopt.suite.tasks import SkillTask
 
@@ -136,7 +136,9 @@ def train(
     """Train once; the fields of ``learning.Run``."""
     world = world or Recorded(name)
     executor = Replay(world, seed)
-    sampler = Sampler(executor, world.tasks, _Ledger(), model=name, limits=Limits(max_rollouts=cap))
+    sampler = Sampler(
+        executor, world.tasks, _Ledger(), model=name, settings=Settings(max_rollouts=cap)
+    )
     optimizer, verdicts = PoolOptimizer(name, seed), Verdicts()
     outcome = Trainer(
         Document(world.suite.skill().encode()),

@@ -13,7 +13,7 @@ from pytest_skillopt.modes.compare import (
     gate_tasks,
     joined_reasons,
 )
-from pytest_skillopt.modes.skills import RevisionError, at_revision, is_staged_differently
+from pytest_skillopt.modes.skills import RevisionError, at_revision
 from pytest_skillopt.run.result import SkillResult
 from pytest_skillopt.search.stages import gate_options
 
@@ -46,11 +46,6 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
         then = at_revision(run.root, skill, run.mode.ref, run.settings.files)
     except RevisionError as error:
         raise pytest.UsageError(str(error)) from None
-    if is_staged_differently(run.root, skill):
-        run.notes.append(
-            f"{skill} is staged in another version than the working tree's, which "
-            "is the one that is checked"
-        )
     status: Status = "unmeasured"
     if then is None:
         reason = f"{skill} did not exist at {run.mode.ref}: there is nothing to compare it with"

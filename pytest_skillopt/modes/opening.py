@@ -27,7 +27,6 @@ from pytest_skillopt.search.outcome import most_increase
 from pytest_skillopt.search.searches import notes_on_search
 from pytest_skillopt.skill.files import skill_files
 from pytest_skillopt.skill.scan import check_command
-from pytest_skillopt.suite.sampler import Limits as SamplerLimits
 from pytest_skillopt.suite.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -102,7 +101,7 @@ def opened(
                 tasks,
                 JournalLedger(journal),
                 model=fingerprint,
-                limits=SamplerLimits.from_settings(settings),
+                settings=settings,
                 meter=limits,
                 on_rollout=on_rollout,
                 on_version=directory.keep_version,

@@ -107,7 +107,6 @@ def at_revision(root: Path, skill: str, ref: str, patterns: str = "") -> Documen
         return NO_SKILL
     try:
         git = Clone(root)
-        _refuse_conflict(git, skill)
         commit = git.resolve(ref)
         if commit is None:
             hint = " (in a shallow clone, fetch it first)" if git.is_shallow() else ""
@@ -134,22 +133,6 @@ def _files_at(git: Clone, commit: str, folder: str, patterns: str) -> Iterator[t
         entry = git.entry(commit, path) if is_trained(name, patterns) else None
         if entry is not None and entry.is_file:
             yield name, entry
-
-
-def _refuse_conflict(git: Clone, skill: str) -> None:
-    if git.run("ls-files", "--unmerged", "-z", "--", git.prefix + skill):
-        raise RevisionError(f"{skill} has merge conflicts in the index: resolve them first")
-
-
-def is_staged_differently(root: Path, skill: str) -> bool:
-    """Whether the index holds another version than the working tree, so that a commit would too."""
-    try:
-        git = Clone(root)
-        where = git.prefix + skill
-        staged = git.run("diff", "--cached", "--name-only", "-z", "--", where)
-        return bool(staged and git.run("diff", "--name-only", "-z", "--", where))
-    except ProposeError:
-        return False
 
 
 def named_skill(

@@ -34,7 +34,7 @@ from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
 from pytest_skillopt.skill.files import file_names
-from pytest_skillopt.suite.sampler import Limits, Sampler, StopRun
+from pytest_skillopt.suite.sampler import Sampler, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -305,7 +305,7 @@ def _sampling(
 ) -> Sampling:
     if hasattr(sampler, "take"):
         return cast("Sampling", sampler)
-    return Sampler(sampler, tasks, limits=Limits.from_settings(settings))
+    return Sampler(sampler, tasks, settings=settings)
 
 
 def _present(skill: str, root: Path | None) -> frozenset[str] | None:

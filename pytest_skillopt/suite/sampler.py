@@ -9,12 +9,14 @@ then.
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_skillopt.model.types import CapReached, Usage
+from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
 
@@ -22,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from pytest_skillopt.model.limits import Meter
-    from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.executor import Executor
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -67,23 +68,6 @@ class StopRun(Exception):
         """``cap``, ``fatal``, ``breaker``, ``interrupted``, or that of who raises it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    max_attempts: int = 3
-    max_rollouts: int = 0
-    max_time: float = 0.0
-    breaker: int = 20
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Limits:
-        return cls(
-            max_attempts=settings.max_attempts,
-            max_rollouts=settings.max_rollouts,
-            max_time=settings.max_time,
-            breaker=settings.breaker,
-        )
-
-
 class Sampler:
     """Requests in, rollouts out in the same order.
 
@@ -102,7 +86,7 @@ class Sampler:
         ledger: Ledger | None = None,
         *,
         model: str = "",
-        limits: Limits | None = None,
+        settings: Settings | None = None,
         meter: Meter | None = None,
         on_rollout: Callable[[Rollout], None] | None = None,
         on_version: Callable[[str, bytes], None] | None = None,
@@ -111,11 +95,11 @@ class Sampler:
         self._tasks = {task.id: task for task in tasks}
         self._ledger: Ledger = MemoryLedger() if ledger is None else ledger
         self._model = model
-        self._limits = limits or Limits()
+        self._settings = settings or Settings()
         self._meter = meter
         self._on_rollout = on_rollout
         self._on_version = on_version
-        self._deadline = time.monotonic() + self._limits.max_time if self._limits.max_time else None
+        self._deadline = time.monotonic() + (self._settings.max_time or math.inf)
         self._versions: set[tuple[str, str]] = set()
         self._begun: dict[str, RolloutRequest] = {}
         """Started and not got back."""
@@ -158,7 +142,7 @@ class Sampler:
 
     @property
     def rollouts_left(self) -> int | None:
-        cap = self._limits.max_rollouts
+        cap = self._settings.max_rollouts
         return max(0, cap - self.taken) if cap else None
 
     @property
@@ -230,7 +214,7 @@ class Sampler:
         left = self.rollouts_left
         if left is not None and len(requests) > left:
             raise StopRun(
-                f"--skillopt-max-rollouts={self._limits.max_rollouts} is reached: "
+                f"--skillopt-max-rollouts={self._settings.max_rollouts} is reached: "
                 f"{self.taken} were run and the next {len(requests)} do not fit"
             )
         if reason := self._spent():
@@ -247,8 +231,8 @@ class Sampler:
 
     def _spent(self) -> str:
         """Which cap leaves nothing, if any. Model calls of ours are stopped one by one."""
-        if self._deadline is not None and time.monotonic() > self._deadline:
-            return f"--skillopt-max-time={self._limits.max_time:g} seconds are over"
+        if time.monotonic() > self._deadline:
+            return f"--skillopt-max-time={self._settings.max_time:g} seconds are over"
         if self._meter is not None and self._rationed:
             try:
                 self._meter.check()
@@ -294,7 +278,7 @@ class Sampler:
             self._errors_in_a_row += 1
             self._count_costly(request, error)
             self._stop_where_hopeless(request, error)
-            if rollout.attempt < self._limits.max_attempts and not self._is_put_away(request):
+            if rollout.attempt < self._settings.max_attempts and not self._is_put_away(request):
                 self._submit([request])
             else:
                 self._end_in_error(rollout)
@@ -320,7 +304,7 @@ class Sampler:
             stop = StopRun(error.message)
         elif error.fatal or error.kind == "cache":
             stop = StopRun(f"{request.task}: {error.message}", kind="fatal")
-        elif self._errors_in_a_row >= max(self._limits.breaker, 2 * self._executor.capacity):
+        elif self._errors_in_a_row >= max(self._settings.breaker, 2 * self._executor.capacity):
             stop = StopRun(
                 f"{self._errors_in_a_row} infrastructure errors in a row, the last in "
                 f"{request.task}: {error.message}",

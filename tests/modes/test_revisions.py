@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.modes.skills import RevisionError, at_revision, is_staged_differently
+from pytest_skillopt.modes.skills import RevisionError, at_revision
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,25 +63,3 @@ def test_the_references_of_a_revision_are_those_of_then(root: Path) -> None:
     assert then is not None
     assert then.text == "two"
     assert then.files == (("references/a.md", b"old"),)
-
-
-def test_a_skill_staged_in_a_third_version_is_noticed(root: Path) -> None:
-    assert not is_staged_differently(root, SKILL)
-    (root / SKILL).write_text("two")
-    assert not is_staged_differently(root, SKILL)
-    git(root, "add", ".")
-    assert not is_staged_differently(root, SKILL)
-    (root / SKILL).write_text("three")
-    assert is_staged_differently(root, SKILL)
-    assert not is_staged_differently(root, "other/SKILL.md")
-
-
-def test_a_merge_conflict_in_the_skill_is_refused(root: Path) -> None:
-    git(root, "switch", "-q", "-c", "side")
-    commit(root, "two")
-    git(root, "switch", "-q", "main")
-    commit(root, "three")
-    git(root, "merge", "side", check=False)
-    with pytest.raises(RevisionError, match="merge conflicts in the index: resolve them first"):
-        at_revision(root, SKILL, "HEAD")
-    assert at_revision(root, "other/SKILL.md", "HEAD") is None

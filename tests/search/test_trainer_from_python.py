@@ -11,7 +11,7 @@ import pytest
 from pytest_skillopt import Completion, Document, Rollout, Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.executor import FunctionExecutor
-from pytest_skillopt.suite.sampler import Limits, Sampler
+from pytest_skillopt.suite.sampler import Sampler
 from pytest_skillopt.suite.splits import assign_splits
 from pytest_skillopt.suite.tasks import SkillTask
 
@@ -64,8 +64,11 @@ def test_a_cap_is_never_passed(cap: int, search: str) -> None:
 
 def test_a_cap_of_the_sampler_is_planned_with_too() -> None:
     outcomes = []
-    for limits, settings in ((Limits(), Settings(max_rollouts=400)), (Limits(3, 400), Settings())):
-        sampler = Sampler(FunctionExecutor(run), TASKS, limits=limits)
+    for limits, settings in (
+        (Settings(), Settings(max_rollouts=400)),
+        (Settings(max_rollouts=400), Settings()),
+    ):
+        sampler = Sampler(FunctionExecutor(run), TASKS, settings=limits)
         outcomes.append(Trainer(START, TASKS, sampler, Optimizer(), settings).run())
     assert outcomes[0].status == outcomes[1].status == "accepted"
     assert outcomes[0].after == outcomes[1].after

@@ -7,9 +7,10 @@ import pytest
 
 from pytest_skillopt.model.limits import Caps, Meter
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
-from pytest_skillopt.suite.sampler import MOST_COSTLY, Limits, Sampler, StopRun
+from pytest_skillopt.suite.sampler import MOST_COSTLY, Sampler, StopRun
 from pytest_skillopt.suite.tasks import SkillTask
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ def error(request: RolloutRequest, kind: str = "worker", *, fatal: bool = False)
     return Rollout(request, "error", error=InfraError(kind, "it broke", fatal))
 
 
-def make(executor: ScriptedExecutor, limits: Limits | None = None) -> tuple[Sampler, MemoryLedger]:
+def make(
+    executor: ScriptedExecutor, limits: Settings | None = None
+) -> tuple[Sampler, MemoryLedger]:
     ledger = MemoryLedger()
-    return Sampler(executor, TASKS, ledger, model="m", limits=limits), ledger
+    return Sampler(executor, TASKS, ledger, model="m", settings=limits), ledger
 
 
 def requests(sampler: Sampler, count: int = 4) -> list[RolloutRequest]:
@@ -151,7 +154,7 @@ def test_what_no_retry_can_mend_stops_the_run(kind: str, fatal: bool) -> None:
 
 
 def test_a_run_of_errors_opens_the_breaker() -> None:
-    sampler, _ = make(ScriptedExecutor(lambda r, run: error(r)), Limits(breaker=5))
+    sampler, _ = make(ScriptedExecutor(lambda r, run: error(r)), Settings(breaker=5))
     with pytest.raises(StopRun, match="5 infrastructure errors in a row") as stop:
         sampler.take(requests(sampler))
     assert stop.value.kind == "breaker"
@@ -159,7 +162,7 @@ def test_a_run_of_errors_opens_the_breaker() -> None:
 
 def test_the_cap_on_rollouts_stops_before_it_is_passed() -> None:
     executor = ScriptedExecutor(passed)
-    sampler, ledger = make(executor, Limits(max_rollouts=5))
+    sampler, ledger = make(executor, Settings(max_rollouts=5))
     asked = requests(sampler)
     sampler.take(asked)
     with pytest.raises(StopRun, match="--skillopt-max-rollouts=5"):
@@ -208,7 +211,7 @@ def test_at_most_as_many_are_handed_over_as_run_at_once_when_tests_report() -> N
 
 def test_a_deadly_task_is_not_run_for_ever() -> None:
     executor = ScriptedExecutor(lambda r, run: error(r) if r.task == "t1" else passed(r, run))
-    sampler, ledger = make(executor, Limits(breaker=99))
+    sampler, ledger = make(executor, Settings(breaker=99))
     asked = [replace(r, index=i) for i in range(6) for r in requests(sampler)]
     outcomes = {r.request.key: r.outcome for r in sampler.take(asked)}
     assert all((outcomes[r.key] == "error") == (r.task == "t1") for r in asked)
@@ -236,7 +239,7 @@ def test_a_task_that_is_deadly_under_one_version_goes_on_under_the_others() -> N
     executor = ScriptedExecutor(
         lambda r, run: error(r) if (r.task, r.version) == ("t1", deadly) else passed(r, run)
     )
-    sampler, ledger = make(executor, Limits(breaker=99))
+    sampler, ledger = make(executor, Settings(breaker=99))
     asked = requests(sampler)
     sampler.take(asked)
     for content in (b"one", b"two", b"three"):
@@ -249,10 +252,10 @@ def test_a_task_that_is_deadly_under_one_version_goes_on_under_the_others() -> N
 
 def test_a_provider_that_is_down_puts_no_task_away() -> None:
     executor = ScriptedExecutor(lambda r, run: error(r, "provider"))
-    sampler, _ = make(executor, Limits(breaker=99))
+    sampler, _ = make(executor, Settings(breaker=99))
     sampler.take([replace(r, index=i) for i in range(6) for r in requests(sampler, 1)])
     assert sampler.notes == []
-    assert sum(executor.runs.values()) == 6 * Limits().max_attempts
+    assert sum(executor.runs.values()) == 6 * Settings().max_attempts
 
 
 def test_an_interrupt_stops_the_run() -> None:
