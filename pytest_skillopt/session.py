@@ -88,6 +88,8 @@ class Controller:
         value = yield
         for report in self._reports:
             self._config.hook.pytest_runtest_logreport(report=report)
+        if terminal := self._config.pluginmanager.get_plugin("terminalreporter"):
+            terminal.stats.pop("", None)  # of each failure pytest asks whether it is among these
         if self.result is not None:
             from pytest_skillopt.modes.conduct import fails_the_session
 

@@ -6,6 +6,7 @@ one of these functions first. All are pure and linear in the length of the text.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -192,8 +193,10 @@ _PROTECTED_VALUES: set[str] = set()
 
 
 def secret_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    given = environment() if environ is None else environ
-    return {name: value for name, value in given.items() if _is_secret(name)}
+    if environ is not None:
+        return {name: value for name, value in environ.items() if _is_secret(name)}
+    found = ((name, os.environ.get(name)) for name in list(os.environ) if _is_secret(name))
+    return {name: value for name, value in found if value is not None}
 
 
 def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
@@ -210,21 +213,25 @@ def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
 
 def hide_values(text: str, environ: Mapping[str, str] | None = None) -> str:
     """The part of ``redact`` that knows the secrets themselves; JSON text stays JSON text."""
-    for value, name in _secret_values(environment() if environ is None else environ):
+    for value, name in _secret_values(secret_variables(environ)):
         if value in text:
             text = text.replace(value, f"[redacted {name}]")
     return text
 
 
 def _is_secret(name: str) -> bool:
-    return name in _PROTECTED_NAMES or _SECRET_NAME.search(name) is not None
+    return name in _PROTECTED_NAMES or _sounds_secret(name)
+
+
+@functools.lru_cache(1_000)
+def _sounds_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
 
 
 def _secret_values(environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """Values with their forms in JSON and in URLs, the longest first."""
     found: dict[str, str] = {}
-    named = [(name, raw) for name, raw in environ.items() if _is_secret(name)]
-    for name, raw in [*named, *(("key", value) for value in tuple(_PROTECTED_VALUES))]:
+    for name, raw in [*environ.items(), *(("key", value) for value in tuple(_PROTECTED_VALUES))]:
         value = raw.strip()
         if len(value) < SHORTEST_SECRET:
             continue

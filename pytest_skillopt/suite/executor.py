@@ -120,7 +120,9 @@ def cheapest(
         other_module = request.task.partition("::")[0] != last.task.partition("::")[0]
         return 2 * other_version + other_module
 
-    return pending.pop(min(islice(pending.values(), _WINDOW), key=cost).key)
+    window = list(islice(pending.values(), _WINDOW))
+    best = next((request for request in window if not cost(request)), None)
+    return pending.pop((best or min(window, key=cost)).key)
 
 
 class Worker:

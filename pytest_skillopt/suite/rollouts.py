@@ -142,6 +142,12 @@ def _plain(value: Any) -> Any:
     """As JSON values; ``dataclasses.asdict`` would copy all that is in them."""
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    return value
+    cls: type = value.__class__
+    names = _fields(cls)
+    return {name: _plain(getattr(value, name)) for name in names} if names else value
+
+
+@functools.cache
+def _fields(cls: type) -> tuple[str, ...]:
+    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
+    return tuple(field.name for field in fields)

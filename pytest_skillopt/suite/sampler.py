@@ -110,8 +110,8 @@ class Sampler:
         self._attempts: dict[str, int] = {}
         self._errors: dict[str, Rollout] = {}
         self._errors_in_a_row = 0
-        self._ended: set[str] = set()
-        """Keys that have got their rollout since ``take`` looked."""
+        self._ended: dict[str, Rollout] = {}
+        """By key, the rollouts that have come since ``take`` looked."""
         self._counted: set[str] = set()
         self._prompts: dict[str, str] = {}
         """By task, the first words to its model, as a digest."""
@@ -182,14 +182,16 @@ class Sampler:
         missing = [r for r in self._admitted(wanted) if not self._resolved(r.key)]
         self._start([r for r in missing if r.key not in self._begun])
         waiting = {r.key for r in missing}
+        came: dict[str, Rollout] = {}
         while waiting:
             reason = self._spent()
             if reason and self._drop() & waiting:
                 raise StopRun(reason)
             self._receive()
-            waiting -= self._ended
+            waiting -= self._ended.keys()
+            came |= self._ended
             self._ended.clear()
-        return [self._result(r.key) for r in requests]
+        return [came.get(r.key) or self._result(r.key) for r in requests]
 
     def settle(self) -> int:
         """Wait for what runs when nobody wants more: it is paid for. What has not begun is dropped.
@@ -268,7 +270,7 @@ class Sampler:
         rollout = self._keep(rollout)
         request, error = rollout.request, rollout.error
         if error is None:
-            self._end(request.key)
+            self._end(rollout)
             self._attempts.pop(request.key, None)
             self._measured.add(request.task)
             self._costly.pop((request.task, request.version), None)
@@ -315,13 +317,13 @@ class Sampler:
         del self._begun[request.key]
         raise stop
 
-    def _end(self, key: str) -> None:
-        self._begun.pop(key, None)
-        self._ended.add(key)
+    def _end(self, rollout: Rollout) -> None:
+        self._begun.pop(rollout.request.key, None)
+        self._ended[rollout.request.key] = rollout
 
     def _end_in_error(self, rollout: Rollout) -> None:
         self._errors[rollout.request.key] = rollout
-        self._end(rollout.request.key)
+        self._end(rollout)
         self.errors += 1
 
     def _resolved(self, key: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import enum
+import functools
 import hashlib
 import inspect
 import json
@@ -144,6 +145,8 @@ def _check_argument(item: pytest.Item, name: str, value: Any) -> None:
         )
 
 
+_REMEMBERED = 64
+"""Functions whose source is at hand; the tasks of one follow each other."""
 _NOT_THEIRS = {
     "skill_task", "parametrize", "usefixtures", "filterwarnings", "skip", "skipif", "xfail",
     "xdist_group", "asyncio", "anyio", "trio", "timeout", "flaky",
@@ -211,12 +214,19 @@ def collect_tasks(
 
 
 def _source(function: Any) -> str:
+    whole = inspect.unwrap(function)
     try:
-        return textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
+        return _text_of(getattr(whole, "__code__", whole))
     except (OSError, TypeError):
         return getattr(function, "__qualname__", "")
 
 
+@functools.lru_cache(_REMEMBERED)
+def _text_of(code: Any) -> str:
+    return textwrap.dedent(inspect.getsource(code))
+
+
+@functools.lru_cache(_REMEMBERED)
 def _core(text: str) -> str:
     try:
         node = ast.parse(text).body[0]
