@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,16 +18,17 @@ if TYPE_CHECKING:
 
 _SHOWN = 2_000
 """Characters of a tool's result that the transcript keeps: real agents print whole files."""
-_BLANK = re.compile(r"\{(executable|prompt|model|workspace|home|url|key)\}")
+_BLANK = re.compile(r"\{(executable|python|prompt|model|workspace|home|url|key)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Harness:
     """A coding agent's command line. One of a project's own is named ``module:object``.
 
-    In ``argv``, ``env`` and ``files`` stand ``{executable}``, ``{prompt}``, ``{model}``,
-    ``{workspace}``, ``{home}`` (an empty folder, removed after the run), ``{url}`` (of the proxy,
-    without ``/v1``) and ``{key}`` (worth nothing: the proxy has the real one).
+    In ``argv``, ``env`` and ``files`` stand ``{executable}``, ``{python}`` (this interpreter),
+    ``{prompt}``, ``{model}``, ``{workspace}``, ``{home}`` (an empty folder, removed after the run),
+    ``{url}`` (of the proxy, without ``/v1``) and ``{key}`` (worth nothing: the proxy has the real
+    one).
     """
 
     name: str
@@ -56,8 +57,6 @@ class Harness:
     """Folder of the user's cache into which it unpacks itself at ``--version``, for all runs."""
     tested: str = ""
     """The version that this was last run with."""
-    drive: Callable[..., None] | None = None
-    """Talks with it over two named pipes; None: it is only listened to."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -81,7 +80,8 @@ class Trace:
     """The harness said that the agent's turn is over."""
     opened: list[str] = field(default_factory=list)
     """Of each tool that did not fail, its name and arguments."""
-    _waiting: dict[str, tuple[str, Any]] = field(default_factory=dict)
+    waiting: dict[str, Any] = field(default_factory=dict)
+    """What is known of each tool that was called, by its id, until it returns."""
     _more: bool = False
 
     def say(self, text: str, *, more: bool = False) -> None:
@@ -94,11 +94,12 @@ class Trace:
 
     def calls(self, id: str, name: str, arguments: Any) -> None:
         """The agent calls a tool; ``returns`` follows under the same id."""
-        self._waiting[id] = (name, arguments)
+        self.waiting[id] = (name, arguments)
 
     def returns(self, id: str, result: Any, *, failed: bool = False) -> None:
         """The result of a tool that was called."""
-        self.ran(*self._waiting.pop(id, ("?", {})), result, failed=failed)
+        name, arguments = self.waiting.pop(id, ("?", {}))
+        self.ran(name, arguments, result, failed=failed)
 
     def ran(self, name: str, arguments: Any, result: Any = "", *, failed: bool = False) -> None:
         """A tool was called and has returned."""
@@ -163,14 +164,15 @@ def _read_codex(event: dict[str, Any], trace: Trace) -> None:
     trace.done = trace.done or kind == "turn.completed"
     if kind == "turn.failed":
         trace.error = event["error"]["message"]
-    elif kind == "item.completed" and item["type"] == "agent_message":
+    what = item["type"] if kind == "item.completed" else ""
+    if what == "agent_message":
         trace.say(item["text"])
-    elif kind == "item.completed" and item["type"] == "command_execution":
+    elif what == "command_execution":
         failed = item.get("exit_code") != 0
         trace.ran("shell", item["command"], item.get("aggregated_output"), failed=failed)
-    elif kind == "item.completed" and item["type"] == "file_change":
+    elif what == "file_change":
         trace.ran("edit", {"changes": item.get("changes")}, item.get("status"))
-    elif kind == "item.completed" and item["type"] == "mcp_tool_call":
+    elif what == "mcp_tool_call":
         trace.ran(f"{item['server']}.{item['tool']}", item.get("arguments"), item.get("result"))
 
 
@@ -230,23 +232,35 @@ def _read_pi(event: dict[str, Any], trace: Trace) -> None:
         trace.returns(event["toolCallId"], event.get("result"), failed=bool(event.get("isError")))
 
 
-_READERS = {
-    "claude": _read_claude,
-    "codex": _read_codex,
-    "gemini": _read_gemini,
-    "opencode": _read_opencode,
-    "copilot": _read_copilot,
-    "pi": _read_pi,
-}
+def _read_acp(event: dict[str, Any], trace: Trace) -> None:
+    """What an agent tells in the Agent Client Protocol."""
+    if "method" not in event:
+        reason = (event.get("result") or {}).get("stopReason")
+        trace.done = reason in ("end_turn", "max_tokens")
+        stopped = f"the agent stopped: {reason}" if reason and not trace.done else ""
+        trace.error = event["error"]["message"] if "error" in event else stopped
+    elif event["method"] == "session/update":
+        update = event["params"]["update"]
+        if update["sessionUpdate"] == "agent_message_chunk":
+            trace.say(update["content"].get("text") or "", more=True)
+        elif update["sessionUpdate"] in ("tool_call", "tool_call_update"):
+            call = trace.waiting.setdefault(update["toolCallId"], {})
+            call |= {name: value for name, value in update.items() if value}
+            if update.get("status") in ("completed", "failed"):
+                arguments = call.get("rawInput") or {"locations": call.get("locations")}
+                result = call.get("content") or call.get("rawOutput")
+                title = str(call.get("name") or call.get("title") or call.get("kind") or "?")
+                trace.ran(title, arguments, result, failed=update["status"] == "failed")
 
 
 def _known() -> dict[str, Harness]:
-    text = Path(__file__).with_name("known.toml").read_text(encoding="utf-8")
-    tables: dict[str, dict[str, Any]] = tomllib.loads(text)
-    return {n: Harness(n, **{**t, "read": _READERS[t["read"]]}) for n, t in tables.items()}
+    tables = tomllib.loads(Path(__file__).with_name("known.toml").read_text(encoding="utf-8"))
+    readers = {name: globals()[f"_read_{table.pop('read')}"] for name, table in tables.items()}
+    return {name: Harness(name, read=readers[name], **table) for name, table in tables.items()}
 
 
 KNOWN = _known()
+_ACP = KNOWN.pop("acp")
 
 
 def find_harness(name: str) -> Harness:
@@ -255,16 +269,23 @@ def find_harness(name: str) -> Harness:
     Raises:
         ValueError: there is none; the message says what can be named.
     """
+    module, _, rest = name.partition(":")
     if name in KNOWN:
         return KNOWN[name]
-    module, _, rest = name.partition(":")
-    if module == "acp" and rest.strip():
-        from pytest_skillopt.harness.acp import acp_harness
-
-        return acp_harness(rest)
-    if not rest:
+    if not rest.strip():
         known = ", ".join(KNOWN)
         raise ValueError(f"{name!r} is none of {known}, acp:COMMAND or module:object")
+    if module == "acp":
+        program, _, arguments = rest.strip().partition(" ")
+        script = Path(__file__).with_name("acp.py").read_text(encoding="utf-8")
+        return replace(
+            _ACP,
+            name=name,
+            argv=f"{_ACP.argv} {arguments}",
+            executable=program,
+            package=f"whatever brings the command {program!r}",
+            files={"acp.py": script},
+        )
     try:
         found = getattr(import_module(module), rest)
     except (ImportError, AttributeError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import hashlib
 import json
@@ -13,35 +14,26 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.harness import processes, sandbox
-from pytest_skillopt.harness.adapters import Trace
+from pytest_skillopt.harness import processes
+from pytest_skillopt.harness.adapters import Harness, Trace
 from pytest_skillopt.harness.proxy import Ticket, marks_of
-from pytest_skillopt.harness.workspace import (
-    Workspace,
-    changes,
-    digest_of,
-    fingerprint,
-    leaking,
-    packed_changes,
-    replay,
-    unified_diff,
-)
+from pytest_skillopt.harness.workspace import Workspace, digest_of, leaking
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
-from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault, Usage
+from pytest_skillopt.model.types import Completion, ModelFault, Usage
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from pytest_skillopt.harness.adapters import Harness
-    from pytest_skillopt.harness.processes import Ended
+    from pytest_skillopt.harness.processes import Ended, Runner
     from pytest_skillopt.harness.proxy import Proxy
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.suite.context import Recorder, Skill
 
     Folder = str | os.PathLike[str]
 
-REVISION = 3
+_SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+REVISION = 4
 """Of what is kept of a run, and of what an adapter makes of an agent's events."""
 _TOLD = ("usage", "files", "diff", "skill_used", "skill_read", "exit_status", "seconds")
 _HERE = "{skillopt-workspace}"
@@ -99,36 +91,17 @@ class HarnessAgent:
     skill: Skill
     recorder: Recorder
     proxy: Proxy
+    runner: Runner
     replies: Replies | None
     """Where whole runs are kept; None: nowhere."""
-    project: Path
-    """Root directory of the test session."""
     temporary: Path
     """Where pytest makes its temporary folders."""
     find: Callable[[str], Harness]
     """An installed harness by its name."""
     limit: float
     """Seconds of the agent's own time; 0: none."""
-    passed: Mapping[str, str]
-    """Environment variables that the user lets through."""
-    sandbox: str
     asked: Counter[str] = field(default_factory=Counter)
     """How often a run was asked for: the same task twice in a rollout is two draws."""
-
-    @property
-    def name(self) -> str:
-        """Of the harness, such as ``codex``."""
-        return self.harness.name
-
-    @property
-    def version(self) -> str:
-        """Of the installed command line."""
-        return self.harness.version
-
-    @property
-    def account(self) -> tuple[str, str, str]:
-        """Role, stage and task, for the accounts."""
-        return "target", self.recorder.stage, self.recorder.request.task
 
     def use(self, harness: str) -> HarnessAgent:
         """The same agent in another harness."""
@@ -158,8 +131,7 @@ class HarnessAgent:
         reply = HarnessReply(run["text"], tool_calls=tools, transcript=run["turns"])
         for name in _TOLD:
             setattr(reply, name, run[name])
-        reply.workspace = root
-        reply._shell = functools.partial(self._check, root)
+        reply.workspace, reply._shell = root, functools.partial(self._check, root)
         return reply
 
     async def aio(self, prompt: str, **options: Any) -> HarnessReply:
@@ -189,38 +161,50 @@ class HarnessAgent:
         cache: bool = True,
         only_trigger: bool = False,
     ) -> tuple[dict[str, Any], Path]:
-        harness, said = self.harness, prompt
-        root = Path(workspace or self.workspace).absolute()
+        harness, said, root = self.harness, prompt, Path(workspace or self.workspace).absolute()
         if explicit:
             if not harness.explicit:
-                raise ValueError(f"{self.name} has no way to force a skill: leave explicit out")
+                raise ValueError(f"{harness.name} has no way to force a skill: leave explicit out")
             said = harness.explicit.format(name=self.skill.name, prompt=prompt)
         self._check_surroundings(root)
-        rivals = [self.project / other for other in others]
+        rivals = [self.runner.project / other for other in others]
         try:
             if copy is not None:
-                shutil.copytree(self.project / copy, root, symlinks=True, dirs_exist_ok=True)
-            laid = Workspace(root, harness.skills, self.skill.path, rivals)
+                source = self.runner.project / copy
+                shutil.copytree(source, root, symlinks=True, dirs_exist_ok=True)
+            laid = Workspace(root, harness.skills, self.skill.path, self.skill.name, rivals)
         except OSError as error:
             raise ModelFault(f"{root}: the workspace cannot be laid out ({error})") from error
-        limit = self.limit if timeout is None else timeout
-        make = functools.partial(self._make, said, laid, max_turns, limit, only_trigger)
-        parts = [str(harness), said, max_turns, limit, only_trigger, *map(digest_of, rivals)]
-        try:
-            kept = cache and self.replies is not None and self.replies.mode != "off"
-            run = self._kept(parts, laid, make) if kept else make()
-            after = laid.snapshot()
-        finally:
-            laid.clear()
-        run |= {"files": changes(laid.before, after), "diff": unified_diff(laid.before, after)}
+        given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
+        with contextlib.closing(laid), contextlib.ExitStack() as stack:
+            found = None
+            replies = self.replies if cache else None
+            if replies is not None:
+                key = self._key(laid, *given, *map(digest_of, rivals))
+                stack.enter_context(replies.claim(key))
+                who = f"a run of {self.recorder.request.task} (sample {self.recorder.sample})"
+                found = replies.find(key, who)
+            run = self._make(laid, *given) if found is None else self._replayed(found.text, laid)
+            files = laid.look()
+            packed = laid.packed(files) if replies is not None and found is None else None
+            if replies is not None and packed is not None:
+                whole = {**run, "usage": run["usage"].to_json(), "changes": packed}
+                told = json.dumps(whole, ensure_ascii=False).replace(str(root), _HERE)
+                replies.keep(key, Completion(told))
+        run |= {"files": files, "diff": laid.diff(files)}
         for role, content in (("user", prompt), *run["turns"]):
             self.recorder.record(role, content)
         self.recorder.note_skill_read(run["skill_read"])
         return run, root
 
+    @property
+    def _account(self) -> tuple[str, str, str]:
+        """Role, stage and task."""
+        return "target", self.recorder.stage, self.recorder.request.task
+
     def _check_surroundings(self, root: Path) -> None:
         """Refuse a folder in which an agent would do harm, or read what it should not."""
-        project, here = self.project.resolve(), root.resolve()
+        project, here = self.runner.project.resolve(), root.resolve()
         inside = here.is_relative_to(project) or project.is_relative_to(here)
         if inside and not here.is_relative_to(self.temporary.resolve()):
             raise ModelFault(
@@ -228,7 +212,7 @@ class HarnessAgent:
                 "are removed there; do not let it work in the project, use copy=",
                 fatal=True,
             )
-        leak = leaking(here, sandbox.hidden_folders(self.sandbox, project))
+        leak = leaking(here, self.runner.hidden)
         if leak is not None:
             raise ModelFault(
                 f"{leak} lies above the workspace {root}, so the agent would read it. Let pytest's "
@@ -236,74 +220,45 @@ class HarnessAgent:
                 fatal=True,
             )
 
-    def _kept(
-        self, parts: Sequence[Any], laid: Workspace, make: Callable[[], dict[str, Any]]
-    ) -> dict[str, Any]:
-        """The run from where replies are kept, its changes made again; or made and kept."""
-        replies, root = self.replies, str(laid.root)
-        assert replies is not None
-        config, sample = self.proxy.config, self.recorder.sample
-        before = [digest_of(self.skill.path), fingerprint(laid.before)]
-        given = [config.fingerprint, self.sandbox, dict(self.passed), sample]
-        text = json.dumps([REVISION, *parts, *before, *given], sort_keys=True)
+    def _key(self, laid: Workspace, *parts: Any) -> str:
+        """Of a run: all that it depends on."""
+        given = [self.proxy.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
+        before = [digest_of(self.skill.path), laid.digest, self.recorder.sample]
+        whole = [REVISION, str(self.harness), *parts, *before, *given]
+        text = json.dumps(whole, sort_keys=True)
         self.asked[text] += 1
-        key = "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
-        with replies.claim(key):
-            found = replies.find(key)
-            if found is None and replies.mode == "ro":
-                raise CacheMiss(
-                    f"a run of {self.recorder.request.task} (sample {sample}) is not in "
-                    f"{replies.place}, and --skillopt-cache=ro lets nothing leave the machine; "
-                    "record it with --skillopt-cache=rw"
-                )
-            if found is None:
-                run = make()
-                packed = packed_changes(laid.before, laid.snapshot())
-                if packed is not None:
-                    whole = {**run, "usage": run["usage"].to_json(), "changes": packed}
-                    told = json.dumps(whole, ensure_ascii=False).replace(root, _HERE)
-                    replies.keep(key, Completion(told))
-                return run
-        run = json.loads(found.text.replace(_HERE, root))
-        replay(laid.root, run.pop("changes"))
+        return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
+
+    def _replayed(self, text: str, laid: Workspace) -> dict[str, Any]:
+        """A run that was kept, its changes made again."""
+        run: dict[str, Any] = json.loads(text.replace(_HERE, str(laid.root)))
+        laid.replay(run.pop("changes"))
         run["usage"] = Usage(cached=run["usage"]["calls"])
         run["turns"] = tuple(map(tuple, run["turns"]))
         self.recorder.add_usage(run["usage"])
-        self.proxy.throttle.note(run["usage"].to_json(), self.account)
-        return dict(run)
+        self.proxy.throttle.note(run["usage"].to_json(), self._account)
+        return run
 
     def _make(
-        self, prompt: str, laid: Workspace, max_turns: int, limit: float, only_trigger: bool
+        self, laid: Workspace, prompt: str, max_turns: int, limit: float, only_trigger: bool
     ) -> dict[str, Any]:
         """Start the agent, wait for it, and say how it went."""
         harness, root = self.harness, str(laid.root)
         ticket = Ticket(
             marks_of(self.skill.body, self.skill.text.removesuffix(self.skill.body), prompt),
-            account=self.account,
+            account=self._account,
             most_calls=max_turns,
             stop_when_read=only_trigger,
             on_usage=self.recorder.add_usage,
         )
+        values = {"executable": harness.executable, "prompt": prompt, "workspace": root}
+        values |= {"model": self.proxy.config.model, "key": "skillopt"}
+        with self.proxy.serving(ticket) as url:
+            values["url"] = url
+            ended = self.runner.run(harness, values, laid.root, limit, laid.skill, ticket)
         trace = Trace()
-        with processes.scratch() as folder, self.proxy.serving(ticket) as url:
-            values = {"executable": harness.executable, "prompt": prompt, "workspace": root}
-            values |= {"home": str(folder / "home"), "model": self.proxy.config.model}
-            values |= {"url": url, "key": "skillopt"}
-            for name, text in harness.files.items():
-                (folder / "home" / name).parent.mkdir(parents=True, exist_ok=True)
-                (folder / "home" / name).write_text(harness.filled(text, values), encoding="utf-8")
-            if harness.unpacks:
-                link = folder / "home" / ".cache" / harness.unpacks
-                link.parent.mkdir(parents=True)
-                link.symlink_to(sandbox.user_cache() / harness.unpacks)
-            talk = functools.partial(harness.drive, values, trace) if harness.drive else None
-            env = {name: harness.filled(text, values) for name, text in harness.env.items()}
-            argv = [harness.filled(word, values) for word in harness.argv.split()]
-            ended = self._start(
-                argv, laid.root, folder, laid.skill, env, limit, ticket=ticket, talk=talk
-            )
         told = trace.read(harness, ended.out)
-        if not laid.skill_is_untouched():
+        if not laid.is_intact:
             raise ModelFault(
                 f"{harness}: the agent changed the skill under test, so this was no sample of its "
                 "version; skillopt_sandbox = bwrap makes it read-only"
@@ -342,10 +297,8 @@ class HarnessAgent:
             "printed": f"printed more than {processes.MOST_PRINTED} bytes",
             "disk": "the disk is full, the run was ended",
         }.get(ended.why, "")
-        if ticket.failure is not None:
-            raise ticket.failure
-        if not words and ticket.fault is not None:
-            raise self.proxy.failure(ticket.fault)
+        if failure := ticket.failure or (None if words else ticket.fault):
+            raise failure
         if ticket.stop_when_read and ticket.skill_read:
             return ""
         if not words and not ticket.calls:
@@ -363,27 +316,7 @@ class HarnessAgent:
 
     def _check(self, root: Path, command: str, timeout: float) -> Ended:
         """Run a user's command on what an agent has made, which may be anything."""
-        with processes.scratch() as folder:
-            return self._start(["/bin/sh", "-c", command], root, folder, None, {}, timeout)
-
-    def _start(
-        self,
-        argv: list[str],
-        root: Path,
-        folder: Path,
-        skill: Path | None,
-        env: Mapping[str, str],
-        limit: float,
-        **watched: Any,
-    ) -> Ended:
-        home = folder / "home"
-        confined = sandbox.prefix(
-            self.sandbox, root, home, skill, self.project, argv[0], self.harness.unpacks
-        )
-        whole = {**processes.plain_environment(home, self.passed), **env}
-        return processes.run(
-            [*confined, *argv], workspace=root, folder=folder, env=whole, limit=limit, **watched
-        )
+        return self.runner.run(_SHELL, {"prompt": command}, root, timeout)
 
 
 def _command(run: ToolRun) -> str:

@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.harness import sandbox
 from pytest_skillopt.harness.adapters import KNOWN, Harness, find_harness
 from pytest_skillopt.harness.agent import HarnessAgent
-from pytest_skillopt.harness.processes import end_all
+from pytest_skillopt.harness.processes import Runner, bundled_path, resolve
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.model.config import OPENAI_URL
 from pytest_skillopt.model.limits import Meter
@@ -36,6 +35,7 @@ _SHARE = 0.9
 _USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _PROXY = pytest.StashKey[Proxy]()
+_RUNNER = pytest.StashKey[Runner]()
 _LOCK = threading.RLock()
 _URLS: dict[int, str] = {}
 
@@ -48,8 +48,8 @@ def make_agent(
     Raises:
         pytest.UsageError, ModelConfigError: settings that name no usable harness or model.
     """
-    settings, proxy = Models.of(request.config).settings, _proxy(request.config)
-    names = filter(None, map(str.strip, settings.harness_env.split(",")))
+    models, proxy = Models.of(request.config), _proxy(request.config)
+    settings = models.settings
 
     def find(name: str) -> Harness:
         harness = installed(name)
@@ -61,20 +61,17 @@ def make_agent(
             )
         return harness
 
-    named = _named(request.node, settings, getattr(request, "param", None))
     return HarnessAgent(
-        harness=find(named),
+        harness=find(_named(request.node, settings, getattr(request, "param", None))),
         workspace=workspace,
         skill=skill,
         recorder=recorder,
         proxy=proxy,
-        replies=Models.of(request.config).replies,
-        project=request.config.rootpath,
+        runner=_runner(request.config, settings),
+        replies=models.replies,
         temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
         find=find,
         limit=settings.timeout * _SHARE,
-        passed={name: os.environ[name] for name in names if name in os.environ},
-        sandbox=_sandbox(settings),
     )
 
 
@@ -133,22 +130,25 @@ def installed(name: str) -> Harness:
     except ValueError as error:
         raise pytest.UsageError(f"skillopt_harness: {error}") from None
     command = harness.executable or harness.name
-    path = sandbox.bundled_path(harness.bundled) or shutil.which(command)
+    path = bundled_path(harness.bundled) or shutil.which(command)
     if not path:
         raise pytest.UsageError(
             f"skillopt_harness: {name} needs the command {command!r}, which is not installed; "
             f"install it with: {harness.package}"
         )
-    asked = [path, "--version"]
     try:
         done = subprocess.run(
-            asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            [path, "--version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise pytest.UsageError(f"{path} cannot be run: {error}") from None
     said = done.stdout + done.stderr
     found = _VERSION.search(said)
-    if found is None and harness.drive is None:
+    if found is None and not name.startswith("acp:"):
         words = said.strip()[:200] or "nothing"
         raise pytest.UsageError(f"{path} --version tells no version, it printed: {words}")
     return replace(harness, executable=path, version=found[0] if found else "0")
@@ -168,9 +168,21 @@ def _named(item: Any, settings: Settings, param: object) -> str:
 
 def _sandbox(settings: Settings) -> str:
     try:
-        return sandbox.resolve(settings.sandbox)
+        return resolve(settings.sandbox)
     except ValueError as error:
         raise pytest.UsageError(f"skillopt_sandbox: {error}") from None
+
+
+def _runner(config: pytest.Config, settings: Settings) -> Runner:
+    """What runs agents in this process, made when first needed."""
+    with _LOCK:
+        if _RUNNER not in config.stash:
+            names = filter(None, map(str.strip, settings.harness_env.split(",")))
+            passed = {name: os.environ[name] for name in names if name in os.environ}
+            runner = config.stash[_RUNNER] = Runner(_sandbox(settings), config.rootpath, passed)
+            config.add_cleanup(runner.close)
+            before_the_end(runner.close)
+        return config.stash[_RUNNER]
 
 
 def _proxy(config: pytest.Config) -> Proxy:
@@ -189,7 +201,6 @@ def _proxy(config: pytest.Config) -> Proxy:
                     "makes has none. Return pytest_skillopt.chat_model there, or set "
                     "skillopt_target to openai:MODEL@URL"
                 )
-            config.stash[_PROXY] = Proxy(target, models.throttle or Meter())
-            config.add_cleanup(config.stash[_PROXY].close)
-            before_the_end(end_all)
+            proxy = config.stash[_PROXY] = Proxy(target, models.throttle or Meter())
+            config.add_cleanup(proxy.close)
         return config.stash[_PROXY]

@@ -1,20 +1,24 @@
-"""The process between us and an agent: starts it, and ends all that is left of it.
+"""The processes between us and the agents: they start them, and end all that is left of them.
 
-Run as ``python -I -S guard.py IN OUT ERR FOLDER COMMAND...``. Every process that the agent starts
-stays below this one, those that left their session or lost their parent too, so that nothing
-survives a run, and no run ends another's. It ends the agent when its standard input says so or is
-closed, and writes the agent's wait status to its standard output. Then it waits until its standard
-input is closed: whoever started it has removed the scratch folder by then, or was killed, and then
-it removes the folder itself. Needs nothing of this package: it starts in 10 ms.
+Run as ``python -I -S guard.py``, once for all runs of a process: each socket that comes over its
+standard input asks for a run, which a fork of it guards. Every process that the agent starts stays
+below that fork, those that left their session or lost their parent too, so that nothing survives a
+run, and no run ends another's. Told so, or when its socket is closed, the fork ends the agent; it
+writes the agent's wait status to the socket. Then it waits until that is closed: whoever asked has
+removed the scratch folder by then, or was killed, and then it removes the folder itself.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import json
 import os
 import resource
 import select
+import shutil
 import signal
+import socket
 import sys
 import time
 
@@ -25,10 +29,33 @@ _GRACE, _PATIENCE = 2.0, 5.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def main(standard_in: str, out: str, err: str, folder: str, *argv: str) -> None:
-    if sys.platform == "linux":  # Become the parent of every orphan below this process.
-        import ctypes
+def main() -> None:
+    """Fork a guard for each run that is asked for; end after the last of them."""
+    asked = socket.socket(fileno=0)
+    while fds := socket.recv_fds(asked, 1, 1)[1]:
+        with socket.socket(fileno=fds[0]) as run:
+            run.set_inheritable(False)
+            if os.fork() == 0:
+                asked.close()
+                return guard(run)
+        _reap()
+    with contextlib.suppress(ChildProcessError):
+        while os.wait():
+            continue
+    return None
 
+
+def guard(run: socket.socket) -> None:
+    """Start an agent as the first line says, and see to its end."""
+    line, said = b"", b"begun"
+    while said and b"\n" not in line:
+        line += (said := run.recv(1 << 16))
+    text, _, rest = line.partition(b"\n")
+    argv, env, workspace, folder = json.loads(text)
+    written = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    os.dup2(os.open(f"{folder}/err", written, 0o600), 2)
+    os.chdir(workspace)
+    if sys.platform == "linux":  # Become the parent of every orphan below this process.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
@@ -37,20 +64,19 @@ def main(standard_in: str, out: str, err: str, folder: str, *argv: str) -> None:
     os.set_blocking(bell, False)
     signal.set_wakeup_fd(bell)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    written = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    files = [(0, standard_in, os.O_RDONLY), (1, out, written), (2, err, written)]
+    files = [(0, os.devnull, os.O_RDONLY), (1, f"{folder}/out", written)]
     agent = os.posix_spawn(
         argv[0],
         argv,
-        os.environ,
+        env,
         file_actions=[(os.POSIX_SPAWN_OPEN, n, path, how, 0o600) for n, path, how in files],
         setsid=True,
         setsigdef=[signal.SIGPIPE, signal.SIGCHLD],
     )
-    word = None
+    word = rest or None
     while (status := _reap(agent)) is None and word is None:
-        if 0 in select.select([0, wake], [], [])[0]:
-            word = os.read(0, 16)
+        if run.fileno() in select.select([run.fileno(), wake], [], [])[0]:
+            word = run.recv(16)
         else:
             os.read(wake, 64)
     for sign, patience in ((signal.SIGTERM, _GRACE), (signal.SIGKILL, _PATIENCE)):
@@ -62,16 +88,13 @@ def main(standard_in: str, out: str, err: str, folder: str, *argv: str) -> None:
             status = _reap(agent)
     _kill_all()
     with contextlib.suppress(OSError):
-        os.write(1, b"%d\n" % (status or 0))
+        run.send(b"%d" % (status or 0))
     while word != b"":
-        word = os.read(0, 16)
-    if os.path.exists(folder):
-        import shutil
-
-        shutil.rmtree(folder, ignore_errors=True)
+        word = run.recv(16)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
-def _reap(agent: int) -> int | None:
+def _reap(agent: int = 0) -> int | None:
     """Collect whoever has ended; the agent's status when it was among them."""
     found = None
     with contextlib.suppress(ChildProcessError):
@@ -103,4 +126,4 @@ def _kill_all() -> None:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

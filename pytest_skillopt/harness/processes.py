@@ -1,23 +1,31 @@
-"""One run of an agent's process: started below a guard, watched, ended with all it has started."""
+"""One run of an agent's process: confined, started below a guard, watched, ended."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
+import json
 import os
 import select
+import shlex
 import shutil
+import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
 
 from pytest_skillopt.suite.folders import TemporaryFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
 
+    from pytest_skillopt.harness.adapters import Harness
     from pytest_skillopt.harness.proxy import Ticket
 
 MOST_PRINTED = 64 << 20
@@ -28,15 +36,16 @@ _LOOK_MS = 1_000
 _PATIENCE = 15.0
 """Seconds that a guard has to end a run; it needs at most 12."""
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
-_XDG = {
+_PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
+_PLACES = {
+    "HOME": "",
+    "TMPDIR": "tmp",
     "XDG_CONFIG_HOME": ".config",
     "XDG_DATA_HOME": ".local/share",
     "XDG_STATE_HOME": ".local/state",
     "XDG_CACHE_HOME": ".cache",
     "XDG_RUNTIME_DIR": "tmp",
 }
-_GUARDS: dict[Path, subprocess.Popen[bytes]] = {}
-"""The guard of each scratch folder in use."""
 
 
 class Ended(NamedTuple):
@@ -47,116 +56,218 @@ class Ended(NamedTuple):
     why: str
     """``exit`` (told to, too), ``time``, ``printed``, ``disk`` or ``start`` (it never ran)."""
     seconds: float
-    out: str
-    err: str
+    out: str = ""
+    err: str = ""
 
 
-def plain_environment(home: Path, passed: Mapping[str, str]) -> dict[str, str]:
-    """Nothing of the user's but the path, the locale and what was asked for: no key, no proxy."""
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    places = {name: str(home / place) for name, place in _XDG.items()}
-    plain = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
-    return {**kept, "HOME": str(home), "TMPDIR": str(home / "tmp"), **places, **plain, **passed}
-
-
-def run(
-    argv: list[str],
-    *,
-    workspace: Path,
-    folder: Path,
-    env: Mapping[str, str],
-    limit: float,
-    ticket: Ticket | None = None,
-    talk: Callable[[Path, Path], None] | None = None,
-) -> Ended:
-    """Run a command to its end, or to the end of its time.
+class Runner:
+    """Runs agents, each in a home of its own, with all that it starts below a guard.
 
     Args:
-        folder: scratch folder of this run alone, from ``scratch``.
-        limit: seconds, without those that the infrastructure has cost; 0: none.
-        ticket: may end the run, and knows what the infrastructure has cost.
-        talk: speaks with the process through the two named pipes that it is given, in a thread.
+        sandbox: ``none``, ``bwrap`` or a command, from ``resolve``.
+        project: root directory of the test session, which nothing in bubblewrap can see.
+        passed: environment variables that the user lets through.
     """
-    out, err, into = folder / "out", folder / "err", Path(os.devnull)
-    if talk is not None:
-        into = folder / "in"
-        os.mkfifo(into)
-        os.mkfifo(out)
-        threading.Thread(target=talk, args=(into, out), daemon=True).start()
-    command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
-    started = time.monotonic()
-    with err.open("ab") as errors:
-        guard = subprocess.Popen(
-            [*command, str(into), str(out), str(err), str(folder), *argv],
-            cwd=workspace,
-            env=dict(env),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            bufsize=0,
-            start_new_session=True,
+
+    def __init__(self, sandbox: str, project: Path, passed: Mapping[str, str]) -> None:
+        self.sandbox, self.project, self.passed = sandbox, project, passed
+        wanted = [Path.home(), Path(tempfile.gettempdir()), Path("/tmp"), project]
+        found = dict.fromkeys(path.resolve() for path in wanted if path.is_dir())
+        self.hidden = [p for p in found if p != Path("/")] if sandbox == "bwrap" else []
+        """Folders whose content an agent cannot see, but for its own."""
+        self._guards: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        self._runs: WeakSet[socket.socket] = WeakSet()
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        harness: Harness,
+        values: Mapping[str, str],
+        workspace: Path,
+        limit: float,
+        skill: Path | None = None,
+        ticket: Ticket | None = None,
+    ) -> Ended:
+        """Run a harness to its end, or to the end of its time.
+
+        Args:
+            values: what is filled in, but for ``home`` and ``python``.
+            limit: seconds, without those that the infrastructure has cost; 0: none.
+            skill: a folder that nothing in bubblewrap can write to.
+            ticket: may end the run, and knows what the infrastructure has cost.
+        """
+        started, why, said = time.monotonic(), "exit", b""
+        with contextlib.ExitStack() as stack:
+            try:
+                guard = self._guard()
+                stack.callback(guard.close)
+                made = TemporaryFolder("skillopt-home-")
+                stack.callback(made.remove)  # If this process is killed, the guard does it.
+                argv, env = self._prepared(harness, values, made.path / "home")
+                argv[:0] = self._prefix(harness, argv[0], workspace, made.path / "home", skill)
+                told = [argv, env, str(workspace), str(made.path)]
+                guard.sendall(json.dumps(told).encode() + b"\n")
+            except OSError as error:
+                return Ended(1, "start", 0.0, err=str(error))
+            end = select.poll()
+            end.register(guard, select.POLLIN | select.POLLHUP)
+            stop = functools.partial(_send, guard, b"end")
+            out, err = made.path / "out", made.path / "err"
+            try:
+                if ticket is not None:
+                    ticket.on_stop(stop)
+                why = _watch(end, started, limit, ticket, workspace, out)
+            finally:
+                stop()
+                with contextlib.suppress(OSError):
+                    said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
+            status = os.waitstatus_to_exitcode(int(said)) if said else 1
+            seconds, why = time.monotonic() - started, why if said else "start"
+            return Ended(status, why, seconds, _text(out, MOST_PRINTED), _text(err, 1 << 20))
+
+    def close(self) -> None:
+        """End all that is under way, and wait for it."""
+        for guard in list(self._runs):
+            with contextlib.suppress(OSError):
+                guard.shutdown(socket.SHUT_WR)
+        with self._lock:
+            if self._guards is not None:
+                process, asked = self._guards
+                asked.close()
+                try:
+                    process.wait(_PATIENCE)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
+                self._guards = None
+
+    def _guard(self) -> socket.socket:
+        """The way to a new guard."""
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs:
+            if self._guards is not None and self._guards[0].poll() is not None:
+                self._guards[1].close()  # It was killed as what a rollout had started.
+                self._guards = None
+            if self._guards is None:
+                command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
+                asked, its = socket.socketpair()
+                with its:
+                    process = subprocess.Popen(
+                        command,
+                        stdin=its.fileno(),
+                        stdout=subprocess.DEVNULL,
+                        stderr=subprocess.DEVNULL,
+                        env={},
+                        start_new_session=True,
+                    )
+                self._guards = process, asked
+            socket.send_fds(self._guards[1], [b"x"], [theirs.fileno()])
+        self._runs.add(ours)
+        return ours
+
+    def _prepared(
+        self, harness: Harness, values: Mapping[str, str], home: Path
+    ) -> tuple[list[str], dict[str, str]]:
+        """Command line and environment, and what the home holds: nothing of the user's but the
+        path, the locale and what was asked for, no key, no proxy."""
+        values = {**values, "home": str(home), "python": sys.executable}
+        filled = functools.partial(harness.filled, values=values)
+        (home / "tmp").mkdir(parents=True)
+        for name, text in harness.files.items():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).write_text(filled(text), encoding="utf-8")
+        if harness.unpacks:
+            (home / ".cache" / harness.unpacks).parent.mkdir(parents=True)
+            (home / ".cache" / harness.unpacks).symlink_to(_user_cache() / harness.unpacks)
+        env = {name: os.environ[name] for name in _KEPT if name in os.environ}
+        env |= {name: str(home / place) for name, place in _PLACES.items()}
+        own = {name: filled(text) for name, text in harness.env.items()}
+        return [filled(word) for word in harness.argv.split()], {
+            **env,
+            **_PLAIN,
+            **self.passed,
+            **own,
+        }
+
+    def _prefix(
+        self, harness: Harness, program: str, workspace: Path, home: Path, skill: Path | None
+    ) -> list[str]:
+        """What goes before a command line.
+
+        In bubblewrap the machine and the skill are read-only, the user's home, the project and
+        other temporary files are empty, other processes cannot be seen and end with the agent. The
+        network stays: the agent must reach the proxy.
+        """
+        if self.sandbox != "bwrap":
+            return [] if self.sandbox == "none" else shlex.split(self.sandbox)
+        argv = [find_bwrap(), "--die-with-parent", "--unshare-pid", "--ro-bind", "/", "/"]
+        argv += ["--dev", "/dev", "--proc", "/proc"]
+        for folder in self.hidden:
+            argv += ["--tmpfs", str(folder)]
+        needed = _needed(harness.executable or program, os.environ.get("PATH", ""))
+        unpacked = [_user_cache() / harness.unpacks] if harness.unpacks else []
+        for path in (*needed, *unpacked):
+            if any(path.is_relative_to(folder) for folder in self.hidden) and path.exists():
+                argv += ["--ro-bind", str(path), str(path)]
+        here = str(workspace.resolve())
+        argv += ["--bind", here, here, "--bind", str(home), str(home)]
+        if skill is not None:
+            argv += ["--ro-bind", str(skill.resolve()), str(skill.resolve())]
+        return [*argv, "--chdir", here, "--"]
+
+
+def resolve(setting: str) -> str:
+    """From ``skillopt_sandbox`` to ``none``, ``bwrap`` or a command.
+
+    Raises:
+        ValueError: ``bwrap`` is asked for and does not work.
+    """
+    if setting == "auto":
+        return "bwrap" if find_bwrap() else "none"
+    if setting == "bwrap" and not find_bwrap():
+        raise ValueError(
+            "bwrap does not work here; install bubblewrap, allow unprivileged user namespaces, or "
+            "set skillopt_sandbox to none or to a command"
         )
-    assert guard.stdin is not None
-    assert guard.stdout is not None
-    word, end = guard.stdin, select.poll()
-    end.register(guard.stdout.fileno(), select.POLLIN | select.POLLHUP)
-    _GUARDS[folder] = guard
-
-    def stop() -> None:
-        with contextlib.suppress(OSError, ValueError):
-            word.write(b"end\n")
-
-    try:
-        if ticket is not None:
-            ticket.on_stop(stop)
-        why = _watch(end, started, limit, ticket, workspace, out)
-    finally:
-        stop()
-        said = os.read(guard.stdout.fileno(), 32) if end.poll(_PATIENCE * 1_000) else b""
-    return Ended(
-        os.waitstatus_to_exitcode(int(said)) if said else 1,
-        why if said else "start",
-        time.monotonic() - started,
-        "" if talk is not None else _text(out, MOST_PRINTED),
-        _text(err, 1 << 20),
-    )
+    return setting
 
 
-@contextlib.contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder of one run, removed by the run's guard should this process be killed, by the next
-    process should it be killed before there is a guard."""
-    made = TemporaryFolder("skillopt-home-")
-    folder = made.path
-    try:
-        (folder / "home" / "tmp").mkdir(parents=True)
-        yield folder
-    finally:
-        made.remove()
-        if (guard := _GUARDS.pop(folder, None)) is not None:
-            _dismiss([guard])
+@functools.cache
+def find_bwrap() -> str:
+    """A bubblewrap that works on this machine; empty where there is none."""
+    probe = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "true"]
+    for path in (shutil.which("bwrap"), bundled_path("codex_cli_bin/codex-resources/bwrap")):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            if path:
+                subprocess.run([path, *probe], capture_output=True, timeout=20, check=True)
+                return path
+    return ""
 
 
-def end_all() -> None:
-    """Before this process ends without unwinding: have every guard end its run and clean up."""
-    _dismiss(list(_GUARDS.values()))
+def bundled_path(place: str) -> str:
+    """The path of a file in an installed package, from ``package/path``; empty: not there."""
+    package, _, rest = place.partition("/")
+    spec = importlib.util.find_spec(package) if package else None
+    paths = [Path(folder) / rest for folder in (spec and spec.submodule_search_locations) or ()]
+    return next((str(path) for path in paths if path.is_file()), "")
 
 
-def _dismiss(guards: list[subprocess.Popen[bytes]]) -> None:
-    """Have guards end their runs, if they have not, and themselves."""
-    for guard in guards:
-        assert guard.stdin is not None
-        with contextlib.suppress(OSError):
-            guard.stdin.close()
-    until = time.monotonic() + _PATIENCE
-    for guard in guards:
-        assert guard.stdout is not None
-        try:
-            guard.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            guard.kill()
-            guard.wait()
-        guard.stdout.close()
+def _user_cache() -> Path:
+    """Where programs of this user keep what they can make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+
+
+@functools.cache
+def _needed(program: str, path: str) -> list[Path]:
+    """Installations that a program, and those on the path, may need."""
+    found = [Path(sys.prefix), Path(sys.base_prefix)]
+    for folder in map(Path, path.split(os.pathsep)):
+        # Beside bin/ lies lib/, except where bin/ is one of many things in a home.
+        beside = folder.name == "bin" and folder.parent != Path.home()
+        found.append(folder.parent if beside else folder)
+    real = Path(program).resolve()
+    modules = [parent for parent in real.parents if parent.name == "node_modules"]
+    return list(dict.fromkeys([*found, Path(program).parent, (modules or [real.parent])[-1]]))
 
 
 def _watch(
@@ -177,6 +288,11 @@ def _watch(
         if enough and shutil.disk_usage(workspace).free < LEAST_FREE:
             return "disk"
     return "exit"
+
+
+def _send(to: socket.socket, word: bytes) -> None:
+    with contextlib.suppress(OSError):
+        to.send(word)
 
 
 def _text(path: Path, most: int) -> str:

@@ -2,7 +2,7 @@
 
 Each run opens a ticket, the first part of the path in its base URL. The key stays here. A reply is
 passed on once it is whole, so that a fault can be met with another try, and no agent's own retries
-or words decide what was a fault. Calls go through the client of ``skill_agent``.
+or words decide what was a fault.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.config import NO_KEY
 from pytest_skillopt.model.faults import Fault, brief, classify, estimate_tokens, judge_status
-from pytest_skillopt.model.types import (
-    Completion,
-    ModelConfigError,
-    ModelError,
-    ModelFault,
-    Usage,
-)
+from pytest_skillopt.model.types import Completion, ModelConfigError, ModelError, ModelFault, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,6 +38,7 @@ _PATHS = re.compile(
 )
 """The requests that are passed on, by protocol, and those for a count of tokens."""
 _PASSED_ON = ("content-type", "accept", "user-agent", "openai-beta", "x-goog-api-client")
+_OWN_KEY = {"gemini": "x-goog-api-key", "messages": "x-api-key"}
 # A text inside of a JSON text has a backslash before each quotation mark: it cannot match these.
 _END = re.compile(
     r'"(?:finish_reason|finishReason|stop_reason)":\s*"|"promptFeedback"'
@@ -82,7 +77,7 @@ class Ticket:
     out_of_calls: bool = False
     failure: Exception | None = None
     """Why no further call can be answered."""
-    fault: Fault | None = None
+    fault: ModelFault | None = None
     """What the last call ended in, where it was no reply."""
     name: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     over: threading.Event = field(default_factory=threading.Event)
@@ -152,8 +147,10 @@ class Ticket:
         self.stop()
 
 
-class Proxy:
+class Proxy(ChatModel):
     """The server. It listens on 127.0.0.1 and knows nobody without a ticket.
+
+    It is the target's client as well, and sends what agents have written.
 
     Args:
         config: of the target.
@@ -161,9 +158,10 @@ class Proxy:
     """
 
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
-        self.config, self.throttle = config, throttle
-        self.model = ChatModel(config, throttle=throttle)
+        super().__init__(config, throttle=throttle, sleep=lambda s: self._served.ticket.wait(s))
+        self.throttle = throttle
         self.tickets: dict[str, Ticket] = {}
+        self._served = threading.local()
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
         serve = self._server.serve_forever
         threading.Thread(target=serve, name="skillopt-proxy", daemon=True).start()
@@ -182,43 +180,30 @@ class Proxy:
         """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
-        self.model.close()
+        super().close()
 
-    def failure(self, fault: Fault) -> ModelFault:
-        """The fault as a reader is told of it."""
-        return ModelFault(f"{self.config.name}: {fault.message}", fatal=fault.fatal)
-
-
-class _Client(ChatModel):
-    """The target's client in the service of one run: it sends what the agent has written."""
-
-    def __init__(self, proxy: Proxy, ticket: Ticket) -> None:
-        super().__init__(proxy.config, throttle=proxy.throttle, sleep=ticket.wait)
-        self._shared, self._ticket = proxy.model, ticket
-
-    def send(self, speaks: str, path: str, body: dict[str, Any], headers: Any) -> Completion:
+    def serve(self, ticket: Ticket, body: dict[str, Any], text: str, **request: Any) -> Completion:
         """The provider's reply as it is, or its refusal of a request that the agent can mend.
 
         Args:
-            speaks: the protocol, as in ``Harness.speaks``.
+            text: the body, as JSON.
+            request: ``speaks`` (see ``Harness``), ``path`` and ``headers``.
 
         Raises:
             ModelFault: the provider has failed.
             CapReached: a spending cap allows no further call.
             RunOver: nobody waits for the reply any more.
         """
-        request = {"messages": body, "speaks": speaks, "path": path, "headers": headers}
-        reply = self._pay("", request, self._ticket.account)
-        self._ticket.usage += reply.usage
-        self._ticket.on_usage(reply.usage)
+        self._served.ticket = ticket
+        reply = self._pay("", {"messages": text, "body": body, **request}, ticket.account)
+        ticket.usage += reply.usage
+        ticket.on_usage(reply.usage)
         return reply
 
-    def _client(self) -> Any:
-        return self._shared._client()
-
     def _send(self, request: dict[str, Any]) -> tuple[Completion | Fault, Usage]:
-        began, ticket = time.monotonic(), self._ticket
+        began, ticket = time.monotonic(), self._served.ticket
         fault: Fault | None
+        refused: str | None = None
         try:
             said = self._post(**request).decode(errors="replace")
             fault = _fault_in(said)
@@ -230,22 +215,24 @@ class _Client(ChatModel):
                 raise
             if fault.status == 400 and not fault.fatal:  # Such as a context that is too long.
                 # What has a status came with a response.
-                ticket.fault, refusal = fault, error.response.text  # type: ignore[attr-defined]
-                return Completion(refusal, finish_reason=_REFUSED), Usage()
-        ticket.fault = fault
-        if fault is None:
-            usage = self._used(json.dumps(request["messages"]), said)
-            return Completion(said, usage=usage), usage
-        ticket.lost(time.monotonic() - began)
-        return fault, Usage()
+                refused = error.response.text  # type: ignore[attr-defined]
+        ticket.fault = fault and ModelFault(f"{self.name}: {fault.message}", fatal=fault.fatal)
+        if refused is not None:
+            return Completion(refused, finish_reason=_REFUSED), Usage()
+        if fault is not None:
+            ticket.lost(time.monotonic() - began)
+            return fault, Usage()
+        usage = self._used(request["messages"], said)
+        return Completion(said, usage=usage), usage
 
-    def _post(self, messages: dict[str, Any], speaks: str, path: str, headers: Any) -> bytes:
+    def _post(
+        self, messages: str, body: dict[str, Any], speaks: str, path: str, headers: Any
+    ) -> bytes:
         import openai
 
         given = {name.lower(): value for name, value in headers.items()}
         sent = {n: v for n, v in given.items() if n in _PASSED_ON or n.startswith("anthropic-")}
-        client = self._client()
-        own = {"gemini": "x-goog-api-key", "messages": "x-api-key"}.get(speaks, "")
+        client, own = self._client(), _OWN_KEY.get(speaks, "")
         if self.config.key_command:
             self._key, own = self.config.api_key(self._environ), ""
         sent["Authorization"] = openai.Omit() if own else f"Bearer {self._key}"
@@ -254,12 +241,10 @@ class _Client(ChatModel):
         if speaks in ("chat", "responses"):
             path = path.removeprefix("/v1")
         else:
-            base_url = str(client.base_url).rstrip("/")
-            for end in ("/openai", "/v1", "/v1beta"):
-                base_url = base_url.removesuffix(end)
+            base_url = re.sub("(/openai|/v1|/v1beta)*/?$", "", str(client.base_url), count=1)
             path = base_url + path
         options = {"headers": sent | self._headers}
-        found: bytes = client.post(path, cast_to=bytes, body=messages, options=options)
+        found: bytes = client.post(path, cast_to=bytes, body=body, options=options)
         return found
 
     def _used(self, asked: str, said: str) -> Usage:
@@ -295,26 +280,26 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing is written to the terminal of a test session."""
 
     def do_HEAD(self) -> None:
-        self._answer(200, "text/plain", b"")
+        self._answer(200, "text/plain", "")
 
     def do_GET(self) -> None:
         """Agents ask which models there are: the one that is under test."""
         name = self.proxy.config.model
         one = {"id": name, "object": "model", "type": "model", "display_name": name, "created": 1}
-        self._tell(200, {"object": "list", "data": [one], "has_more": False})
+        self._tell(200, object="list", data=[one], has_more=False)
 
     def do_POST(self) -> None:
-        raw = self._body()
+        raw, proxy = self._body(), self.proxy
         path, _, query = self.path.partition("?")
         _, name, rest = [*path.split("/", 2), "", ""][:3]
-        ticket, found = self.proxy.tickets.get(name), _PATHS.fullmatch(f"/{rest}")
+        ticket, found = proxy.tickets.get(name), _PATHS.fullmatch(f"/{rest}")
         if ticket is None or found is None:
             return self._refuse(404, "the proxy serves model calls of runs under way alone")
         try:
             body = {**json.loads(raw)}
         except (ValueError, TypeError):
             return self._refuse(400, "not a JSON object")
-        speaks, path, model = str(found.lastgroup), found[0], self.proxy.config.model
+        speaks, path, model = str(found.lastgroup), found[0], proxy.config.model
         if speaks in ("gemini", "count"):  # The model and the agent's key are not in the body.
             path = re.sub(r"(?<=/models/)[^/:]+", lambda _: model, path)
             query = "&".join(p for p in query.split("&") if p and not p.startswith("key="))
@@ -326,13 +311,15 @@ class _Handler(BaseHTTPRequestHandler):
         ticket.look(text)
         if speaks == "count":
             tokens = estimate_tokens(text)
-            return self._tell(200, {"input_tokens": tokens, "totalTokens": tokens})
+            return self._tell(200, input_tokens=tokens, totalTokens=tokens)
         path += f"?{query}" if query else ""
         with ticket.call() as allowed:
             if not allowed:
                 return self._refuse(400, "this run may make no further call")
             try:
-                reply = _Client(self.proxy, ticket).send(speaks, path, body, self.headers)
+                reply = proxy.serve(
+                    ticket, body, text, speaks=speaks, path=path, headers=self.headers
+                )
             except RunOver:
                 self.close_connection = True
                 return None
@@ -342,8 +329,7 @@ class _Handler(BaseHTTPRequestHandler):
                 return self._refuse(400, "the provider has failed, or a cap is reached")
         streamed = reply.text.lstrip().startswith(("event:", "data:", "id:", ":"))
         kind = "text/event-stream" if streamed else "application/json"
-        status = 400 if reply.finish_reason == _REFUSED else 200
-        return self._answer(status, kind, reply.text.encode())
+        return self._answer(400 if reply.finish_reason == _REFUSED else 200, kind, reply.text)
 
     def _body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
@@ -357,13 +343,15 @@ class _Handler(BaseHTTPRequestHandler):
         return b"".join(parts)
 
     def _refuse(self, status: int, message: str) -> None:
-        error = {"type": "invalid_request_error", "message": message}
-        self._tell(status, {"type": "error", "error": error})
+        self._tell(
+            status, type="error", error={"type": "invalid_request_error", "message": message}
+        )
 
-    def _tell(self, status: int, data: dict[str, Any]) -> None:
-        self._answer(status, "application/json", json.dumps(data).encode())
+    def _tell(self, status: int, **data: Any) -> None:
+        self._answer(status, "application/json", json.dumps(data))
 
-    def _answer(self, status: int, kind: str, body: bytes) -> None:
+    def _answer(self, status: int, kind: str, text: str) -> None:
+        body = text.encode()
         self.send_response(status)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
@@ -384,19 +372,14 @@ def marks_of(body: str, *known: str) -> tuple[str, ...]:
     return tuple(json.dumps(line)[1:-1] for line in best)
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a reply: one, a list of them, or the data of server-sent events."""
-    lines = [line[5:] for line in text.splitlines() if line.startswith("data:")]
-    for part in lines or [text]:
+def _fault_in(said: str) -> Fault | None:
+    """What is wrong with a reply of status 200: an object, a list of them, or events with data."""
+    events: list[Any] = []
+    for part in re.findall(r"^data:(.*)", said, re.MULTILINE) or [said]:
         with contextlib.suppress(ValueError):
             value = json.loads(part)
-            values = value if isinstance(value, list) else [value]
-            yield from (item for item in values if isinstance(item, dict))
-
-
-def _fault_in(said: str) -> Fault | None:
-    """What is wrong with a reply of status 200."""
-    events = list(_objects(said))
+            events += value if isinstance(value, list) else [value]
+    events = [event for event in events if isinstance(event, dict)]
     if not events:
         return Fault(f"unreadable reply: {brief(said) or 'empty'}", retry=True, answered=True)
     for event in events:

@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 import diskcache
 
-from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
+from pytest_skillopt.model.types import CacheError, CacheMiss, Completion, ToolCall, Usage
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
@@ -143,10 +143,15 @@ class Replies:
     def place(self) -> str:
         return str(getattr(self.cache, "directory", "the cache"))
 
-    def find(self, key: str) -> Completion | None:
+    def find(self, key: str, what: str = "") -> Completion | None:
         """The kept reply, with a usage that says it was free; CacheError where it cannot be
-        read."""
+        read, CacheMiss where it is only read and lacks the reply of the call ``what``."""
         text = self.cache.get(key) if self.cache is not None else None
+        if text is None and self.mode == "ro" and what:
+            raise CacheMiss(
+                f"{what} has no reply in {self.place}, and --skillopt-cache=ro lets nothing leave "
+                "the machine; record it with --skillopt-cache=rw"
+            )
         if text is None:
             return None
         try:

@@ -21,7 +21,7 @@ from pytest_skillopt.model.config import NO_KEY, is_local
 from pytest_skillopt.model.faults import Fault, classify
 from pytest_skillopt.model.limits import Meter, wait_for_leave
 from pytest_skillopt.model.replies import read_response
-from pytest_skillopt.model.types import CacheMiss, Completion, ModelConfigError, ModelFault, Usage
+from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault, Usage
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
@@ -99,14 +99,8 @@ class ChatModel:
         account = (self.config.role, stage, task)
         key, request = self._request(messages, sample, tools, response_format)
         with self._replies.claim(key):
-            found = self._replies.find(key)
-            if found is None and self._replies.mode == "ro":
-                what = f"a {stage or 'model'} call" + (f" of {task}" if task else "")
-                raise CacheMiss(
-                    f"{what} (sample {sample}, {self.name}) has no reply in {self._replies.place}, "
-                    "and --skillopt-cache=ro lets nothing leave the machine; record it with "
-                    "--skillopt-cache=rw"
-                )
+            what = f"a {stage or 'model'} call" + (f" of {task}" if task else "")
+            found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
                 return self._pay(key, request, account)
         self._throttle.note(found.usage.to_json(), account)

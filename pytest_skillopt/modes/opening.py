@@ -177,7 +177,7 @@ def _run_directory(home: Home, mode: Mode) -> RunDirectory:
 
 def _notes_on_sandbox(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
     if any(task.harness for task in tasks):
-        from pytest_skillopt.harness.sandbox import resolve
+        from pytest_skillopt.harness.processes import resolve
 
         if resolve(settings.sandbox) == "none":
             yield (

@@ -17,6 +17,7 @@ import pytest
 from patience import wait_until
 
 from pytest_skillopt.harness import processes
+from pytest_skillopt.harness.adapters import Harness
 from pytest_skillopt.harness.proxy import Ticket
 
 if TYPE_CHECKING:
@@ -285,14 +286,10 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
 
     ringer = threading.Thread(target=ring)
     ringer.start()
-    with processes.scratch() as folder:
-        ended = processes.run(
-            [sys.executable, "-c", script],
-            workspace=tmp_path,
-            folder=folder,
-            env=dict(os.environ),
-            limit=0,
-            ticket=ticket,
-        )
+    (tmp_path / "stubborn.py").write_text(script)
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("stubborn", "{python} stubborn.py", lambda event, trace: None, "")
+    ended = runner.run(harness, {}, tmp_path, 0, ticket=ticket)
+    runner.close()
     ringer.join()
     assert (ended.why, ended.status) == ("exit", -signal.SIGKILL)

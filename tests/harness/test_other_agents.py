@@ -107,7 +107,7 @@ def test_any_agent_that_speaks_acp(project: Project, stop: str, said: str) -> No
     body = (
         "reply = skill_harness('Greet Ada.')\n"
         "keep(text=reply, used=reply.skill_used, read=reply.skill_read, ran=reply.ran('^ls$'),\n"
-        "     files=reply.files, version=skill_harness.version, calls=reply.usage.calls)"
+        "     files=reply.files, version=skill_harness.harness.version, calls=reply.usage.calls)"
     )
     done = project.run(body)
     if said:

@@ -13,7 +13,7 @@ import pytest
 from patience import PATIENCE
 
 from pytest_skillopt.harness.adapters import KNOWN
-from pytest_skillopt.harness.sandbox import bundled_path, find_bwrap
+from pytest_skillopt.harness.processes import bundled_path, find_bwrap
 
 if TYPE_CHECKING:
     from harness_project import Project
@@ -33,7 +33,7 @@ keep(text=reply, files=reply.files, diff=reply.diff, used=reply.skill_used, read
      calls=reply.usage.calls, tokens=[reply.usage.input_tokens, reply.usage.output_tokens],
      written=(workspace / "greeting.txt").read_text(), left=os.listdir(workspace),
      ran=reply.ran(r"Ahoy Ada' > greeting"), checked=reply.check("cat greeting.txt"),
-     status=reply.exit_status, version=skill_harness.version)
+     status=reply.exit_status, version=skill_harness.harness.version)
 """
 
 

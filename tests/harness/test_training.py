@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.harness.adapters import KNOWN
-from pytest_skillopt.harness.sandbox import bundled_path
+from pytest_skillopt.harness.processes import bundled_path
 
 if TYPE_CHECKING:
     from harness_project import Project
