@@ -136,7 +136,7 @@ def _fixed_and_broken(skill: SkillResult) -> str:
 
 def _cautions(result: Result, skill: SkillResult) -> list[str]:
     found = []
-    broken = sorted({t.id for t in skill.tasks if t.change == "broken"}, key=words.in_order)
+    broken = list({t.id for t in skill.tasks if t.change == "broken"})
     # A check that failed has named them in its reason.
     if broken and not (result.mode == "check" and skill.status == "rejected"):
         found.append(

@@ -146,7 +146,7 @@ def _rates(value: Comparison, none: Rate | None = None) -> Markup:
 def _why(edit: EditRow) -> Markup:
     """Which line, why, and which tasks wanted it."""
     said = [code(edit.content or edit.target, 200), prose(edit.reason)]
-    named = [code(task) for task in edit.tasks[:MOST_CALLING]]
+    named = [code(task) for task in words.ordered(edit.tasks)[:MOST_CALLING]]
     if more := len(edit.tasks) - len(named):
         named[-1] += f" and {more} more"
     calling = f" (called for by {', '.join(named)})" if named else ""
@@ -160,10 +160,10 @@ def _tasks(rows: Sequence[TaskRow]) -> Iterator[tuple[str, list[Markup]]]:
         lines = [Markup(f"{code(row.id)}: {_counts(row.before)}{shown(row)}") for row in chosen]
         return f"{words.plural(len(chosen), 'task')} {said}", lines
 
+    rows = sorted(rows, key=lambda row: words.in_order(row.id))
     if any(row.after is not None for row in rows):
         for change in ("broken", "undecided", "fixed"):
             chosen = [row for row in rows if row.change == change and row.split != "test"]
-            chosen.sort(key=lambda row: words.in_order(row.id))
             yield listing(
                 f"{change}: {words.CHANGES[change]}",
                 chosen,

@@ -261,6 +261,11 @@ def in_order(name: str) -> list[tuple[int, str]]:
     return [(int(p), "") if p.isdecimal() else (-1, p) for p in _DIGITS.split(name)]
 
 
+def ordered(names: Iterable[str]) -> list[str]:
+    """Names sorted so."""
+    return sorted(names, key=in_order)
+
+
 def settings(result: Result) -> list[tuple[str, str]]:
     """Every setting that has a value, with the value as it is written in a configuration file."""
     written = {True: "yes", False: "no"}
@@ -345,7 +350,7 @@ def muted(skill: SkillResult) -> str:
 
 def some(names: Sequence[str], most: int = 3) -> str:
     """The first of some names, and how many more there are."""
-    shown = ", ".join(clip(one_line(name), 120) for name in names[:most])
+    shown = ", ".join(clip(one_line(name), 120) for name in ordered(names)[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
@@ -353,7 +358,7 @@ FILTERS = {
     function.__name__: function
     for function in (
         comparisons, duration, explained, hunks, interval, known_money, moment, money, muted,
-        not_kept, number, percent, precision, rollouts, scanned, verdict, version,
+        not_kept, number, ordered, percent, precision, rollouts, scanned, verdict, version,
     )
 }  # fmt: skip
 """What templates may say of a value."""

@@ -1,0 +1,96 @@
+"""What the reports of one whole training say, as a reviewer of its edits reads them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+RULES = {
+    "End every greeting with an exclamation mark.": "the mark is missing",
+    "Call every guest by the title of Captain.": "the title is missing",
+}
+TESTS = """
+import pytest
+
+SPLITS = ["train", "val", "train", "test"] * 4
+TASKS = [
+    pytest.param(n, marks=pytest.mark.skill_task(split=split)) for n, split in enumerate(SPLITS, 8)
+]
+
+@pytest.mark.parametrize("n", TASKS)
+def test_n(skill_agent, n):
+    assert skill_agent(f"Greet guest {n}.") == "Hello Captain!"
+"""
+
+
+@pytest.fixture
+def reports(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, Path]:
+    """The terminal and the run of a training that needs two edits, each useless by itself."""
+    asked: Counter[str] = Counter()
+
+    def play(body: dict[str, Any]) -> str:
+        if body["model"] == "worker":
+            skill = body["messages"][0]["content"]
+            return "Hello Captain!" if all(rule in skill for rule in RULES) else "Hello."
+        asked[question := json.dumps(body["messages"])] += 1
+        rule = list(RULES)[asked[question] % 2]
+        edits = [{"op": "append", "target": "", "content": rule}]
+        return json.dumps({"reasoning": RULES[rule], "edits": edits})
+
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")
+    chat_server.reply = play
+    skill = pytester.path / "SKILL.md"
+    skill.write_text("---\nname: a\ndescription: A.\n---\n# Greeting\n\nSay hello.\n")
+    pytester.makepyfile(test_guests=TESTS)
+    models = ["--skillopt-target=openai:worker", "--skillopt-optimizer=openai:thinker"]
+    server = f"--skillopt-base-url={chat_server.url}"
+    result = pytester.runpytest_inprocess("--skillopt-train", "-p", "no:xdist", *models, server)
+    assert all(rule in skill.read_text() for rule in RULES)
+    (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
+    return result.stdout.str(), run
+
+
+def test_counts_edits_and_names_are_said_once_and_in_order(reports: tuple[str, Path]) -> None:
+    terminal, run = reports
+    summary = re.sub(r"[\\\u200b]", "", (run / "summary.md").read_text())
+    page = (run / "report.html").read_text()
+
+    # One count of the tasks: those of the suite; the test split stands apart.
+    assert "samples of 12 tasks. 12 fixed, none broken." in re.sub(r"\s+", " ", terminal)
+    assert "Of the test split 4 fixed, none broken." in terminal
+    assert "12 tasks. 12 fixed, none broken." in summary
+    assert "<summary>12 tasks fixed" in summary
+    assert "<summary>4 tasks of the test split" in summary
+
+    # An edit that has lost before it was accepted is no edit that was not kept.
+    assert re.search(
+        r"step \d+: 0 of 8 train tasks pass; 2 edits proposed, 2 tried, 0 help", terminal
+    )
+    assert "edits: 2 accepted\n" in terminal
+    assert "not kept" not in summary
+    assert "Edits not kept" not in page
+
+    # A reason stands beside its own line, with the tasks that wanted this line.
+    for rule, why in RULES.items():
+        assert re.search(rf"^- `{rule}`: {why} \(called for by `test_guests", summary, re.MULTILINE)
+        assert re.search(rf"{rule}.{{0,200}}{why}", page, re.DOTALL)
+
+    # Names once in each list, and as people count.
+    lists = re.findall(r"(?:^- `test_guests.*\n)+|\(called for by .*", summary, re.MULTILINE)
+    assert len(lists) == 4
+    lists += re.findall(r'<ul class="ids">.*?</ul>', page.replace("<wbr>", ""), re.DOTALL)
+    for names in lists:
+        numbers = [int(number) for number in re.findall(r"test_n\[(\d+)\]", names)]
+        assert numbers
+        assert numbers == sorted(set(numbers))
