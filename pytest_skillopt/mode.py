@@ -35,6 +35,12 @@ _OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     ),
     ("--skillopt-train", _ON, "improve SKILL.md; written only if the pass rate rises"),
     (
+        # The sign is part of the name, so that no word after it is taken for a value.
+        "--skillopt-train=description",
+        {"action": "store_const", "const": "description", "dest": "skillopt_train"},
+        "its description, too, on trigger tasks",
+    ),
+    (
         "--skillopt-check",
         {"nargs": "?", "metavar": "REF"},
         "=REF: fail if SKILL.md is credibly worse than at REF",

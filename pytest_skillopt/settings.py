@@ -206,6 +206,8 @@ class Settings:
         more."""
         refuse_old_keys(config)
         settings = cls(**{field.name: _read(config, field) for field in declared()})
+        if config.getoption("skillopt_train", None) == "description":
+            settings = dataclasses.replace(settings, train_description=True)
         given = {name: value for name in published() if (value := ini(config, name)) is not None}
         if not given:
             return settings

@@ -52,7 +52,7 @@ def project(
     pytester.makeconftest(AGENT)
     pytester.makeini(
         "[pytest]\nskillopt_model = openai:thinker\nskillopt_harness = codex\n"
-        f"skillopt_base_url = {chat_server.url}\nskillopt_train_description = yes\n"
+        f"skillopt_base_url = {chat_server.url}\n"
     )
     return pytester
 
@@ -62,7 +62,8 @@ def train(
 ) -> tuple[str, dict[str, Any]]:
     edit = {"op": "replace", "target": "", "field": "description", **edit}
     server.reply = lambda body: json.dumps({"reasoning": "nobody asks", "edits": [edit]})
-    project.runpytest_inprocess("--skillopt-train", "-p", "no:xdist", *arguments)
+    arguments = arguments or ("--skillopt-train=description",)
+    project.runpytest_inprocess("-p", "no:xdist", *arguments)
     run = max((project.path / ".skillopt" / "runs").iterdir())
     (skill,) = json.loads((run / "result.json").read_text())["skills"]
     return (project.path / "skills/house-greeting/SKILL.md").read_text(), skill
@@ -108,7 +109,7 @@ def test_a_description_that_always_triggers_is_no_gain(
         ((), {"content": "Greets.", "op": "append"}, "is replaced as a whole"),
         ((), {"content": "Greets.", "file": "references/a.md"}, "that of the SKILL.md"),
         ((), {"content": f"Use {'sk-proj-' + 'a1B2c3D4' * 4}."}, "(secret)"),
-        (("-o", "skillopt_train_description=no"), {"content": GOOD}, ""),
+        (("--skillopt-train",), {"content": GOOD}, ""),
     ],
 )
 def test_what_no_description_may_be_is_said(
@@ -121,6 +122,36 @@ def test_what_no_description_may_be_is_said(
     text, skill = train(project, chat_server, *arguments, **edit)
     assert text == START
     assert any(why in row["why"] for row in skill["edits"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--skillopt-train=description", "test_trigger.py"),
+        ("--skillopt-train", "-o", "skillopt_train_description=yes", "test_trigger.py"),
+    ],
+)
+def test_the_flag_does_what_the_setting_does_and_takes_no_path_for_its_value(
+    project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
+) -> None:
+    text, skill = train(project, chat_server, *arguments, content=GOOD)
+    assert GOOD in text
+    assert len(skill["tasks"]) == 12
+
+
+def test_another_value_of_the_flag_is_a_usage_error(project: pytest.Pytester) -> None:
+    result = project.runpytest_inprocess("--skillopt-train=body")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--skillopt-train: ignored explicit argument 'body'*"])
+
+
+def test_requests_that_should_not_ask_for_the_skill_are_missed(project: pytest.Pytester) -> None:
+    tests = TESTS.replace("(False, SHOULD_NOT)", "(True, SHOULD_NOT)")
+    project.makepyfile(test_trigger=tests)
+    result = project.runpytest_inprocess("--skillopt-train=description", "-p", "no:xdist")
+    said = " ".join(result.stdout.str().split())
+    assert "no trigger task is for near misses that should not ask for the skill" in said
+    assert "for requests that should" not in said
 
 
 NEW = 'Says: "hello", with a #; and more'

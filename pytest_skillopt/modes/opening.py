@@ -10,7 +10,7 @@ from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import ModelConfigError, check_prices, model_config
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.models import MODELS, Models
-from pytest_skillopt.modes.plan import notes_on_size
+from pytest_skillopt.modes.plan import notes_on_tasks
 from pytest_skillopt.modes.skills import read_documents, skills_of, split_tasks
 from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory
 from pytest_skillopt.run.journal import Journal, JournalLedger
@@ -114,7 +114,7 @@ def opened(
                 *notes,
                 *(f"{name}: {said}" for name, doc in documents.items() for said in doc.warnings),
                 *(
-                    [*notes_on_size(tasks), *notes_on_search(settings)]
+                    [*notes_on_tasks(tasks, settings), *notes_on_search(settings)]
                     if mode.name == "train"
                     else ()
                 ),

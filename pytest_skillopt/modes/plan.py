@@ -95,7 +95,7 @@ def plan_lines(
     if mode.name == "train":
         yield from notes_on_search(settings)
         yield from _hopeless(tasks, settings)
-        yield from notes_on_size(tasks)
+        yield from notes_on_tasks(tasks, settings)
     yield from _forecast(tasks, mode, settings, home)
 
 
@@ -219,9 +219,17 @@ def _money(plan: Expected, costs: Mapping[str, tuple[float, str]]) -> Iterator[s
         yield f"money: {shown if typical < most else words.money(most)}, {sources}"
 
 
-def notes_on_size(tasks: Sequence[SkillTask]) -> Iterator[str]:
-    """Of which skills the gate has few tasks to see a gain on."""
+def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
+    """Of which skills the gate has few tasks to see a gain on, or the description has none."""
     for skill in skills_of(tasks):
+        found = {task.trigger for task in tasks if task.skill == skill}
+        for wanted in [True, False] if settings.train_description else ():
+            if wanted not in found:
+                requests = "requests that should" if wanted else "near misses that should not"
+                yield (
+                    f"{skill}: no trigger task is for {requests} ask for the skill "
+                    f"(trigger={wanted})"
+                )
         val = sum(task.skill == skill and task.split in ("val", "both") for task in tasks)
         if val < FEW_TASKS:
             yield (
