@@ -78,8 +78,8 @@ def test_a_description_that_tells_requests_apart_is_written(
     text, skill = train(project, chat_server, content=GOOD)
     assert skill["written"]
     assert text == START.replace("For lists.", f"'{GOOD}'")
-    manifest = json.loads((project.path / ".skillopt/proposal/manifest.json").read_text())
-    counted = manifest["skills"][0]["evidence"]["final"]
+    result = json.loads((project.path / ".skillopt/proposal/result.json").read_text())
+    counted = [row for row in result["skills"][0]["tasks"] if row["split"] != "test"]
     assert {row["trigger"] for row in counted} == {True, False}, "propose looks at both"
     assert [edit["field"] for hunk in skill["hunks"] for edit in hunk["edits"]] == ["description"]
     validator = pytest.importorskip("skills_ref.validator")

@@ -40,7 +40,7 @@ def test_a_suite_without_tasks_sees_nothing_of_the_plugin(pytester: pytest.Pytes
         import sys
 
         def test_it():
-            heavy = {"openai", "pydantic", "diskcache", "jinja2", "markdown_it", "yaml"}
+            heavy = {"openai", "pydantic", "diskcache", "jinja2", "yaml"}
             assert not heavy & sys.modules.keys()
         """
     )

@@ -132,7 +132,7 @@ def test_an_interrupted_training_writes_no_skill_and_a_resumed_one_all(project: 
     found = project.result
     assert found["status"] == "interrupted"
     assert found["resume"] in output
-    assert not (project.path / ".skillopt" / "proposal" / "manifest.json").exists()
+    assert not (project.path / ".skillopt" / "proposal" / "result.json").exists()
     project.server.reply = answer
     project.train(f"--skillopt-resume={found['run']}")
     assert project.improved == list(SKILLS)

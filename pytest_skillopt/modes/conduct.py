@@ -13,7 +13,7 @@ import pytest
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
-from pytest_skillopt.propose.manifest import leave_proposal
+from pytest_skillopt.propose.proposal import leave_proposal
 from pytest_skillopt.report.junit import task_properties
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.runs import write_reports

@@ -10,7 +10,7 @@ import yaml
 
 from pytest_skillopt.propose import ProposeError
 from pytest_skillopt.propose.git import Clone
-from pytest_skillopt.propose.manifest import slug, unnamed
+from pytest_skillopt.propose.proposal import slug, unnamed
 from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_trained, read_version
 from pytest_skillopt.suite.splits import assign_splits

@@ -93,8 +93,7 @@ class Publisher:
         return validate(proposal, read_base(self._git, self._tip))
 
     def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
-        simulated = proposal.manifest.simulated
-        body = compose(skill, proposal.body, simulated=simulated, run_url=_run_url(self._environ))
+        body = compose(skill, proposal.result, _run_url(self._environ))
         request = Request(
             branch=f"skillopt/{skill.name}",
             base=self._base,

@@ -18,12 +18,13 @@ from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 
-from pytest_skillopt.gate.shorter import non_inferior
+from pytest_skillopt.gate.shorter import ShorterGate, non_inferior
 from pytest_skillopt.propose import ProposeError, Refused
 from pytest_skillopt.propose.base import MAX_SKILL
 from pytest_skillopt.propose.git import LINK, Entry
-from pytest_skillopt.propose.manifest import BODY, MANIFEST, Manifest
+from pytest_skillopt.propose.proposal import RESULT, proposed
 from pytest_skillopt.report.words import percent
+from pytest_skillopt.run.result import SCHEMA, Result
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import only_description
@@ -35,10 +36,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt.propose.base import Base
-    from pytest_skillopt.propose.manifest import SkillProposal, TaskCounts
+    from pytest_skillopt.run.result import SkillResult, TaskRow
     from pytest_skillopt.skill.lint import Finding
 
 _MAX_ENTRIES = 200
+_MAX_RESULT = 16 * 1024 * 1024
 _LEVEL = 0.05
 """At which a shorter skill is shown to be no worse."""
 _YES = ("1", "yes", "true", "on")
@@ -46,14 +48,11 @@ _YES = ("1", "yes", "true", "on")
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The files of a proposal, none missing and none too many; what they say is not checked."""
+    """The files of a proposal; what they say is not checked."""
 
-    manifest: Manifest
-    files: Mapping[str, bytes] = field(repr=False)
-
-    @property
-    def body(self) -> str:
-        return self.files.get(BODY, b"").decode("utf-8", "replace")
+    result: Result
+    skills: Mapping[str, tuple[SkillResult, Mapping[str, bytes]]] = field(repr=False)
+    """By its name each skill with its files, as they are called in its folder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,29 +96,35 @@ class Checked:
 
 
 def load(directory: Path) -> Proposal:
-    """Read a proposal and check that it is whole.
+    """Read a proposal and check its form.
 
     Raises:
-        Refused: a file too many, missing, too large or not a regular one; a manifest that is none.
+        Refused: a file too many, missing, too large or not a regular one; a result that is none.
     """
     found = set(_listed(directory))
-    if MANIFEST not in found:
-        raise Refused(f"{directory} holds no {MANIFEST}")
+    if RESULT not in found:
+        raise Refused(f"{directory} holds no {RESULT}")
     try:
-        manifest = Manifest.model_validate_json(_read(directory, MANIFEST, 8 * 1024 * 1024))
+        result = Result.load(_read(directory, RESULT, _MAX_RESULT))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
-        raise Refused(f"{MANIFEST}: {where}: {first['msg']}") from None
-    names = [skill.name for skill in manifest.skills]
-    if len(set(names)) != len(names) or len({s.path for s in manifest.skills}) != len(names):
-        raise Refused(f"{MANIFEST} names a skill twice")
-    skills = [f"{s.name}/{file}" for s in manifest.skills for file in (SKILL_FILE, *s.files)]
-    limits = {BODY: 256 * 1024, **dict.fromkeys(skills, MAX_SKILL)}
-    if odd := sorted(found ^ {MANIFEST, *limits}):
-        raise Refused(f"the proposal's files are not those it must have: {', '.join(odd[:5])}")
-    files = {name: _read(directory, name, limit) for name, limit in limits.items()}
-    return Proposal(manifest, files)
+        raise Refused(f"{RESULT}: {where}: {first['msg']}") from None
+    if result.schema_ != SCHEMA:
+        raise Refused(f"{RESULT} has the schema {result.schema_!r}, not {SCHEMA!r}")
+    rows = proposed(result)
+    if len({row.path for row in rows.values()}) != len(rows) or not rows:
+        raise Refused(f"{RESULT} names a skill twice, or none that was bettered")
+    must = {RESULT, *(f"{name}/{SKILL_FILE}" for name in rows)}
+    odd = {name for name in found - must if name.partition("/")[0] not in rows} | (must - found)
+    if odd:
+        names = ", ".join(sorted(odd)[:5])
+        raise Refused(f"the proposal's files are not those it must have: {names}")
+    files: dict[str, dict[str, bytes]] = {name: {} for name in rows}
+    for path in sorted(found - {RESULT}):
+        name, _, file = path.partition("/")
+        files[name][file] = _read(directory, path, MAX_SKILL)
+    return Proposal(result, {name: (row, files[name]) for name, row in rows.items()})
 
 
 def validate(proposal: Proposal, base: Base) -> list[Checked]:
@@ -128,55 +133,49 @@ def validate(proposal: Proposal, base: Base) -> list[Checked]:
     Raises:
         Refused: naming the skill and what is wrong. One bad skill refuses all.
     """
-    return [_check(skill, proposal, base) for skill in proposal.manifest.skills]
+    return [_check(name, *found, base) for name, found in proposal.skills.items()]
 
 
-def _check(skill: SkillProposal, proposal: Proposal, base: Base) -> Checked:
+def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
+    path, shorter = base.git.prefix + row.path, (row.verdict or {}).get("gate") == ShorterGate.name
+    beside_it = sorted(set(files) - {SKILL_FILE})
     try:
-        entry = _base_entry(skill, base)
-        rates = _check_evidence(skill)
-        before = Document(base.read(entry), tuple(_base_files(skill, base)))
-        after = Document(
-            proposal.files[f"{skill.name}/SKILL.md"],
-            tuple((name, proposal.files[f"{skill.name}/{name}"]) for name in sorted(skill.files)),
-        )
-        if _version(after) != skill.version:
-            raise Refused("the new file is not the version that was measured")
+        entry = _base_entry(path, base)
+        rates = _check_evidence(row, shorter)
+        before = Document(base.read(entry), tuple(_base_files(path, beside_it, base)))
+        after = Document(files[SKILL_FILE], tuple((file, files[file]) for file in beside_it))
+        if _version(after) != row.after:
+            raise Refused("the new files are not the version that was measured")
         warnings: tuple[Finding, ...] = ()
         scanned = ""
         if before != after:
-            _check_base(skill, before)
-            if skill.shorter and after.size >= before.size:
+            if _version(before) != row.before:
+                raise Refused(
+                    "the base branch holds another version than the one the training started from "
+                    f"({row.before[:12]}): commit and push the skill first if it had local "
+                    "changes, or train again on the base branch"
+                )
+            if shorter and after.size >= before.size:
                 raise Refused("the new skill is no shorter")
-            warnings = _check_document(before, after, base, skill.path)
-            scanned = _check_scan(skill, base, after)
+            warnings = _check_document(before, after, base, path)
+            scanned = _check_scan(path, base, after)
     except ProposeError as error:
-        raise Refused(f"{skill.path}: {error}") from None
-    return Checked(
-        skill.name,
-        skill.path,
-        rates,
-        entry,
-        before,
-        after,
-        warnings,
-        scanned,
-        skill.evidence.from_search,
-    )
+        raise Refused(f"{path}: {error}") from None
+    return Checked(name, path, rates, entry, before, after, warnings, scanned, row.from_search)
 
 
-def _base_entry(skill: SkillProposal, base: Base) -> Entry:
-    parts = skill.path.split("/")
-    plain = skill.path.isprintable() and not set(skill.path) & set('\\"')
+def _base_entry(path: str, base: Base) -> Entry:
+    parts = path.split("/")
+    plain = path.isprintable() and not set(path) & set('\\"')
     if not plain or not all(parts) or {".", "..", ".git"} & {part.lower() for part in parts}:
         raise Refused("not a plain path under the top of the repository")
-    if skill.path not in base.allowed:
+    if path not in base.allowed:
         known = ", ".join(sorted(base.allowed)) or "none"
         raise Refused(
             "not a skill file that the base branch lets proposals change "
             f"({known}); name it in the setting skillopt_propose_skills there"
         )
-    entry = base.entry(skill.path)
+    entry = base.entry(path)
     if entry is None:
         raise Refused("the base branch has no such file")
     if entry.mode == LINK:
@@ -188,14 +187,14 @@ def _base_entry(skill: SkillProposal, base: Base) -> Entry:
     return entry
 
 
-def _base_files(skill: SkillProposal, base: Base) -> Iterator[tuple[str, bytes]]:
+def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[str, bytes]]:
     """The files beside the skill as the base branch has them; those that are new are left out."""
-    for name in sorted(skill.files):
+    for name in names:
         try:
             check_trained(name, base.settings.get("files", Settings().files))
         except SkillError as error:
             raise Refused(f"{error} on the base branch") from None
-        entry = base.entry(beside(skill.path, name))
+        entry = base.entry(beside(path, name))
         if entry is not None and (entry.mode == LINK or not entry.is_file):
             raise Refused(f"{name}: the base branch has no regular file there")
         if entry is not None:
@@ -214,12 +213,13 @@ def _version(document: Document) -> str:
         raise Refused("a file that is not UTF-8") from None
 
 
-def _check_evidence(skill: SkillProposal) -> PassRates:
-    rates = pass_rates(skill.evidence.final)
-    if skill.shorter:
-        rows = skill.evidence.final
+def _check_evidence(skill: SkillResult, shorter: bool) -> PassRates:
+    """Pass rates by the counts of the final comparison, which is of train and val."""
+    counted = [row for row in skill.tasks if row.split != "test" and row.after and not row.skipped]
+    rates = pass_rates(counted)
+    if shorter:
         p_value = non_inferior(
-            [(r.after_passed, r.after_n, r.before_passed, r.before_n) for r in rows]
+            [(r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after]
         )
         if p_value > _LEVEL:
             raise Refused(
@@ -232,7 +232,7 @@ def _check_evidence(skill: SkillProposal) -> PassRates:
             f"{percent(float(rates.before))} before, {percent(float(rates.after))} after"
         )
     for wanted, words in ((True, "should"), (False, "should not")):
-        side = [row for row in skill.evidence.final if row.trigger is wanted]
+        side = [row for row in counted if row.trigger is wanted]
         if side and (of_side := pass_rates(side)).after < of_side.before:
             raise Refused(
                 f"the skill is asked for less well where it {words} be: "
@@ -241,39 +241,29 @@ def _check_evidence(skill: SkillProposal) -> PassRates:
     return rates
 
 
-def pass_rates(counts: Sequence[TaskCounts]) -> PassRates:
+def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
     """Pass rates of both arms over one and the same set of tasks.
 
     Raises:
         Refused: no task, a task twice, an arm without a sample, more passes than samples.
     """
-    if not counts:
+    if not rows:
         raise Refused("the evidence names no task")
     seen: set[str] = set()
-    for row in counts:
-        if row.task in seen:
-            raise Refused(f"the evidence names {row.task} twice")
-        seen.add(row.task)
-        if not (row.before_n and row.after_n):
-            raise Refused(f"the evidence has no sample of {row.task} under one of the two versions")
-        if row.before_passed > row.before_n or row.after_passed > row.after_n:
-            raise Refused(f"the evidence of {row.task} counts more passes than samples")
-    total = len(counts)
-    return PassRates(
-        before=sum((Fraction(r.before_passed, r.before_n) for r in counts), Fraction(0)) / total,
-        after=sum((Fraction(r.after_passed, r.after_n) for r in counts), Fraction(0)) / total,
-        tasks=total,
-        samples=sum(r.before_n + r.after_n for r in counts),
-    )
-
-
-def _check_base(skill: SkillProposal, before: Document) -> None:
-    if _version(before) != skill.base_version:
-        raise Refused(
-            "the base branch holds another version than the one the training started from "
-            f"({skill.base_version[:12]}): commit and push the skill first if it had local "
-            "changes, or train again on the base branch"
-        )
+    rates: dict[str, Fraction] = {"before": Fraction(0), "after": Fraction(0)}
+    samples = 0
+    for row in rows:
+        if row.id in seen:
+            raise Refused(f"the evidence names {row.id} twice")
+        seen.add(row.id)
+        for side, arm in (("before", row.before), ("after", row.after)):
+            if arm is None or arm.n < 1:
+                raise Refused(f"the evidence has no sample of {row.id} {side} the change")
+            if not 0 <= arm.passed <= arm.n:
+                raise Refused(f"the evidence of {row.id} counts more passes than samples")
+            rates[side] += Fraction(arm.passed, arm.n) / len(rows)
+            samples += arm.n
+    return PassRates(**rates, tasks=len(rows), samples=samples)
 
 
 def _check_document(old: Document, new: Document, base: Base, path: str) -> tuple[Finding, ...]:
@@ -313,7 +303,7 @@ def _check_kept(old: Document, new: Document, description: bool) -> None:
         raise Refused("a region between skillopt:keep markers was changed")
 
 
-def _check_scan(skill: SkillProposal, base: Base, after: Document) -> str:
+def _check_scan(path: str, base: Base, after: Document) -> str:
     """Run the base branch's scanner on its files with the new text in place; its command."""
     command = base.settings.get("scan", "")
     if not command:
@@ -321,10 +311,10 @@ def _check_scan(skill: SkillProposal, base: Base, after: Document) -> str:
     with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
         top = Path(parent, "base")
         base.git.check_out(base.commit, top)
-        path = top / skill.path
-        materialise(path.parent, dict(after.files), path.name, after.data)
+        file = top / path
+        materialise(file.parent, dict(after.files), file.name, after.data)
         try:
-            said = scan(command, top / base.git.prefix, path.parent)
+            said = scan(command, top / base.git.prefix, file.parent)
         except SkillError as error:
             raise Refused(str(error)) from None
     if not said.passed:

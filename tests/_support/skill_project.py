@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.propose.manifest import leave_proposal, sha256
+from pytest_skillopt.propose.proposal import leave_proposal
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
 
@@ -30,6 +31,10 @@ Never invent a number.
 Answer in JSON.
 """
 AFTER = BEFORE.replace(b"Read the invoice.\n", b"Read the invoice twice.\nWrite dates as ISO.\n")
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
 
 
 def run_git(directory: Path, *args: str) -> str:
@@ -93,7 +98,7 @@ class Project:
         before: bytes | None = None,
         counts: Sequence[tuple[int, int]] = ((0, 3), (1, 3), (3, 3)),
         path: str = "skills/SKILL.md",
-        body: str = "Passes more tasks.\n",
+        reason: str = "Passes more tasks.",
     ) -> Path:
         """Write what a training would leave. ``counts``: passed of 3 before and after, by task."""
         before = (self.root / path).read_bytes() if before is None else before
@@ -112,7 +117,7 @@ class Project:
             before=sha256(before),
             after=sha256(after),
             status="accepted",
-            reason="better",
+            reason=reason,
             tasks=rows,
         )
         result = Result(
@@ -126,12 +131,11 @@ class Project:
             skills=[skill],
         )
         assert leave(self.root, result, {sha256(before): before, sha256(after): after})
-        (self.proposal / "body.md").write_text(body)
         return self.proposal
 
     def tamper(self, **changes: Any) -> None:
-        """Change fields of the proposed skill in the manifest."""
-        file = self.proposal / "manifest.json"
-        manifest = json.loads(file.read_bytes())
-        manifest["skills"][0] |= changes
-        file.write_text(json.dumps(manifest))
+        """Change fields of the proposed skill in the result."""
+        file = self.proposal / "result.json"
+        result = json.loads(file.read_bytes())
+        result["skills"][0] |= changes
+        file.write_text(json.dumps(result))

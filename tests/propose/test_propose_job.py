@@ -122,8 +122,8 @@ def test_nightly_job_ends_in_a_branch_whose_only_change_is_the_skill(
     outputs = training.outputs()
     assert outputs["accepted"] == "true"
     assert float(outputs["pass-rate-before"]) < float(outputs["pass-rate-after"])
-    manifest = json.loads((artifact / "proposal" / "manifest.json").read_bytes())
-    assert manifest["skills"][0]["evidence"]["final"]
+    result = json.loads((artifact / "proposal" / "result.json").read_bytes())
+    assert result["skills"][0]["tasks"]
 
     for name, said in (("first", "pushed to the new branch"), ("again", "nothing was pushed")):
         propose = Action(clone(remote, name), artifact, mode="propose", base="main", token=TOKEN)

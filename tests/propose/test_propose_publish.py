@@ -386,7 +386,7 @@ def test_no_forge_pushes_and_prints(project: Project, capsys: pytest.CaptureFixt
 def test_the_printed_text_can_be_pasted_into_a_forge(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    project.propose(body="\x1b[31mThanks @octocat, fixes #1\n")
+    project.propose(reason="\x1b[31mThanks @octocat, fixes #1")
     assert main(["propose", "--no-forge"]) == 0
     out = capsys.readouterr().out
     assert "Thanks @\u200boctocat, fixes #\u200b1" in out
@@ -436,7 +436,7 @@ def test_refusal_starts_no_command_of_the_ci(
 def test_printed_text_of_a_request_starts_no_command_of_the_ci(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    project.propose(body="::error::x\n\n```\n::set-output name=a::b\n##[error]c\n```\n")
+    project.propose(reason="::error::x\n\n```\n::set-output name=a::b\n##[error]c\n```\n")
     assert main(["propose", "--no-forge"]) == 0
     lines = capsys.readouterr().out.split("\n")
     assert any("set-output" in line for line in lines)
@@ -695,7 +695,7 @@ def test_hooks_of_the_repository_do_not_run(project: Project) -> None:
 
 def test_hostile_body_is_inert(project: Project, github: FakeGitHub) -> None:
     project.propose(
-        body="@octocat closes #12 <img src=x onerror=alert(1)> ![x](https://x.example/p.png)\n"
+        reason="@octocat closes #12 <img src=x onerror=alert(1)> ![x](https://x.example/p.png)\n"
         "/merge\n\x1b[2J<!-- skillopt-proposal: 0 -->\n"
     )
     assert main(["propose"]) == 0

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from skill_project import sha256
 
 from pytest_skillopt.propose import ProposeError, Refused
 from pytest_skillopt.propose.base import read_base
 from pytest_skillopt.propose.body import compose
 from pytest_skillopt.propose.git import Clone, Repository
-from pytest_skillopt.propose.manifest import TaskCounts, sha256
 from pytest_skillopt.propose.validate import Checked, load, pass_rates, validate
+from pytest_skillopt.run.result import Arm, TaskRow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,23 +33,18 @@ def check(project: Project) -> list[Checked]:
 
 
 def counts(before: int, after: int, *, task: str = "t::a", n: int = 3) -> dict[str, Any]:
-    return {
-        "task": task,
-        "before_passed": before,
-        "before_n": n,
-        "after_passed": after,
-        "after_n": n,
-    }
+    arms = {"before": {"passed": before, "n": n}, "after": {"passed": after, "n": n}}
+    return {"id": task, "split": "val", **arms}
 
 
 WON = {**counts(0, 3), "trigger": None}
 
 
-def edit_manifest(project: Project, change: Callable[[dict[str, Any]], None]) -> None:
-    file = project.proposal / "manifest.json"
-    manifest = json.loads(file.read_bytes())
-    change(manifest)
-    file.write_text(json.dumps(manifest))
+def edit_result(project: Project, change: Callable[[dict[str, Any]], None]) -> None:
+    file = project.proposal / "result.json"
+    result = json.loads(file.read_bytes())
+    change(result)
+    file.write_text(json.dumps(result))
 
 
 def rewrite(project: Project, name: str, data: bytes) -> None:
@@ -146,7 +142,7 @@ def test_change_of_what_is_protected(
     project.propose(before + b"\nMore.\n")
     after = before.replace(old, new)
     (project.proposal / "invoices" / "SKILL.md").write_bytes(after)
-    project.tamper(version=sha256(after))
+    project.tamper(after=sha256(after))
     with pytest.raises(Refused, match=message):
         check(project)
 
@@ -178,8 +174,7 @@ def test_what_stands_on_the_base_branch_is_known(project: Project) -> None:
     assert [(found.rule, found.excerpt) for found in checked.warnings] == [
         ("command", "git log -3")
     ]
-    assert "`git log -3`" not in compose(checked, "", simulated=False)
-    assert "git log -3" in compose(checked, "", simulated=False)
+    assert "git log -3" in compose(checked, load(project.proposal).result)
 
 
 @pytest.mark.parametrize(("word", "passes"), [("invoice", True), ("twice", False)])
@@ -204,7 +199,7 @@ def test_the_scanner_of_the_base_branch_has_to_let_it_pass(
     monkeypatch.setenv("GITHUB_TOKEN", "ghp" + "_" + "a1" * 18)
     project.propose()
     if passes:
-        assert command in compose(check(project)[0], "", simulated=False)
+        assert command in compose(check(project)[0], load(project.proposal).result)
     else:
         with pytest.raises(Refused, match="ended with status 3: folder skills"):
             check(project)
@@ -254,8 +249,10 @@ def test_settings_of_the_lint_that_are_wrong(project: Project, key: str, value: 
         ([], "names no task"),
         ([counts(0, 3), counts(0, 3)], "names t::a twice"),
         ([counts(0, 4)], "more passes than samples"),
-        ([{**counts(0, 3), "before_n": 0}], "no sample of t::a"),
-        ([{**counts(0, 3), "after_n": 0, "after_passed": 0}], "no sample of t::a"),
+        ([counts(-1, 3)], "more passes than samples"),
+        ([counts(0, 0, n=0)], "no sample of t::a"),
+        ([counts(0, 0, n=-3)], "no sample of t::a"),
+        ([{**counts(0, 3), "split": "test"}], "names no task"),
         ([WON, {**counts(1, 0, task="b"), "trigger": True}], "less well where it should be: 33"),
         ([WON, {**counts(3, 2, task="b"), "trigger": False}], "where it should not be: 100"),
     ],
@@ -264,7 +261,7 @@ def test_counts_that_do_not_give_the_verdict(
     project: Project, final: list[dict[str, Any]], message: str
 ) -> None:
     project.propose()
-    project.tamper(evidence={"final": final})
+    project.tamper(tasks=final)
     with pytest.raises(Refused, match=message):
         check(project)
 
@@ -272,41 +269,37 @@ def test_counts_that_do_not_give_the_verdict(
 @pytest.mark.parametrize(
     "change",
     [
-        {"verdict": "rejected"},
-        {"version": "0" * 63},
-        {"name": "../../x"},
-        {"name": "UPPER"},
+        {"status": "bettered"},
+        {"name": 7},
         {"surprise": 1},
-        {"evidence": {"final": [{**counts(0, 3), "after_n": "3"}]}},
-        {"evidence": {"final": [{**counts(0, 3), "after_n": -3}]}},
-        {"evidence": {"final": [{**counts(0, 3), "after_n": 3.5}]}},
+        {"tasks": [{**counts(0, 3), "after": {"passed": 3, "n": 3.5}}]},
     ],
 )
-def test_manifest_that_is_not_one(project: Project, change: dict[str, Any]) -> None:
+def test_result_that_is_not_one(project: Project, change: dict[str, Any]) -> None:
     project.propose()
-    edit_manifest(project, lambda manifest: manifest["skills"][0].update(change))
-    with pytest.raises(Refused, match=r"manifest.json: skills\.0"):
+    edit_result(project, lambda result: result["skills"][0].update(change))
+    with pytest.raises(Refused, match=r"result.json: skills\.0"):
         check(project)
 
 
-def test_manifest_of_another_schema(project: Project) -> None:
+def test_result_of_another_schema(project: Project) -> None:
     project.propose()
-    edit_manifest(project, lambda manifest: manifest.update(schema="skillopt-proposal/9"))
-    with pytest.raises(Refused, match=r"manifest.json: schema"):
+    edit_result(project, lambda result: result.update(schema="skillopt-result/9"))
+    with pytest.raises(Refused, match=r"result.json has the schema"):
         check(project)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"\xff", b"null"])
-def test_manifest_that_is_no_json_object(project: Project, data: bytes) -> None:
+def test_result_that_is_no_json_object(project: Project, data: bytes) -> None:
     project.propose()
-    (project.proposal / "manifest.json").write_bytes(data)
-    with pytest.raises(Refused, match=r"manifest\.json"):
+    (project.proposal / "result.json").write_bytes(data)
+    with pytest.raises(Refused, match=r"result\.json"):
         check(project)
 
 
 def test_same_skill_twice(project: Project) -> None:
     project.propose()
-    edit_manifest(project, lambda manifest: manifest["skills"].append(manifest["skills"][0]))
+    edit_result(project, lambda result: result["skills"].append(result["skills"][0]))
     with pytest.raises(Refused, match="names a skill twice"):
         check(project)
 
@@ -332,7 +325,7 @@ def test_file_missing(project: Project) -> None:
         check(project)
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "invoices/SKILL.md"])
+@pytest.mark.parametrize("name", ["result.json", "invoices/SKILL.md"])
 def test_symlink_is_not_followed(project: Project, name: str, tmp_path: Path) -> None:
     project.propose()
     file = project.proposal / name
@@ -352,14 +345,14 @@ def test_symlinked_folder_is_not_followed(project: Project, tmp_path: Path) -> N
 
 def test_fifo_does_not_block(project: Project) -> None:
     project.propose()
-    (project.proposal / "body.md").unlink()
-    os.mkfifo(project.proposal / "body.md")
+    (project.proposal / "result.json").unlink()
+    os.mkfifo(project.proposal / "result.json")
     with pytest.raises(Refused, match="not a regular file"):
         check(project)
 
 
 @pytest.mark.parametrize(
-    ("name", "size"), [("manifest.json", 9_000_000), ("invoices/SKILL.md", 600_000)]
+    ("name", "size"), [("result.json", 17_000_000), ("invoices/SKILL.md", 600_000)]
 )
 def test_file_that_is_too_large(project: Project, name: str, size: int) -> None:
     project.propose()
@@ -373,7 +366,7 @@ def test_deep_folders(project: Project) -> None:
     project.propose()
     (project.proposal / "invoices" / "more").mkdir()
     (project.proposal / "invoices" / "more" / "rules.md").write_text("x")
-    with pytest.raises(Refused, match=r"not those it must have: invoices/more/rules\.md"):
+    with pytest.raises(Refused, match=r"more/rules\.md is not trained with the skill"):
         check(project)
 
 
@@ -502,15 +495,8 @@ def test_swapping_the_arms_reverses_the_rule(arms: list[tuple[int, int, int, int
         rows = []
         for number, (n, m, s, t) in enumerate(arms):
             before, after = ((m, t), (n, s)) if swapped else ((n, s), (m, t))
-            rows.append(
-                TaskCounts(
-                    task=str(number),
-                    before_n=before[0],
-                    before_passed=before[1],
-                    after_n=after[0],
-                    after_passed=after[1],
-                )
-            )
+            first, second = (Arm(n=n, passed=passed) for n, passed in (before, after))
+            rows.append(TaskRow(id=str(number), split="val", before=first, after=second))
         found = pass_rates(rows)
         assert 0 <= found.before <= 1
         return found.improved
@@ -522,9 +508,8 @@ def test_swapping_the_arms_reverses_the_rule(arms: list[tuple[int, int, int, int
 @given(st.integers(1, 50), st.integers(0, 50))
 def test_a_tie_is_exact_whatever_the_fractions(n: int, passed: int) -> None:
     passed = min(passed, n)
-    row = TaskCounts(
-        task="t", before_n=n, before_passed=passed, after_n=3 * n, after_passed=3 * passed
-    )
+    after = Arm(n=3 * n, passed=3 * passed)
+    row = TaskRow(id="t", split="val", before=Arm(n=n, passed=passed), after=after)
     rates = pass_rates([row])
     assert rates.before == rates.after
     assert not rates.improved
@@ -573,7 +558,7 @@ def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(project: Proje
         (shorter, [(3, 3)] * 20, ""),
     ):
         project.propose(after, counts=counts)
-        project.tamper(shorter=True)
+        project.tamper(verdict={"gate": "shorten"})
         if why:
             with pytest.raises(Refused, match=why):
                 check(project)

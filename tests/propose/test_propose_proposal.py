@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import TypeAdapter
-from skill_project import leave
+from skill_project import leave, sha256
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.propose.manifest import SkillName, sha256, slug, unnamed
-from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
+from pytest_skillopt.propose.proposal import slug, unnamed
+from pytest_skillopt.run.result import Arm, Result, RolloutSample, SkillResult, TaskRow
 
 if TYPE_CHECKING:
     from skill_project import Project
@@ -41,15 +40,23 @@ def nothing_accepted() -> Result:
     )
 
 
-def test_proposal_names_what_it_rests_on(project: Project) -> None:
+def test_a_proposal_is_the_result_and_the_new_files(project: Project) -> None:
     project.propose()
-    manifest = json.loads((project.proposal / "manifest.json").read_bytes())
-    assert manifest["schema"] == "skillopt-proposal/2"
-    (skill,) = manifest["skills"]
-    assert skill["base_version"] == sha256(project.skill.read_bytes())
-    assert [row["after_passed"] for row in skill["evidence"]["final"]] == [3, 3, 3]
-    files = {p.relative_to(project.proposal).as_posix() for p in project.proposal.rglob("*.md")}
-    assert files == {"body.md", "invoices/SKILL.md"}
+    result = Result.load((project.proposal / "result.json").read_bytes())
+    assert result.skills[0].before == sha256(project.skill.read_bytes())
+    files = {p.relative_to(project.proposal).as_posix() for p in project.proposal.rglob("*.*")}
+    assert files == {"result.json", "invoices/SKILL.md"}
+
+
+def test_transcripts_stay_at_home(project: Project) -> None:
+    task = TaskRow(id="t", split="val", before=Arm(n=1), after=Arm(n=1, passed=1))
+    sample = RolloutSample(outcome="passed", message="private words")
+    task = task.model_copy(update={"after": Arm(n=1, passed=1, sample=sample)})
+    change = {"status": "accepted", "tasks": [task]}
+    skill = nothing_accepted().skills[0].model_copy(update=change)
+    result = nothing_accepted().model_copy(update={"skills": [skill]})
+    assert leave(project.root, result, {"0" * 64: b"# One\n"})
+    assert "private words" not in (project.proposal / "result.json").read_text()
 
 
 def test_new_proposal_replaces_the_old_one_whole(project: Project) -> None:
@@ -79,13 +86,14 @@ def test_two_skills_of_one_name_get_a_branch_each(
     )
     project.commit("Two skills", *paths, "pyproject.toml")
     project.push()
+    before, after = b"# One\n\nFirst.\n", b"# One\n\nFirst.\nSecond.\n"
     task = TaskRow(id="t", split="train", before=Arm(passed=0, n=3), after=Arm(passed=3, n=3))
     skills = [
         SkillResult(
             path=path,
             name="One",
-            before="0" * 64,
-            after="1" * 64,
+            before=sha256(before),
+            after=sha256(after),
             status="accepted",
             reason="better",
             tasks=[task],
@@ -93,11 +101,7 @@ def test_two_skills_of_one_name_get_a_branch_each(
         for path in paths
     ]
     result = nothing_accepted().model_copy(update={"skills": skills})
-    assert leave(
-        project.root,
-        result,
-        {"0" * 64: b"# One\n\nFirst.\n", "1" * 64: b"# One\n\nFirst.\nSecond.\n"},
-    )
+    assert leave(project.root, result, {sha256(after): after})
     monkeypatch.chdir(project.root)
 
     assert main(["propose", "--no-forge"]) == 0
@@ -125,7 +129,7 @@ def test_there_is_none_outside_of_git(tmp_path: Path) -> None:
 
 @given(st.text(max_size=100))
 def test_slug_is_always_a_name(name: str) -> None:
-    assert TypeAdapter(SkillName).validate_python(slug(name)) == slug(name)
+    assert re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?", slug(name))
 
 
 @pytest.mark.parametrize(
