@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import tomllib
@@ -29,34 +30,35 @@ class Harness:
     ``{prompt}``, ``{model}``, ``{workspace}``, ``{home}`` (an empty folder, removed after the run),
     ``{url}`` (of the proxy, without ``/v1``) and ``{key}`` (worth nothing: the proxy has the real
     one).
+
+    Args:
+        argv: the command line; blanks part its words.
+        read: told each JSON line of the output; may raise what an odd line makes it raise.
+        package: what to install where it is missing, as a user would type it.
+        executable: its command, where that is not the name; once it is found, the whole path.
+        files: texts by path relative to the home.
+        skills: folder of a project in which it finds skills.
+        speaks: to a model: ``messages`` (Anthropic), ``chat``, ``responses`` or ``gemini``.
+        explicit: a prompt that forces a skill, with ``{name}`` and ``{prompt}``.
+        bundled: ``package/path`` of the executable in an installed Python package.
+        unpacks: folder of the user's cache into which it unpacks itself at ``--version``.
+        tested: the version that this was last run with.
     """
 
     name: str
     argv: str
-    """The command line; blanks part its words."""
     read: Callable[[dict[str, Any], Trace], None]
-    """Told each JSON line of the standard output; may raise what an odd line makes it raise."""
     package: str
-    """What to install where it is missing, as a user would type it."""
     executable: str = ""
-    """Its command, where that is not the name; once it is found, the whole path."""
     version: str = ""
-    """Of the command line that was found."""
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
-    """Texts by path relative to the home."""
     skills: str = ".agents/skills"
-    """Folder of a project in which it finds skills."""
     speaks: str = "chat"
-    """How it asks a model: ``messages`` (Anthropic), ``chat``, ``responses`` or ``gemini``."""
     explicit: str = ""
-    """A prompt that forces a skill, with ``{name}`` and ``{prompt}``; empty where none does."""
     bundled: str = ""
-    """``package/path`` of the executable in an installed Python package that brings it."""
     unpacks: str = ""
-    """Folder of the user's cache into which it unpacks itself at ``--version``, for all runs."""
     tested: str = ""
-    """The version that this was last run with."""
 
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
@@ -68,20 +70,20 @@ class Harness:
 
 @dataclass(slots=True)
 class Trace:
-    """What the events of a run tell."""
+    """What the events of a run tell.
+
+    ``text`` is the last thing the agent said, ``error`` why it ended without an answer, ``done``
+    that its turn is over, ``opened`` name and arguments of each tool that did not fail, ``waiting``
+    what is known of a tool by its id until it returns.
+    """
 
     text: str = ""
-    """The last thing the agent said."""
     turns: list[tuple[str, str]] = field(default_factory=list)
     tools: list[ToolRun] = field(default_factory=list)
     error: str = ""
-    """Why the agent ended without an answer."""
     done: bool = False
-    """The harness said that the agent's turn is over."""
     opened: list[str] = field(default_factory=list)
-    """Of each tool that did not fail, its name and arguments."""
     waiting: dict[str, Any] = field(default_factory=dict)
-    """What is known of each tool that was called, by its id, until it returns."""
     _more: bool = False
 
     def say(self, text: str, *, more: bool = False) -> None:
@@ -117,17 +119,12 @@ class Trace:
         tool = re.compile(rf'(?i:\S*skill\S*) .*"{re.escape(skill)}"')
         return any(tool.match(call) or f"{skill}/SKILL.md" in call for call in self.opened)
 
-    def read(self, harness: Harness, printed: str) -> int:
-        """Read what a harness has printed; how many of its events told something."""
-        told = 0
+    def read(self, harness: Harness, printed: str) -> bool:
+        """Read what a harness has printed; whether any of it told something."""
         for line in printed.splitlines():
-            before = (len(self.turns), self.done, self.error)
-            try:
+            with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
                 harness.read(json.loads(line), self)
-            except (ValueError, LookupError, TypeError, AttributeError):
-                continue
-            told += before != (len(self.turns), self.done, self.error)
-        return told
+        return bool(self.turns or self.done or self.error)
 
 
 def as_text(content: Any) -> str:
@@ -264,11 +261,7 @@ _ACP = KNOWN.pop("acp")
 
 
 def find_harness(name: str) -> Harness:
-    """The harness of a name: one of ``KNOWN``, ``acp:COMMAND``, or ``module:object``.
-
-    Raises:
-        ValueError: there is none; the message says what can be named.
-    """
+    """The harness of a name; ValueError, which says what can be named, where there is none."""
     module, _, rest = name.partition(":")
     if name in KNOWN:
         return KNOWN[name]

@@ -41,21 +41,21 @@ _SCRATCH = re.compile(r"[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
 
 
 class HarnessReply(Reply):
-    """The last message of a coding agent, with what it did."""
+    """The last message of a coding agent, with what it did.
+
+    ``files`` is path in the workspace to ``added``, ``changed`` or ``removed``, ``diff`` the same
+    as a unified diff, bounded; ``skill_used``: the agent asked for the skill, ``skill_read``: its
+    body was in a request to the model; ``seconds``: wall time when the run was made.
+    """
 
     files: dict[str, str]
-    """Path in the workspace to ``added``, ``changed`` or ``removed``."""
     diff: str
-    """The same as a unified diff, bounded."""
     skill_used: bool
-    """The agent asked for the skill."""
     skill_read: bool
-    """The skill's body was in a request to the model."""
     exit_status: int
     seconds: float
-    """Wall time; of a run that was kept, what it took when it was made."""
     workspace: Path
-    _shell: Callable[[str, float], Ended]
+    _runner: Runner
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -68,11 +68,8 @@ class HarnessReply(Reply):
 
     def check(self, command: str, timeout: float = 120.0) -> str:
         """Run a shell command in the workspace, confined as the agent was; returns its output.
-
-        Raises:
-            ReplyError: it fails, or takes longer than ``timeout`` seconds; with its output.
-        """
-        done = self._shell(command, timeout)
+        ReplyError, with the output, where it fails or takes longer than ``timeout`` seconds."""
+        done = self._runner.run(_SHELL, {"prompt": command}, self.workspace, timeout)
         output = f"{done.out}{done.err}".strip()[-4_000:]
         if done.why == "time" or done.status:
             how = f"took longer than {timeout:g} s" if done.why == "time" else "failed"
@@ -82,26 +79,27 @@ class HarnessReply(Reply):
 
 @dataclass(frozen=True)
 class HarnessAgent:
-    """The fixture ``skill_harness``. Each call is a run of its own, in the same workspace."""
+    """The fixture ``skill_harness``. Each call is a run of its own, in the same workspace.
+
+    Args:
+        replies: where whole runs are kept; None: nowhere.
+        temporary: where pytest makes its temporary folders.
+        find: an installed harness by its name.
+        limit: seconds of the agent's own time; 0: none.
+        asked: how often for a run: the same task twice in a rollout is two draws.
+    """
 
     harness: Harness
-    """One that is installed."""
     workspace: Path
-    """Where the agent works, unless a call says otherwise."""
     skill: Skill
     recorder: Recorder
     proxy: Proxy
     runner: Runner
     replies: Replies | None
-    """Where whole runs are kept; None: nowhere."""
     temporary: Path
-    """Where pytest makes its temporary folders."""
     find: Callable[[str], Harness]
-    """An installed harness by its name."""
     limit: float
-    """Seconds of the agent's own time; 0: none."""
     asked: Counter[str] = field(default_factory=Counter)
-    """How often a run was asked for: the same task twice in a rollout is two draws."""
 
     def use(self, harness: str) -> HarnessAgent:
         """The same agent in another harness."""
@@ -131,7 +129,7 @@ class HarnessAgent:
         reply = HarnessReply(run["text"], tool_calls=tools, transcript=run["turns"])
         for name in _TOLD:
             setattr(reply, name, run[name])
-        reply.workspace, reply._shell = root, functools.partial(self._check, root)
+        reply.workspace, reply._runner = root, self.runner
         return reply
 
     async def aio(self, prompt: str, **options: Any) -> HarnessReply:
@@ -139,12 +137,8 @@ class HarnessAgent:
         return await asyncio.to_thread(functools.partial(self, prompt, **options))
 
     def trigger(self, prompt: str, *, max_turns: int = 3, **options: Any) -> bool:
-        """Whether the agent uses the skill for a task; it is ended once that is known.
-
-        Args:
-            max_turns: model calls after which the answer is no.
-            options: the others of a call.
-        """
+        """Whether the agent uses the skill for a task; it is ended once that is known, at the
+        latest after ``max_turns`` model calls. ``options`` are those of a call."""
         run, _ = self._run(prompt, only_trigger=True, max_turns=max_turns, **options)
         return bool(run["skill_read"] or run["skill_used"])
 
@@ -197,11 +191,6 @@ class HarnessAgent:
         self.recorder.note_skill_read(run["skill_read"])
         return run, root
 
-    @property
-    def _account(self) -> tuple[str, str, str]:
-        """Role, stage and task."""
-        return "target", self.recorder.stage, self.recorder.request.task
-
     def _check_surroundings(self, root: Path) -> None:
         """Refuse a folder in which an agent would do harm, or read what it should not."""
         project, here = self.runner.project.resolve(), root.resolve()
@@ -236,7 +225,7 @@ class HarnessAgent:
         run["usage"] = Usage(cached=run["usage"]["calls"])
         run["turns"] = tuple(map(tuple, run["turns"]))
         self.recorder.add_usage(run["usage"])
-        self.proxy.throttle.note(run["usage"].to_json(), self._account)
+        self.proxy.throttle.note(run["usage"].to_json(), _account(self.recorder))
         return run
 
     def _make(
@@ -246,7 +235,7 @@ class HarnessAgent:
         harness, root = self.harness, str(laid.root)
         ticket = Ticket(
             marks_of(self.skill.body, self.skill.text.removesuffix(self.skill.body), prompt),
-            account=self._account,
+            account=_account(self.recorder),
             most_calls=max_turns,
             stop_when_read=only_trigger,
             on_usage=self.recorder.add_usage,
@@ -281,7 +270,7 @@ class HarnessAgent:
             "usage": ticket.usage,
         }
 
-    def _problem(self, ticket: Ticket, ended: Ended, trace: Trace, told: int, limit: float) -> str:
+    def _problem(self, ticket: Ticket, ended: Ended, trace: Trace, told: bool, limit: float) -> str:
         """Why there is no answer, for which the agent is to blame; empty where there is one.
 
         Raises:
@@ -314,9 +303,9 @@ class HarnessAgent:
             raise ModelFault(f"{self.harness}: {words}", fatal=ended.why == "start")
         return ""
 
-    def _check(self, root: Path, command: str, timeout: float) -> Ended:
-        """Run a user's command on what an agent has made, which may be anything."""
-        return self.runner.run(_SHELL, {"prompt": command}, root, timeout)
+
+def _account(recorder: Recorder) -> tuple[str, str, str]:
+    return "target", recorder.stage, recorder.request.task
 
 
 def _command(run: ToolRun) -> str:

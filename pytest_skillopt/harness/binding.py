@@ -34,8 +34,7 @@ _SHARE = 0.9
 """Of ``skillopt_timeout``: what an agent has, so that a rollout ends before it is killed."""
 _USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
-_PROXY = pytest.StashKey[Proxy]()
-_RUNNER = pytest.StashKey[Runner]()
+_OPENED = pytest.StashKey[tuple[Proxy, Runner]]()
 _LOCK = threading.RLock()
 _URLS: dict[int, str] = {}
 
@@ -43,13 +42,9 @@ _URLS: dict[int, str] = {}
 def make_agent(
     request: pytest.FixtureRequest, skill: Skill, recorder: Recorder, workspace: Path
 ) -> HarnessAgent:
-    """What the fixture ``skill_harness`` gives.
-
-    Raises:
-        pytest.UsageError, ModelConfigError: settings that name no usable harness or model.
-    """
-    models, proxy = Models.of(request.config), _proxy(request.config)
-    settings = models.settings
+    """What the fixture ``skill_harness`` gives; UsageError or ModelConfigError where the settings
+    name no usable harness or model."""
+    models, (proxy, runner) = Models.of(request.config), _opened(request.config)
 
     def find(name: str) -> Harness:
         harness = installed(name)
@@ -62,29 +57,23 @@ def make_agent(
         return harness
 
     return HarnessAgent(
-        harness=find(_named(request.node, settings, getattr(request, "param", None))),
+        harness=find(_named(request.node, models.settings, getattr(request, "param", None))),
         workspace=workspace,
         skill=skill,
         recorder=recorder,
         proxy=proxy,
-        runner=_runner(request.config, settings),
+        runner=runner,
         replies=models.replies,
         temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
         find=find,
-        limit=settings.timeout * _SHARE,
+        limit=models.settings.timeout * _SHARE,
     )
 
 
 def identify(item: pytest.Item, settings: Settings, text: str) -> str:
     """The harnesses of a task with their versions, such as ``codex 0.163.0``; a part of what is
-    measured, so that an update of a command line is never mixed into a run.
-
-    Args:
-        text: source of the test, for the names that it hands to ``use``.
-
-    Raises:
-        pytest.UsageError: one of them is not installed, or no harness is named.
-    """
+    measured, so that an update of a command line is never mixed into a run. ``text`` is the test's
+    source, for the names that it hands to ``use``."""
     params = getattr(getattr(item, "callspec", None), "params", {})
     named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
     named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}
@@ -103,11 +92,10 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
         if context is not None:
             ticket.account = ("target", context.stage, context.request.task)
             ticket.on_usage = context.add_usage
-        serving = _proxy(config).serving(ticket)
+        serving = _opened(config)[0].serving(ticket)
         _URLS[owner] = serving.__enter__()
 
     def end() -> None:
-        """The agent of the test's own has ended: what the proxy knows of it."""
         del _URLS[owner]
         serving.__exit__(None, None, None)
         if context is not None:
@@ -120,11 +108,8 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
 
 @functools.cache
 def installed(name: str) -> Harness:
-    """A harness with the path of its executable and its version.
-
-    Raises:
-        pytest.UsageError: an unknown name, it is not installed, or does not tell its version.
-    """
+    """A harness with the path of its executable and its version; UsageError where it is unknown,
+    not installed, or does not tell its version."""
     try:
         harness = find_harness(name)
     except ValueError as error:
@@ -136,14 +121,9 @@ def installed(name: str) -> Harness:
             f"skillopt_harness: {name} needs the command {command!r}, which is not installed; "
             f"install it with: {harness.package}"
         )
+    ask = functools.partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True)
     try:
-        done = subprocess.run(
-            [path, "--version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        done = ask([path, "--version"], text=True, timeout=60)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise pytest.UsageError(f"{path} cannot be run: {error}") from None
     said = done.stdout + done.stderr
@@ -173,26 +153,14 @@ def _sandbox(settings: Settings) -> str:
         raise pytest.UsageError(f"skillopt_sandbox: {error}") from None
 
 
-def _runner(config: pytest.Config, settings: Settings) -> Runner:
-    """What runs agents in this process, made when first needed."""
-    with _LOCK:
-        if _RUNNER not in config.stash:
-            names = filter(None, map(str.strip, settings.harness_env.split(",")))
-            passed = {name: os.environ[name] for name in names if name in os.environ}
-            runner = config.stash[_RUNNER] = Runner(_sandbox(settings), config.rootpath, passed)
-            config.add_cleanup(runner.close)
-            before_the_end(runner.close)
-        return config.stash[_RUNNER]
-
-
-def _proxy(config: pytest.Config) -> Proxy:
-    """The proxy of this process, opened when first needed.
+def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
+    """Those of this process, made when first needed.
 
     Raises:
         ModelConfigError: the target is no model behind a server.
     """
     with _LOCK:
-        if _PROXY not in config.stash:
+        if _OPENED not in config.stash:
             models = Models.of(config)
             target = getattr(models.get("target"), "config", None)
             if target is None:
@@ -201,6 +169,12 @@ def _proxy(config: pytest.Config) -> Proxy:
                     "makes has none. Return pytest_skillopt.chat_model there, or set "
                     "skillopt_target to openai:MODEL@URL"
                 )
-            proxy = config.stash[_PROXY] = Proxy(target, models.throttle or Meter())
+            names = filter(None, map(str.strip, models.settings.harness_env.split(",")))
+            passed = {name: os.environ[name] for name in names if name in os.environ}
+            runner = Runner(_sandbox(models.settings), config.rootpath, passed)
+            proxy = Proxy(target, models.throttle or Meter())
+            config.add_cleanup(runner.close)
             config.add_cleanup(proxy.close)
-        return config.stash[_PROXY]
+            before_the_end(runner.close)
+            config.stash[_OPENED] = proxy, runner
+        return config.stash[_OPENED]

@@ -95,7 +95,7 @@ def guard(run: socket.socket) -> None:
 
 
 def _reap(agent: int = 0) -> int | None:
-    """Collect whoever has ended; the agent's status when it was among them."""
+    """Collect whoever has ended; the agent's status if it has."""
     found = None
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -104,7 +104,7 @@ def _reap(agent: int = 0) -> int | None:
 
 
 def _kill_all() -> None:
-    """Kill what is left below this process; a child of the dead becomes a child of this one."""
+    """Kill what is left below this process; the children of who dies become its own."""
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
         try:
@@ -112,16 +112,10 @@ def _kill_all() -> None:
                 continue
         except ChildProcessError:
             return
-        parents = {}
         for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
             with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                parents[int(name)] = int(file.read().rpartition(b")")[2].split()[1])
-        below = {os.getpid()}
-        while more := {pid for pid, parent in parents.items() if parent in below} - below:
-            below |= more
-        for pid in below - {os.getpid()}:
-            with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+                if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
+                    os.kill(int(name), signal.SIGKILL)
         time.sleep(0.002)
 
 

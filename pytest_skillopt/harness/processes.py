@@ -37,24 +37,17 @@ _PATIENCE = 15.0
 """Seconds that a guard has to end a run; it needs at most 12."""
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
 _PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
-_PLACES = {
-    "HOME": "",
-    "TMPDIR": "tmp",
-    "XDG_CONFIG_HOME": ".config",
-    "XDG_DATA_HOME": ".local/share",
-    "XDG_STATE_HOME": ".local/state",
-    "XDG_CACHE_HOME": ".cache",
-    "XDG_RUNTIME_DIR": "tmp",
-}
+_XDG = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state", "CACHE": ".cache"}
+_PLACES = {"HOME": "", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "tmp"}
+_PLACES |= {f"XDG_{name}_HOME": place for name, place in _XDG.items()}
 
 
 class Ended(NamedTuple):
-    """How a run ended."""
+    """How a run ended. ``status`` is negative for the signal that ended it; ``why`` is ``exit``
+    (told to, too), ``time``, ``printed``, ``disk`` or ``start`` (it never ran)."""
 
     status: int
-    """Exit status; negative: the signal that ended it."""
     why: str
-    """``exit`` (told to, too), ``time``, ``printed``, ``disk`` or ``start`` (it never ran)."""
     seconds: float
     out: str = ""
     err: str = ""
@@ -75,7 +68,8 @@ class Runner:
         found = dict.fromkeys(path.resolve() for path in wanted if path.is_dir())
         self.hidden = [p for p in found if p != Path("/")] if sandbox == "bwrap" else []
         """Folders whose content an agent cannot see, but for its own."""
-        self._guards: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+        self._guards: subprocess.Popen[bytes] | None = None
+        self._asked: socket.socket | None = None
         self._runs: WeakSet[socket.socket] = WeakSet()
         self._lock = threading.Lock()
 
@@ -99,31 +93,42 @@ class Runner:
         started, why, said = time.monotonic(), "exit", b""
         with contextlib.ExitStack() as stack:
             try:
-                guard = self._guard()
-                stack.callback(guard.close)
+                guard = stack.enter_context(self._guard())
                 made = TemporaryFolder("skillopt-home-")
                 stack.callback(made.remove)  # If this process is killed, the guard does it.
                 argv, env = self._prepared(harness, values, made.path / "home")
                 argv[:0] = self._prefix(harness, argv[0], workspace, made.path / "home", skill)
-                told = [argv, env, str(workspace), str(made.path)]
-                guard.sendall(json.dumps(told).encode() + b"\n")
+                told = json.dumps([argv, env, str(workspace), str(made.path)])
+                guard.sendall(f"{told}\n".encode())
             except OSError as error:
                 return Ended(1, "start", 0.0, err=str(error))
             end = select.poll()
             end.register(guard, select.POLLIN | select.POLLHUP)
-            stop = functools.partial(_send, guard, b"end")
-            out, err = made.path / "out", made.path / "err"
+
+            def stop() -> None:
+                with contextlib.suppress(OSError):
+                    guard.send(b"end")
+
             try:
                 if ticket is not None:
                     ticket.on_stop(stop)
-                why = _watch(end, started, limit, ticket, workspace, out)
+                disk, out = workspace.absolute().parent, made.path / "out"
+                free = shutil.disk_usage(disk).free
+                while not end.poll(_LOOK_MS) and why == "exit":
+                    seconds = time.monotonic() - started - (ticket.lost() if ticket else 0.0)
+                    if 0 < limit < seconds:
+                        why = "time"
+                    elif out.exists() and out.stat().st_size > MOST_PRINTED:
+                        why = "printed"
+                    elif shutil.disk_usage(disk).free < LEAST_FREE <= free:
+                        why = "disk"
             finally:
                 stop()
                 with contextlib.suppress(OSError):
                     said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
             status = os.waitstatus_to_exitcode(int(said)) if said else 1
-            seconds, why = time.monotonic() - started, why if said else "start"
-            return Ended(status, why, seconds, _text(out, MOST_PRINTED), _text(err, 1 << 20))
+            seconds, texts = time.monotonic() - started, (_text(out), _text(made.path / "err"))
+            return Ended(status, why if said else "start", seconds, *texts)
 
     def close(self) -> None:
         """End all that is under way, and wait for it."""
@@ -131,37 +136,30 @@ class Runner:
             with contextlib.suppress(OSError):
                 guard.shutdown(socket.SHUT_WR)
         with self._lock:
-            if self._guards is not None:
-                process, asked = self._guards
-                asked.close()
+            if self._asked is not None and self._guards is not None:
+                self._asked.close()
                 try:
-                    process.wait(_PATIENCE)
+                    self._guards.wait(_PATIENCE)
                 except subprocess.TimeoutExpired:
-                    process.kill()
-                    process.wait()
-                self._guards = None
+                    self._guards.kill()
+                    self._guards.wait()
+                self._asked = None
 
     def _guard(self) -> socket.socket:
         """The way to a new guard."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
-            if self._guards is not None and self._guards[0].poll() is not None:
-                self._guards[1].close()  # It was killed as what a rollout had started.
-                self._guards = None
-            if self._guards is None:
+            if self._asked is not None and self._guards and self._guards.poll() is not None:
+                self._asked.close()  # They were killed with what a rollout had started.
+                self._asked = None
+            if self._asked is None:
                 command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
-                asked, its = socket.socketpair()
-                with its:
-                    process = subprocess.Popen(
-                        command,
-                        stdin=its.fileno(),
-                        stdout=subprocess.DEVNULL,
-                        stderr=subprocess.DEVNULL,
-                        env={},
-                        start_new_session=True,
+                self._asked, its = socket.socketpair()
+                with its, open(os.devnull, "wb") as null:
+                    self._guards = subprocess.Popen(
+                        command, 0, None, its.fileno(), null, null, env={}, start_new_session=True
                     )
-                self._guards = process, asked
-            socket.send_fds(self._guards[1], [b"x"], [theirs.fileno()])
+            socket.send_fds(self._asked, [b"x"], [theirs.fileno()])
         self._runs.add(ours)
         return ours
 
@@ -178,16 +176,11 @@ class Runner:
             (home / name).write_text(filled(text), encoding="utf-8")
         if harness.unpacks:
             (home / ".cache" / harness.unpacks).parent.mkdir(parents=True)
-            (home / ".cache" / harness.unpacks).symlink_to(_user_cache() / harness.unpacks)
-        env = {name: os.environ[name] for name in _KEPT if name in os.environ}
-        env |= {name: str(home / place) for name, place in _PLACES.items()}
-        own = {name: filled(text) for name, text in harness.env.items()}
-        return [filled(word) for word in harness.argv.split()], {
-            **env,
-            **_PLAIN,
-            **self.passed,
-            **own,
-        }
+            (home / ".cache" / harness.unpacks).symlink_to(_unpacked(harness))
+        env = {name: os.environ[name] for name in _KEPT if name in os.environ} | _PLAIN
+        env |= {name: str(home / place) for name, place in _PLACES.items()} | dict(self.passed)
+        env |= {name: filled(text) for name, text in harness.env.items()}
+        return [filled(word) for word in harness.argv.split()], env
 
     def _prefix(
         self, harness: Harness, program: str, workspace: Path, home: Path, skill: Path | None
@@ -205,8 +198,7 @@ class Runner:
         for folder in self.hidden:
             argv += ["--tmpfs", str(folder)]
         needed = _needed(harness.executable or program, os.environ.get("PATH", ""))
-        unpacked = [_user_cache() / harness.unpacks] if harness.unpacks else []
-        for path in (*needed, *unpacked):
+        for path in (*needed, *([_unpacked(harness)] if harness.unpacks else [])):
             if any(path.is_relative_to(folder) for folder in self.hidden) and path.exists():
                 argv += ["--ro-bind", str(path), str(path)]
         here = str(workspace.resolve())
@@ -217,11 +209,8 @@ class Runner:
 
 
 def resolve(setting: str) -> str:
-    """From ``skillopt_sandbox`` to ``none``, ``bwrap`` or a command.
-
-    Raises:
-        ValueError: ``bwrap`` is asked for and does not work.
-    """
+    """From ``skillopt_sandbox`` to ``none``, ``bwrap`` or a command; ValueError where ``bwrap`` is
+    asked for and does not work."""
     if setting == "auto":
         return "bwrap" if find_bwrap() else "none"
     if setting == "bwrap" and not find_bwrap():
@@ -252,11 +241,6 @@ def bundled_path(place: str) -> str:
     return next((str(path) for path in paths if path.is_file()), "")
 
 
-def _user_cache() -> Path:
-    """Where programs of this user keep what they can make again."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
 @functools.cache
 def _needed(program: str, path: str) -> list[Path]:
     """Installations that a program, and those on the path, may need."""
@@ -270,32 +254,11 @@ def _needed(program: str, path: str) -> list[Path]:
     return list(dict.fromkeys([*found, Path(program).parent, (modules or [real.parent])[-1]]))
 
 
-def _watch(
-    end: select.poll,
-    started: float,
-    limit: float,
-    ticket: Ticket | None,
-    workspace: Path,
-    out: Path,
-) -> str:
-    """Wait for the end of a run, or for a reason to end it."""
-    enough = shutil.disk_usage(workspace).free >= LEAST_FREE
-    while not end.poll(_LOOK_MS):
-        if limit and time.monotonic() - started - (ticket.lost() if ticket else 0.0) > limit:
-            return "time"
-        if out.is_file() and out.stat().st_size > MOST_PRINTED:
-            return "printed"
-        if enough and shutil.disk_usage(workspace).free < LEAST_FREE:
-            return "disk"
-    return "exit"
+def _unpacked(harness: Harness) -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / harness.unpacks
 
 
-def _send(to: socket.socket, word: bytes) -> None:
-    with contextlib.suppress(OSError):
-        to.send(word)
-
-
-def _text(path: Path, most: int) -> str:
+def _text(path: Path) -> str:
     with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(most).decode(errors="replace")
+        return file.read(MOST_PRINTED).decode(errors="replace")
     return ""

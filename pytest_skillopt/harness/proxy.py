@@ -53,25 +53,23 @@ _OUT_BESIDE = ("thoughtsTokenCount",)
 prompt cache has to do with apart, Gemini what a model thinks."""
 
 
-class RunOver(Exception):
-    """The run that asked has ended: nobody waits for the reply."""
-
-
 @dataclass(eq=False)
 class Ticket:
-    """What one run asks of its provider, and what is known of it."""
+    """What one run asks of its provider, and what is known of it.
+
+    Args:
+        marks: each tells, in a request, that the skill's body was read: see ``marks_of``.
+        account: role, stage and task.
+        most_calls: after which the run is ended; 0: as many as it wants.
+        stop_when_read: end the run as soon as the skill's body has been read.
+    """
 
     marks: tuple[str, ...] = ()
-    """Of which each tells, in a request, that the skill's body has been read: see ``marks_of``."""
     account: tuple[str, str, str] = ("target", "", "")
-    """Role, stage and task."""
     most_calls: int = 0
-    """Calls after which the run is ended; 0: as many as it wants."""
     stop_when_read: bool = False
-    """End the run as soon as the skill's body has been read."""
     on_usage: Callable[[Usage], None] = lambda usage: None
     calls: int = 0
-    """Calls that were begun."""
     usage: Usage = Usage()
     skill_read: bool = False
     out_of_calls: bool = False
@@ -95,13 +93,9 @@ class Ticket:
             return float("inf") if self._pending else self._lost
 
     def wait(self, seconds: float) -> None:
-        """Sleep on behalf of the run; that time is lost.
-
-        Raises:
-            RunOver: it has ended.
-        """
+        """Sleep on behalf of the run; that time is lost. ModelFault once it has ended."""
         if self.over.wait(seconds):
-            raise RunOver
+            raise ModelFault("the run has ended")
         self.lost(seconds)
 
     def on_stop(self, end: Callable[[], None]) -> None:
@@ -141,21 +135,18 @@ class Ticket:
             with self._lock:
                 self._pending -= allowed
 
-    def fail(self, failure: Exception) -> None:
+    def fail(self, error: Exception) -> None:
         """No further call of this run can be answered."""
-        self.failure = self.failure or failure
-        self.stop()
+        if not self.over.is_set():  # else nobody asks any more
+            known = isinstance(error, ModelError)
+            error = error if known else ModelFault(f"{type(error).__name__}: {error}")
+            self.failure = self.failure or error
+            self.stop()
 
 
 class Proxy(ChatModel):
-    """The server. It listens on 127.0.0.1 and knows nobody without a ticket.
-
-    It is the target's client as well, and sends what agents have written.
-
-    Args:
-        config: of the target.
-        throttle: whom ``skill_agent`` asks, too, before each call.
-    """
+    """The target's client, which sends what agents have written: a server that listens on 127.0.0.1
+    and knows nobody without a ticket. ``throttle`` is whom ``skill_agent`` asks, too."""
 
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
         super().__init__(config, throttle=throttle, sleep=lambda s: self._served.ticket.wait(s))
@@ -168,7 +159,7 @@ class Proxy(ChatModel):
 
     @contextlib.contextmanager
     def serving(self, ticket: Ticket) -> Iterator[str]:
-        """While open, the ticket's base URL answers; yields that URL."""
+        """While open, the base URL that it yields answers."""
         self.tickets[ticket.name] = ticket
         try:
             yield f"http://127.0.0.1:{self._server.server_port}/{ticket.name}"
@@ -177,7 +168,6 @@ class Proxy(ChatModel):
             ticket.over.set()
 
     def close(self) -> None:
-        """Stop listening."""
         self._server.shutdown()
         self._server.server_close()
         super().close()
@@ -190,9 +180,7 @@ class Proxy(ChatModel):
             request: ``speaks`` (see ``Harness``), ``path`` and ``headers``.
 
         Raises:
-            ModelFault: the provider has failed.
-            CapReached: a spending cap allows no further call.
-            RunOver: nobody waits for the reply any more.
+            ModelError: the provider has failed, or a spending cap allows no further call.
         """
         self._served.ticket = ticket
         reply = self._pay("", {"messages": text, "body": body, **request}, ticket.account)
@@ -248,8 +236,6 @@ class Proxy(ChatModel):
         return found
 
     def _used(self, asked: str, said: str) -> Usage:
-        """What a call took; each event that counts repeats or extends the one before."""
-
         def most(name: str) -> int:
             return max(map(int, re.findall(rf'"{name}":\s*(\d+)', said)), default=0)
 
@@ -268,7 +254,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 128
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """An agent that was ended leaves its connection behind: nothing to tell."""
+        pass
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -277,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
     proxy: Proxy
 
     def log_message(self, *args: Any) -> None:
-        """Nothing is written to the terminal of a test session."""
+        pass
 
     def do_HEAD(self) -> None:
         self._answer(200, "text/plain", "")
@@ -320,12 +306,8 @@ class _Handler(BaseHTTPRequestHandler):
                 reply = proxy.serve(
                     ticket, body, text, speaks=speaks, path=path, headers=self.headers
                 )
-            except RunOver:
-                self.close_connection = True
-                return None
             except Exception as error:
-                known = isinstance(error, ModelError)
-                ticket.fail(error if known else ModelFault(f"{type(error).__name__}: {error}"))
+                ticket.fail(error)
                 return self._refuse(400, "the provider has failed, or a cap is reached")
         streamed = reply.text.lstrip().startswith(("event:", "data:", "id:", ":"))
         kind = "text/event-stream" if streamed else "application/json"
@@ -335,12 +317,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
             size = int(self.headers.get("content-length") or 0)
             return self.rfile.read(min(size, _LARGEST_REQUEST))
-        parts = []
-        while size := int(self.rfile.readline().split(b";")[0].strip() or b"0", 16):
-            parts.append(self.rfile.read(size))
-            self.rfile.readline()
+        whole = b""
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            whole += self.rfile.read(size + 2)[:size]
         self.rfile.readline()
-        return b"".join(parts)
+        return whole
 
     def _refuse(self, status: int, message: str) -> None:
         self._tell(

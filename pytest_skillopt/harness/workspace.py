@@ -8,7 +8,6 @@ import hashlib
 import os
 import shutil
 import stat
-import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -27,27 +26,23 @@ _KEPT_BYTES, _DIFFED_BYTES, _MOST_DIFF, _MOST_FILES = 20_000_000, 200_000, 100_0
 
 
 class File(NamedTuple):
-    """A file or a link, as it was."""
+    """A file or a link, as it was: type and permissions, SHA-256, content or the target of a link;
+    None where that is too large to be kept."""
 
     mode: int
-    """Its type and permissions."""
     digest: str
     data: bytes | None
-    """Content, or the target of a link; None where it is too large to be kept."""
 
 
 class Workspace:
-    """A workspace with a skill in it. Other copies of the skill are taken out.
+    """A workspace with a skill in it; other copies of the skill are taken out. SkillError where
+    a folder of ``others`` is no skill, OSError where it cannot be written.
 
     Args:
         root: the folder; made where it is missing.
         skills: where the harness looks for skills, relative to the root.
         skill: folder of the version under test; ``name``: that in its frontmatter.
         others: folders of further skills, which compete for being used.
-
-    Raises:
-        SkillError: a folder of ``others`` is no skill.
-        OSError: it cannot be written.
     """
 
     def __init__(
@@ -71,21 +66,17 @@ class Workspace:
             (root / ".git" / "info").mkdir(exist_ok=True)
             with (root / ".git" / "info" / "exclude").open("a", encoding="utf-8") as file:
                 file.writelines(f"/{place}/\n" for place in self._placed)
-        self.before = self.after = self._snapshot()
+        self.before = self.after = _snapshot(root, self._placed, _KEPT_BYTES)
+        self.digest = _digest(self.before)
 
     @property
     def is_intact(self) -> bool:
         """Whether the skill is still the version under test."""
         return digest_of(self.skill) == self._laid
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of what lay here before."""
-        return _digest(self.before)
-
     def look(self) -> dict[str, str]:
         """What has changed by now: path to ``added``, ``changed`` or ``removed``."""
-        self.after, found = self._snapshot(), {}
+        self.after, found = _snapshot(self.root, self._placed, _KEPT_BYTES), {}
         for name in sorted(self.before.keys() | self.after.keys()):
             old, new = self.before.get(name), self.after.get(name)
             if old is None or new is None:
@@ -118,20 +109,12 @@ class Workspace:
             room -= len(file.data or b"")
             if file.data is None or room < 0:
                 return None
-            try:
-                packed[name] = {"mode": file.mode, "text": file.data.decode()}
-            except UnicodeDecodeError:
-                # Not base64: by chance it has the shape of a secret, which is never kept.
-                packed[name] = {"mode": file.mode, "zlib": zlib.compress(file.data).hex()}
+            # Bytes as characters: a secret among them can be seen, and is never kept.
+            packed[name] = {"mode": file.mode, "text": file.data.decode("latin-1")}
         return packed
 
     def replay(self, packed: Mapping[str, Any]) -> None:
-        """Do what another run did.
-
-        Raises:
-            ValueError: a path that leaves the workspace.
-            OSError: it cannot be written.
-        """
+        """Do what another run did; ValueError for a path that leaves the workspace."""
         for name, kept in packed.items():
             target = self.root / name
             if not target.parent.resolve().is_relative_to(self.root.resolve()):
@@ -140,8 +123,7 @@ class Workspace:
             if kept is None:
                 continue
             target.parent.mkdir(parents=True, exist_ok=True)
-            text = kept.get("text")
-            data = zlib.decompress(bytes.fromhex(kept["zlib"])) if text is None else text.encode()
+            data = kept["text"].encode("latin-1")
             if stat.S_ISLNK(kept["mode"]):
                 target.symlink_to(os.fsdecode(data))
             else:
@@ -156,24 +138,13 @@ class Workspace:
                 with contextlib.suppress(OSError):
                     (self.root / parent).rmdir()
 
-    def _snapshot(self) -> dict[str, File]:
-        """Every file but git's own and the skills that were laid in."""
-        return _snapshot(self.root, self._placed, _KEPT_BYTES)
-
 
 def leaking(workspace: Path, hidden: Collection[Path]) -> Path | None:
-    """A file or folder above the workspace that a harness would read unasked; None: there is none.
-
-    Args:
-        hidden: folders whose content the agent cannot see.
-    """
-    for parent in workspace.parents:
-        if parent in hidden:
-            return None
-        for name in _UNASKED:
-            if (parent / name).exists():
-                return parent / name
-    return None
+    """A file or folder above the workspace that a harness would read unasked, if there is one; what
+    lies in ``hidden`` folders is not seen."""
+    parents = list(workspace.parents)
+    seen = parents[: next((n for n, p in enumerate(parents) if p in hidden), None)]
+    return next((p / name for p in seen for name in _UNASKED if (p / name).exists()), None)
 
 
 def digest_of(folder: Path) -> str:
@@ -195,7 +166,7 @@ def _name(skill: Path) -> str:
 
 
 def _snapshot(root: Path, left_out: Collection[str], room: int) -> dict[str, File]:
-    """Every file below a folder by its path, with up to ``room`` bytes of content in all; no link
+    """Every file below a folder but git's own, with up to ``room`` bytes of content in all; no link
     is followed."""
     found: dict[str, File] = {}
     for folder, folders, names in os.walk(root):

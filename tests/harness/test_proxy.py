@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import threading
 import urllib.error
@@ -230,7 +229,8 @@ def test_nobody_waits_for_a_reply_when_the_run_is_over(setting: Setting) -> None
         thread.start()
         wait_until(lambda: ticket.calls == 2)
     thread.join(PATIENCE)
-    assert ends == [http.client.RemoteDisconnected]
+    assert len(ends) == 1
+    assert ticket.failure is None
     assert len(limits._flying) == 0
 
 

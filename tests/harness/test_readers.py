@@ -14,8 +14,8 @@ STREAMS = Path(__file__).parents[1] / "data" / "harness_streams"
 NAMES = ["copilot", "gemini", "opencode", "pi", "qwen"]
 
 
-def read(name: str, *events: dict[str, Any] | str) -> tuple[Trace, int]:
-    """The trace, and how many events told something."""
+def read(name: str, *events: dict[str, Any] | str) -> tuple[Trace, bool]:
+    """The trace, and whether an event told something."""
     trace = Trace()
     lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
     return trace, trace.read(KNOWN[name], "\n".join(lines))
@@ -84,7 +84,7 @@ def test_surprises_are_passed_over(name: str) -> None:
     odd = ["", "not JSON", "[]", "{}", '{"type": "assistant"}', '{"type": "tool_result"}']
     odd += ['{"type": "item.completed"}', '{"type": "message", "role": "assistant"}', '{"type": 9}']
     trace, told = read(name, *odd, whole)
-    assert told == read(name, whole)[1]
+    assert told is bool(whole)
     assert trace.text == ("Done: greeted Ada." if whole else "")
 
 
