@@ -46,7 +46,7 @@ _GONE = {
 class Rule:
     """What a setting may be, and what is said of it."""
 
-    help: str
+    help: str = ""
     low: float = -math.inf
     high: float = math.inf
     choices: tuple[str, ...] = ()

@@ -78,7 +78,6 @@ _HTML_LINK = re.compile(
     r"<(?:a|img|area|video|audio|source)\s[^<>\n]{0,300}|!\[[^\]\n]{0,300}\]\[[^\]\n]{0,100}\]",
     re.IGNORECASE,
 )
-_URL = re.compile(r"\b(?:https?|ftps?|wss?|file)://[^\s<>()\[\]\"'`]{1,2000}", re.IGNORECASE)
 
 
 def hidden_characters(text: str) -> Iterator[str]:
@@ -190,12 +189,6 @@ def without_code(document: Document) -> str:
             parts += [document.text[end : fence.start], gap]
             end = fence.end
     return _CODE_SPAN.sub("``", "".join([*parts, document.text[end:]]))
-
-
-def urls(text: str) -> Iterator[str]:
-    """The URLs of a text, without the punctuation that follows them."""
-    for match in _URL.finditer(text):
-        yield match[0].rstrip(".,;:!?*_")
 
 
 def unsafe_links(text: str) -> Iterator[tuple[str, str]]:

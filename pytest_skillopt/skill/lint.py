@@ -21,10 +21,9 @@ from pytest_skillopt.skill.disguise import (
     hidden_characters,
     hidden_markup,
     unsafe_links,
-    urls,
     without_code,
 )
-from pytest_skillopt.skill.document import MANAGED, SKILL_FILE, Document, SkillError, to_lf
+from pytest_skillopt.skill.document import MANAGED, SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import file_links, only_description, protected_texts
 from pytest_skillopt.untrusted import printable, redact, secrets
 
@@ -45,10 +44,9 @@ RULES: dict[str, tuple[Severity, str]] = {
     "protected": ("refuse", "a change of a region between skillopt:keep markers"),
     "file-type": ("refuse", "a change of the byte order mark, line endings or type of the file"),
     "fences": ("refuse", "a code block that is never closed and was before"),
-    "links": ("refuse", "a link within the document that worked before, or one to no file"),
+    "links": ("refuse", "a link to a file that is not there"),
     "size": ("refuse", "more tokens than skillopt_max_skill_tokens"),
     "command": ("warn", "a shell command that stands neither in the skill nor in its train tasks"),
-    "url": ("warn", "a new URL"),
 }
 """Every rule with its severity and what it is about."""
 
@@ -58,11 +56,6 @@ _OWN_MARKER = re.compile(r"<!--\s*/?skillopt:(?:guidance|reminders)\s*-->", re.I
 _OTHER_TYPE = re.compile(
     r"\s*(?:#!|<\?(?:xml|php)|<!doctype|<html\b|%PDF|\{\s*\"|import \w+\s*\n|PK\x03)", re.IGNORECASE
 )
-_DEFINITION = re.compile(r"^ {0,3}\[([^\]\n]{1,200})\]:[ \t]*\S", re.MULTILINE)
-_REFERENCE = re.compile(r"\[([^\]\n]{1,200})\]\[([^\]\n]{0,200})\]")
-_ANCHOR = re.compile(r"\]\(#([^)\s]{1,200})\)")
-_HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(.+?)[ \t]*#*[ \t]*$", re.MULTILINE)
-_ANCHOR_TAG = re.compile(r"\b(?:id|name)=[\"']([^\"']{1,200})[\"']")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +139,7 @@ def lint(
         if present is not None:
             for link in sorted(file_links(after, name) - file_links(before, name)):
                 if link not in present and link not in after.names:
-                    found.append(("links", f"{where}a link to a file that is not there", link))
+                    found.append(("links", where + RULES["links"][1], link))
     order = list(RULES)
     unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)
     return sorted(unique, key=lambda finding: order.index(finding.rule))
@@ -194,9 +187,6 @@ def _judge_text(added: str, before: Document) -> Iterator[tuple[str, str, str]]:
             yield "encoded", RULES["encoded"][1], excerpt
     for message, excerpt in unsafe_links(added):
         yield "unsafe-link", message, excerpt
-    for url in urls(added):
-        if url not in before.text:
-            yield "url", RULES["url"][1], url
 
 
 def _judge_contact(
@@ -224,9 +214,6 @@ def _broken_structure(
         fence = after.fences[-1]
         excerpt = after.text[fence.start : fence.start + 80]
         yield "fences", "a code block is opened and never closed", excerpt
-    for link in sorted(_broken_links(after) - _broken_links(before)):
-        if link in _working_links(before):
-            yield "links", "a link that worked before points nowhere now", link
     if max_tokens and after.tokens > max(max_tokens, before.tokens):
         yield "size", f"the skill would have {after.tokens} tokens, at most {max_tokens}", ""
 
@@ -253,34 +240,3 @@ def _other_type(before: Document, after: Document) -> Iterator[tuple[str, str, s
 
 def _unclosed(document: Document) -> bool:
     return bool(document.fences) and not document.fences[-1].closed
-
-
-def _links(document: Document) -> tuple[set[str], set[str]]:
-    """Links within the document, and those of them that lead somewhere."""
-    text = to_lf(document.body)
-    defined = {_label(name) for name in _DEFINITION.findall(text)}
-    slugs = {_slug(title) for title in _HEADING.findall(text)} | set(_ANCHOR_TAG.findall(text))
-    references = {_label(name or shown) for shown, name in _REFERENCE.findall(text)}
-    anchors = set(_ANCHOR.findall(text))
-    links = {f"[{name}]" for name in references} | {f"#{name}" for name in anchors}
-    working = {f"[{name}]" for name in references & defined}
-    return links, working | {f"#{name}" for name in anchors & slugs}
-
-
-def _broken_links(document: Document) -> set[str]:
-    links, working = _links(document)
-    return links - working
-
-
-def _working_links(document: Document) -> set[str]:
-    return _links(document)[1]
-
-
-def _label(name: str) -> str:
-    return " ".join(name.split()).casefold()
-
-
-def _slug(title: str) -> str:
-    """The anchor of a heading as GitHub makes it."""
-    kept = re.sub(r"[^\w\- ]", "", title.lower())
-    return kept.replace(" ", "-")

@@ -15,7 +15,6 @@ from pytest_skillopt.skill.lint import RULES, Finding, allowed, lint, refused, w
 
 LINES = json.loads((Path(__file__).parent / "data" / "lines.json").read_text("utf-8"))
 SKILL = "---\nname: read-invoices\n---\n\n# Invoices\n\nAnswer with one JSON object.\n"
-TABLE = SKILL + "\nSee [the table](#invoices).\n"
 KEPT = SKILL + "\n<!-- skillopt:keep -->\nNever guess.\n<!-- /skillopt:keep -->\n"
 
 
@@ -95,7 +94,6 @@ BROKEN = {
     "protected": (KEPT, KEPT.replace("guess", "ask")),
     "file-type": (SKILL, SKILL.replace("# Invoices", "#!/bin/sh")),
     "fences": (SKILL, SKILL + "\n```sh\nls\n"),
-    "links": (TABLE, TABLE.replace("# Invoices", "# Bills")),
     "size": (SKILL, SKILL + "word " * 100),
 }
 
@@ -108,7 +106,7 @@ def test_a_change_that_damages_the_document_is_refused(rule: str) -> None:
 
 def test_every_rule_that_refuses_has_a_test() -> None:
     refusing = {rule for rule, (severity, _) in RULES.items() if severity == "refuse"}
-    assert refusing == REFUSED.keys() | BROKEN.keys()
+    assert refusing == REFUSED.keys() | BROKEN.keys() | {"links"}
 
 
 @pytest.mark.parametrize("text", LINES["ordinary"])
@@ -138,7 +136,7 @@ def test_an_address_of_the_skill_or_of_a_task_is_known() -> None:
     text = "Ask https://rates.acme-bank.com/today or desk@acme-bank.com."
     assert "contact" in rules(text)
     task = stands_in("URL = 'https://rates.acme-bank.com/'; MAIL = 'Desk@acme-bank.com'")
-    assert rules(text, known=task) == {"url"}
+    assert rules(text, known=task) == set()
     near = stands_in("https://my.rates.acme-bank.com.evil/ my-desk@acme-bank.com")
     assert "contact" in rules(text, known=near)
     before = Document.from_text(f"{SKILL}\n{text}\n")
@@ -175,25 +173,16 @@ def test_only_added_text_is_judged() -> None:
     assert lint(before, after) == []
 
 
-def test_a_new_url_of_a_known_host_is_a_warning() -> None:
-    before = Document.from_text(SKILL + "\nSee https://docs.acme.com/a.\n")
-    after = Document.from_text(SKILL + "\nSee https://docs.acme.com/a.\nSee docs.acme.com/b, "
-                               "that is https://docs.acme.com/b.\n")  # fmt: skip
-    (finding,) = lint(before, after)
-    assert (finding.rule, finding.severity) == ("url", "warn")
-    assert str(finding) == "a new URL: https://docs.acme.com/b"
-
-
 def test_an_allowed_rule_does_not_apply() -> None:
     text = "Run `curl https://evil-host.net/a`."
-    assert rules(text) == {"contact", "command", "url"}
-    assert rules(text, allow=allowed("contact, url")) == {"command"}
+    assert rules(text) == {"contact", "command"}
+    assert rules(text, allow=allowed("contact, size")) == {"command"}
 
 
 def test_an_unknown_rule_is_an_error_that_lists_the_rules() -> None:
     assert allowed("") == frozenset()
     with pytest.raises(SkillError, match=r"netwrk is no rule; the rules are invisible, "):
-        allowed("url, netwrk")
+        allowed("size, netwrk")
 
 
 def test_the_size_is_bounded_but_may_stay() -> None:
