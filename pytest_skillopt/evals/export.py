@@ -4,10 +4,12 @@ Layout, under ``evals/<skill>/`` in the run's directory::
 
     benchmark.json
     eval-<id>/eval_metadata.json
+    eval-<id>/<configuration>/eval_metadata.json
     eval-<id>/<configuration>/run-<n>/grading.json timing.json outputs/answer.md
 
 A configuration is ``with_skill``, ``without_skill`` (compared with ``none``) or ``old_skill``. The
-form is that of skill-creator's ``references/schemas.md``.
+form is that of skill-creator's ``references/schemas.md``. Its viewer takes the first configuration
+for the skill under test, and reads the prompt beside the runs; its aggregation one folder above.
 """
 
 from __future__ import annotations
@@ -23,13 +25,15 @@ from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.rollouts import Rollout
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_skillopt.run.result import Result, SkillResult
 
 _ITEM = re.compile(r"evals/eval(?:s|_queries)\.json::\w+\[(?P<slug>.*)\]$")
 _METRICS = ("pass_rate", "time_seconds", "tokens")
+_CONFIGURATIONS = ("with_skill", "without_skill", "old_skill")
+"""In the order of the viewer's columns."""
 
 
 def write_benchmarks(run: Path, result: Result) -> list[Path]:
@@ -69,10 +73,11 @@ def _write(folder: Path, rollouts: Sequence[Rollout], skill: SkillResult, result
         run = _run(rollout, numbers[task], configuration, taken[task, configuration])
         runs.append(run)
         _write_run(folder / f"eval-{numbers[task]}", rollout, run)
-    by_configuration: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for run in runs:
-        by_configuration[run["configuration"]].append(run["result"])
-    summary: dict[str, Any] = {name: _summary(rows) for name, rows in by_configuration.items()}
+    runs.sort(key=lambda run: (run["eval_id"], _CONFIGURATIONS.index(run["configuration"])))
+    summary: dict[str, Any] = {}
+    for name in _CONFIGURATIONS:
+        if rows := [run["result"] for run in runs if run["configuration"] == name]:
+            summary[name] = _summary(rows)
     before = summary.get("without_skill") or summary.get("old_skill")
     if before and "with_skill" in summary:
         summary["delta"] = {
@@ -155,7 +160,9 @@ def _write_run(folder: Path, rollout: Rollout, run: dict[str, Any]) -> None:
     (where / "outputs" / "answer.md").write_text(said.get("assistant", ""), encoding="utf-8")
     prompt = next((m.content for m in rollout.transcript if m.role == "user"), "")
     about = {"eval_id": run["eval_id"], "eval_name": run["eval_name"], "prompt": prompt}
-    _dump(folder / "eval_metadata.json", {**about, "assertions": _texts(run["expectations"])})
+    about["assertions"] = [str(grade["text"]) for grade in run["expectations"]]
+    for place in (folder, where.parent):
+        _dump(place / "eval_metadata.json", about)
     result = run["result"]
     seconds = result["time_seconds"]
     summary = {key: result[key] for key in ("passed", "failed", "total", "pass_rate")}
@@ -167,10 +174,6 @@ def _write_run(folder: Path, rollout: Rollout, run: dict[str, Any]) -> None:
         where / "timing.json",
         {"total_tokens": result["tokens"], "duration_ms": milliseconds, **timing},
     )
-
-
-def _texts(grades: Iterable[dict[str, Any]]) -> list[str]:
-    return [str(grade["text"]) for grade in grades]
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:

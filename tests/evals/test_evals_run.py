@@ -199,6 +199,10 @@ def test_evals_train_as_they_stand(project: pytest.Pytester) -> None:
     assert kept["run_summary"]["with_skill"]["pass_rate"]["mean"] == 1.0
     assert kept["run_summary"]["old_skill"]["pass_rate"]["mean"] == 0.5
     assert kept["run_summary"]["delta"]["pass_rate"] == "+0.50"
+    # The viewer takes what comes first for the skill under test, and the second for the baseline.
+    assert list(kept["run_summary"]) == ["with_skill", "old_skill", "delta"]
+    order = [(run["eval_id"], run["configuration"], run["run_number"]) for run in kept["runs"]]
+    assert order == sorted(order, key=lambda row: (row[0], row[1] != "with_skill", row[2]))
 
 
 def check_grading(folder: Path) -> None:
@@ -207,7 +211,9 @@ def check_grading(folder: Path) -> None:
     assert grading["summary"].keys() == {"passed", "failed", "total", "pass_rate"}
     assert (folder / "outputs" / "answer.md").read_text().startswith("Hello, ")
     assert json.loads((folder / "timing.json").read_text())["duration_ms"] >= 0
-    assert json.loads((folder.parents[1] / "eval_metadata.json").read_text())["prompt"]
+    for place in folder.parents[:2]:  # the one is read by the viewer, the other by its aggregation
+        about = json.loads((place / "eval_metadata.json").read_text())
+        assert (about["eval_id"], about["prompt"]) == (1, "Ada")
 
 
 def test_the_lift_over_no_skill_in_the_form_of_skill_creator(
