@@ -127,10 +127,12 @@ class Models:
         if provider_of(self.settings, role) != "handoff":
             return None
         from pytest_skillopt.mine.handoff import Handoff
+        from pytest_skillopt.model.limits import Meter
 
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         folder = self._config.rootpath / self.settings.dir / "handoff"
-        return Handoff(folder, reporter.write_line if reporter else print)
+        tell = reporter.write_line if reporter else print
+        return Handoff(role, folder, tell, self.throttle or Meter())
 
     def build(self, role: Role, server: Server | None = None) -> Model:
         """The built-in client of a role: the official SDK against an OpenAI-compatible server.

@@ -3,6 +3,7 @@
 ``skillopt_optimizer = "handoff"``: so the coding agent that a person has open can be the optimizer.
 A prompt is ``.skillopt/handoff/<key>.md``, its answer ``<key>.answer.md``. The key is a digest of
 the prompt and of its sample, so a run that was ended and is resumed finds the answers there are.
+Answers count as calls without a price; nobody knows how many tokens they took.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from pytest_skillopt.untrusted import redact, shown
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_skillopt.model.limits import Throttle
+    from pytest_skillopt.model.types import Role
+
 NAME = "handoff"
 _PAUSE = 0.25
 """Seconds between two looks."""
@@ -35,15 +39,21 @@ class Handoff:
     """Asks through files.
 
     Args:
+        role: whom it plays, for the accounts.
         folder: where prompts and answers lie.
         tell: says once what is waited for.
+        throttle: is told of every answer.
     """
 
     name = "handoff:files"
     simulated = False
     fingerprint = hashlib.sha256(b"handoff").hexdigest()
 
-    def __init__(self, folder: Path, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, role: Role, folder: Path, tell: Callable[[str], None], throttle: Throttle
+    ) -> None:
+        self._role = role
+        self._throttle = throttle
         self._folder = folder
         self._tell = tell
         self._told = False
@@ -54,9 +64,9 @@ class Handoff:
         *,
         sample: str,
         stage: str = "",
+        task: str = "",
         tools: Sequence[dict[str, Any]] = (),
         response_format: dict[str, Any] | None = None,
-        **_: str,
     ) -> Completion:
         """Write the prompt and wait for its answer, as long as it takes.
 
@@ -68,7 +78,9 @@ class Handoff:
         digest = hashlib.sha256(json.dumps([sample, list(messages)]).encode()).hexdigest()
         key = digest[:12]
         answer = self._folder / f"{key}{_ANSWER}"
+        usage = Usage(cached=1)
         if not answer.exists():
+            usage = Usage(calls=1)
             _write(self._folder / f"{key}.md", _prompt(key, stage, messages, response_format))
             if not self._told:
                 self._told = True
@@ -81,7 +93,8 @@ class Handoff:
             with contextlib.suppress(FileNotFoundError):
                 text = answer.read_text(encoding="utf-8", errors="replace")
                 if text.strip() and text == before:
-                    return Completion(text, usage=Usage(calls=1))
+                    self._throttle.note(usage.to_json(), (self._role, stage, task))
+                    return Completion(text, usage=usage)
                 before = text
             time.sleep(_PAUSE)
 

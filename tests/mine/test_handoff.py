@@ -12,6 +12,7 @@ import pytest
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.mine.handoff import Handoff, waiting
+from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import ModelConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def test_a_training_is_answered_by_hand(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(test_greeting=TESTS)
     pytester.makeini("[pytest]\nskillopt_optimizer = handoff\nskillopt_final_rollouts = 3\n")
     folder = pytester.path / ".skillopt" / "handoff"
+    answered = 0
     edit = {"op": "append", "target": "", "content": RULE}
     (pytester.path / "answer").write_text(json.dumps({"reasoning": "missing", "edits": [edit]}))
     with (pytester.path / "log").open("w") as log:
@@ -40,6 +42,7 @@ def test_a_training_is_answered_by_hand(pytester: pytest.Pytester) -> None:
         run = subprocess.Popen(command, cwd=pytester.path, stdout=log, stderr=log)
         while run.poll() is None:
             for prompt in waiting(folder):
+                answered += 1
                 tool = [sys.executable, "-m", "pytest_skillopt", "handoff", prompt.stem]
                 subprocess.run([*tool, "--answer", "answer"], cwd=pytester.path, check=True)
             time.sleep(0.05)
@@ -48,6 +51,21 @@ def test_a_training_is_answered_by_hand(pytester: pytest.Pytester) -> None:
     assert "skillopt: prompts wait in" in said
     assert RULE in (pytester.path / "SKILL.md").read_text()
     assert waiting(folder) == []
+    assert calls_of(pytester.path) == {"optimizer": (answered, 0)}
+    assert f"calls   {answered}, 0 from the cache" in said
+    assert "cost    not known (no price for the model" in said
+
+
+def calls_of(project: Path) -> dict[str, tuple[int, int]]:
+    """Requests of each role in the latest run: those answered in it, and those before."""
+    run = max((project / ".skillopt" / "runs").iterdir())
+    rows = json.loads((run / "result.json").read_text())["usage"]
+    roles = sorted({row["role"] for row in rows})
+    mine = {role: [row for row in rows if row["role"] == role] for role in roles}
+    return {
+        role: (sum(row["calls"] for row in own), sum(row["cached"] for row in own))
+        for role, own in mine.items()
+    }
 
 
 ASKING = """
@@ -87,8 +105,10 @@ def test_a_small_suite_is_answered_by_hand(
     said = (pytester.path / "log").read_text()
     assert sorted(answered) == ["Ada", "Ada", "Ben", "Ben"], said
     assert "The suite's pass rate is 75.0 %" in said
+    assert calls_of(pytester.path) == {"target": (4, 0)}
     again = subprocess.run(command, cwd=pytester.path, capture_output=True, text=True)
     assert "The suite's pass rate is 75.0 %" in again.stdout  # from the answers that are there
+    assert calls_of(pytester.path) == {"target": (0, 4)}
 
 
 def test_prompts_are_listed_printed_and_answered(
@@ -139,7 +159,7 @@ def test_what_cannot_be_taken(
 def test_an_answer_that_is_there_is_taken_again(tmp_path: Path) -> None:
     """As a resumed run finds it."""
     told: list[str] = []
-    model = Handoff(tmp_path, told.append)
+    model = Handoff("optimizer", tmp_path, told.append, meter := Meter())
     messages = [{"role": "user", "content": "Propose; the key is sk-proj-abcdefghij0123456789ABCD"}]
     with pytest.raises(ModelConfigError, match="cannot play an agent with tools"):
         model.complete(messages, sample="s", tools=[{}])
@@ -156,3 +176,4 @@ def test_an_answer_that_is_there_is_taken_again(tmp_path: Path) -> None:
     assert replies == ["yes"]
     assert model.complete(messages, sample="s").text == "yes"
     assert len(told) == 1
+    assert (meter.spent.calls, meter.spent.cached) == (1, 1)
