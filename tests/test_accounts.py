@@ -115,23 +115,6 @@ def test_tasks_that_share_a_prompt_draw_replies_of_their_own(
     passed = [[row["before"]["passed"] for row in r["skills"][0]["tasks"]] for r in results]
     assert passed[0] == passed[1]
     assert sum(passed[0]) == 9
-    assert any("6 tasks begin with the prompt of another" in note for note in results[0]["notes"])
-
-
-def test_the_plan_names_tasks_of_equal_content(project: pytest.Pytester) -> None:
-    project.makepyfile(
-        test_twins="""
-        import pytest
-
-        @pytest.mark.skill_task
-        def test_one(skill_agent): assert skill_agent("Hi.")
-
-        @pytest.mark.skill_task
-        def test_two(skill_agent): assert skill_agent("Hi.")
-        """
-    )
-    done = project.runpytest_inprocess("--skillopt", "--collect-only", "-q")
-    done.stdout.fnmatch_lines(["2 of them have the content of another: each draws*"])
 
 
 @pytest.mark.parametrize("probe", [False, True], ids=["rollout", "probe"])

@@ -213,9 +213,9 @@ def test_rollouts_fetched_in_advance_are_kept_when_the_run_ends(
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        ("rollout.usage(calls=-1)", "calls=-1 is not a finite number from 0"),
-        ("rollout.usage(cost=float('nan'))", "cost=nan is not a finite number from 0"),
-        ("rollout.usage(calls=1.5)", "calls and tokens must be whole numbers"),
+        ("rollout.usage(calls=-1)", "-1 is not a finite number from 0"),
+        ("rollout.usage(cost=float('nan'))", "nan is not a finite number from 0"),
+        ("rollout.usage(calls=1.5)", "cannot be interpreted as an integer"),
     ],
 )
 def test_figures_that_no_cap_could_hold_are_refused(

@@ -28,10 +28,6 @@ BURST_SECONDS = 3.0
 """How much of a minute's rate may be used at once."""
 _LEAST = 1e-9
 """A cap of dollars or seconds that is used up."""
-_RESTART_SECONDS = 0.5
-_RESTART_SPACING = 0.01
-"""After a pause, calls go this many seconds apart for a while, so that those who waited do not
-all arrive at once at a provider that has just refused them."""
 _REMEMBERED = 100
 """Replies of a role by which the next ones are judged."""
 _GUESSED_OUTPUT = 500
@@ -379,17 +375,12 @@ class _Pacer:
         self._requests_until = 0.0
         self._tokens_until = 0.0
         self._paused_until = 0.0
-        self._last = 0.0
 
     def wait(self, now: float) -> float:
         ahead = max(self._requests_until, self._tokens_until) - BURST_SECONDS
-        until = max(ahead, self._paused_until)
-        if self._paused_until and now < self._paused_until + _RESTART_SECONDS:
-            until = max(until, self._last + _RESTART_SPACING)
-        return max(0.0, until - now)
+        return max(0.0, max(ahead, self._paused_until) - now)
 
     def take(self, now: float, tokens: int) -> None:
-        self._last = now
         self._requests_until = max(self._requests_until, now) + self._per_request
         self._tokens_until = max(self._tokens_until, now) + tokens * self._per_token
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import re
@@ -9,7 +10,7 @@ import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from pytest_skillopt.model.structured import problems
 from pytest_skillopt.model.types import ModelError
@@ -30,19 +31,15 @@ class Tool:
     name: str
     description: str
     function: Callable[..., Any]
-    arguments: type[BaseModel]
-    parameters: tuple[inspect.Parameter, ...]
+    arguments: TypeAdapter[Any]
+    """Reads JSON text into positional and named arguments."""
+    schema: dict[str, Any]
+    """Of the arguments."""
 
     def declaration(self) -> dict[str, Any]:
-        schema = _untitled(self.arguments.model_json_schema(by_alias=True))
-        return {
-            "type": "function",
-            "function": {
-                "name": self.name,
-                "description": self.description,
-                "parameters": {"type": "object", "properties": {}, **schema},
-            },
-        }
+        """The entry of ``tools`` in the Chat Completions API."""
+        about = {"name": self.name, "description": self.description, "parameters": self.schema}
+        return {"type": "function", "function": about}
 
     def call(self, arguments: str, awaiter: Awaiter) -> str:
         """Call it with the JSON text that the model wrote; the result, or the error, as text.
@@ -50,11 +47,13 @@ class Tool:
         An ``AssertionError``, a failure or skip by pytest and a fault of a model are not the tool's
         answer: they are raised.
         """
+        text = arguments.strip() or "{}"
+        if text.startswith("["):
+            return "Error: bad arguments: they must be a JSON object"
         try:
-            values = self.arguments.model_validate_json(arguments.strip() or "{}")
+            positional, named = self.arguments.validate_json(text)
         except ValidationError as error:
             return f"Error: bad arguments: {problems(error, 'arguments')}"
-        positional, named = self._bind(values)
         try:
             result = self.function(*positional, **named)
             if inspect.isawaitable(result):
@@ -64,16 +63,6 @@ class Tool:
         except Exception as error:
             return f"Error: {type(error).__name__}: {error}"
         return _as_text(result)
-
-    def _bind(self, values: BaseModel) -> tuple[list[Any], dict[str, Any]]:
-        positional, named = [], {}
-        for index, parameter in enumerate(self.parameters):
-            value = getattr(values, _field(index))
-            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY:
-                positional.append(value)
-            else:
-                named[parameter.name] = value
-        return positional, named
 
 
 def make_tools(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
@@ -95,45 +84,34 @@ def make_tool(function: Callable[..., Any]) -> Tool:
     describes one apart from the docstring.
 
     Raises:
-        TypeError: no usable name, ``*args`` or ``**kwargs``, or a type that has no JSON schema.
+        TypeError: no usable name, parameters that have no names, or a type without a JSON schema.
     """
     name = getattr(function, "__name__", type(function).__name__)
     if not callable(function) or not _NAME.fullmatch(name):
         raise TypeError(f"{function!r} cannot be a tool: it is no function with a plain name")
     try:
-        parameters = tuple(inspect.signature(function).parameters.values())
-        hints = _hints(function)
-        description = inspect.getdoc(function) or ""
-        fields = {
-            _field(index): _declare(parameter, hints) for index, parameter in enumerate(parameters)
-        }
-        config = ConfigDict(extra="forbid", arbitrary_types_allowed=False)
-        arguments = create_model(f"{name}_arguments", __config__=config, **fields)
-        tool = Tool(name, description, function, arguments, parameters)
-        tool.declaration()
+        arguments: TypeAdapter[Any] = TypeAdapter(_reader(function))
+        schema = _untitled(arguments.json_schema())
+        if schema["type"] != "object" or isinstance(schema.get("additionalProperties"), dict):
+            raise TypeError("a model fills named parameters alone")
     except Exception as error:
         raise TypeError(f"{name} cannot be a tool: {error}") from error
-    return tool
+    description = inspect.getdoc(function) or ""
+    return Tool(name, description, function, arguments, {"properties": {}, **schema})
 
 
-def _declare(parameter: inspect.Parameter, hints: dict[str, Any]) -> Any:
-    if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-        raise TypeError(f"a model cannot fill *{parameter.name}")
-    hint = hints.get(parameter.name, Any)
-    options: dict[str, Any] = {"alias": parameter.name}
-    if parameter.default is not inspect.Parameter.empty:
-        options["default"] = parameter.default
-    return (hint, Field(**options))
+def _reader(function: Callable[..., Any]) -> Any:
+    """A function of the same signature that returns its arguments."""
+    target: Any = function
+    if not inspect.isroutine(function):
+        target = type(function).__call__.__get__(function)
 
+    @functools.wraps(target)
+    def read(*positional: Any, **named: Any) -> Any:
+        return positional, named
 
-def _field(index: int) -> str:
-    """Name of a field: a parameter's own may be one that pydantic does not allow."""
-    return f"argument{index}"
-
-
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    target = function if inspect.isroutine(function) else type(function).__call__
-    return typing.get_type_hints(target, include_extras=True)
+    read.__annotations__ = typing.get_type_hints(target, include_extras=True)
+    return read
 
 
 def _untitled(schema: Any) -> Any:

@@ -86,9 +86,6 @@ def plan_lines(
         splits = Counter(task.split for task in group)
         named = ", ".join(f"{splits[name]} {name}" for name in (*SPLITS, BOTH) if splits[name])
         yield f"{skill}: {words.plural(len(group), 'task')}" + (f" ({named})" if named else "")
-        twins = sum(n for n in Counter(task.source for task in group).values() if n > 1)
-        if twins:
-            yield f"{twins} of them have the content of another: each draws replies of its own"
     if others:
         yield f"deselected, not marked skill_task: {others}"
     yield from notes

@@ -11,7 +11,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
@@ -176,13 +176,8 @@ def _harness_versions(tasks: Iterable[SkillTask]) -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+    found = {package: version(package) for package in _PACKAGES}
+    return {"python": platform.python_version(), **found}
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ import threading
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import ModelConfigError, ModelError, ModelFault, Usage
 from pytest_skillopt.suite.rollouts import Message, RolloutRequest
@@ -155,36 +155,28 @@ class Recorder:
     def score(self, value: float) -> None:
         """Record the soft score of this rollout, in [0, 1]; the last one counts. ValueError or
         TypeError for anything else."""
-        try:
-            score = float(value)
-        except (TypeError, ValueError):
-            self._refuse(f"rollout.score: {_kind(value)} is not a number")
-        if not 0.0 <= score <= 1.0:
-            self._refuse(f"rollout.score: {score!r} is not a finite number from 0 to 1", ValueError)
-        self.soft_score = score
+        with self._refusing("score"):
+            if not 0.0 <= float(value) <= 1.0:
+                raise ValueError(f"{value!r} is not a finite number from 0 to 1")
+        self.soft_score = float(value)
 
     def feedback(self, text: str) -> None:
         """Tell the optimizer this in place of the assertion's text; the last one counts."""
-        if not isinstance(text, str):
-            self._refuse(f"rollout.feedback: it must be a text, not {_kind(text)}")
-        self.told = shorten(text, _MESSAGE_LIMIT)
+        self.told = shorten(str(text), _MESSAGE_LIMIT)
 
     def record(self, role: str, content: Any) -> None:
         """Append a turn to the transcript, for an agent of one's own.
 
         Args:
             role: chat role, or ``tool``.
-            content: a text, or any JSON value, which is kept as JSON text; TypeError otherwise.
+            content: a text, or any JSON value, which is kept as JSON text; else an error.
         """
-        if not isinstance(role, str):
-            self._refuse(f"rollout.record: the role must be a text, not {_kind(role)}")
-        try:
-            text = content if isinstance(content, str) else _as_json(content)
-        except (TypeError, ValueError, RecursionError) as error:
-            self._refuse(f"rollout.record: {_kind(content)} cannot be kept as JSON ({error})")
+        if not isinstance(content, str):
+            with self._refusing("record"):
+                content = json.dumps(content, ensure_ascii=False, allow_nan=False)
         with self._lock:
             if len(self.transcript) < _MESSAGES_LIMIT:
-                self.transcript.append(Message(clean(role), shorten(text, _MESSAGE_LIMIT)))
+                self.transcript.append(Message(clean(str(role)), shorten(content, _MESSAGE_LIMIT)))
 
     def usage(
         self,
@@ -209,16 +201,12 @@ class Recorder:
             TypeError: not a number.
             ModelFault: fatal; there is a cap in money, and the price of the model is not known.
         """
-        try:
+        with self._refusing("usage"):
             counts = [operator.index(count) for count in (calls, input_tokens, output_tokens)]
             dollars = float(cost or 0.0)
-        except (TypeError, ValueError) as error:
-            self._refuse(f"rollout.usage: calls and tokens must be whole numbers ({error})")
-        names = ("calls", "input_tokens", "output_tokens", "cost")
-        for name, number in zip(names, (*counts, dollars), strict=True):
-            if not math.isfinite(number) or number < 0:
-                words = f"rollout.usage: {name}={number!r} is not a finite number from 0"
-                self._refuse(words, ValueError)
+            for number in (*counts, dollars):
+                if not 0 <= number < math.inf:
+                    raise ValueError(f"{number!r} is not a finite number from 0")
         price = self._price(model) if model and not dollars else None
         if price is not None:
             dollars = price.cost(counts[1], counts[2])
@@ -274,9 +262,13 @@ class Recorder:
 
         return Models.of(self.config).settings if self.config else Settings()
 
-    def _refuse(self, message: str, kind: type[Exception] = TypeError) -> NoReturn:
-        self.refusals.append(message)
-        raise kind(message)
+    @contextlib.contextmanager
+    def _refusing(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (TypeError, ValueError, RecursionError) as error:
+            self.refusals.append(f"rollout.{name}: {error}")
+            raise
 
 
 _CURRENT: ContextVar[Recorder | None] = ContextVar("skillopt_rollout", default=None)
@@ -345,11 +337,3 @@ def shorten(text: str, limit: int) -> str:
         gap = f"[... {len(text) - 2 * half} characters left out ...]"
         text = f"{text[:half]}\n{gap}\n{text[-half:]}"
     return clean(text)
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _kind(value: object) -> str:
-    return f"an object of type {type(value).__name__}"

@@ -154,8 +154,7 @@ class Ending:
 
 
 def conclude(config: pytest.Config, phases: Sequence[Phase], refusals: Sequence[str]) -> Ending:
-    """Say how a rollout ended, from its phases in order and what the test tried to record and could
-    not."""
+    """Say how a rollout ended, from its phases in order and what the test failed to record."""
     error = _infrastructure_error(config, phases)
     if error is not None:
         return Ending("error", error=error)

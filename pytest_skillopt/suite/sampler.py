@@ -113,32 +113,19 @@ class Sampler:
         self._ended: dict[str, Rollout] = {}
         """By key, the rollouts that have come since ``take`` looked."""
         self._counted: set[str] = set()
-        self._prompts: dict[str, str] = {}
-        """By task, the first words to its model, as a digest."""
         self._costly: Counter[tuple[str, str]] = Counter()
         """By task and version, errors in a row that cost a worker or a time-out."""
         self._put_away: dict[str, dict[str, InfraError]] = {}
         """By task, the last error under each version under which it is not run again."""
         self._measured: set[str] = set()
-        self._notes: list[str] = []
+        self.notes: list[str] = []
+        """What a reader must know of the rollouts."""
         self.taken = 0
         """Rollouts started by this process, those of the ledger not counted."""
         self.usage: dict[str, Usage] = {}
         """By task, what its rollouts took, those included that the ledger had."""
         self.errors = 0
         """Requests that stayed an infrastructure error."""
-
-    @property
-    def notes(self) -> list[str]:
-        """What a reader must know of the rollouts."""
-        shared = sum(n for n in Counter(self._prompts.values()).values() if n > 1)
-        if not shared:
-            return self._notes
-        return [
-            *self._notes,
-            f"{shared} tasks begin with the prompt of another one: each draws replies of its own, "
-            "so that they count as independent",
-        ]
 
     @property
     def rollouts_left(self) -> int | None:
@@ -340,9 +327,6 @@ class Sampler:
         task = rollout.request.task
         self._counted.add(rollout.request.key)
         self.usage[task] = self.usage.get(task, Usage()) + rollout.usage + rollout.judge_usage
-        first = next((turn.content for turn in rollout.transcript if turn.role == "user"), "")
-        if first and task not in self._prompts:
-            self._prompts[task] = hashlib.sha256(first.encode()).hexdigest()
 
     # Tasks that are put away.
 
@@ -354,7 +338,7 @@ class Sampler:
         if self._costly[key] != MOST_COSTLY:
             return
         self._put_away.setdefault(request.task, {})[request.version] = error
-        self._notes.append(
+        self.notes.append(
             f"{request.task} is not run again under version {request.version[:10]} of the "
             f"skill: {MOST_COSTLY} times in a row it ended so: {error.message}"
         )

@@ -117,18 +117,6 @@ def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
     assert go(lim, "c") == pytest.approx(20.0)
 
 
-def test_who_waited_for_a_pause_does_not_arrive_all_at_once() -> None:
-    clock = Clock()
-    lim = limits(clock)
-    go(lim, "a")
-    lim.done("a", FREE, ACCOUNT, retry_after=1.0)
-    clock.now += 1
-    assert go(lim, "b") == 0
-    assert 0 < go(lim, "c") < 1
-    clock.now += 10
-    assert go(lim, "c") == go(lim, "d") == 0
-
-
 def test_many_workers_cannot_overshoot_the_cap_of_calls() -> None:
     lim = Meter(Caps(calls=25))
     stopped = []
