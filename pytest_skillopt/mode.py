@@ -161,7 +161,5 @@ class Mode:
             return
         for dest, shown in _BIASING.items():
             if config.getoption(dest, default=None):
-                raise pytest.UsageError(
-                    f"{self.flag} does not go with {shown}: it would truncate or bias the "
-                    "measurement (look in addopts too)"
-                )
+                bias = "it would truncate or bias the measurement (look in addopts too)"
+                raise pytest.UsageError(f"{self.flag} does not go with {shown}: {bias}")

@@ -107,7 +107,7 @@ def test_the_marker_is_listed(project: pytest.Pytester) -> None:
     ("arguments", "message"),
     [
         ("foo=1", "*skill_task has no argument 'foo' (valid: skill, split, rollouts, *)"),
-        ("'x'", "*skill_task takes keyword arguments only, got 'x'*"),
+        ("'x'", "*skill_task takes keyword arguments only *, got 'x'*"),
         ("rollouts=0", "*rollouts must be a whole number of at least 1"),
         ("rollouts=True", "*rollouts must be a whole number of at least 1"),
         ("min_pass_rate=2", "*min_pass_rate must be a number from 0 to 1"),

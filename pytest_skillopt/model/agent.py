@@ -242,10 +242,8 @@ class Agent:
                 )
                 self._note(talk, "tool", run.result)
         called = ", ".join(run.name for run in runs[-3:])
-        raise ReplyError(
-            f"no final answer after {self._max_turns} model calls (skillopt_max_turns); "
-            f"the last tools called: {called}"
-        )
+        words = f"no final answer after {self._max_turns} model calls (skillopt_max_turns)"
+        raise ReplyError(f"{words}; the last tools called: {called}")
 
     def _complete(self, talk: _Conversation, tools: list[dict[str, Any]]) -> Completion:
         completion = self._model.complete(

@@ -214,11 +214,8 @@ def _make_private(directory: Path) -> None:
             if path.is_symlink():
                 raise CacheError(f"{path} is a link, which no cache has: remove it")
             if path.exists() and (owner := path.stat().st_uid) != (me := os.geteuid()):
-                raise CacheError(
-                    f"{path} belongs to user {owner}, and this process runs as user {me}: replies "
-                    "of another user are not used. Make it yours with chown, or set skillopt_dir "
-                    "to another place"
-                )
+                words = f"belongs to user {owner}, and this process runs as user {me}"
+                raise CacheError(f"{path} {words}: make it yours with chown, or set skillopt_dir")
         directory.chmod(0o700)
     except OSError as error:
         raise CacheError(
@@ -237,10 +234,8 @@ def _told(directory: Path) -> Iterator[None]:
     except Exception as error:
         # SQLite quotes the bytes of a value that it cannot decode.
         said = str(error).partition(" with text ")[0]
-        raise CacheError(
-            f"{directory}: the cache cannot be used ({said}). Remove that directory, or run with "
-            "--skillopt-cache=off"
-        ) from error
+        way_out = "Remove that directory, or run with --skillopt-cache=off"
+        raise CacheError(f"{directory}: the cache cannot be used ({said}). {way_out}") from error
 
 
 def _to_text(completion: Completion) -> str:

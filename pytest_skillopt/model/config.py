@@ -152,10 +152,9 @@ class ModelConfig:
         if self.key_env == NO_KEY or (not key and is_local(self.base_url)):
             return NO_KEY
         if not key:
+            wanted = f"set {self.key_env}, or '{self.role}.key_env = VARIABLE' in skillopt_requests"
             raise ModelConfigError(
-                f"{self.name} ({self.role}): no API key. Set the environment variable "
-                f"{self.key_env}, or name another one in skillopt_requests with "
-                f"'{self.role}.key_env = VARIABLE' ('{NO_KEY}' for a server that wants no key)"
+                f"{self.name} ({self.role}): no API key: {wanted} ('{NO_KEY}': none)"
             )
         return self._printable(key, f"the value of {self.key_env}")
 
@@ -181,10 +180,8 @@ class ModelConfig:
         if value.isascii() and value.isprintable():
             protect(value=value)
             return value
-        raise ModelConfigError(
-            f"{self.name} ({self.role}): {what} holds characters that no HTTP header can carry, "
-            "so it is not a key"
-        )
+        who = f"{self.name} ({self.role})"
+        raise ModelConfigError(f"{who}: {what} is no key: no HTTP header can carry it")
 
 
 def model_config(
@@ -232,11 +229,9 @@ def check_prices(configs: Iterable[ModelConfig]) -> None:
     """Refuse a cap in money that could not be kept: ModelConfigError where a price is unknown."""
     unpriced = sorted({config.model for config in configs if config.price is None})
     if unpriced:
-        raise ModelConfigError(
-            f"skillopt_max_cost: no price is known for {', '.join(unpriced)}. Give it with "
-            f"skillopt_prices, e.g. {unpriced[0]}=0.10/0.40 (US dollars per "
-            "million input/output tokens), or cap calls or tokens instead"
-        )
+        names = ", ".join(unpriced)
+        example = f"skillopt_prices, e.g. {unpriced[0]}=0.10/0.40 (dollars per million tokens)"
+        raise ModelConfigError(f"skillopt_max_cost: no price is known for {names}; use {example}")
 
 
 def price_of(model: str, base_url: str, overrides: Mapping[str, Price]) -> Price | None:
@@ -260,10 +255,8 @@ def parse_prices(text: str) -> dict[str, Price]:
         except ValueError:
             price = Price(-1.0, -1.0)
         if not name.strip() or not (0 <= price.input < 1e6 and 0 <= price.output < 1e6):
-            raise ModelConfigError(
-                f"skillopt_prices: {entry!r} is not of the form MODEL=IN/OUT, in US dollars per "
-                "million tokens, e.g. qwen2.5:7b=0.10/0.40"
-            )
+            form = "MODEL=IN/OUT, in US dollars per million tokens, e.g. qwen2.5:7b=0.10/0.40"
+            raise ModelConfigError(f"skillopt_prices: {entry!r} is not of the form {form}")
         found[name.strip()] = price
     return found
 
@@ -308,10 +301,8 @@ def _named_model(settings: Settings, role: Role) -> str:
     others = settings.target if role != "target" else ""
     if named := own or judged_by or settings.model or others:
         return named
-    raise ModelConfigError(
-        f"no {role} model is configured. Set skillopt_{role} (--skillopt-{role}) or, for every "
-        "role, skillopt_model (--skillopt-model) to provider:model, e.g. openai:gpt-5-mini"
-    )
+    wanted = f"skillopt_{role} (or, for every role, skillopt_model) to provider:model"
+    raise ModelConfigError(f"no {role} model is configured. Set {wanted}, e.g. openai:gpt-5-mini")
 
 
 def provider_of(settings: Settings, role: Role) -> str:
@@ -330,9 +321,8 @@ def _split(named: str, role: Role, providers: Sequence[str]) -> tuple[str, str, 
     if provider not in providers or not model:
         raise ModelConfigError(
             f"{role} model {named!r}: write provider:model, where provider is "
-            f"{' or '.join(PROVIDERS)}, or one that a conftest.py serves. Any OpenAI-compatible "
-            "server is openai:MODEL@URL, or openai:MODEL with skillopt_base_url "
-            "(--skillopt-base-url) set"
+            f"{' or '.join(PROVIDERS)} (any OpenAI-compatible server is openai:MODEL@URL), "
+            "or one that a conftest.py serves"
         )
     return provider, model, url
 

@@ -150,10 +150,8 @@ def compare(run: Run, display: Display) -> Result:
     such."""
     if len(run.documents) != 1:
         named = ", ".join(run.documents)
-        raise pytest.UsageError(
-            f"--skillopt-compare is about one skill and these tasks are about several ({named}): "
-            "choose some of them with -k or a path"
-        )
+        several = f"these tasks are about several ({named}): choose some with -k or a path"
+        raise pytest.UsageError(f"--skillopt-compare is about one skill and {several}")
     display.begin("comparison")
     (skill,) = run.documents
     first, second = run.mode.pair
@@ -165,10 +163,8 @@ def compare(run: Run, display: Display) -> Result:
     except RevisionError as error:
         raise pytest.UsageError(f"--skillopt-compare: {error}") from None
     if before.version == after.version:
-        raise pytest.UsageError(
-            f"--skillopt-compare: {first} and {second} are the same; "
-            "--skillopt-aa compares a skill with itself"
-        )
+        words = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
+        raise pytest.UsageError(f"--skillopt-compare: {words}")
     gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
     result = compared(run, skill, gate, before, after)
     return run.result(result.status, result.reason, [result])

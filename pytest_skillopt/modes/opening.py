@@ -180,19 +180,13 @@ def _notes_on_sandbox(tasks: Sequence[SkillTask], settings: Settings) -> Iterato
         from pytest_skillopt.harness.processes import resolve
 
         if resolve(settings.sandbox) == "none":
-            yield (
-                "coding agents ran without a sandbox: they could read and change whatever you can, "
-                "secrets in files and other processes included (skillopt_sandbox)"
-            )
+            yield "coding agents ran without a sandbox: they can do what you can (skillopt_sandbox)"
 
 
 def _notes_on_resuming(mode: Mode, journal: Journal) -> Iterator[str]:
     kept = sum(entry.kind == "rollout" for entry in journal.entries)
     if mode.resume is not None:
-        yield (
-            f"continued with {kept} rollouts of earlier sessions; caps, calls and cost are those "
-            "of this session"
-        )
+        yield f"continued with {kept} rollouts of earlier sessions; caps and cost are of this one"
 
 
 def _unfinished(home: Home, mode: Mode, directory: RunDirectory, about: dict[str, Any]) -> str:

@@ -147,15 +147,10 @@ def _forecast(
         )
     own = sum("target" not in task.roles for task in tasks)
     if own:
-        yield (
-            f"{words.plural(own, 'task')} without skill_agent: what an agent of your own calls is "
-            "known when its test reports it (rollout.usage)"
-        )
+        yield f"{words.plural(own, 'task')} without skill_agent: own agents report by rollout.usage"
     if mode.name == "train":
-        yield (
-            f"optimizer calls: {_of(plan.typical_calls, plan.calls)}; repairs of unreadable "
-            "replies come on top"
-        )
+        calls = _of(plan.typical_calls, plan.calls)
+        yield f"optimizer calls: {calls}; repairs of unreadable replies come on top"
     yield from _money(plan, _known_costs(tasks, mode, settings, home))
 
 

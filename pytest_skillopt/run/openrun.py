@@ -103,10 +103,8 @@ class Run:
             lost = 0
             self.notes.append(f"a rollout that was paid for could not be kept: {error}")
         if lost:
-            self.notes.append(
-                f"rollouts under way when the session ended: {lost}; what was paid for in them may "
-                "be missing in the counts"
-            )
+            words = "what was paid for in them may be missing in the counts"
+            self.notes.append(f"rollouts under way when the session ended: {lost}; {words}")
         self.notes += [*_notes_on_left_out(skills), *_notes_on_reading(skills)]
         return Result(
             mode=self.mode.name,
@@ -146,10 +144,8 @@ def _notes_on_left_out(skills: Iterable[SkillResult]) -> Iterator[str]:
     for skill in skills:
         tasks = [t["task"] for t in (skill.verdict or {}).get("tasks", ()) if t.get("left_out")]
         if tasks:
-            yield (
-                f"{skill.path} was decided without {', '.join(tasks)}: nothing but infrastructure "
-                "errors under both versions"
-            )
+            left_out = f"{skill.path} was decided without {', '.join(tasks)}"
+            yield f"{left_out}: nothing but infrastructure errors under both versions"
 
 
 def _notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:

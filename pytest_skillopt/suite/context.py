@@ -249,11 +249,8 @@ class Recorder:
         settings = self._settings()
         price = price_of(model, OPENAI_URL, parse_prices(settings.prices))
         if price is None and settings.max_cost:
-            raise ModelFault(
-                f"skillopt_max_cost: no price is known for {model}, which rollout.usage names. "
-                f"Give it with skillopt_prices, e.g. {model}=0.10/0.40",
-                fatal=True,
-            )
+            words = f"no price is known for {model}, which rollout.usage names"
+            raise ModelFault(f"skillopt_max_cost: {words}; see skillopt_prices", fatal=True)
         return price
 
     def _settings(self) -> Settings:

@@ -202,10 +202,8 @@ class Sampler:
             return
         left = self.rollouts_left
         if left is not None and len(requests) > left:
-            raise StopRun(
-                f"--skillopt-max-rollouts={self._settings.max_rollouts} is reached: "
-                f"{self.taken} were run and the next {len(requests)} do not fit"
-            )
+            said = f"is reached: {self.taken} were run and the next {len(requests)} do not fit"
+            raise StopRun(f"--skillopt-max-rollouts={self._settings.max_rollouts} {said}")
         if reason := self._spent():
             raise StopRun(reason)
         self.taken += len(requests)
@@ -294,11 +292,8 @@ class Sampler:
         elif error.fatal or error.kind == "cache":
             stop = StopRun(f"{request.task}: {error.message}", kind="fatal")
         elif self._errors_in_a_row >= max(self._settings.breaker, 2 * self._executor.capacity):
-            stop = StopRun(
-                f"{self._errors_in_a_row} infrastructure errors in a row, the last in "
-                f"{request.task}: {error.message}",
-                kind="breaker",
-            )
+            many = f"{self._errors_in_a_row} infrastructure errors in a row"
+            stop = StopRun(f"{many}, the last in {request.task}: {error.message}", kind="breaker")
         else:
             return
         del self._begun[request.key]
@@ -338,10 +333,9 @@ class Sampler:
         if self._costly[key] != MOST_COSTLY:
             return
         self._put_away.setdefault(request.task, {})[request.version] = error
-        self.notes.append(
-            f"{request.task} is not run again under version {request.version[:10]} of the "
-            f"skill: {MOST_COSTLY} times in a row it ended so: {error.message}"
-        )
+        under = f"version {request.version[:10]} of the skill"
+        ended = f"{MOST_COSTLY} times in a row it ended so: {error.message}"
+        self.notes.append(f"{request.task} is not run again under {under}: {ended}")
         ours = [r for r in self._begun.values() if r.task == request.task and self._is_put_away(r)]
         waiting = {r.key: r for r in ours if r.key != request.key}
         for dropped in self._drop(waiting):

@@ -40,10 +40,8 @@ def parse_ratio(text: str) -> tuple[float, float, float]:
     except ValueError:
         numbers = []
     if len(numbers) != 3 or min(numbers[:2], default=0) <= 0 or not 0 <= numbers[2] < float("inf"):
-        raise SplitError(
-            f"skillopt_split: {text!r} is not a ratio train:val:test such as 2:1:1 "
-            "(train and val above 0)"
-        )
+        wanted = "a ratio train:val:test such as 2:1:1 (train and val above 0)"
+        raise SplitError(f"skillopt_split: {text!r} is not {wanted}")
     total = sum(numbers)
     return (numbers[0] / total, numbers[1] / total, numbers[2] / total)
 
@@ -57,24 +55,19 @@ def assign_splits(tasks: Sequence[SkillTask], ratio: str) -> tuple[list[SkillTas
     shares = dict(zip(SPLITS, parse_ratio(ratio), strict=True))
     for task in tasks:
         if task.split and task.split not in SPLITS:
-            raise SplitError(
-                f"{task.id}: split={task.split!r} is unknown, it must be train, val or test"
-            )
+            wanted = "it must be train, val or test"
+            raise SplitError(f"{task.id}: split={task.split!r} is unknown, {wanted}")
     if len(tasks) < SMALLEST_SPLIT_SUITE and not any(task.split for task in tasks):
-        note = (
-            f"fewer than {SMALLEST_SPLIT_SUITE} tasks: no split, the improvement is measured on "
-            "the tasks the edits came from"
-        )
+        few = f"fewer than {SMALLEST_SPLIT_SUITE} tasks: no split"
+        note = f"{few}, the improvement is measured on the tasks the edits came from"
         return [replace(task, split=BOTH) for task in tasks], [note] if tasks else []
     units = [_Unit(members, shares) for members in _together(tasks)]
     moved = _balance(units, shares)
     split = {task.id: unit.split for unit in units for task in unit.tasks}
     for name in ("train", "val"):
         if tasks and name not in split.values():
-            raise SplitError(
-                f"the {name} split is empty: mark tasks with "
-                f'@pytest.mark.skill_task(split="{name}"), or change skillopt_split'
-            )
+            way_out = f'mark tasks with split="{name}", or change skillopt_split'
+            raise SplitError(f"the {name} split is empty: {way_out}")
     notes = []
     if moved:
         names = ", ".join(f"{unit.tasks[0].id} to {unit.split}" for unit in moved[:3])

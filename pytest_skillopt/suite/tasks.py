@@ -106,10 +106,8 @@ class MarkerArguments:
         marks = list(item.iter_markers(MARKER))
         for mark in marks:
             if mark.args:
-                raise pytest.UsageError(
-                    f"{item.nodeid}: skill_task takes keyword arguments only, got {mark.args[0]!r}"
-                    f" (valid: {', '.join(_VALID)})"
-                )
+                said = f"skill_task takes keyword arguments only ({', '.join(_VALID)})"
+                raise pytest.UsageError(f"{item.nodeid}: {said}, got {mark.args[0]!r}")
             for name, value in mark.kwargs.items():
                 _check_argument(item, name, value)
                 merged.setdefault(name, value)
@@ -135,14 +133,12 @@ _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 def _check_argument(item: pytest.Item, name: str, value: Any) -> None:
     if name not in _VALID:
-        raise pytest.UsageError(
-            f"{item.nodeid}: skill_task has no argument {name!r} (valid: {', '.join(_VALID)})"
-        )
+        said = f"skill_task has no argument {name!r} (valid: {', '.join(_VALID)})"
+        raise pytest.UsageError(f"{item.nodeid}: {said}")
     is_valid, noun = _VALID[name]
     if value is not None and not is_valid(value):
-        raise pytest.UsageError(
-            f"{item.nodeid}: skill_task({name}={value!r}): {name} must be {noun}"
-        )
+        said = f"skill_task({name}={value!r}): {name} must be {noun}"
+        raise pytest.UsageError(f"{item.nodeid}: {said}")
 
 
 _REMEMBERED = 64

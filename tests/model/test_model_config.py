@@ -95,13 +95,13 @@ def test_the_environment_names_the_base_url_where_no_setting_does() -> None:
 @pytest.mark.parametrize(
     ("given", "environ", "words"),
     [
-        ({}, KEY, ["skillopt_target", "--skillopt-target", "skillopt_model", "provider:model"]),
-        ({"target": "gpt-5-mini"}, KEY, ["provider:model", "openai", "skillopt_base_url"]),
-        ({"target": "claude:opus"}, KEY, ["openai, or one that a conftest.py serves"]),
+        ({}, KEY, ["skillopt_target", "skillopt_model", "provider:model"]),
+        ({"target": "gpt-5-mini"}, KEY, ["provider:model", "openai:MODEL@URL"]),
+        ({"target": "claude:opus"}, KEY, ["or one that a conftest.py serves"]),
         ({"target": "openai:"}, KEY, ["provider:model"]),
         ({"target": "openai:m"}, {}, ["OPENAI_API_KEY", "target.key_env = "]),
         ({"target": "openai:m", "requests": "key_env = MY_KEY"}, KEY, ["MY_KEY"]),
-        ({"target": "openai:m"}, {"OPENAI_API_KEY": "a\nb"}, ["not a key"]),
+        ({"target": "openai:m"}, {"OPENAI_API_KEY": "a\nb"}, ["is no key"]),
         ({"target": "openai:m", "base_url": "localhost:8000"}, KEY, ["skillopt_base_url"]),
         ({"target": "openai:m", "base_url": "http://u:pw@h/v1"}, KEY, ["credentials"]),
         ({"target": "openai:m", "prices": "m=1"}, KEY, ["skillopt_prices", "MODEL=IN/OUT"]),
