@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import compileall
 import importlib.util
 import pkgutil
 import signal
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,6 +66,22 @@ _load_support("fault_project")
 _load_support("socket_servers")
 _load_support("toy_world")
 _load_support("journals")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile the package, and have one session keep what pytest makes of pytest-xdist's modules.
+
+    Where Python may keep nothing, each process of each session that tests start would do both anew.
+    """
+    if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
+        from sessions import clean_environment
+
+        compileall.compile_dir(Path(pytest_skillopt.__file__).parent, quiet=2)
+        environment = clean_environment()
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        with tempfile.TemporaryDirectory() as empty:
+            command = [sys.executable, "-m", "pytest", "-q", "-n1", "-p", "no:cacheprovider"]
+            subprocess.run(command, cwd=empty, env=environment, capture_output=True, check=False)
 
 
 @pytest.fixture(scope="session", autouse=True)
