@@ -59,6 +59,8 @@ class Import(NamedTuple):
     what: str
     at_start: bool
     """When the module is loaded, not in a function."""
+    annotates: bool
+    """It is there for annotations alone."""
 
 
 def modules() -> dict[str, str]:
@@ -75,29 +77,29 @@ def part(name: str) -> str:
 
 
 def imports(name: str, source: str, known: Mapping[str, str]) -> Iterator[Import]:
-    """Imports of the package's own modules, but those for annotations alone."""
-    pending: list[tuple[ast.AST, bool]] = [(ast.parse(source), True)]
+    """Imports of the package's own modules, those for annotations and in functions too."""
+    pending: list[tuple[ast.AST, bool, bool]] = [(ast.parse(source), True, False)]
     while pending:
-        node, at_start = pending.pop()
+        node, at_start, annotates = pending.pop()
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
+            annotates = True
         if isinstance(node, ast.ImportFrom) and node.module:
             bare = node.module.removeprefix("pytest_skillopt").removeprefix(".")
             for alias in node.names:
                 for found in (f"{bare}.{alias.name}".strip("."), bare):
                     if node.module.startswith("pytest_skillopt") and found in known:
-                        yield Import(name, found, at_start)
+                        yield Import(name, found, at_start, annotates)
                         break
         inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
-        pending += [(child, at_start and not inside) for child in ast.iter_child_nodes(node)]
+        children = ast.iter_child_nodes(node)
+        pending += [(child, at_start and not inside, annotates) for child in children]
 
 
 def circles(found: list[Import]) -> list[str]:
-    """Modules that import each other while they are loaded, as one chain each."""
+    """Modules that import each other, as one chain each."""
     below: dict[str, set[str]] = {}
     for entry in found:
-        if entry.at_start:
-            below.setdefault(entry.where, set()).add(entry.what)
+        below.setdefault(entry.where, set()).add(entry.what)
     chains: dict[frozenset[str], str] = {}
 
     def walk(trail: list[str], done: set[str]) -> None:
@@ -120,7 +122,8 @@ def upward(found: list[Import]) -> list[str]:
     return [
         f"{entry.where} imports {entry.what}"
         for entry in found
-        if floor.get(part(entry.where), len(FLOORS)) < floor.get(part(entry.what), 0)
+        if not entry.annotates
+        and floor.get(part(entry.where), len(FLOORS)) < floor.get(part(entry.what), 0)
         and (entry.at_start or part(entry.what) != "published")
     ]
 

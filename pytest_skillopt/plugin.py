@@ -178,27 +178,27 @@ def pytest_skillopt_classify_error(
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_reflect(records: Sequence[TaskRecord], context: Context) -> Sequence[Patch]:
-    from pytest_skillopt.edits.reflect import reflect
+    from pytest_skillopt.search.stages import builtin_stages
 
-    return reflect(records, context)
+    return builtin_stages(context.settings).reflect(records, context)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_aggregate(patches: Sequence[Patch], context: Context) -> Patch:
-    from pytest_skillopt.edits.combine import aggregate
+    from pytest_skillopt.search.stages import builtin_stages
 
-    return aggregate(patches, context)
+    return builtin_stages(context.settings).aggregate(patches, context)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_select(patch: Patch, context: Context) -> Patch:
-    from pytest_skillopt.edits.combine import select
+    from pytest_skillopt.search.stages import builtin_stages
 
-    return select(patch, context)
+    return builtin_stages(context.settings).select(patch, context)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_skillopt_update(patch: Patch, context: Context) -> Update:
-    from pytest_skillopt.edits.update import update
+    from pytest_skillopt.search.stages import builtin_stages
 
-    return update(patch, context)
+    return builtin_stages(context.settings).update(patch, context)

@@ -54,6 +54,8 @@ class Rule:
     many: str = ""
     """What stands between the values of one that takes several."""
     option: bool = False
+    published: bool = False
+    """Of a mechanism that ``docs/published.md`` explains; an ini key alone."""
 
     def field(self, default: Any) -> Any:
         return dataclasses.field(default=default, metadata=dataclasses.asdict(self))
@@ -65,6 +67,10 @@ def _setting(default: Any, help: str, **how: Any) -> Any:
 
 def _option(default: Any, help: str, **how: Any) -> Any:
     return _setting(default, help, option=True, **how)
+
+
+def _published(default: Any, **how: Any) -> Any:
+    return Rule(published=True, **how).field(default)
 
 
 def _fixed(default: Any) -> Any:
@@ -159,34 +165,36 @@ class Settings:
     )
     final_rollouts: int = _setting(5, "fresh samples a task before a write", low=1)
 
-    # what published mechanisms go by: declared and checked by ``published/settings.py``
-    epochs: int = 4
-    batch_size: int = 0
-    minibatch_size: int = 0
-    accumulation: int = 1
-    merge_batch_size: int = 8
-    failure_only: bool = False
-    update_mode: str = "patch"
-    autonomous_budget: bool = False
-    edit_budget: int = 4
-    min_edit_budget: int = 0
-    schedule: str = "cosine"
-    candidates: int = 1
-    splitting: bool = True
-    pruning: bool = True
-    slow_update: bool = True
-    slow_update_samples: int = 8
-    slow_update_pairs: str = "mixed"
-    meta_skill: bool = True
-    skill_aware: bool = False
-    appendix_threshold: int = 6
-    gate_margin: float = 0.05
-    gate_k0: int = 3
-    gate_kc: int = 3
-    gate_kmax: int = 32
-    gate_alpha_run: float = 0.0
-    gate_veto: bool = False
-    gate_broad: bool = False
+    # what published mechanisms go by
+    epochs: int = _published(4, low=1)
+    batch_size: int = _published(0, low=0)
+    minibatch_size: int = _published(0, low=0)
+    accumulation: int = _published(1, low=1)
+    merge_batch_size: int = _published(8, low=2)
+    failure_only: bool = _published(False)
+    update_mode: str = _published(
+        "patch", choices=("patch", "rewrite_from_suggestions", "full_rewrite_minibatch")
+    )
+    autonomous_budget: bool = _published(False)
+    edit_budget: int = _published(4, low=1)
+    min_edit_budget: int = _published(0, low=0)
+    schedule: str = _published("cosine", choices=("constant", "linear", "cosine"))
+    candidates: int = _published(1, low=1)
+    splitting: bool = _published(True)
+    pruning: bool = _published(True)
+    slow_update: bool = _published(True)
+    slow_update_samples: int = _published(8, low=1)
+    slow_update_pairs: str = _published("mixed", choices=("mixed", "changed", "unchanged"))
+    meta_skill: bool = _published(True)
+    skill_aware: bool = _published(False)
+    appendix_threshold: int = _published(6, low=1)
+    gate_margin: float = _published(0.05, low=0, high=1)
+    gate_k0: int = _published(3, low=1)
+    gate_kc: int = _published(3, low=1)
+    gate_kmax: int = _published(32, low=1)
+    gate_alpha_run: float = _published(0.0, low=0, high=0.5)
+    gate_veto: bool = _published(False)
+    gate_broad: bool = _published(False)
 
     # no settings: what nobody has needed to change; tests and benchmarks do
     breaker: int = _fixed(20)
@@ -205,15 +213,15 @@ class Settings:
         """Read options and ini keys; UsageError for a bad value, or a name that is no setting any
         more."""
         refuse_old_keys(config)
-        settings = cls(**{field.name: _read(config, field) for field in declared()})
-        if config.getoption("skillopt_train", None) == "description":
-            settings = dataclasses.replace(settings, train_description=True)
-        given = {name: value for name in published() if (value := ini(config, name)) is not None}
-        if not given:
-            return settings
-        from pytest_skillopt.published.settings import with_published
-
-        return with_published(settings, given)
+        fields = (f for f in dataclasses.fields(cls) if "fixed" not in f.metadata)
+        settings = cls(**{field.name: _read(config, field) for field in fields})
+        if settings.min_edit_budget > settings.edit_budget:
+            raise pytest.UsageError(
+                f"skillopt_min_edit_budget={settings.min_edit_budget} is above "
+                f"skillopt_edit_budget={settings.edit_budget}: the budget falls during a training; "
+                "lower the one or raise the other"
+            )
+        return settings
 
     def to_json(self) -> dict[str, Any]:
         fixed = {field.name for field in dataclasses.fields(self) if "fixed" in field.metadata}
@@ -222,11 +230,12 @@ class Settings:
 
 def declared() -> list[dataclasses.Field[Any]]:
     """The settings but those of published mechanisms, in the order of the documentation."""
-    return [field for field in dataclasses.fields(Settings) if "help" in field.metadata]
+    return [field for field in dataclasses.fields(Settings) if field.metadata.get("help")]
 
 
 def published() -> list[str]:
-    return [field.name for field in dataclasses.fields(Settings) if not field.metadata]
+    """Names of the settings of published mechanisms."""
+    return [field.name for field in dataclasses.fields(Settings) if field.metadata.get("published")]
 
 
 def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
@@ -254,7 +263,7 @@ def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
 def add_quiet_keys(parser: pytest.Parser) -> None:
     """Declare the ini keys that ``pytest --help`` leaves out."""
     for field in dataclasses.fields(Settings):
-        if field.metadata.get("option") or not field.metadata:
+        if field.metadata.get("option") or field.metadata.get("published"):
             parser.addini(_key(field.name), "", type=_ini_type(field), default=None)
     for name in _GONE:
         parser.addini(_key(name), "", default=None)
@@ -296,11 +305,11 @@ def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:
     if field.metadata["option"]:
         option = config.getoption(_dest(field.name))
         if option is not None:
-            return converted(field, option, _flag(field.name))
-    return converted(field, ini(config, field.name), _key(field.name))
+            return _converted(field, option, _flag(field.name))
+    return _converted(field, ini(config, field.name), _key(field.name))
 
 
-def converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
+def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
     """The value of an option or an ini key (a text, or what pytest's types make of it) as the field
     wants it; UsageError, naming ``where``, for a bad one."""
     default, meta = field.default, field.metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import subprocess
 import sys
 from pathlib import Path
@@ -76,3 +77,19 @@ print([name for name in sys.modules if name.startswith("pytest_skillopt.publishe
         [sys.executable, "-c", program, support], capture_output=True, text=True, check=True
     )
     assert found.stdout.strip() == "[]"
+
+
+def test_no_two_modules_import_each_other() -> None:
+    """In a function or for annotations as little as when they are loaded."""
+    below: dict[str, set[str]] = {}
+    paths = {
+        ".".join(p.relative_to(PACKAGE).with_suffix("").parts): p for p in PACKAGE.rglob("*.py")
+    }
+    for name, path in paths.items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGE.name):
+                bare = (node.module or "").removeprefix(PACKAGE.name).removeprefix(".")
+                wanted = {f"{bare}.{alias.name}".strip(".") for alias in node.names} | {bare}
+                below.setdefault(name, set()).update(wanted & paths.keys())
+    order = graphlib.TopologicalSorter(below)
+    order.prepare()

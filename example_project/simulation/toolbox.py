@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from simulation.chat import Message, Request, Tool
+    from simulation.clerk import Clerk
     from simulation.prompt import Key
-    from simulation.target import Clerk
 
 # What a tool must say of itself to be of use for a key.
 _SERVES = {

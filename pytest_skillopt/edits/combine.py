@@ -27,14 +27,9 @@ def aggregate(patches: Sequence[Patch], context: Context) -> Patch:
     into the edit budget needs no call at all. Where a merge call fails, its batch is put together
     without duplicates instead, and the note of the patch says so.
     """
-    bodies = [patch for patch in patches if patch.body is not None]
-    if bodies:
-        from pytest_skillopt.published.rewrites import merge_bodies
-
-        return _by_levels(bodies, context, "merge_rewrites", merge_bodies)
     reminders = [e for patch in patches for e in patch.edits if e.origin == "appendix"]
     groups = [
-        _by_levels(own, context, f"merge/{name}", _merge_edits)
+        by_levels(own, context, f"merge/{name}", _merge_edits)
         for name in ("failures", "successes")
         if (own := _apart(patches, successes=name == "successes"))
     ]
@@ -60,7 +55,7 @@ def _apart(patches: Sequence[Patch], *, successes: bool) -> list[Patch]:
     return kept
 
 
-def _by_levels(
+def by_levels(
     patches: Sequence[Patch],
     context: Context,
     name: str,

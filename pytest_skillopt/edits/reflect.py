@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import FormT, Question, Reminders
+from pytest_skillopt.edits.calls import FormT, Question
 from pytest_skillopt.edits.material import evidence, material
 from pytest_skillopt.edits.patches import Patch
-from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,23 +20,13 @@ def reflect(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
     """One patch for each analyst that had something to propose.
 
     Tasks that fail go to analysts of failures, in minibatches that share a way of failing; tasks
-    that always pass to analysts of successes, unless ``failure_only``. With ``skill_aware``, tasks
-    that sometimes pass under the same text are lapses and yield reminders.
+    that always pass to analysts of successes.
     """
     failing = [record for record in records if record.failed]
     passing = [record for record in records if record.n and not record.failed]
-    if context.settings.failure_only:
-        passing = []
-    if context.settings.update_mode == "full_rewrite_minibatch":
-        from pytest_skillopt.published.rewrites import reflect_bodies
-
-        return list(reflect_bodies([*failing, *passing], context))
-    lapses = [r for r in failing if r.mixed] if context.settings.skill_aware else []
-    failing = [record for record in failing if record not in lapses]
     return [
         *_edits("reflect_failures", failing, context),
         *_edits("reflect_successes", passing, context),
-        *_reminders(lapses, context),
     ]
 
 
@@ -89,17 +78,6 @@ def _edits(template: str, records: Sequence[TaskRecord], context: Context) -> It
         ]
         if edits:
             yield Patch(tuple(edits), answer.reasoning)
-
-
-def _reminders(records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
-    for batch, answer in ask_analysts("reflect_lapses", Reminders, records, context):
-        why, asking, step = answer.reasoning, ids(batch), context.step
-        edits = [
-            Edit("append", "", line, why, asking, origin="appendix", step=step)
-            for line in answer.reminders[: context.budget]
-        ]
-        if edits:
-            yield Patch(tuple(edits), why)
 
 
 def ask_analysts(

@@ -29,25 +29,12 @@ class Update:
 
 
 def update(patch: Patch, context: Context) -> Update:
-    """Apply the patch in the update mode of the settings.
+    """Apply the edits of the patch, each exactly, or refuse it with the reason.
 
-    Every edit is applied exactly or refused with the reason. An edit or a body that takes words
-    over from a train task is sent back once with the request to generalise.
+    An edit that takes words over from a train task is sent back once with the request to
+    generalise.
     """
-    edits = [p for p in patch.edits if p.origin != "appendix"]
-    reminders = [p for p in patch.edits if p.origin == "appendix"]
-    whole = edits and context.settings.update_mode == "rewrite_from_suggestions"
-    if patch.body is not None or whole:
-        from pytest_skillopt.published.rewrites import rewritten
-
-        result = rewritten(patch.body, edits, context)
-    else:
-        result = apply_all(edits, context)
-    if reminders:
-        from pytest_skillopt.published.blocks import with_reminders
-
-        result = with_reminders(result, reminders, context)
-    return result
+    return apply_all(patch.edits, context)
 
 
 def apply_all(edits: Sequence[Edit], context: Context) -> Update:

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.mine import MineError
 from pytest_skillopt.model.types import Completion, ModelConfigError, Usage
-from pytest_skillopt.report.words import plural
 from pytest_skillopt.untrusted import redact, shown
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def command(folder: Path, key: str, answer: str) -> int:
         if not prompts:
             sys.stdout.write("nothing waits for an answer\n")
         else:
-            sys.stdout.write(f"{plural(len(prompts), 'prompt')} in {folder}:\n")
+            sys.stdout.write(f"waiting in {folder}:\n")
         for path in prompts:
             title = path.read_text(encoding="utf-8").partition("\n")[0]
             sys.stdout.write(shown(f"  {path.stem}  {title.removeprefix('# ')}\n"))

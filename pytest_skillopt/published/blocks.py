@@ -11,15 +11,18 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import Question, Reminders
 from pytest_skillopt.edits.material import material, quote
+from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.reflect import ask_analysts, ids
 from pytest_skillopt.edits.update import Update
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.document import MANAGED, Document, SkillError, split_lines, to_lf
 from pytest_skillopt.skill.edits import Edit, protected_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.skill.document import Region
 
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
@@ -28,6 +31,18 @@ GUIDANCE = "guidance"
 """The block that a slow update writes."""
 REMINDERS = "reminders"
 """The block of the appendix."""
+
+
+def reflect_lapses(records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
+    """Reminders for tasks that sometimes pass under the same text."""
+    for batch, answer in ask_analysts("reflect_lapses", Reminders, records, context):
+        why, asking, step = answer.reasoning, ids(batch), context.step
+        edits = [
+            Edit("append", "", line, why, asking, origin="appendix", step=step)
+            for line in answer.reminders[: context.budget]
+        ]
+        if edits:
+            yield Patch(tuple(edits), why)
 
 
 def extend_block(document: Document, edit: Edit, context: Context) -> Document | Refusal:

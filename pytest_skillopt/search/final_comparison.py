@@ -26,7 +26,6 @@ from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.gate.data import GateTask
 from pytest_skillopt.gate.final import FinalGate
 from pytest_skillopt.search.budget import OutOfBudget
-from pytest_skillopt.search.shorten import shorter_gate
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
@@ -304,9 +303,7 @@ class FinalComparison:
             held_out = tuple(task.id for task in state.val)
             budget, rollouts = begun.budget, begun.rollouts
             decision = self._stream(begun)
-            return shorter_gate(
-                state, decision, rollouts=rollouts, budget=budget, held_out=held_out
-            )
+            return state.shorter_gate(decision, rollouts=rollouts, budget=budget, held_out=held_out)
         tasks = [GateTask(task.id, task.must_pass, task.trigger) for task in state.suite]
         return FinalGate(tasks, options, decision=self._stream(begun))
 

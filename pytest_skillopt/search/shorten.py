@@ -7,15 +7,13 @@ more, on fresh samples, of all of them together. After the search ``trials`` it 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import Question
 from pytest_skillopt.edits.compose import extend
 from pytest_skillopt.edits.material import material
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.gate.data import GateTask
-from pytest_skillopt.gate.shorter import LOOKS, ShorterGate
+from pytest_skillopt.gate.shorter import LOOKS
 from pytest_skillopt.search.budget import OutOfBudget
 from pytest_skillopt.suite.sampler import StopRun
 
@@ -95,7 +93,7 @@ class ShortenSearch:
         if candidate.size >= state.incumbent.size:
             state.history.refuse([Refusal(edit, "the skill would be no shorter")])
             return False
-        gate = shorter_gate(state, candidate.version[:12])
+        gate = state.shorter_gate(candidate.version[:12])
         verdict = state.samples.decide(gate, state.incumbent, candidate)
         state.history.record("verdict", candidate.version, verdict)
         if not verdict.accepted:
@@ -130,7 +128,7 @@ def shorten_accepted(
         if state.incumbent != accepted:
             state.budget.allow(LOOKS * look)
             final.set_aside()
-            gate = shorter_gate(state, f"together-{state.incumbent.version[:12]}")
+            gate = state.shorter_gate(f"together-{state.incumbent.version[:12]}")
             verdict = state.samples.decide(gate, accepted, state.incumbent)
             state.history.record("verdict", state.incumbent.version, verdict)
             why = verdict.reason
@@ -150,12 +148,3 @@ def shorten_accepted(
     state.history.notes.append(f"the skill that was accepted was not made shorter: {why}")
     go_back()
     return measured
-
-
-def shorter_gate(state: TrainingState, decision: str, **options: Any) -> ShorterGate:
-    """The gate on the whole suite; with ``held_out`` it is the final comparison."""
-    return ShorterGate(
-        [GateTask(task.id, task.must_pass, task.trigger) for task in state.suite],
-        replace(state.gate_options(), **options),
-        decision=decision,
-    )

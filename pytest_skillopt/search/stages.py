@@ -13,6 +13,7 @@ from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.gate.data import GateOptions
 from pytest_skillopt.gate.gates import GATES
+from pytest_skillopt.search.searches import searches_in_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -115,3 +116,16 @@ class Stages:
     update: Callable[[Patch, Context], Update] = update
     gate: Callable[[GateQuestion], Gate | None] = lambda question: None
     """None leaves the decision to the built-in gate."""
+
+
+def builtin_stages(settings: Settings) -> Stages:
+    """Those of the search that the settings ask for."""
+    if not searches_in_batches(settings):
+        return Stages()
+    from pytest_skillopt.published import stages
+
+    return Stages(
+        reflect=stages.reflect_published,
+        aggregate=stages.aggregate_published,
+        update=stages.update_published,
+    )

@@ -7,12 +7,13 @@ search: whatever changes the skill passes the gate, and a version is judged once
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.edits.patches import whole_body
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, GateTask, Verdict
+from pytest_skillopt.gate.shorter import ShorterGate
 from pytest_skillopt.search.history import History
 from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.search.searches import decides_once
@@ -174,6 +175,19 @@ class TrainingState:
         """
         question = self._question(options, tape)
         return self.stages.gate(question) or open_gate(question)
+
+    def shorter_gate(self, decision: str, **options: Any) -> ShorterGate:
+        """The gate on the whole suite that a shorter skill has to pass.
+
+        Args:
+            options: of the gate, in the place of those of the settings; with ``held_out`` it is
+                the final comparison.
+        """
+        return ShorterGate(
+            [GateTask(task.id, task.must_pass, task.trigger) for task in self.suite],
+            dataclasses.replace(self.gate_options(), **options),
+            decision=decision,
+        )
 
     def _question(
         self, options: GateOptions | None = None, tape: Mapping[str, int] | None = None

@@ -30,7 +30,7 @@ from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.samples import UNMEASURED
 from pytest_skillopt.search.searches import notes_on_search, searches_in_batches
 from pytest_skillopt.search.shorten import ShortenSearch, shorten_accepted
-from pytest_skillopt.search.stages import Stages
+from pytest_skillopt.search.stages import Stages, builtin_stages
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
 from pytest_skillopt.skill.files import file_names
@@ -138,7 +138,7 @@ class Trainer:
             tasks,
             skill=skill,
             sampler=sampling,
-            stages=stages or Stages(),
+            stages=stages or builtin_stages(settings),
             budget=budget,
             observer=observer or NullObserver(),
         )

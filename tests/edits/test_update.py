@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.edits.combine import aggregate
 from pytest_skillopt.edits.compose import extend
 from pytest_skillopt.edits.material import fixed_by
 from pytest_skillopt.edits.patches import Patch
-from pytest_skillopt.edits.update import update
 from pytest_skillopt.edits.vetting import Refusal
+from pytest_skillopt.published.stages import aggregate_published as aggregate
+from pytest_skillopt.published.stages import update_published as update
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document

@@ -121,7 +121,7 @@ def test_prompts_are_listed_printed_and_answered(
     assert capsys.readouterr().out == "nothing waits for an answer\n"
     (folder / "abc.md").write_text("# reflect abc\n\n::set-output name=a::b\n")
     assert main(["handoff"]) == 0
-    assert "1 prompt in" in (out := capsys.readouterr().out)
+    assert "waiting in" in (out := capsys.readouterr().out)
     assert "  abc  reflect abc\n" in out
     assert main(["handoff", "abc"]) == 0
     assert "\n::" not in capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,7 @@ from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.update import Update
 from pytest_skillopt.published.epochs import group_pairs
 from pytest_skillopt.published.search_batch import batch_size
-from pytest_skillopt.search.stages import Stages
+from pytest_skillopt.search.stages import Stages, builtin_stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -335,7 +336,10 @@ def test_a_stage_may_hand_over_any_good_document(toy: ModuleType) -> None:
 
 def test_a_whole_body_from_a_stage_is_trained_on(toy: ModuleType) -> None:
     rules = "\n".join(toy.rule(n) for n in range(4))
-    stages = Stages(reflect=lambda records, context: [Patch(body=f"# Toy\n\n{rules}")])
+    stages = replace(
+        builtin_stages(Settings(search="batch")),
+        reflect=lambda records, context: [Patch(body=f"# Toy\n\n{rules}")],
+    )
     outcome = train(toy, toy.make_world(), toy.ToyOptimizer(), stages=stages)
     assert outcome.status == "accepted"
     assert toy.rule(3) in outcome.after.text
