@@ -12,19 +12,21 @@ if TYPE_CHECKING:
 
 Name = Literal["evaluate", "train", "check", "compare", "aa"]
 
-FLAGS: tuple[tuple[str, str, Name], ...] = (
-    ("--skillopt", "skillopt_evaluate", "evaluate"),
-    ("--skillopt-train", "skillopt_train", "train"),
-    ("--skillopt-check", "skillopt_check", "check"),
-    ("--skillopt-compare", "skillopt_compare", "compare"),
-    ("--skillopt-aa", "skillopt_aa", "aa"),
-)
-COMPANIONS: tuple[tuple[str, str, tuple[Name, ...]], ...] = (
-    ("--skillopt-check-strict", "skillopt_check_strict", ("check",)),
-    ("--skillopt-init", "skillopt_init", ("train",)),
-    ("--skillopt-save-baseline", "skillopt_save_baseline", ("evaluate",)),
-    ("--skillopt-resume", "skillopt_resume", ("train",)),
-)
+MODES: dict[Name, str] = {
+    "evaluate": "--skillopt",
+    "train": "--skillopt-train",
+    "check": "--skillopt-check",
+    "compare": "--skillopt-compare",
+    "aa": "--skillopt-aa",
+}
+"""The option that turns each on; in the namespace it is ``skillopt_<mode>``."""
+COMPANIONS: dict[str, Name] = {
+    "check_strict": "check",
+    "init": "train",
+    "save_baseline": "evaluate",
+    "resume": "train",
+}
+"""Other options, by their names in the namespace, and the mode that each goes with."""
 _ON: dict[str, Any] = {"action": "store_true"}
 _OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     (
@@ -70,13 +72,13 @@ _BIASING = {
 }
 
 
-def given(config: pytest.Config, dest: str) -> bool:
+def given(config: pytest.Config, name: str) -> bool:
     """Whether an option stands on the command line."""
-    return getattr(config.option, dest) not in (None, False)
+    return getattr(config.option, f"skillopt_{name}") not in (None, False)
 
 
 def any_given(config: pytest.Config) -> bool:
-    return any(given(config, dest) for _, dest, _ in (*FLAGS, *COMPANIONS))
+    return any(given(config, name) for name in (*MODES, *COMPANIONS))
 
 
 def refuse_bare_options(args: Sequence[str]) -> None:
@@ -129,14 +131,14 @@ class Mode:
         """The mode that the options ask for; None where none of them was given. UsageError for two
         modes at once, or an option that only goes with another mode."""
         option = config.option
-        chosen = [(flag, name) for flag, dest, name in FLAGS if given(config, dest)]
+        chosen = [name for name in MODES if given(config, name)]
         if len(chosen) > 1:
-            raise pytest.UsageError(f"{chosen[0][0]} and {chosen[1][0]} do not go together")
-        name = chosen[0][1] if chosen else None
-        for flag, dest, needed in COMPANIONS:
-            if given(config, dest) and name not in needed:
-                flags = " or ".join(f for f, _, n in FLAGS if n in needed)
-                raise pytest.UsageError(f"{flag} only goes with {flags}")
+            raise pytest.UsageError(f"{MODES[chosen[0]]} and {MODES[chosen[1]]} do not go together")
+        name = chosen[0] if chosen else None
+        for companion, needed in COMPANIONS.items():
+            if given(config, companion) and name != needed:
+                flag = "--skillopt-" + companion.replace("_", "-")
+                raise pytest.UsageError(f"{flag} only goes with {MODES[needed]}")
         if name is None:
             return None
         mode = cls(
@@ -153,7 +155,7 @@ class Mode:
 
     @property
     def flag(self) -> str:
-        return next(flag for flag, _, name in FLAGS if name == self.name)
+        return MODES[self.name]
 
     def _refuse_biasing(self, config: pytest.Config) -> None:
         """Options that stop early, pick failures or repeat them would bias a measurement."""

@@ -283,13 +283,12 @@ def canonical_url(url: str, where: str = "base URL") -> str:
         port = parts.port
     except ValueError:
         raise ModelConfigError(f"{where}: {url!r} is not a URL") from None
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ModelConfigError(f"{where}: {url!r} is not a URL such as http://localhost:8000/v1")
     if parts.username or parts.password:
         raise ModelConfigError(f"{where}: leave the credentials out of the URL, use a key variable")
-    if parts.query or parts.fragment:
-        raise ModelConfigError(f"{where}: {url!r} must have no query and no fragment")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    name = parts.hostname or ""
+    if parts.query or parts.fragment or not name or parts.scheme not in ("http", "https"):
+        raise ModelConfigError(f"{where}: {url!r} is not a URL such as http://localhost:8000/v1")
+    host = f"[{name}]" if ":" in name else name
     default = {"http": 80, "https": 443}[parts.scheme]
     place = host if port in (None, default) else f"{host}:{port}"
     return f"{parts.scheme}://{place}{parts.path.rstrip('/')}"

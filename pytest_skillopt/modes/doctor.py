@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.mode import FLAGS
+from pytest_skillopt.mode import MODES
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import CapReached, ModelConfigError
 from pytest_skillopt.models import MODELS, Models
@@ -43,8 +43,7 @@ def add_command(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def _examine(arguments: list[str]) -> int:
-    modes = {flag for flag, _, _ in FLAGS}
-    chosen = any(argument.partition("=")[0] in modes for argument in arguments)
+    chosen = any(argument.partition("=")[0] in MODES.values() for argument in arguments)
     mode = [] if chosen else ["--skillopt-train"]
     doctor = Doctor()
     quiet = ["--collect-only", "-qq", "-p", "no:cacheprovider"]

@@ -302,17 +302,8 @@ class GuardedModel:
 
     model: Model
 
-    @property
-    def name(self) -> str:
-        return self.model.name
-
-    @property
-    def fingerprint(self) -> str:
-        return self.model.fingerprint
-
-    @property
-    def simulated(self) -> bool:
-        return self.model.simulated
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.model, name)
 
     def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
         try:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pytest_skillopt.suite.rollouts import RolloutRequest
+    from pytest_skillopt.suite.runner import SkillVersions
 
 
 class Executor(Protocol):
@@ -166,7 +167,9 @@ class Worker:
 class WorkersExecutor:
     """Spreads requests over the workers. Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, local: SkillVersions | None = None) -> None:
+        """``local``: what this process itself runs rollouts with."""
+        self._local = local
         self._changed = threading.Condition()
         self._pending: OrderedDict[str, RolloutRequest] = OrderedDict()
         self._workers: list[Worker] = []
@@ -188,9 +191,13 @@ class WorkersExecutor:
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
         self._files[skill] = ("skill", skill, {os.fsencode(n): data for n, data in files.items()})
+        if self._local is not None:
+            self._local.add_skill(skill, files)
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self._versions[skill, version] = ("version", skill, version, content)
+        if self._local is not None:
+            self._local.add_version(skill, version, content)
 
     def submit(self, requests: Iterable[RolloutRequest]) -> None:
         """KeyError where a request names a version that was never added."""

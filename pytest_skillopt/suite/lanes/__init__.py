@@ -28,7 +28,7 @@ from pytest_skillopt.suite.rollouts import InfraError, Rollout
 from pytest_skillopt.suite.runner import RolloutRunner, SkillVersions, rollouts_only
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator
 
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
@@ -321,9 +321,8 @@ class LanesExecutor(WorkersExecutor):
         timeout: seconds after which a rollout that hangs ends the run; 0: never. A thread cannot
             be killed; in a worker (``-n 1``) a hanging rollout ends alone.
         """
-        super().__init__()
-        self._timeout = timeout
         self._laid_out = SkillVersions(kept=lanes)
+        super().__init__(self._laid_out)
         self._watchdog = Watchdog(timeout, self._give_up)
         self._lanes = Lanes(
             session, self._laid_out, self._deliver, lanes=lanes, watchdog=self._watchdog
@@ -334,14 +333,6 @@ class LanesExecutor(WorkersExecutor):
         self._open.enter_context(sigterm_interrupts())
         self._watchdog.start()
         self.welcome(self._worker, lanes)
-
-    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
-        super().add_skill(skill, files)
-        self._laid_out.add_skill(skill, files)
-
-    def add_version(self, skill: str, version: str, content: bytes) -> None:
-        super().add_version(skill, version, content)
-        self._laid_out.add_version(skill, version, content)
 
     def next(self) -> Rollout:
         try:
