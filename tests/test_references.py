@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import Answer
+from patience import PATIENCE
+from sessions import clean_environment
 
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.pending import finish_writing
@@ -22,6 +27,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "references.md").read_text(encod
 SKILL, STYLE = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 TESTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
 RULE = "End every greeting with an exclamation mark."
+NAMED = "Call every guest by name."
 
 
 class Project:
@@ -31,6 +37,7 @@ class Project:
         self._pytester = pytester
         self.server = server
         self.edit: dict[str, str] = {"op": "append", "file": "references/style.md", "content": RULE}
+        self.more: list[dict[str, str]] = []
         server.reply = self._reply
         self.folder = pytester.path / "skills" / "greeting"
         self.write("SKILL.md", SKILL)
@@ -68,12 +75,15 @@ class Project:
 
     def _reply(self, body: dict[str, Any]) -> str | Answer:
         if body["model"] == "thinker":
-            return json.dumps({"reasoning": "every reply lacks it", "edits": [self.edit]})
+            return json.dumps(
+                {"reasoning": "every reply lacks it", "edits": [self.edit, *self.more]}
+            )
         messages = body["messages"]
         if messages[-1]["role"] == "user" and body.get("tools"):
             return Answer.tool("read_skill_file", path="references/style.md")
         told = "".join(str(m["content"]) for m in messages if m["role"] in ("system", "tool"))
-        return f"Hello{'!' if 'exclamation' in told else '.'}"
+        wanted = [r for r in (RULE, NAMED) if r in told or (r == NAMED and not self.more)]
+        return f"Hello{' Ada' if NAMED in wanted else ''}{'!' if RULE in wanted else '.'}"
 
 
 @pytest.fixture
@@ -126,15 +136,84 @@ def test_what_no_edit_may_do_is_said(project: Project, edit: dict[str, str], why
     assert any(why in row["why"] for row in project.result["skills"][0]["edits"])
 
 
-def test_nothing_is_written_where_one_file_has_changed_meanwhile(project: Project) -> None:
-    (project.folder.parent.parent / "conftest.py").write_text(
-        "def pytest_skillopt_step(config, step):\n"
-        f"    open({str(project.folder / 'references/style.md')!r}, 'a').write('By hand.')\n"
-    )
-    project.train()
+@pytest.fixture
+def two_files(project: Project) -> Project:
+    """Half of the tasks need an edit of the SKILL.md, the others one of its reference."""
+    project.more = [{"op": "append", "file": "SKILL.md", "content": NAMED}]
+    wanted = 'wanted = "!" if name < "Finn" else " Ada"\n    assert wanted in reply, wanted'
+    tests = TESTS.replace('assert reply.endswith("!"), f"no exclamation mark: {reply}"', wanted)
+    (project.folder.parent.parent / "test_greeting.py").write_text(tests)
+    return project
+
+
+MEANWHILE = """
+import os, pathlib, signal
+skill = pathlib.Path("skills/greeting").resolve()
+replace, left = pathlib.Path.replace, [int(os.environ.get("LEFT", 0))]
+
+def pytest_skillopt_step(config, step):
+    {}
+
+def killed(self, target):
+    if skill in pathlib.Path(target).parents:
+        if left[0] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        left[0] -= 1
+    return replace(self, target)
+
+if "LEFT" in os.environ:
+    pathlib.Path.replace = killed
+"""
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "written"),
+    [
+        ("pass", True),
+        ('(skill / "references/style.md").write_text("By hand.")', False),
+        ('(skill / "SKILL.md").write_text("By hand.")', False),
+        ('(skill / "references/style.md").unlink(missing_ok=True)', False),
+    ],
+)
+def test_the_files_of_a_version_are_written_together_or_not_at_all(
+    two_files: Project, meanwhile: str, written: bool
+) -> None:
+    (two_files.folder.parent.parent / "conftest.py").write_text(MEANWHILE.format(meanwhile))
+    two_files.train("-p", "no:xdist")
+    (skill,) = two_files.result["skills"]
+    assert (skill["status"], skill["written"]) == ("accepted", written)
+    found = "".join(path.read_text() for path in two_files.folder.rglob("*.md"))
+    assert [rule in found for rule in (RULE, NAMED)] == [written, written]
+    assert any(": not written, " in note for note in two_files.result["notes"]) != written
+
+
+def test_a_file_that_was_not_edited_may_not_have_changed_either(project: Project) -> None:
+    """What was measured is the version with all its files."""
+    by_hand = '(skill / "SKILL.md").write_text("By hand.")'
+    (project.folder.parent.parent / "conftest.py").write_text(MEANWHILE.format(by_hand))
+    project.train("-p", "no:xdist")
     assert not project.result["skills"][0]["written"]
-    assert any("changed during the run" in note for note in project.result["notes"])
-    assert RULE not in project.read("references/style.md")
+    assert project.read("references/style.md") == STYLE
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_run_killed_while_it_writes_two_files_is_finished_by_the_next(
+    two_files: Project, left: int
+) -> None:
+    top = two_files.folder.parent.parent
+    (top / "conftest.py").write_text(MEANWHILE.format("pass"))
+    command = [sys.executable, "-m", "pytest", "--skillopt-train", "-p", "no:xdist"]
+    environment = clean_environment(OPENAI_API_KEY="sk-test-0123456789", LEFT=str(left))
+    done = subprocess.run(command, cwd=top, env=environment, capture_output=True, timeout=PATIENCE)
+    assert done.returncode == -signal.SIGKILL, done.stdout
+    assert RULE not in two_files.read("references/style.md") or NAMED not in two_files.read(
+        "SKILL.md"
+    )
+    two_files.train("-p", "no:xdist", "--skillopt-resume=latest")
+    assert two_files.result["status"] == "accepted"
+    assert RULE in two_files.read("references/style.md")
+    assert NAMED in two_files.read("SKILL.md")
+    assert not list(top.glob(".skillopt/writing-*"))
 
 
 def test_files_that_the_setting_does_not_name_are_read_and_never_trained(project: Project) -> None:

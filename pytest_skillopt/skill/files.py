@@ -173,22 +173,23 @@ def write_version(path: Path, before: Document, after: Document) -> None:
         SkillChanged: a file no longer holds what ``before`` says; none was written.
         SkillError: a folder cannot be written.
     """
-    changed = [n for n in reversed(after.names) if after.file(n) != before.file(n)]
     targets = {
-        name: path.resolve() if name == SKILL_FILE else path.parent / name for name in changed
+        name: path.resolve() if name == SKILL_FILE else path.parent / name
+        for name in reversed(after.names)
     }
+    changed = [name for name in targets if after.file(name) != before.file(name)]
     written: dict[str, Path] = {}
     moved: list[str] = []
     try:
+        for name in changed:
+            _check_unchanged(path.parent, name, targets[name], before)
+            written[name] = _write_beside(targets[name], after.file(name).data)
         for name, target in targets.items():
             _check_unchanged(path.parent, name, target, before)
-            written[name] = _write_beside(target, after.file(name).data)
-        for name, target in targets.items():
-            _check_unchanged(path.parent, name, target, before)
-        for name, target in targets.items():
-            written[name].replace(target)
+        for name in changed:
+            written[name].replace(targets[name])
             moved.append(name)
-            _sync_folder(target.parent)
+            _sync_folder(targets[name].parent)
     except OSError as error:
         for name in moved:
             _put_back(targets[name], before.file(name).data)
