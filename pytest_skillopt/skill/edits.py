@@ -134,6 +134,8 @@ def with_description(document: Document, description: str) -> Document:
             f"a description has 1 to {DESCRIPTION_LIMIT} characters, this one has "
             f"{len(description)}"
         )
+    if not description.isprintable():
+        raise EditError("a description holds no control and no invisible characters")
     if "<" in description or ">" in description:
         raise EditError("a description holds no < or >: agents put it into markup")
     if "description" not in (document.frontmatter or {}):
