@@ -27,7 +27,12 @@ _LOOK_UP = 0.2
 
 
 class Models:
-    """Builds models through the hook ``pytest_skillopt_client`` and keeps them."""
+    """Builds models through the hook ``pytest_skillopt_client`` and keeps them.
+
+    Args:
+        throttle: decides about every call; None: nothing is limited.
+        cache: answers repeated calls; None: every call is sent.
+    """
 
     def __init__(
         self,
@@ -37,10 +42,6 @@ class Models:
         throttle: Throttle | None = None,
         cache: Replies | None = None,
     ) -> None:
-        """Args:
-        throttle: decides about every call; None: nothing is limited.
-        cache: answers repeated calls; None: every call is sent.
-        """
         self._config = config
         self.settings = settings
         self.throttle = throttle
@@ -58,20 +59,14 @@ class Models:
 
     @property
     def replies(self) -> Replies | None:
-        """What answers repeated calls; None: nothing does."""
         return self._cache
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the report must know of the cache of this process."""
         return self._cache.notes if self._cache is not None else []
 
     def get(self, role: Role) -> Model:
-        """The model of a role.
-
-        Raises:
-            ModelConfigError: the settings name no usable model.
-        """
+        """The model of a role; ModelConfigError where the settings name no usable one."""
         with self._making:
             if role not in self._made:
                 self._made[role] = self._config.hook.pytest_skillopt_client(
@@ -82,12 +77,9 @@ class Models:
     def probe(self, roles: Iterable[Role], ended: Callable[[], str]) -> None:
         """See whether the built-in clients of some roles are served, all at once.
 
-        Args:
-            ended: why no answer is wanted any more; empty while one is.
-
         Raises:
             ModelConfigError: a provider refuses a model or a key.
-            KeyboardInterrupt: no answer is wanted any more.
+            KeyboardInterrupt: ``ended`` says why no answer is wanted any more.
         """
         found = {self.get(role).fingerprint: self.get(role) for role in roles}
         probes = [model.probe for model in found.values() if hasattr(model, "probe")]
@@ -115,7 +107,6 @@ class Models:
                 raise error
 
     def close(self) -> None:
-        """Close the connections and the cache."""
         for model in self._made.values():
             if hasattr(model, "close"):
                 model.close()
@@ -135,11 +126,8 @@ class Models:
         return Handoff(role, folder, tell, self.throttle or Meter())
 
     def build(self, role: Role, server: Server | None = None) -> Model:
-        """The built-in client of a role: the official SDK against an OpenAI-compatible server.
-
-        Args:
-            server: one that the project brings; None: as the settings say.
-        """
+        """The built-in client of a role: the official SDK against an OpenAI-compatible server, one
+        that the project brings or as the settings say."""
         from pytest_skillopt.model.client import ChatModel
 
         return ChatModel(
@@ -161,8 +149,6 @@ class Services:
         """Gives up the calls of a worker that has ended."""
 
     def open(self, meter: Meter, models: Models) -> None:
-        """Begin to answer."""
-
         def complete(role: Role, messages: Any, options: dict[str, Any]) -> dict[str, Any]:
             return models.get(role).complete(messages, **options).to_json()
 

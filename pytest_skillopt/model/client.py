@@ -43,18 +43,14 @@ PROBE = "Reply with the word OK."
 
 
 class ChatModel:
-    """A ``Model`` that may be called from many threads at once.
+    """A ``Model`` that may be called from many threads at once; ModelConfigError without a key.
 
     Args:
-        config: which model, where, with what parameters.
         throttle: asked before each call; None: nothing is limited, pauses are kept.
         cache: replies that need not be paid for; None: every call is sent.
         environ: where the key is; the process' environment where None.
         sleep: waits so many seconds; None: until ``close`` at most.
         jitter: a number in [0, 1), new each time.
-
-    Raises:
-        ModelConfigError: there is no key.
     """
 
     def __init__(
@@ -95,7 +91,6 @@ class ChatModel:
         tools: Sequence[dict[str, Any]] = (),
         response_format: dict[str, Any] | None = None,
     ) -> Completion:
-        """See ``Model.complete``."""
         account = (self.config.role, stage, task)
         key, request = self._request(messages, sample, tools, response_format)
         with self._replies.claim(key):
@@ -107,14 +102,9 @@ class ChatModel:
         return found
 
     def probe(self) -> str:
-        """See with one tiny call whether the model is there and the key is taken.
-
-        The reply is kept like any other, so that a run which finds everything in the cache makes
-        no call. A fault that may pass is returned, in words, and left to the calls that matter.
-
-        Raises:
-            ModelConfigError: the provider refuses the request.
-        """
+        """See with one tiny call, whose reply is kept like any other, whether the model is there
+        and the key is taken; ModelConfigError where it is refused. A fault that may pass is
+        returned, in words."""
         key, request = self._request([{"role": "user", "content": PROBE}], "probe", (), None)
         if self.simulated or self._replies.mode == "ro" or self._replies.find(key) is not None:
             return ""
@@ -164,10 +154,8 @@ class ChatModel:
         return key, request
 
     def _pay(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
-        """Call until there is a reply, the fault is no passing one, or the retries are used up.
-
-        The reply's usage is that of all calls it took.
-        """
+        """Call until there is a reply, the fault is no passing one, or the retries are used up. The
+        reply's usage is that of all calls it took."""
         attempt = answered = 0
         paid = Usage()
         without_schema = False
@@ -198,14 +186,8 @@ class ChatModel:
     def _call(
         self, key: str, request: dict[str, Any], account: tuple[str, str, str], *, last: bool
     ) -> tuple[Completion | Fault, Usage]:
-        """One call, let go by the throttle. A reply is kept before anything else can fail.
-
-        Args:
-            last: what is of no use is not asked for again; it is taken for what it is.
-
-        Raises:
-            CapReached, ModelFault: it may not go.
-        """
+        """One call, let go by the throttle (CapReached, ModelFault). A reply is kept before
+        anything else can fail. ``last``: what is of no use is taken for what it is."""
         call = f"{self._prefix}-{next(self._calls)}"
         wish = self.config.wish(json.dumps(request["messages"]), self.config.max_output_tokens)
         wait_for_leave(

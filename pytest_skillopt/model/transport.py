@@ -12,18 +12,12 @@ import socket
 import threading
 import time
 import weakref
-import zlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import openai
 
 from pytest_skillopt.model.faults import ReplyBroken, ReplyTooLarge
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-_PACKED = {"gzip": 31, "x-gzip": 31, "deflate": 47}
-"""``wbits`` of zlib by content encoding; no other one is asked for."""
 _TRIES = 10
 _CONNECTED = ("connection.connect_tcp.complete", "connection.start_tls.complete")
 
@@ -72,10 +66,8 @@ class BoundedClient(openai.DefaultHttpxClient):
         if stream:
             return response
         try:
-            encoding = response.headers.get("content-encoding", "identity").strip().lower()
-            parts = self._unpacked(response.iter_raw(), _PACKED.get(encoding))
             kept, size = [], 0
-            for part in parts:
+            for part in response.iter_bytes():
                 kept.append(part)
                 size += len(part)
                 if size > self._most:
@@ -90,8 +82,7 @@ class BoundedClient(openai.DefaultHttpxClient):
             raise ReplyBroken(f"the reply broke off: {error or type(error).__name__}") from error
         finally:
             response.close()
-        if encoding in _PACKED:
-            del response.headers["content-encoding"]
+        response.headers.pop("content-encoding", None)
         return type(response)(
             response.status_code,
             headers=response.headers,
@@ -107,23 +98,10 @@ class BoundedClient(openai.DefaultHttpxClient):
             with self._connecting:
                 self._streams.add(about["return_value"])
 
-    def _unpacked(self, parts: Iterable[bytes], bits: int | None) -> Iterator[bytes]:
-        """What the parts hold, at most one byte more than may come at a time."""
-        if bits is None:
-            yield from parts
-            return
-        unpack = zlib.decompressobj(bits)
-        for part in parts:
-            yield unpack.decompress(part, self._most + 1)
-            if unpack.unconsumed_tail:
-                raise ReplyTooLarge(self._most)
-
 
 def bounded_client(seconds: float, most: int, **options: Any) -> BoundedClient:
-    """A ``BoundedClient``, made while other threads may change the environment.
-
-    httpx looks for proxies in it and raises ``KeyError`` where a variable goes meanwhile.
-    """
+    """A ``BoundedClient``; httpx looks for proxies in the environment, and raises ``KeyError``
+    where another thread takes a variable out meanwhile."""
     for _ in range(_TRIES):
         with contextlib.suppress(KeyError):
             return BoundedClient(seconds, most, **options)

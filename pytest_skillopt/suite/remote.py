@@ -48,7 +48,7 @@ class LostController(ConnectionError):
 
 
 class Link:
-    """A worker's end of its channel. Safe to use from any thread of the worker."""
+    """A worker's end of its channel. Thread-safe."""
 
     def __init__(self, channel: Any, worker: str) -> None:
         self._channel = channel
@@ -69,22 +69,14 @@ class Link:
         """Begins the name of everything this worker asks for, so that it can be given up."""
 
     def open(self, on_lost: Callable[[], None], on_dismissed: Callable[[], None]) -> None:
-        """Begin to receive.
-
-        Args:
-            on_lost: called when the controller goes without a word.
-            on_dismissed: called when it wants nothing more, after all questions were answered.
-        """
+        """Begin to receive. ``on_lost`` is called when the controller goes without a word,
+        ``on_dismissed`` when it wants nothing more, after all questions were answered."""
         self._on_lost, self._on_dismissed = on_lost, on_dismissed
         self._channel.setcallback(self._receive, endmarker=None)
 
     def send(self, *message: Any, patience: float = -1) -> None:
-        """Args:
-            patience: seconds to wait for another thread that is sending; -1: as long as it takes.
-
-        Raises:
-            OSError: the controller is gone.
-        """
+        """``patience``: seconds to wait for another thread that is sending; -1: as long as it
+        takes. OSError where the controller is gone."""
         if self._sending.acquire(timeout=patience):
             try:
                 self._channel.send(message)
@@ -92,14 +84,10 @@ class Link:
                 self._sending.release()
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Have the controller call one of its services.
-
-        Args:
-            arguments: JSON values.
+        """Have the controller call one of its services, with JSON values.
 
         Raises:
-            ModelError: what the service raised, as the same class.
-            ModelFault: any other exception of the service.
+            ModelError: what the service raised; ModelFault in the place of other exceptions.
             LostController: no answer will come.
         """
         number = next(self._numbers)
@@ -174,7 +162,13 @@ def link(config: pytest.Config) -> Link:
 
 
 class WorkerLoop:
-    """The plugin that takes the place of xdist's loop in a worker."""
+    """The plugin that takes the place of xdist's loop in a worker.
+
+    Args:
+        collect: from the collected items to the tasks among them; may raise ``UsageError``.
+        others: how many other tests were deselected.
+        timeout: seconds after which a rollout ends together with this worker; 0: never.
+    """
 
     def __init__(
         self,
@@ -185,11 +179,6 @@ class WorkerLoop:
         timeout: float = 0.0,
         others: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Args:
-        collect: from the collected items to the tasks among them; may raise ``UsageError``.
-        others: how many other tests were deselected.
-        timeout: seconds after which a rollout ends together with this worker; 0: never.
-        """
         self._link = link(config)
         self._lanes = lanes
         self._collect = collect

@@ -128,9 +128,6 @@ class SkillVersions:
         self._contents[skill, version] = content
 
     def content(self, skill: str, version: str) -> bytes:
-        """Raises:
-        KeyError: the version was never added.
-        """
         return self._contents[skill, version]
 
     def directory(self, skill: str, version: str) -> Path:
@@ -144,7 +141,6 @@ class SkillVersions:
             return self._directories[key]
 
     def close(self) -> None:
-        """Remove all directories."""
         with self._lock:
             self._directories.clear()
             if self._root is not None:
@@ -174,18 +170,13 @@ _OUTPUT_LIMIT = 16_000
 
 
 class RolloutRunner:
-    """Runs requests over the items of one pytest session.
-
-    ``run`` works only inside ``rollouts_only``. Not thread-safe: a session runs one rollout at a
-    time, lanes have a session each.
-    """
+    """Runs requests over the items of one pytest session, within ``rollouts_only``. Not
+    thread-safe: lanes have a session each. UsageError where a private interface of pytest has
+    changed."""
 
     def __init__(
         self, session: pytest.Session, versions: SkillVersions, *, worker: str = "main"
     ) -> None:
-        """Raises:
-        pytest.UsageError: a private interface of pytest has changed.
-        """
         probe()
         self._session = session
         self._versions = versions
@@ -197,18 +188,11 @@ class RolloutRunner:
 
     @property
     def items(self) -> Mapping[str, pytest.Item]:
-        """The collected items by the id of their task."""
         return self._items
 
     def run(self, request: RolloutRequest, *, alone: bool = True) -> Rollout:
-        """Run one rollout; whatever the test does is in what is returned.
-
-        Args:
-            alone: no other rollout runs in this process meanwhile.
-
-        Raises:
-            KeyboardInterrupt: the user, or the test, wants the session to end.
-        """
+        """Run one rollout; whatever the test does is in what is returned. ``alone``: no other
+        rollout runs in this process meanwhile."""
         started = time.perf_counter()
         try:
             collected = self._items[request.task]
@@ -295,7 +279,6 @@ class RolloutRunner:
             forget_setup(self._session)
 
     def _tidy(self, item: pytest.Item, running: _Running) -> None:
-        """Keep tens of thousands of rollouts from piling up."""
         prune_finalizers(item)
         forget_subtests(item)
         for path in running.temporary:

@@ -33,16 +33,9 @@ _SHOWN = 5
 
 
 def check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> str:
-    """Compare what the workers said about themselves; the tasks of all as JSON text.
-
-    Args:
-        facts: by the worker's name: ``tasks`` (JSON text), ``refusal`` (a usage error's text, or
-            empty) and ``collection_errors`` (how many).
-
-    Raises:
-        pytest.UsageError: a worker refuses, or two have collected different tasks.
-        pytest.Session.Interrupted: a worker met errors during collection.
-    """
+    """Compare what the workers said about themselves, by name; the tasks of all as JSON text.
+    UsageError where one refuses or two have collected different tasks, Interrupted after errors
+    during collection."""
     for said in facts.values():
         errors = said.get("collection_errors", 0)
         if errors:
@@ -59,20 +52,11 @@ def check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _difference(first: str, reference: str, other: str, tasks: str) -> str:
-    here = {task["id"]: task for task in json.loads(reference)}
-    there = {task["id"]: task for task in json.loads(tasks)}
-    lines = [f"{first} and {other} have collected different tasks"]
-    for title, names in (
-        (f"only {first}", here.keys() - there.keys()),
-        (f"only {other}", there.keys() - here.keys()),
-        ("not the same on both", {n for n in here.keys() & there.keys() if here[n] != there[n]}),
-    ):
-        if names:
-            more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-            lines.append(f"{title}: {', '.join(sorted(names)[:_SHOWN])}{more}")
-    if len(lines) == 1:
-        lines.append("in another order; parameters made from a set have none of their own")
-    return "\n  ".join(lines)
+    here, there = ({task["id"]: task for task in json.loads(said)} for said in (reference, tasks))
+    odd = sorted(name for name in here | there if here.get(name) != there.get(name))
+    shown = ", ".join(odd[:_SHOWN]) + ", ..." * (len(odd) > _SHOWN)
+    what = shown or "in another order; parameters made from a set have none of their own"
+    return f"{first} and {other} have collected different tasks: {what}"
 
 
 _JOIN_PATIENCE = 30.0
@@ -84,10 +68,15 @@ _START_FAILURES = 3
 
 
 class XdistRun:
-    """The plugin of the controller that has a job done by warm workers, and their scheduler.
+    """The plugin of the controller that has a job done by warm workers, and their scheduler. It
+    schedules no tests, it waits for the job.
 
-    It schedules no tests, it waits for the job. Register it before pytest's session starts; the
-    workers register a ``remote.WorkerLoop``.
+    Args:
+        job: called once, in a thread of its own, with the executor and the collected tasks; what
+            it raises is raised again in the main thread.
+        services: what workers may ask for, by name. Each is called in a thread of its own.
+            Arguments and value are JSON.
+        on_lost: told the prefix of a worker that has ended, to give up what it had asked for.
     """
 
     def __init__(
@@ -98,13 +87,6 @@ class XdistRun:
         services: Mapping[str, Callable[..., Any]] | None = None,
         on_lost: Callable[[str], None] | None = None,
     ) -> None:
-        """Args:
-        job: called once, in a thread of its own, with the executor and the collected tasks; what
-            it raises is raised again in the main thread.
-        services: what workers may ask for, by name. Each is called in a thread of its own.
-            Arguments and value are JSON.
-        on_lost: told the prefix of a worker that has ended, to give up what it had asked for.
-        """
         self._config = config
         self._job = job
         self._services: Mapping[str, Callable[..., Any]] = {} if services is None else services

@@ -73,7 +73,6 @@ _LANE: ContextVar[Lane | None] = ContextVar("skillopt_lane", default=None)
 
 
 def needs_process(item: pytest.Item | None) -> bool:
-    """Whether a test can be seen to change what all rollouts of a process share."""
     if not ALONE_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
         return True
     if item is None:
@@ -193,7 +192,8 @@ _STOP_PATIENCE = 1.0
 
 
 class Lanes:
-    """Runs rollouts on several threads of this process. Used within ``rollouts_only``."""
+    """Runs rollouts on several threads of this process, within ``rollouts_only``; ``deliver`` is
+    given every rollout, in the thread that ran it."""
 
     def __init__(
         self,
@@ -205,11 +205,6 @@ class Lanes:
         worker: str = "main",
         watchdog: Watchdog,
     ) -> None:
-        """Args:
-        deliver: given every rollout, in the thread that ran it.
-        lanes: how many rollouts may run at once.
-        watchdog: watches every rollout.
-        """
         self._session = session
         self._deliver = deliver
         self._watchdog = watchdog
@@ -314,13 +309,10 @@ class _Here(Worker):
 
 
 class LanesExecutor(WorkersExecutor):
-    """Lanes in this process, behind the executor that serves workers: one, without a wire."""
+    """Lanes in this process, behind the executor that serves workers: one, without a wire. A
+    rollout that hangs ends the run: a thread cannot be killed, as a worker (``-n 1``) can."""
 
     def __init__(self, session: pytest.Session, *, lanes: int, timeout: float = 0.0) -> None:
-        """Args:
-        timeout: seconds after which a rollout that hangs ends the run; 0: never. A thread cannot
-            be killed; in a worker (``-n 1``) a hanging rollout ends alone.
-        """
         self._laid_out = SkillVersions(kept=lanes)
         super().__init__(self._laid_out)
         self._watchdog = Watchdog(timeout, self._give_up)
@@ -343,7 +335,6 @@ class LanesExecutor(WorkersExecutor):
             raise
 
     def close(self) -> list[str]:
-        """End; returns what went wrong in teardowns between rollouts."""
         self.stop("the session has ended")
         self._watchdog.stop()
         stray = self._lanes.close()

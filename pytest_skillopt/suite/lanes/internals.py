@@ -39,19 +39,13 @@ _SWITCHING_PLUGINS = (
 
 
 def abandon_setup(fixturedef: Any) -> None:
-    """Let a fixture that is not going to be set up after all be asked for again."""
     fixturedef._finalizers.clear()
 
 
 def more_sessions(base: pytest.Session, count: int) -> list[pytest.Session]:
-    """Collect ``count`` times more, quietly, each time into a session of its own.
-
-    Every session has its own fixtures, set-up state and items, so that each can run a rollout while
-    the others do. Modules are not imported again.
-
-    Raises:
-        pytest.UsageError: the suite is not the same when it is collected again.
-    """
+    """Collect ``count`` times more, quietly, each time into a session with fixtures, set-up state
+    and items of its own. Modules are not imported again. UsageError where the suite is not the
+    same."""
     config = base.config
     manager = config.pluginmanager
     fixtures = cast("Any", base)._fixturemanager
