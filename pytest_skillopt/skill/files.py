@@ -156,7 +156,7 @@ def check_trained(name: str, patterns: str) -> None:
     SkillError: a path outside of the skill's folder, or one that ``skillopt_files`` does not name.
     """
     _check_relative(name)
-    if str(PurePosixPath(name)) != name or not is_trained(name, patterns):
+    if not is_trained(name, patterns):
         raise SkillError(
             f"{name} is not trained with the skill (skillopt_files = {patterns or 'nothing'})"
         )
