@@ -445,7 +445,7 @@ def main() -> None:
     shapes = [Shape(8, 1), Shape(2, 4), Shape(2, 32), Shape(4, 16), Shape(0, 64)]
     print(f"{'quantity':<62}{'measured':<76}at most")
     for row in itertools.chain(
-        measure_calls(shapes[1:3] if quick else shapes, 4 if quick else 8),
+        measure_calls(shapes[1:3] if quick else shapes, 4 if quick else 20),
         () if quick else measure_starts(2),
         measure_rounds([2] if quick else [2, 4, 8, 16]),
         measure_many(3_000 if quick else 100_000),

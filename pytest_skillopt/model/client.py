@@ -42,6 +42,42 @@ PROBE = "Reply with the word OK."
 """What is asked to see whether a model is there."""
 
 
+class _Turn:
+    """Of the threads whose replies have arrived, lets one at a time read its own.
+
+    Replies that arrive together are then used one after another, each as soon as it is read, and
+    not all of them once the last is. See docs/decisions/engine-cost.md.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._mine = threading.local()
+
+    def __enter__(self) -> None:
+        self._mine.held = False
+
+    def __exit__(self, *_: object) -> None:
+        self._leave()
+
+    def note(self, step: str) -> None:
+        """Told of each step of a request by the thread that makes it, within ``with``."""
+        if step in _REPLY_HERE and not self._mine.held:
+            self._lock.acquire()
+            self._mine.held = True
+        elif step == _REPLY_AWAITED:
+            self._leave()
+
+    def _leave(self) -> None:
+        if self._mine.held:
+            self._mine.held = False
+            self._lock.release()
+
+
+_REPLY_HERE = ("http11.receive_response_headers.complete", "http11.receive_response_body.complete")
+_REPLY_AWAITED = "http11.receive_response_body.started"
+_TURN = _Turn()
+
+
 class ChatModel:
     """A ``Model`` that may be called from many threads at once; ModelConfigError without a key.
 
@@ -195,7 +231,8 @@ class ChatModel:
         )
         used, after = Usage(), 0.0
         try:
-            outcome, used = self._send(request)
+            with _TURN:
+                outcome, used = self._send(request)
             if isinstance(outcome, Fault) and outcome.stays is not None and last:
                 outcome = outcome.stays
             if isinstance(outcome, Completion):
@@ -258,7 +295,10 @@ class ChatModel:
                 base_url = config.server.url() if config.server else config.base_url
                 # A proxy from the environment cannot reach a server of this machine.
                 client = bounded_client(
-                    config.request_timeout, config.max_reply_bytes, trust_env=not is_local(base_url)
+                    config.request_timeout,
+                    config.max_reply_bytes,
+                    _TURN.note,
+                    trust_env=not is_local(base_url),
                 )
                 self._sdk = openai.OpenAI(
                     api_key=self._key,

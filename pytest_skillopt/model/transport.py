@@ -12,11 +12,14 @@ import socket
 import threading
 import time
 import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import openai
 
 from pytest_skillopt.model.faults import ReplyBroken, ReplyTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _TRIES = 10
 _CONNECTED = ("connection.connect_tcp.complete", "connection.start_tls.complete")
@@ -29,11 +32,14 @@ class BoundedClient(openai.DefaultHttpxClient):
     answer is the model's.
     """
 
-    def __init__(self, seconds: float, most: int, **options: Any) -> None:
+    def __init__(
+        self, seconds: float, most: int, note: Callable[[str], None], **options: Any
+    ) -> None:
         super().__init__(follow_redirects=False, **options)
         self.headers["Accept-Encoding"] = "identity"
         self._seconds = seconds
         self._most = most
+        self._note = note
         self._streams: weakref.WeakSet[Any] = weakref.WeakSet()
         self._connecting = threading.Lock()
 
@@ -61,7 +67,7 @@ class BoundedClient(openai.DefaultHttpxClient):
             ReplyTooLarge: it is longer than it may be, on the wire or unpacked.
         """
         until = time.monotonic() + self._seconds
-        request.extensions["trace"] = self._note_connection
+        request.extensions["trace"] = self._note_step
         response: Any = super().send(request, stream=True, **options)
         if stream:
             return response
@@ -92,17 +98,20 @@ class BoundedClient(openai.DefaultHttpxClient):
             history=response.history,
         )
 
-    def _note_connection(self, event: str, about: dict[str, Any]) -> None:
-        """Told by the HTTP client of every step of a request."""
-        if event in _CONNECTED:
+    def _note_step(self, step: str, about: dict[str, Any]) -> None:
+        """Told by the base class of every step of a request."""
+        if step in _CONNECTED:
             with self._connecting:
                 self._streams.add(about["return_value"])
+        self._note(step)
 
 
-def bounded_client(seconds: float, most: int, **options: Any) -> BoundedClient:
+def bounded_client(
+    seconds: float, most: int, note: Callable[[str], None], **options: Any
+) -> BoundedClient:
     """A ``BoundedClient``; httpx looks for proxies in the environment, and raises ``KeyError``
     where another thread takes a variable out meanwhile."""
     for _ in range(_TRIES):
         with contextlib.suppress(KeyError):
-            return BoundedClient(seconds, most, **options)
-    return BoundedClient(seconds, most, **options)
+            return BoundedClient(seconds, most, note, **options)
+    return BoundedClient(seconds, most, note, **options)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import threading
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -59,6 +60,36 @@ def _difference(first: str, reference: str, other: str, tasks: str) -> str:
     return f"{first} and {other} have collected different tasks: {what}"
 
 
+class _Threads:
+    """Threads for what is done on behalf of workers, kept for the next call."""
+
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._counting = threading.Lock()
+        self._free = self._all = 0
+
+    def run(self, function: Callable[[], None]) -> None:
+        """In a thread that has nothing to do, else in a new one."""
+        with self._counting:
+            fresh = not self._free
+            self._free -= not fresh
+            self._all += fresh
+        self._waiting.put(function)
+        if fresh:
+            threading.Thread(target=self._work, name="skillopt-service", daemon=True).start()
+
+    def _work(self) -> None:
+        while function := self._waiting.get():
+            function()
+            with self._counting:
+                self._free += 1
+
+    def close(self) -> None:
+        """End those that have nothing to do, and the others when they are done."""
+        for _ in range(self._all):
+            self._waiting.put(None)
+
+
 _JOIN_PATIENCE = 30.0
 """Seconds that an interrupted job is given to save what it knows."""
 _HELLO_PATIENCE = 60.0
@@ -101,6 +132,7 @@ class XdistRun:
         self._failed_starts = 0
         self._tasks = ""
         self._executor = WorkersExecutor()
+        self._threads = _Threads()
         self._thread: threading.Thread | None = None
         self._timer: threading.Timer | None = None
         self._overdue = False
@@ -158,8 +190,7 @@ class XdistRun:
         elif kind == "leaving":
             self._executor.leaving(worker)
         elif kind == "ask":
-            ask = functools.partial(self._answer, worker, *rest)
-            threading.Thread(target=ask, name="skillopt-service", daemon=True).start()
+            self._threads.run(functools.partial(self._answer, worker, *rest))
         elif kind == "stray":
             self._stray.append(f"{worker.name}: {rest[0]}")
         elif kind == "hello":
@@ -293,6 +324,7 @@ class XdistRun:
             self._timer.cancel()
         if self._thread is not None:
             self._thread.join(_JOIN_PATIENCE)
+        self._threads.close()
         terminal = self._config.pluginmanager.get_plugin("terminalreporter")
         for line in self._stray:
             if terminal is not None:
