@@ -39,15 +39,6 @@ if TYPE_CHECKING:
 Outcome = Literal["passed", "failed", "skipped"]
 
 
-_FUNCTIONS = {
-    "train": ("train", "train"),
-    "evaluate": ("evaluate", "evaluate"),
-    "check": ("check", "check"),
-    "compare": ("compare", "compare"),
-    "aa": ("compare", "compare_with_itself"),
-}
-
-
 def conduct(
     config: pytest.Config,
     mode: Mode,
@@ -107,8 +98,9 @@ def fails_the_session(mode: Mode, result: Result) -> bool:
 def _carry_out(run: Run, display: Display) -> Result:
     """The mode's result; what stops a run before it has one is a result too."""
     status: Status = "unmeasured"
-    module, function = _FUNCTIONS[run.mode.name]
     # Imported when chosen: a check needs no optimizer.
+    name = {"train": "train.train", "aa": "measure.compare_with_itself"}.get(run.mode.name)
+    module, _, function = (name or f"measure.{run.mode.name}").partition(".")
     carry_out: Callable[[Run, Display], Result] = getattr(
         import_module(f"pytest_skillopt.modes.{module}"), function
     )

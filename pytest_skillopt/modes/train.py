@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.modes.compare import joined_reasons, without_skill
+from pytest_skillopt.modes.measure import joined_reasons, without_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.pending import write_skill
 from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, WarningRow

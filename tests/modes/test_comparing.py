@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pytest_skillopt.modes.compare import joined_reasons
+from pytest_skillopt.modes.measure import joined_reasons
 from pytest_skillopt.run.result import SkillResult
 
 

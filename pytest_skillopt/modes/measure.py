@@ -1,7 +1,8 @@
-"""Two versions of a skill against each other: what check, compare and A/A have in common."""
+"""The modes that measure: an evaluation, a comparison of two versions, and a check."""
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,15 +11,16 @@ import pytest
 from pytest_skillopt.gate.data import TAPE, GateTask, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.power import smallest_gain
+from pytest_skillopt.gate.regression import RegressionCheck
 from pytest_skillopt.gate.statistics import noise_floor
-from pytest_skillopt.modes.skills import RevisionError, named_skill
+from pytest_skillopt.modes.skills import RevisionError, at_revision, named_skill
 from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.run.result import SkillResult
-from pytest_skillopt.search.outcome import arm_of, comparison, task_row
+from pytest_skillopt.run.result import Comparison, SkillResult
+from pytest_skillopt.search.outcome import arm_of, comparison, suite_rate, task_row
 from pytest_skillopt.search.samples import sample_of
-from pytest_skillopt.search.stages import configured_gate
+from pytest_skillopt.search.stages import configured_gate, gate_options
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.rollouts import Rollout
@@ -26,15 +28,110 @@ from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from pytest_skillopt.gate.data import Draw, Sample
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Arm, Result, Status
+    from pytest_skillopt.run.result import Arm, Result, Status, TaskRow
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import RolloutRequest
     from pytest_skillopt.suite.tasks import SkillTask
+
+STREAM = "eval"
+
+
+def evaluate(run: Run, display: Display) -> Result:
+    """Measure every skill of the suite; what was measured before a cap or a fault is kept."""
+    requests = _requests(run)
+    display.begin("evaluation")
+    stop = None
+    try:
+        taken = _take_what_fits(run, requests)
+    except StopRun as end:
+        stop = end
+        taken = run.sampler.take([r for r in requests if run.sampler.known(r)])
+    rollouts: dict[str, list[Rollout]] = {task.id: [] for task in run.tasks}
+    for rollout in taken:
+        rollouts[rollout.request.task].append(rollout)
+    skills = [_skill_result(run, skill, rollouts) for skill in run.documents]
+    if stop is None and run.mode.save_baseline and all(s.status == "measured" for s in skills):
+        run.notes.append(f"the counts are kept in {write_baseline(run, rollouts).name}")
+    if stop is not None:
+        skills = [_ended_early(skill, stop) for skill in skills]
+        run.notes.append(f"{stop.reason} after {len(taken)} of {len(requests)} rollouts")
+    status: Status = "measured" if all(s.status == "measured" for s in skills) else "unmeasured"
+    if stop is not None and stop.kind == "interrupted":
+        status = "interrupted"
+    return run.result(status, joined_reasons(skills), skills)
+
+
+def _requests(run: Run) -> list[RolloutRequest]:
+    """Every task of every skill once, then all that want more a second time, and so on."""
+    versions = {
+        skill: run.sampler.add_version(skill, document.packed)
+        for skill, document in run.documents.items()
+    }
+    wanted = {task.id: task.rollouts or run.settings.rollouts for task in run.tasks}
+    return [
+        run.sampler.request(task.id, versions[task.skill], STREAM, index)
+        for index in range(max(wanted.values()))
+        for task in run.tasks
+        if index < wanted[task.id]
+    ]
+
+
+def _take_what_fits(run: Run, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+    """All of them or, under a cap on rollouts, as many as it allows, and StopRun."""
+    left = run.sampler.rollouts_left
+    new = [request for request in requests if not run.sampler.known(request)]
+    if left is not None and left < len(new):
+        run.sampler.take(new[:left])
+        raise StopRun(f"--skillopt-max-rollouts={run.settings.max_rollouts} is reached")
+    return run.sampler.take(requests)
+
+
+def _ended_early(skill: SkillResult, stop: StopRun) -> SkillResult:
+    """A cap leaves a smaller measurement; after a fault or an interrupt there is none."""
+    if stop.kind != "cap":
+        return skill.model_copy(update={"status": "unmeasured", "reason": stop.reason})
+    measured = [row for row in skill.tasks if row.before.n]
+    if not measured:
+        return skill
+    reason = f"{skill.path}: {len(measured)} of {len(skill.tasks)} tasks were measured"
+    return skill.model_copy(update={"status": "measured", "reason": reason})
+
+
+def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> SkillResult:
+    document, tasks = run.documents[skill], run.tasks_of(skill)
+    rows = [task_row(task, rollouts[task.id], []) for task in tasks]
+    rate = suite_rate((row.before.passed, row.before.n) for row in rows)
+    unmeasured = [row for row in rows if not row.before.n and not row.skipped]
+    status: Status = "unmeasured"
+    if unmeasured:
+        reason = f"{skill}: {_why_unmeasured(unmeasured, len(rows))}"
+    elif rate is None:
+        reason = f"{skill}: every task was skipped"
+    else:
+        status, reason = "measured", f"{skill}: pass rate {rate.rate:.1%} over {rate.tasks} tasks"
+    return SkillResult(
+        path=skill,
+        name=document.name,
+        before=document.version,
+        after=document.version,
+        status=status,
+        reason=reason,
+        suite=Comparison(before=rate) if rate else None,
+        tasks=rows,
+    )
+
+
+def _why_unmeasured(rows: Sequence[TaskRow], tasks: int) -> str:
+    """How many of the tasks were never measured, and what the first of them met."""
+    first, sample = rows[0].id, rows[0].before.sample
+    met = f": {sample.message}" if sample and sample.message else ""
+    return f"{len(rows)} of {tasks} tasks could not be measured, the first {first}{met}"
 
 
 def gate_tasks(tasks: Iterable[SkillTask]) -> list[GateTask]:
@@ -226,3 +323,85 @@ def _measure(run: Run, skill: str) -> SkillResult:
         smallest_gain=least,
         tasks=rows,
     )
+
+
+BASELINE = ".skillopt-baseline.json"
+"""Meant to be committed: what an evaluation measured, for the checks of later edits."""
+_WORST_FIRST: tuple[Status, ...] = ("rejected", "unmeasured", "accepted", "unchanged")
+
+
+def check(run: Run, display: Display) -> Result:
+    """Compare every skill of the suite with its older self; UsageError where there is no
+    revision."""
+    display.begin("check")
+    skills = [_check_skill(run, skill) for skill in run.documents]
+    status = next(s for s in _WORST_FIRST if any(skill.status == s for skill in skills))
+    return run.result(status, joined_reasons(skills), skills)
+
+
+def _check_skill(run: Run, skill: str) -> SkillResult:
+    now = run.documents[skill]
+    try:
+        then = at_revision(run.root, skill, run.mode.ref, run.settings.files)
+    except RevisionError as error:
+        raise pytest.UsageError(str(error)) from None
+    status: Status = "unmeasured"
+    if then is None:
+        reason = f"{skill} did not exist at {run.mode.ref}: there is nothing to compare it with"
+    elif then.version == now.version:
+        status, reason = "unchanged", f"{skill} is the same as at {run.mode.ref}: nothing was run"
+    else:
+        stored = read_baseline(run, skill, then.version)
+        tape = {task: len(found) for task, found in stored.items()}
+        tasks = gate_tasks(run.tasks_of(skill))
+        gate = RegressionCheck(tasks, gate_options(run.settings), tape=tape)
+        result = compared(run, skill, gate, then, now, stored)
+        return result.model_copy(update={"val": result.suite})
+    return SkillResult(
+        path=skill,
+        name=now.name,
+        before=now.version,
+        after=now.version,
+        status=status,
+        reason=reason,
+    )
+
+
+def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:
+    """Keep the measured rollouts of an evaluation, by task."""
+    skills = {}
+    for skill, document in run.documents.items():
+        tasks = {}
+        for task in run.tasks_of(skill):
+            measured = [r for r in rollouts[task.id] if r.measured]
+            outcomes, scores = [r.passed for r in measured], [r.score for r in measured]
+            tasks[task.id] = {"source": task.source, "outcomes": outcomes, "scores": scores}
+        skills[skill] = {"version": document.version, "tasks": tasks}
+    kept = {"schema_version": 1, "model": run.fingerprint, "skills": skills}
+    path = run.root / BASELINE
+    path.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    return path
+
+
+def read_baseline(run: Run, skill: str, version: str) -> dict[str, list[tuple[bool, float]]]:
+    """(passed, score) of samples that need not be taken, by task; a note says why some are not
+    used."""
+    sources = {task.id: task.source for task in run.tasks_of(skill)}
+    stored = {}
+    try:
+        kept = json.loads((run.root / BASELINE).read_bytes())
+        found = kept["skills"].get(skill, {"version": ""})
+        if (kept["model"], found["version"]) != (run.fingerprint, version):
+            raise ValueError("it is of another model or version")
+        for name, task in found["tasks"].items():
+            if sources.get(name) == task["source"]:
+                pairs = zip(task["outcomes"], task["scores"], strict=True)
+                stored[name] = [(bool(passed), float(score)) for passed, score in pairs]
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        run.notes.append(f"{BASELINE} is not used: {error}")
+        return {}
+    if changed := len(sources) - len(stored):
+        run.notes.append(f"{BASELINE}: {changed} of {len(sources)} tasks have changed since")
+    return stored
