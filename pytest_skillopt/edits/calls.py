@@ -10,7 +10,6 @@ import string
 import threading
 from collections.abc import Sequence  # noqa: TC003 (pydantic reads it)
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -29,26 +28,9 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.types import Model
 
-NAMES = (
-    "reflect_failures",
-    "reflect_successes",
-    "reflect_lapses",
-    "reflect_rewrite",
-    "merge",
-    "merge_rewrites",
-    "rank",
-    "budget",
-    "rewrite",
-    "generalise",
-    "generalise_rewrite",
-    "slow_update",
-    "meta",
-    "appendix",
-    "shorten",
-    "answer_edits",
-    "answer_files",
-    "answer_description",
-)
+_BUILT_IN = Path(__file__).parent / "prompts"
+NAMES = tuple(sorted(path.stem for path in _BUILT_IN.glob("*.md")))
+"""Of the templates."""
 
 
 class PromptError(ValueError):
@@ -76,7 +58,7 @@ class Prompts:
         self._folder = (root or Path()) / folder if folder else None
         self._override = override
         if self._folder is not None:
-            _check_folder(self._folder)
+            self._check(self._folder)
 
     def render(self, name: str, **values: object) -> str:
         """The text of a template with its ``$placeholders`` filled in.
@@ -102,19 +84,17 @@ class Prompts:
             path = self._folder / f"{name}.md"
             if path.is_file():
                 return path.read_text(encoding="utf-8"), str(path)
-        built_in = resources.files(__package__) / "prompts" / f"{name}.md"
-        return built_in.read_text(encoding="utf-8"), f"{name}.md"
+        return (_BUILT_IN / f"{name}.md").read_text(encoding="utf-8"), f"{name}.md"
 
-
-def _check_folder(folder: Path) -> None:
-    if not folder.is_dir():
-        raise PromptError(f"skillopt_prompts: {folder} is no folder")
-    strangers = sorted(p.name for p in folder.glob("*.md") if p.stem not in NAMES)
-    if strangers:
-        raise PromptError(
-            f"skillopt_prompts: {folder / strangers[0]} replaces nothing; "
-            f"the templates are {', '.join(NAMES)}"
-        )
+    def _check(self, folder: Path) -> None:
+        if not folder.is_dir():
+            raise PromptError(f"skillopt_prompts: {folder} is no folder")
+        strangers = sorted(p.name for p in folder.glob("*.md") if p.stem not in NAMES)
+        if strangers:
+            raise PromptError(
+                f"skillopt_prompts: {folder / strangers[0]} replaces nothing; "
+                f"the templates are {', '.join(NAMES)}"
+            )
 
 
 class _Form(BaseModel):
@@ -280,8 +260,6 @@ class Calls:
             StopRun: a cap, a fatal fault of the provider, too many lost or unreadable calls in a
                 row, or a read-only cache without the reply.
         """
-        if not questions:
-            return []
         answers: list[FormT | None] = []
         waiting = list(range(len(questions)))
         running: set[int] = set()
@@ -375,7 +353,6 @@ class Calls:
         if self._on_usage:
             self._on_usage(reply.usage)
         if reply.error is not None:
-            _stop_where_hopeless(reply.error)
             self._lose(reply.error)
             return None
         self._lost_in_a_row = 0
@@ -394,6 +371,9 @@ class Calls:
         return None
 
     def _lose(self, error: ModelError) -> None:
+        if not isinstance(error, ModelFault) or error.fatal:
+            kind = "cap" if isinstance(error, CapReached) else "fatal"
+            raise StopRun(str(error), kind=kind) from error
         self.lost += 1
         self._lost_in_a_row += 1
         if self._lost_in_a_row >= self._breaker:
@@ -416,10 +396,3 @@ class _Reply(Generic[FormT]):
 def _quoted(reply: str) -> str:
     shown = " ".join(strip_invisible(redact(reply)).split())
     return f"'{shown[:_SHOWN]}{'...' if len(shown) > _SHOWN else ''}'" if shown else "an empty text"
-
-
-def _stop_where_hopeless(error: ModelError) -> None:
-    if isinstance(error, ModelFault) and not error.fatal:
-        return
-    kind = "cap" if isinstance(error, CapReached) else "fatal"
-    raise StopRun(str(error), kind=kind) from error

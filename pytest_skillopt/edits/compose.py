@@ -38,20 +38,16 @@ def extend(document: Document, edit: Edit, context: Context) -> Document | Refus
 def rebuild(base: Document, lines: Iterable[Edit]) -> Document | None:
     """The base with these edits, unchecked; None where one of them does not fit."""
     document = base
-    for line in lines:
-        try:
-            document = _changed(document, line)
-        except SkillError:
-            return None
-    return document
+    with contextlib.suppress(SkillError):
+        for line in lines:
+            if line.origin in MANAGED_BY:
+                from pytest_skillopt.published.blocks import with_block
 
-
-def _changed(document: Document, edit: Edit) -> Document:
-    if edit.origin in MANAGED_BY:
-        from pytest_skillopt.published.blocks import with_block
-
-        return with_block(document, edit)
-    return apply(document, edit)
+                document = with_block(document, line)
+            else:
+                document = apply(document, line)
+        return document
+    return None
 
 
 _MOST_CONTEXT = 12
@@ -74,7 +70,12 @@ def as_edits(update: Update, asked: Edit, context: Context) -> Update:
     checked = context.vetting.check(before, after, asked)
     if isinstance(checked, Refusal):
         return replace(update, applied=(), refused=(*update.refused, checked))
-    edit = _of_a_block(asked, before, after) or edit_between(before, after)
+    edit = None
+    if asked.origin in MANAGED_BY:
+        from pytest_skillopt.published.blocks import of_the_appendix
+
+        edit = of_the_appendix(before, after)
+    edit = edit or edit_between(before, after)
     if edit is None:
         why = (
             "the document that the update stage made cannot be had by one edit; "
@@ -83,14 +84,6 @@ def as_edits(update: Update, asked: Edit, context: Context) -> Update:
         return replace(update, applied=(), refused=(*update.refused, Refusal(asked, why)))
     made = replace(asked, op=edit.op, target=edit.target, content=edit.content)
     return replace(update, applied=(made,))
-
-
-def _of_a_block(asked: Edit, before: Document, after: Document) -> Edit | None:
-    if asked.origin not in MANAGED_BY:
-        return None
-    from pytest_skillopt.published.blocks import of_the_appendix
-
-    return of_the_appendix(before, after)
 
 
 def edit_between(before: Document, after: Document) -> Edit | None:
@@ -132,12 +125,9 @@ def _candidates(old: Sequence[str], new: Sequence[str]) -> Iterator[Edit]:
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
     """Number of equal lines at the start."""
-    count = 0
-    for a, b in zip(one, other, strict=False):
-        if a.rstrip() != b.rstrip():
-            break
-        count += 1
-    return count
+    pairs = zip(one, other, strict=False)
+    differ = (number for number, (a, b) in enumerate(pairs) if a.rstrip() != b.rstrip())
+    return next(differ, min(len(one), len(other)))
 
 
 def _text(lines: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,8 +56,6 @@ class Context:
     """Calls for each minibatch, each with another draw."""
     draw: int = 0
     """Number of the first draw; candidates raced in one step differ in it."""
-    room: int = field(default=0)
-    """Largest skill in tokens of about four characters; 0: no bound."""
 
     @property
     def form(self) -> type[Edits]:

@@ -65,25 +65,17 @@ class TaskRecord:
     @property
     def signature(self) -> str:
         """Where and how it fails, the same for tasks that fail alike; empty without a failure."""
-        return failure_signature(self.failures[0]) if self.failures else ""
+        return " ".join(self.pattern).strip()[:_SIGNATURE_LENGTH]
 
     @property
     def pattern(self) -> tuple[str, str]:
-        """The same in two parts, place and message; both empty without a failure."""
+        """The same in two parts, place and message without the figures and strings that vary
+        between tasks; both empty without a failure."""
         if not self.failures:
             return "", ""
-        return self.failures[0].location, _failure_words(self.failures[0])
-
-
-def failure_signature(rollout: Rollout) -> str:
-    """Place and message of a failure without the figures and strings that vary between tasks."""
-    return f"{rollout.location} {_failure_words(rollout)}".strip()[:_SIGNATURE_LENGTH]
-
-
-def _failure_words(rollout: Rollout) -> str:
-    words = rollout.feedback or rollout.message
-    first = next((line for line in words.split("\n") if line.strip()), "")
-    return _VARYING.sub(" ", first).strip()[:_SIGNATURE_LENGTH]
+        rollout = self.failures[0]
+        words = (rollout.feedback or rollout.message).strip().split("\n")[0]
+        return rollout.location, _VARYING.sub(" ", words).strip()[:_SIGNATURE_LENGTH]
 
 
 def pass_rate(records: Sequence[TaskRecord]) -> float | None:

@@ -113,7 +113,7 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
         said = scan_candidate(run.settings.scan, run.root, outcome.skill, outcome.after)
         row = ScanRow(command=said.command, status=said.status, output=said.output)
         result = result.model_copy(update={"scan": row})
-        if not said.passed:
+        if said.why:
             refused = {"status": "rejected", "reason": said.why, "after": result.before}
             return result.model_copy(update=refused)
     if not run.settings.write:

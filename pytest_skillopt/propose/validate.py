@@ -317,7 +317,7 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
             said = scan(command, top / base.git.prefix, file.parent)
         except SkillError as error:
             raise Refused(str(error)) from None
-    if not said.passed:
+    if said.why:
         raise Refused(f"{said.why}: {said.output or 'it said nothing'}")
     return command
 

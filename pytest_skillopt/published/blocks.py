@@ -13,9 +13,8 @@ from pytest_skillopt.edits.calls import Question, Reminders
 from pytest_skillopt.edits.material import material, quote
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.reflect import ask_analysts, ids
-from pytest_skillopt.edits.update import Update
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.skill.document import MANAGED, Document, SkillError, split_lines, to_lf
+from pytest_skillopt.skill.document import SkillError, split_lines, to_lf
 from pytest_skillopt.skill.edits import Edit, protected_texts
 
 if TYPE_CHECKING:
@@ -23,7 +22,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.records import TaskRecord
-    from pytest_skillopt.skill.document import Region
+    from pytest_skillopt.edits.update import Update
+    from pytest_skillopt.skill.document import Document, Region
 
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
 
@@ -66,9 +66,6 @@ def reminders_of(document: Document) -> list[str]:
 
 
 def set_reminders(document: Document, lines: Iterable[str]) -> Document:
-    """Raises:
-    SkillError: the block has no place in the document.
-    """
     return set_block(document, REMINDERS, "\n".join(f"- {line}" for line in lines))
 
 
@@ -77,16 +74,11 @@ def with_block(document: Document, edit: Edit) -> Document:
     if edit.origin == "slow":
         return set_block(document, GUIDANCE, text)
     if edit.op == "replace":
-        return _with_reminders(document, edit.target, text)
+        if "\n".join(reminders_of(document)) != edit.target:
+            raise SkillError("the appendix has changed since its reminders were consolidated")
+        return set_reminders(document, text.split("\n"))
     line = " ".join(text.split())
     return set_reminders(document, dict.fromkeys([*reminders_of(document), line]))
-
-
-def _with_reminders(document: Document, target: str, content: str) -> Document:
-    """The appendix with other reminders, if it still holds those that they were made of."""
-    if "\n".join(reminders_of(document)) != target:
-        raise SkillError("the appendix has changed since its reminders were consolidated")
-    return set_reminders(document, content.split("\n"))
 
 
 def of_the_appendix(before: Document, after: Document) -> Edit | None:
@@ -101,39 +93,31 @@ def of_the_appendix(before: Document, after: Document) -> Edit | None:
 
 
 def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) -> Update:
-    document, note = add_reminders(result.document, reminders, context)
-    if document == result.document:
-        return replace(result, note="; ".join(filter(None, (result.note, note))))
-    checked = context.vetting.check(result.document, document, reminders[0])
-    if isinstance(checked, Refusal):
-        refused = tuple(Refusal(p, checked.why) for p in reminders)
-        return replace(result, refused=(*result.refused, *refused))
-    return Update(
-        document,
-        (*result.applied, *reminders),
-        result.refused,
-        "; ".join(filter(None, (result.note, note))),
-    )
-
-
-def add_reminders(
-    document: Document, reminders: Sequence[Edit], context: Context
-) -> tuple[Document, str]:
-    """The document with the reminders in its appendix, and a note on what went wrong.
+    """The update with the reminders in its appendix.
 
     Above ``appendix_threshold`` lines the list is consolidated in one call; where that fails, the
     oldest lines give way.
     """
-    new = [" ".join(p.content.split()) for p in reminders]
-    lines = list(dict.fromkeys([*reminders_of(document), *new]))
-    limit = context.settings.appendix_threshold
-    note = ""
+    new = [" ".join(edit.content.split()) for edit in reminders]
+    lines = list(dict.fromkeys([*reminders_of(result.document), *new]))
+    limit, note = context.settings.appendix_threshold, ""
     if len(lines) > limit:
         lines, note = _consolidate(lines, limit, context)
+    noted = replace(result, note="; ".join(filter(None, (result.note, note))))
     try:
-        return set_reminders(document, lines), note
+        document = set_reminders(result.document, lines)
     except SkillError as error:
-        return document, f"the reminders were not added: {error}"
+        return replace(noted, refused=(*result.refused, *_refused(reminders, str(error))))
+    if document == result.document:
+        return noted
+    checked = context.vetting.check(result.document, document, reminders[0])
+    if isinstance(checked, Refusal):
+        return replace(noted, refused=(*result.refused, *_refused(reminders, checked.why)))
+    return replace(noted, document=document, applied=(*result.applied, *reminders))
+
+
+def _refused(edits: Sequence[Edit], why: str) -> list[Refusal]:
+    return [Refusal(edit, why) for edit in edits]
 
 
 def _consolidate(lines: list[str], limit: int, context: Context) -> tuple[list[str], str]:
@@ -162,32 +146,28 @@ def get_block(document: Document, name: str) -> str:
 
 
 def set_block(document: Document, name: str, content: str) -> Document:
-    """Put the content into a managed block; empty content takes the block out.
-
-    A block that is not there yet is added at the end of the document. Nothing outside the block
-    changes but the blank line that sets it off.
+    """Put the content into a managed block, which is added at the end if it is not there yet.
 
     Raises:
-        SkillError: an unknown block, content with a skillopt marker, or no place for the block
+        SkillError: content that is empty or holds a skillopt marker, or no place for the block
             because a region or code block before it is never closed.
     """
     region = _managed(document, name)
     content = to_lf(content).strip("\n")
-    if _MARKER.search(content):
-        raise SkillError(f"the content of the block {name} holds a skillopt marker")
+    if _MARKER.search(content) or not content.strip():
+        raise SkillError(f"the content of the block {name} is empty or holds a skillopt marker")
     text, newline = document.text, document.newline
-    if not content.strip():
-        return document if region is None else _without(document, region)
     block = f"<!-- skillopt:{name} -->\n{content}\n<!-- /skillopt:{name} -->"
     block = block.replace("\n", newline)
     if region is None:
         result = document.with_text(_appended(text, block, newline))
     else:
         result = document.with_text(text[: region.start] + block + text[region.end :])
-    others = [entry for entry in protected_texts(document) if entry[0] != name]
-    if [entry for entry in protected_texts(result) if entry[0] != name] != others or (
-        get_block(result, name) != content
-    ):
+    others, kept = (
+        [entry for entry in protected_texts(version) if entry[0] != name]
+        for version in (document, result)
+    )
+    if others != kept or get_block(result, name) != content:
         raise SkillError(
             f"the block {name} has no place: a region or code block of the document, or one in "
             "the block's own content, is never closed"
@@ -196,8 +176,6 @@ def set_block(document: Document, name: str, content: str) -> Document:
 
 
 def _managed(document: Document, name: str) -> Region | None:
-    if name not in MANAGED:
-        raise SkillError(f"unknown block {name!r}, it must be one of {', '.join(MANAGED)}")
     found = [region for region in document.regions if region.name == name]
     if len(found) > 1:
         raise SkillError(f"the document holds {len(found)} blocks {name}; keep one of them")
@@ -211,15 +189,3 @@ def _appended(text: str, block: str, newline: str) -> str:
         blank = "" if not split_lines(text)[-1].strip() else newline
         return text + blank + block + newline
     return text + newline * 2 + block
-
-
-def _without(document: Document, region: Region) -> Document:
-    text, newline = document.text, document.newline
-    before, after = text[: region.start], text[region.end :]
-    if after.startswith(newline):
-        after = after.removeprefix(newline)
-    elif not after:
-        before = before.removesuffix(newline)
-    if before.endswith(newline * 2) or not after:
-        before = before.removesuffix(newline)
-    return document.with_text(before + after)

@@ -27,17 +27,12 @@ if TYPE_CHECKING:
 _MOST_ADVICE = 2_000
 """Characters of advice kept by the meta skill."""
 _SAMPLES = 2
-_TITLES = {
-    "improved": "Improved",
-    "regressed": "Regressed",
-    "persistent": "Failing under both",
-    "stable": "Stable",
-}
 _SHOWN = {
-    "mixed": ("improved", "regressed", "persistent", "stable"),
-    "changed": ("improved", "regressed"),
-    "unchanged": ("persistent", "stable"),
+    "mixed": ("regressed", "failing under both", "improved", "stable"),
+    "changed": ("regressed", "improved"),
+    "unchanged": ("failing under both", "stable"),
 }
+"""Groups of tasks that a policy (``slow_update_pairs``) shows, the most telling first."""
 _TRANSCRIPTS = 6
 """Tasks of which a rollout is shown, regressions first."""
 
@@ -95,24 +90,18 @@ def ask_for_guidance(
         )
     )
     text = answer.text.strip() if answer else ""
-    if answer is None or text == get_block(context.document, GUIDANCE).strip():
+    if answer is None or text in ("", get_block(context.document, GUIDANCE).strip()):
         return None
-    asking = [task for name in ("regressed", "persistent") for task in groups.get(name, ())]
+    asking = [*groups.get("regressed", ()), *groups.get("failing under both", ())]
     return Edit(
-        "append",
-        "",
-        text,
-        answer.reasoning,
-        tuple(asking),
-        origin="slow",
-        step=context.step,
+        "append", "", text, answer.reasoning, tuple(asking), origin="slow", step=context.step
     )
 
 
 def group_pairs(
     pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], policy: str
 ) -> dict[str, list[str]]:
-    """Node ids by group, those groups alone that the policy (``slow_update_pairs``) shows."""
+    """Node ids by group, those groups alone that the policy shows."""
     groups: dict[str, list[str]] = {name: [] for name in _SHOWN[policy]}
     for task, (old, new) in pairs.items():
         if old.n and new.n and (name := _group(old, new)) in groups:
@@ -123,7 +112,7 @@ def group_pairs(
 def _group(old: TaskRecord, new: TaskRecord) -> str:
     if new.rate != old.rate:
         return "improved" if new.rate > old.rate else "regressed"
-    return "persistent" if new.failed else "stable"
+    return "failing under both" if new.failed else "stable"
 
 
 def _measure_pairs(
@@ -142,17 +131,12 @@ def _material(
     pairs: Mapping[str, tuple[TaskRecord, TaskRecord]],
     context: Context,
 ) -> str:
+    listed = [(name, task) for name, tasks in groups.items() for task in tasks]
     listing = "\n".join(
-        f"- {_TITLES[name]}: {task} ({pairs[task][0].rate:.0%} to {pairs[task][1].rate:.0%})"
-        for name, tasks in groups.items()
-        for task in tasks
+        f"- {name.capitalize()}: {task} ({pairs[task][0].rate:.0%} to {pairs[task][1].rate:.0%})"
+        for name, task in listed
     )
-    order = [
-        task
-        for name in ("regressed", "persistent", "improved", "stable")
-        for task in groups.get(name, ())
-    ]
-    shown = [pairs[task][1] for task in order[:_TRANSCRIPTS]]
+    shown = [pairs[task][1] for _, task in listed[:_TRANSCRIPTS]]
     return material(
         context,
         ("The document at the end of the previous epoch", quote(before.text)),

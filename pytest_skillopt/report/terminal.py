@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
+from pytest_skillopt.report.live import step_line
 from pytest_skillopt.report.text import (
     Line,
     clip,
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
         Mode,
         Result,
         SkillResult,
-        StepRow,
         TaskRow,
     )
 
@@ -36,7 +36,6 @@ _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
 MOST_TASKS = 12
 MOST_DIFF_LINES = 80
 MOST_SCAN_LINES = 20
-_VERDICTS = {"accepted": "green", "unmeasured": "yellow"}
 _CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 MOST_EDIT = 100
@@ -106,7 +105,8 @@ def _skill(
         written = "The file is written. Where git has it, git checkout takes the change back."
         unwritten = "The file is NOT written; the notes below say why."
         yield from paragraph(written if skill.written else unwritten, width)
-    yield from _steps_lines(skill.steps, width, verbose=verbose)
+    for row in skill.steps if verbose else ():
+        yield from paragraph(step_line(row), width, hang="  ")
     yield from _rates_lines(skill, result.mode, width)
     yield from _tasks_lines(skill.tasks, result.mode, width, verbose=verbose)
     if muted := words.muted(skill):
@@ -155,42 +155,6 @@ def _table(
     yield Line(laid[0])
     for text, colour in zip_longest(laid[1:], colours, fillvalue=""):
         yield Line(text, {colour: True} if colour else {})
-
-
-def _steps_lines(rows: Sequence[StepRow], width: int, *, verbose: bool = False) -> Iterator[Line]:
-    """A row a step with the reason below; without ``verbose`` idle ones in a row are one."""
-    if not rows:
-        return
-    groups: list[list[StepRow]] = []
-    for row in rows:
-        if groups and not verbose and _is_idle(row) and _is_idle(groups[-1][-1]):
-            groups[-1].append(row)
-        else:
-            groups.append([row])
-    body = [
-        (
-            str(group[0].step) if len(group) == 1 else f"{group[0].step}-{group[-1].step}",
-            words.percent(group[-1].train),
-            words.move(group[-1].before, group[-1].after),
-            str(group[-1].edits),
-            words.verdict(group[-1]),
-        )
-        for group in groups
-    ]
-    colours = [_VERDICTS.get(group[0].verdict, "") for group in groups]
-    blank, head, *laid = _table(
-        ("step", "train", "val", "edits", "verdict"), body, "rrrrl", colours
-    )
-    yield from (blank, head)
-    for line, group in zip(laid, groups, strict=True):
-        yield line
-        reason = "; ".join(dict.fromkeys(row.reason for row in group if row.reason))
-        if reason:
-            yield from paragraph(reason, width, indent=" " * 8)
-
-
-def _is_idle(row: StepRow) -> bool:
-    return row.verdict == "none" and not row.edits and not row.candidate
 
 
 def _rates_lines(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:

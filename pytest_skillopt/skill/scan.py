@@ -22,8 +22,6 @@ from pytest_skillopt.skill.files import materialise, skill_files
 from pytest_skillopt.untrusted import bound, environment, printable, redact, secret_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_skillopt.skill.document import Document
 
 TIMEOUT = 300.0
@@ -46,13 +44,9 @@ class Scan:
     output: str
 
     @property
-    def passed(self) -> bool:
-        return self.status == 0
-
-    @property
     def why(self) -> str:
         """Why it refuses; empty where it does not."""
-        if self.passed:
+        if self.status == 0:
             return ""
         how = "came to no end" if self.status is None else f"ended with status {self.status}"
         return f"the scanner ({self.command}) {how}"
@@ -70,8 +64,8 @@ def check_command(command: str, root: Path) -> list[str]:
         raise SkillError(f"skillopt_scan: {command!r} cannot be read: {error}") from None
     if not any(PLACE in word for word in words[1:]):
         raise SkillError(
-            f"skillopt_scan: {command!r} names no {PLACE}, which stands for the folder that is "
-            f"scanned: 'skills-ref validate {PLACE}'"
+            f"skillopt_scan: {command!r} names no {PLACE}, the folder to scan, as in "
+            f"'skills-ref validate {PLACE}'"
         )
     program = words[0] if os.sep not in words[0] else str(root / words[0])
     if shutil.which(program) is None:
@@ -89,20 +83,9 @@ def scan_candidate(command: str, root: Path, skill: str, candidate: Document) ->
         return scan(command, root, folder)
 
 
-def scan(
-    command: str,
-    root: Path,
-    folder: Path,
-    *,
-    environ: Mapping[str, str] | None = None,
-    timeout: float = TIMEOUT,
-) -> Scan:
-    """Run the command in ``root`` on ``folder`` and wait for its end, ``timeout`` seconds at most.
-
-    Args:
-        environ: what its environment is taken from; that of the process where None.
-    """
-    given = environment() if environ is None else environ
+def scan(command: str, root: Path, folder: Path, *, timeout: float = TIMEOUT) -> Scan:
+    """Run the command in ``root`` on ``folder``; wait for its end, ``timeout`` seconds at most."""
+    given = environment()
     hidden = secret_variables(given)
     passed_on = {k: v for k, v in given.items() if k in _PASSED_ON or k.startswith("LC_")}
     words = [word.replace(PLACE, str(folder)) for word in check_command(command, root)]

@@ -65,11 +65,6 @@ def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
     }
 
 
-def test_a_budget_that_would_grow_is_refused() -> None:
-    with pytest.raises(ValueError, match="the last, 5, is above the first, 4"):
-        edit_budget("cosine", 1, 2, start=4, end=5)
-
-
 def test_settings_whose_budget_would_grow_are_a_usage_error(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest("-o", "skillopt_min_edit_budget=5", "--skillopt-train")
     result.stderr.fnmatch_lines(
@@ -104,8 +99,3 @@ def test_the_end_is_the_floor_whatever_the_step() -> None:
 
 def test_no_step_is_planned() -> None:
     assert edit_budget("cosine", 0, 0) == 2
-
-
-def test_an_unknown_schedule() -> None:
-    with pytest.raises(ValueError, match="'exponential' is none of constant, linear, cosine"):
-        edit_budget("exponential", 0, 1)
