@@ -9,8 +9,8 @@ import pytest
 
 from pytest_skillopt.propose import BranchMoved, Refused
 from pytest_skillopt.propose.base import read_base
-from pytest_skillopt.propose.branch import Plan, plan
 from pytest_skillopt.propose.git import Clone, Repository
+from pytest_skillopt.propose.publish import Plan, plan
 from pytest_skillopt.propose.validate import load, validate
 from pytest_skillopt.skill.document import Document
 

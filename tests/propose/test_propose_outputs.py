@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.propose.jobs import (
+from pytest_skillopt.propose.commands import (
     MAX_SUMMARY,
     training_command,
     write_outputs,
