@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
+import shlex
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ def render_html(result: Result) -> str:
             calls=words.calls(result.usage),
             cost=words.cost(result.usage),
             unpriced=words.unpriced(result.usage),
-            command=words.command(result.command),
+            command=shlex.join(result.command),
             settings=words.settings(result),
             css=Markup(css),
             csp=_policy(css),

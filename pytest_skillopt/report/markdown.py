@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +84,7 @@ def _blocks(result: Result) -> Iterator[str]:
         calls=words.calls(result.usage),
         cost=words.cost(result.usage),
         rollouts=words.rollouts(result),
-        command=one_line(words.command(result.command))[:4000],
+        command=one_line(shlex.join(result.command))[:4000],
         settings=words.settings(result),
     )
     return (block.strip("\n ") for block in whole.split(_CUT) if block.strip())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -159,23 +158,11 @@ def version(digest: str) -> str:
     return "none" if digest == NO_SKILL.version else digest[:10]
 
 
-def command(argv: Sequence[str]) -> str:
-    """An argument list as one line that a POSIX shell reads back the same."""
-    return shlex.join(argv)
-
-
 def total(rows: Iterable[UsageRow]) -> Usage:
     """The sum over roles and stages; ``cost`` is None when no row has one."""
     summed = Usage()
     for row in rows:
-        summed += Usage(
-            calls=row.calls,
-            cached=row.cached,
-            input_tokens=row.input_tokens,
-            output_tokens=row.output_tokens,
-            cost=row.cost,
-            estimated=row.estimated,
-        )
+        summed += Usage(**row.model_dump(exclude={"role", "stage"}))
     return summed
 
 
@@ -226,16 +213,9 @@ def hunks(skill: SkillResult, most: int) -> tuple[Hunks, int]:
             if not row.startswith(("--- ", "+++ "))
         ]
         if room > 0:
-            shown.append((rows[:room], _edits_of(hunk)))
+            shown.append((rows[:room], hunk.edits))
         room -= len(rows)
     return shown, max(-room, 0)
-
-
-def _edits_of(hunk: Hunk) -> list[EditRow]:
-    """The edits that made a hunk; of one without them, its reasons and tasks as one edit."""
-    if hunk.edits or not (hunk.reasons or hunk.tasks):
-        return hunk.edits
-    return [EditRow(op="", reason=" ".join(hunk.reasons), tasks=hunk.tasks, status="accepted")]
 
 
 def not_kept(skill: SkillResult) -> list[EditRow]:

@@ -188,8 +188,8 @@ def build(
     if hostile and hunks:
         hunks = [
             *hunks,
-            Hunk(diff="@@ -9 +9 @@\n" + "".join(f"+{t}\n" for t in HOSTILE), reasons=HOSTILE,
-                 tasks=HOSTILE),
+            Hunk(diff="@@ -9 +9 @@\n" + "".join(f"+{t}\n" for t in HOSTILE),
+                 edits=[EditRow(op="append", reason=" ".join(HOSTILE), tasks=HOSTILE)]),
         ]  # fmt: skip
     reason = (
         evil

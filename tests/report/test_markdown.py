@@ -127,7 +127,8 @@ def with_text(make_result: MakeResult, mode: str, text: str) -> Result:
         for i, row in enumerate(skill.tasks)
     ]
     lines = "".join(f"+{part}\n" for part in text.split("\n"))
-    hunk = Hunk(diff="@@ -1 +1 @@\n" + lines, reasons=[text or "x"], tasks=[f"t::{text}"])
+    made = EditRow(op="append", reason=text or "x", tasks=[f"t::{text}"])
+    hunk = Hunk(diff="@@ -1 +1 @@\n" + lines, edits=[made])
     edit = EditRow(op="append", content=f"c{text}", why=f"w{text}", status="refused")
     steps = [step.model_copy(update={"reason": f"r{text}"}) for step in skill.steps]
     skill = skill.model_copy(
