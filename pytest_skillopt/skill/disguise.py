@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"[^\W\d_]+")
 _FOREIGN = re.compile(r"[^\x00-\u024f]")
-# Letters drawn like Latin ones (Unicode confusables of the scripts most used for it).
-_CYRILLIC_TWINS = frozenset("аеорсухіјѕԁԛԝһӏвмнткгьАВЕКМНОРСТУХІЈЅԌԚԜҮ")
-_GREEK_TWINS = frozenset("αονρτυικχγεηωΑΒΕΖΗΙΚΜΝΟΡΤΥΧϲϳ")
 # Letters in circles, brackets and squares; regional indicators are flags, two by two.
 _ENCLOSED = re.compile("[\u249c-\u24e9\U0001f110-\U0001f189]{3,}")
+_SCRIPTS = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH"}
+_UNITS = {"LATIN", "GREEK"}
 _SHORT = 3
 """Letters of the longest word in which Latin and Greek may mix: units and variables (kΩ, Δx)."""
 _LEAST_ENCODED = 12
@@ -94,31 +93,20 @@ def _escaped(char: str) -> str:
 
 
 def disguised_words(text: str) -> Iterator[str]:
-    """Words that mix Latin with letters of another script, words made only of another script's
-    twins of Latin letters in a text that does not otherwise use that script, and words in
-    mathematical, enclosed, raised or small capital letters."""
-    if not _FOREIGN.search(text):
-        return
+    """Words that mix Latin with letters of another script, and words in mathematical, enclosed,
+    raised or small capital letters."""
     for match in _ENCLOSED.finditer(text):
         yield match[0]
-    writes_cyrillic = any(
-        _script(char) == "CYRILLIC" and char not in _CYRILLIC_TWINS for char in set(text)
-    )
     for match in _WORD.finditer(text):
-        word = match[0]
-        if _FOREIGN.search(word) and _is_disguised(word, writes_cyrillic):
-            yield word
+        if _FOREIGN.search(match[0]) and _is_disguised(match[0]):
+            yield match[0]
 
 
-def _is_disguised(word: str, writes_cyrillic: bool) -> bool:
+def _is_disguised(word: str) -> bool:
     if len(word) >= _SHORT and 2 * sum(map(_is_drawn, word)) > len(word):
         return True
-    scripts = {_script(char) for char in word}
-    if "LATIN" in scripts and scripts - {"LATIN", "OTHER"}:
-        greek_only = scripts <= {"LATIN", "GREEK", "OTHER"}
-        return not greek_only or (len(word) > _SHORT and any(char in _GREEK_TWINS for char in word))
-    twins = len(word) >= _SHORT and all(char in _CYRILLIC_TWINS for char in word)
-    return twins and not writes_cyrillic
+    others = {_script(char) for char in word} - {"OTHER"}
+    return len(others) > 1 and "LATIN" in others and (others != _UNITS or len(word) > _SHORT)
 
 
 def _is_drawn(char: str) -> bool:
@@ -132,12 +120,10 @@ def _is_drawn(char: str) -> bool:
 
 def _script(char: str) -> str:
     """The script as far as it matters here; ``OTHER`` mixes with Latin as a matter of course."""
-    if char < "\u0250":
+    script = "LATIN" if char < "\u0250" else unicodedata.name(char, "UNKNOWN").split()[0]
+    if script in {"MICRO", "OHM", "KELVIN", "ANGSTROM"}:
         return "LATIN"
-    script = unicodedata.name(char, "UNKNOWN").split()[0]
-    if script in {"CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH"}:
-        return script
-    return "LATIN" if script in {"LATIN", "MICRO", "OHM", "KELVIN", "ANGSTROM"} else "OTHER"
+    return script if script in _SCRIPTS else "OTHER"
 
 
 def encoded_texts(text: str) -> Iterator[str]:
