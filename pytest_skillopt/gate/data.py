@@ -146,8 +146,6 @@ class Verdict:
     e_value: float | None = None
     """Evidence over the whole suite that some task improved."""
     alpha: float | None = None
-    missing: str = ""
-    """With ``unmeasured``: what is missing and how many samples it would take."""
     validated: bool = True
     """False with the gate ``off``: nothing was tested."""
     incumbent_samples: int = 0

@@ -78,7 +78,7 @@ def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> 
 
 
 class Unmeasured(Exception):
-    """The evidence cannot be obtained, why not, and what is missing; ends the decision."""
+    """The evidence cannot be obtained, and why not; ends the decision."""
 
 
 class SequentialGate:
@@ -314,9 +314,7 @@ class SequentialGate:
         parts = [part for part in (must, rest) if part]
         return {task: math.log(len(parts) * len(part) / GUARD) for part in parts for task in part}
 
-    def verdict(
-        self, decision: Decision, reason: str, *, log_e: float | None = None, missing: str = ""
-    ) -> Verdict:
+    def verdict(self, decision: Decision, reason: str, *, log_e: float | None = None) -> Verdict:
         """The decision with all that is known; ``log_e`` is the evidence over the suite."""
         before, after = (
             self.counts.mean(arm) if self.counts.covers(arm) else None
@@ -337,7 +335,6 @@ class SequentialGate:
             tasks=self.counts.evidence(),
             e_value=None if log_e is None else math.exp(min(log_e, 700.0)),
             alpha=self.alpha,
-            missing=missing,
             incumbent_samples=self.counts.samples(INCUMBENT),
             candidate_samples=self.counts.samples(CANDIDATE),
         )
@@ -346,7 +343,7 @@ class SequentialGate:
         """Let the plan go on to its next round, or to its end."""
         try:
             if not self.tasks:
-                raise Unmeasured("there is no task to measure", "at least one task")
+                raise Unmeasured("there is no task to measure")
             while not self._batch:
                 self._open(next(self._plan))
         except StopIteration as end:
@@ -384,8 +381,7 @@ class SequentialGate:
 
     def _give_up(self, gap: Unmeasured) -> None:
         self._plan.close()
-        reason, missing = gap.args
-        self._verdict = self.verdict("unmeasured", reason, missing=missing)
+        self._verdict = self.verdict("unmeasured", str(gap))
 
 
 def check_errors(counts: Counts, drawn: int, limit: float) -> None:
@@ -410,8 +406,7 @@ def check_errors(counts: Counts, drawn: int, limit: float) -> None:
         raise Unmeasured(
             f"{count} of {drawn} samples ended in infrastructure errors "
             f"(at most {limit:.0%} are allowed), so nothing is decided; they are of "
-            f"{named(list(errors))}",
-            f"{count} samples of {named(list(errors))}",
+            f"{named(list(errors))}"
         )
 
 
@@ -441,14 +436,12 @@ def leave_out(counts: Counts, must_pass: Container[str], limit: float) -> list[t
         if dead and (skipped or task in must_pass or task in counts.measured):
             raise Unmeasured(
                 f"{task} could not be measured under the {dead[0]}: "
-                f"{both[dead[0]].failures_in_a_row} infrastructure errors in a row",
-                f"samples of {task}",
+                f"{both[dead[0]].failures_in_a_row} infrastructure errors in a row"
             )
         if skipped and any(count.n for count in both.values()):
             raise Unmeasured(
                 f"{task} was skipped under the {skipped[0]} and measured besides, so the two "
-                "skills cannot be compared on the same tasks",
-                f"samples of {task} without a skip; or deselect it",
+                "skills cannot be compared on the same tasks; deselect it"
             )
         if len(dead or skipped) == 2:
             gone.append(task)
@@ -462,10 +455,9 @@ def leave_out(counts: Counts, must_pass: Container[str], limit: float) -> list[t
         raise Unmeasured(
             f"{named(counts.left_out)} gave nothing but infrastructure errors under both skills; "
             f"of {len(counts.all_tasks)} tasks at most {limit:.0%} may be left out "
-            "(skillopt_max_error_rate), or deselect what cannot run",
-            f"samples of {named(counts.left_out)}",
+            "(skillopt_max_error_rate), or deselect what cannot run"
         )
     if not counts.tasks:
         words = "skipped or left out" if counts.left_out else "skipped"
-        raise Unmeasured(f"every task was {words}", "at least one task that runs")
+        raise Unmeasured(f"every task was {words}")
     return probes

@@ -61,8 +61,7 @@ class FinalGate(SequentialGate):
         if self.options.held_out and not self._held_out:
             raise Unmeasured(
                 "no val task could be measured, and a gain on those that the search has seen alone "
-                "is none",
-                "samples of the val tasks",
+                "is none"
             )
         # Said before some tasks are sampled more often than others.
         moved, why, by_task = self._moved(self.tasks), "", False

@@ -206,13 +206,10 @@ def compared(
 
 def _undecided(gate: Gate, reason: str) -> Verdict:
     """What was measured stays; what a cap left out is no evidence of anything."""
-    asked = gate.ask()
-    wanting = 0 if isinstance(asked, Verdict) else len(asked)
     return Verdict(
         "unmeasured",
         f"stopped before it was decided: {reason}",
         gate=getattr(gate, "name", type(gate).__name__),
-        missing=f"at least {wanting} samples more",
     )
 
 

@@ -95,7 +95,6 @@ def test_one_dead_under_one_arm_alone_is_never_a_yes(
     assert not verdict.accepted
     if verdict.decision == "unmeasured":
         assert f"t07 could not be measured under the {arm}" in verdict.reason
-        assert verdict.missing == "samples of t07"
 
 
 @pytest.mark.parametrize("arm", ["incumbent", "candidate"])

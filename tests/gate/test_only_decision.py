@@ -348,7 +348,6 @@ def test_no_val_task_that_runs_is_unmeasured() -> None:
         verdict = decide(skipping, 12, held=["t0", "t1"], rollouts=rollouts)
         assert verdict.decision == "unmeasured"
         assert verdict.reason.startswith("no val task could be measured")
-        assert verdict.missing == "samples of the val tasks"
     assert decide(skipping, 12, held=["t0", "t2", "t3"], rollouts=0).accepted
 
 
