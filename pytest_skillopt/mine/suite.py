@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shlex
@@ -17,10 +18,11 @@ from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.models import Models
 from pytest_skillopt.report.words import plural
+from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.untrusted import fence, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pytest
@@ -31,6 +33,8 @@ BATCH = 20
 """Requests that are put before the model at once."""
 _REFERENCE = 30_000
 """Characters of a skill and of its references that a prompt may hold."""
+_QUERIES = 8
+"""Requests of either kind for the description."""
 _OUT = 2_000
 """Tokens that a reply is assumed to have."""
 
@@ -50,10 +54,14 @@ class _Draft(BaseModel):
 
 class _Drafts(BaseModel):
     drafts: list[_Draft]
+    should_trigger: list[str] = Field([], description="where an agent should use the skill")
+    near_misses: list[str] = Field([], description="in like words, for something else")
 
 
 Draft = tuple[str, str, tuple[str, ...]]
 """Name, request, statements."""
+Queries = tuple[list[str], list[str]]
+"""Requests that should make an agent ask for the skill, and near misses."""
 
 
 def mine(
@@ -70,7 +78,7 @@ def mine(
     model = Models.of(config).get("optimizer")
     drafts: list[Draft] = []
     for number, (batch, prompt) in enumerate(zip(batches, prompts, strict=True)):
-        drafts += _drafts(model, prompt, batch, f"mine/{number}")
+        drafts += _read_drafts(_answer(model, prompt, f"mine/{number}"), batch)
         if len(drafts) >= most:
             break
     return _keep(config, skill, output, drafts[:most], run=False)
@@ -88,11 +96,30 @@ def init(
     parts.append(
         f"Draft {most} tests: ordinary requests, odd ones, and ones that tempt to a fault."
     )
+    triggers = bool(Models.of(config).settings.harness)
+    if triggers:
+        parts += _about_triggers(skill)
     prompt = "\n\n".join(parts)
     if not _agreed(config, f"read {skill.parent}", [prompt], yes):
         return 1
-    drafts = _drafts(Models.of(config).get("optimizer"), prompt, (), "init")
-    return _keep(config, skill, output, drafts[:most], run=run)
+    answer = _answer(Models.of(config).get("optimizer"), prompt, "init")
+    most_queries = _QUERIES if triggers else 0
+    queries = answer.should_trigger[:most_queries], answer.near_misses[:most_queries]
+    drafts = _read_drafts(answer, ())[:most]
+    return _keep(config, skill, output, drafts, run=run, queries=queries)
+
+
+def _about_triggers(skill: Path) -> Iterator[str]:
+    """What is asked about the description; what belongs to a skill beside it is a near miss."""
+    for other in sorted(set(skill.parent.parent.glob("*/SKILL.md")) - {skill}):
+        with contextlib.suppress(SkillError):
+            fields = Document.from_bytes(_read(other).encode()).frontmatter or {}
+            yield f"Another skill:\n{fence(str(fields.get('description', other.parent.name)))}"
+    yield (
+        f"Write {_QUERIES} requests that should make an agent use the skill, without its name, and "
+        f"{_QUERIES} near misses: requests in the same words that are for something else, such as "
+        "for another skill."
+    )
 
 
 def _agreed(config: pytest.Config, what: str, prompts: Sequence[str], yes: bool) -> bool:
@@ -131,13 +158,17 @@ def _read(file: Path) -> str:
         raise MineError(f"{file}: {error.strerror}") from None
 
 
-def _drafts(model: Model, prompt: str, requests: Sequence[str], sample: str) -> list[Draft]:
+def _answer(model: Model, prompt: str, sample: str) -> _Drafts:
     messages = [{"role": "system", "content": _RULES}, {"role": "user", "content": prompt}]
     answer = ask_json(model, messages, _Drafts, sample=sample, stage="mine")
     if answer.value is None:
         raise MineError(f"{model.name}: the drafts cannot be read: {answer.problem}")
+    return answer.value
+
+
+def _read_drafts(answer: _Drafts, requests: Sequence[str]) -> list[Draft]:
     found: list[Draft] = []
-    for draft in answer.value.drafts:
+    for draft in answer.drafts:
         given = requests[draft.number - 1] if 0 < draft.number <= len(requests) else ""
         request = given or (clean(draft.prompt) if not requests else "")
         statements = tuple(clean(text) for text in draft.statements if text.strip())[:8]
@@ -147,13 +178,21 @@ def _drafts(model: Model, prompt: str, requests: Sequence[str], sample: str) -> 
 
 
 def _keep(
-    config: pytest.Config, skill: Path, output: Path, drafts: Sequence[Draft], *, run: bool
+    config: pytest.Config,
+    skill: Path,
+    output: Path,
+    drafts: Sequence[Draft],
+    *,
+    run: bool,
+    queries: Queries = ([], []),
 ) -> int:
     if not drafts:
         sys.stdout.write("no request was found that this skill should serve; nothing is written\n")
         return 0
     relative = os.path.relpath(skill, config.rootpath).replace(os.sep, "/")
     text = source_of(drafts, relative)
+    if all(queries):
+        text += _source_of_triggers(queries, relative)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         with output.open("x", encoding="utf-8") as file:
@@ -204,4 +243,31 @@ def test_request(skill_agent, skill_judge, rollout, prompt, statements):
     """A request that the skill should serve."""
     answer = skill_agent(prompt)
     fulfils(skill_judge, answer, *statements, question=prompt, rollout=rollout)
+'''
+
+
+def _source_of_triggers(queries: Queries, skill: str) -> str:
+    should, should_not = (
+        "".join(f"    {text!r},  # review\n" for text in distinct(map(clean, texts)))
+        for texts in queries
+    )
+    return f'''
+
+SHOULD = [
+{should}]
+SHOULD_NOT = [  # near misses
+{should_not}]
+
+
+@pytest.mark.parametrize(
+    ("asked", "wanted"),
+    [
+        pytest.param(text, wanted, marks=pytest.mark.skill_task(skill={skill!r}, trigger=wanted))
+        for wanted, texts in ((True, SHOULD), (False, SHOULD_NOT))
+        for text in texts
+    ],
+)
+def test_trigger(skill_harness, asked, wanted):
+    """Whether an agent asks for the skill, and only when it should."""
+    assert skill_harness.trigger(asked) is wanted
 '''

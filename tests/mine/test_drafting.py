@@ -114,7 +114,9 @@ def project(
             asked = "Request 1" in body["messages"][-1]["content"]
             draft = {"name": "Release notes", "statements": ["Names 2.1", 'Says "done"']}
             own = {**draft, "number": 0, "prompt": "Write notes for 3.0, mail bob@corp.example"}
-            return json.dumps({"drafts": [{**draft, "number": 1, "prompt": ""} if asked else own]})
+            drafts = [{**draft, "number": 1, "prompt": ""} if asked else own]
+            queries = {"should_trigger": ["Note 3.1"], "near_misses": ["Sing a note", "Draw 3.1"]}
+            return json.dumps({"drafts": drafts, **queries})
         if "numbered statements" in system:
             grades = [{"number": n, "evidence": "", "holds": True} for n in (1, 2)]
             return json.dumps({"grades": grades})
@@ -170,6 +172,27 @@ def test_a_starter_suite_runs_at_once(project: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines(["1 draft in *test_notes.py; review each*", "*1 passed*"])
     text = (project.path / "tests" / "test_notes.py").read_text()
     assert "bob@corp.example" not in text
+
+
+def test_an_agent_gets_near_misses_too(project: pytest.Pytester, chat_server: ChatServer) -> None:
+    """Those of the skills beside it come first; the drafts are tasks of a training as they are."""
+    (project.path / "broken").mkdir()
+    (project.path / "broken" / "SKILL.md").write_text("---\n: [\n---\n")
+    (project.path / "songs").mkdir()
+    songs = "---\nname: songs\ndescription: Sings a note.\n---\nSing.\n"
+    (project.path / "songs" / "SKILL.md").write_text(songs)
+    settings = (project.path / "tox.ini").read_text()
+    (project.path / "tox.ini").write_text(f"{settings}\nskillopt_harness = codex\n")
+    assert tool(project, "init", "notes", "--yes").ret == 0
+    (asked,) = [b for b in chat_server.bodies if "draft tests" in b["messages"][0]["content"]]
+    assert "Sings a note." in asked["messages"][-1]["content"]
+    assert "near misses" in asked["messages"][-1]["content"]
+    file = project.path / "tests" / "test_notes.py"
+    assert file.read_text().count("# review") == 1 + 3
+    plan = ("--skillopt-train=description", "--collect-only", "-p", "no:xdist")
+    result = project.runpytest_subprocess(str(file), *plan)
+    result.stdout.fnmatch_lines(["*notes/SKILL.md: 4 tasks*"])
+    assert "no trigger task" not in result.stdout.str()
 
 
 def test_no_such_skill(project: pytest.Pytester) -> None:
