@@ -33,7 +33,6 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit code."""
     argv = sys.argv[1:] if argv is None else list(argv)
     # What follows `shorten` is pytest's, options too, which argparse would take for its own.
     own = 1 if argv[:1] == ["shorten"] and not {"-h", "--help"} & set(argv) else len(argv)

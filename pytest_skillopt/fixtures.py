@@ -6,22 +6,20 @@ and in a rollout. What they need is imported when one is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeVar
+import contextlib
+from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_skillopt.harness.agent import HarnessAgent
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.judge import Judge
-    from pytest_skillopt.models import Models
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.context import Recorder, Skill
-
-_T = TypeVar("_T")
 
 
 @pytest.fixture(scope="session")
@@ -53,13 +51,15 @@ def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
     model has a tool that reads those files.
     """
     from pytest_skillopt.model.agent import Agent
+    from pytest_skillopt.models import Models
     from pytest_skillopt.skill.files import reader
     from pytest_skillopt.suite.context import GuardedModel, recorder
 
     running = recorder(request)
     own_tools = reader(skill.path)
-    return _configured(
-        lambda models: Agent(
+    with _without_traceback():
+        models = Models.of(request.config)
+        return Agent(
             GuardedModel(models.get("target")),
             system=skill.body if own_tools else skill.text,
             sample=running.sample,
@@ -69,9 +69,7 @@ def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
             on_usage=running.add_usage,
             max_turns=models.settings.max_turns,
             own_tools=own_tools,
-        ),
-        request,
-    )
+        )
 
 
 @pytest.fixture
@@ -86,55 +84,49 @@ def workspace(tmp_path: Path) -> Path:
 def skill_harness(request: pytest.FixtureRequest, skill: Skill, workspace: Path) -> HarnessAgent:
     """Run a coding agent that finds the skill where its users put it: skill_harness(prompt)."""
     from pytest_skillopt.harness.binding import make_agent
-    from pytest_skillopt.model.types import ModelConfigError
     from pytest_skillopt.suite.context import recorder
 
-    try:
+    with _without_traceback():
         return make_agent(request, skill, recorder(request), workspace)
-    except (pytest.UsageError, ModelConfigError) as error:
-        raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 @pytest.fixture
 def skill_judge(request: pytest.FixtureRequest) -> Judge:
     """An LLM judge: skill_judge(rubric, answer, votes=1) -> Judgement with .score and .reason."""
     from pytest_skillopt.model.judge import Judge
+    from pytest_skillopt.models import Models
     from pytest_skillopt.suite.context import GuardedModel, recorder
 
     running = recorder(request)
-    return _configured(
-        lambda models: Judge(
-            GuardedModel(models.get("judge")),
+    with _without_traceback():
+        return Judge(
+            GuardedModel(Models.of(request.config).get("judge")),
             sample=running.sample,
             stage=running.stage,
             task=request.node.nodeid,
             on_usage=running.add_judge_usage,
-        ),
-        request,
-    )
+        )
 
 
-def _configured(make: Callable[[Models], _T], request: pytest.FixtureRequest) -> _T:
+@contextlib.contextmanager
+def _without_traceback() -> Iterator[None]:
+    """What is configured wrongly fails the test that needs it, in words."""
     from pytest_skillopt.model.types import ModelConfigError
-    from pytest_skillopt.models import Models
+    from pytest_skillopt.skill.document import SkillError
 
     try:
-        return make(Models.of(request.config))
-    except ModelConfigError as error:
+        yield
+    except (pytest.UsageError, ModelConfigError, SkillError) as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
 
 
 def _skill_on_disk(request: pytest.FixtureRequest) -> Skill:
-    from pytest_skillopt.skill.document import SkillError
     from pytest_skillopt.skill.files import read_skill
     from pytest_skillopt.suite.selection import selected_skill
 
-    try:
+    with _without_traceback():
         path = selected_skill(request)
-        document = read_skill(path, request.config.rootpath)
-    except SkillError as error:
-        raise pytest.fail.Exception(str(error), pytrace=False) from None
-    return _skill(request, document, path.parent)
+        return _skill(request, read_skill(path, request.config.rootpath), path.parent)
 
 
 def _skill(request: pytest.FixtureRequest, document: Document, folder: Path) -> Skill:

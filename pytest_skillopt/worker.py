@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 
 def join(config: pytest.Config, settings: Settings) -> None:
-    """Make this worker serve the controller."""
     wire = link(config)
     config.stash[MODELS] = RemoteModels(config, settings, wire)
     selection = _TasksOnly(config)
@@ -92,14 +91,11 @@ class RemoteModel:
     simulated: bool
 
     def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
-        """See ``Model.complete``."""
         reply = self.wire.ask("model.complete", self.role, list(messages), options)
         return Completion.from_json(reply)
 
 
 class RemoteCache:
-    """The controller's cache behind the channel."""
-
     directory = Path("the controller's cache")
 
     def __init__(self, wire: Link) -> None:

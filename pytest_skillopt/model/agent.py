@@ -29,8 +29,6 @@ class ReplyError(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """A tool that the model had run."""
-
     name: str
     arguments: str
     """JSON text as the model wrote it."""

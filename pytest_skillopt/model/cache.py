@@ -122,7 +122,6 @@ class Replies:
     def __init__(self, mode: CacheMode, cache: ReplyCache | None = None) -> None:
         self.mode: CacheMode = mode
         self.cache = cache if mode != "off" else None
-        """Where replies lie; None with ``off``."""
         self._notes: dict[str, None] = {}
         self._since = time.time() if mode == "refresh" else 0.0
         self._claims: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
@@ -136,7 +135,6 @@ class Replies:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader of the report must know."""
         return list(self._notes)
 
     @property

@@ -39,7 +39,6 @@ MOST_ANSWERED = 2
 """How often a request is sent that may have been paid for each time: a reply of no use, a reply
 that broke off or was too long in coming. See docs/decisions/replies.md."""
 PROBE = "Reply with the word OK."
-"""What is asked to see whether a model is there."""
 
 
 class _Turn:

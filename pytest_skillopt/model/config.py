@@ -95,13 +95,10 @@ class ModelConfig:
     max_output_tokens: int = 0
     """0: the provider's default."""
     extra_body: Mapping[str, Any] = field(default_factory=dict)
-    """Sent as further fields of the request."""
     request_timeout: float = 120.0
     """Seconds."""
     max_reply_bytes: int = 4_000_000
-    """Bytes of one reply."""
     retries: int = 6
-    """Retries of a call that met a passing fault."""
     price: Price | None = None
     """None where no price is known."""
     server: Server | None = None
@@ -262,7 +259,6 @@ def parse_prices(text: str) -> dict[str, Price]:
 
 
 def is_local(base_url: str) -> bool:
-    """Whether the server runs on this machine."""
     host = urlsplit(base_url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True

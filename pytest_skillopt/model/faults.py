@@ -70,8 +70,6 @@ class ReplyBroken(Exception):
 
 
 class ReplyTooLarge(Exception):
-    """A reply has more bytes than it may have."""
-
     def __init__(self, most: int) -> None:
         super().__init__(f"the reply is longer than {most:,} bytes")
 

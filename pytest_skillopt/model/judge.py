@@ -43,8 +43,6 @@ answer shows it: what it merely announces, or what cannot be seen in it, does no
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The median of the votes."""
-
     score: float
     """In [0, 1]."""
     reason: str

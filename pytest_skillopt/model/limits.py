@@ -252,7 +252,6 @@ class Meter:
         return self._habits.setdefault((wish.provider, wish.role), _Habit())
 
     def _reserve(self, wish: Wish) -> tuple[float, float]:
-        """Tokens and US dollars that a call may come to."""
         habit = self._habit(wish)
         asked, said = habit.expected(wish)
         said = wish.most or said

@@ -26,18 +26,14 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that a model may call."""
-
     name: str
     description: str
     function: Callable[..., Any]
     arguments: TypeAdapter[Any]
     """Reads JSON text into positional and named arguments."""
     schema: dict[str, Any]
-    """Of the arguments."""
 
     def declaration(self) -> dict[str, Any]:
-        """The entry of ``tools`` in the Chat Completions API."""
         about = {"name": self.name, "description": self.description, "parameters": self.schema}
         return {"type": "function", "function": about}
 

@@ -365,7 +365,6 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
 
 
 def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:
-    """Keep the measured rollouts of an evaluation, by task."""
     skills = {}
     for skill, document in run.documents.items():
         tasks = {}

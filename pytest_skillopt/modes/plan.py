@@ -113,7 +113,6 @@ class Expected:
     most: int
     """Rollouts at most; those that end in an infrastructure error and are retried come on top."""
     typical: int
-    """Rollouts as a rule."""
     calls: int = 0
     """Optimizer calls at most."""
     typical_calls: int = 0
@@ -135,7 +134,6 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
 def _forecast(
     tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
 ) -> Iterator[str]:
-    """What it takes, in words."""
     plan = expected(tasks, mode, settings)
     yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
     if any(task.harness for task in tasks):

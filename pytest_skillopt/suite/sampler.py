@@ -51,8 +51,6 @@ class Ledger(Protocol):
 
 
 class MemoryLedger(dict[str, "Rollout"]):
-    """Keeps finished rollouts for as long as the process lives."""
-
     def put(self, rollout: Rollout) -> None:
         if rollout.error is None:
             self[rollout.request.key] = rollout
@@ -119,7 +117,6 @@ class Sampler:
         """By task, the last error under each version under which it is not run again."""
         self._measured: set[str] = set()
         self.notes: list[str] = []
-        """What a reader must know of the rollouts."""
         self.taken = 0
         """Rollouts started by this process, those of the ledger not counted."""
         self.usage: dict[str, Usage] = {}
@@ -347,7 +344,6 @@ class Sampler:
         return never or request.version in versions
 
     def _stand_in(self, request: RolloutRequest) -> None:
-        """An error in the place of a sample of a task that is put away."""
         last = next(reversed(self._put_away[request.task].values()))
         words = f"not run again after {MOST_COSTLY} errors: {last.message}"
         self._end_in_error(Rollout(request, "error", error=InfraError(last.kind, words)))

@@ -125,7 +125,6 @@ class XdistRun:
         self._workers: dict[Any, Worker] = {}
         """By xdist's node, from its start to its end."""
         self._facts: dict[Worker, dict[str, Any]] = {}
-        """What workers said first."""
         self._admitted: set[Worker] = set()
         self._collected: set[Any] = set()
         self._expected = 0
@@ -297,7 +296,6 @@ class XdistRun:
             self._executor.welcome(worker, facts["slots"])
 
     def _work(self, tasks: list[SkillTask]) -> None:
-        """Body of the job's thread."""
         try:
             self._job(self._executor, tasks)
         except ExecutorClosed as closed:

@@ -252,7 +252,6 @@ class Lanes:
         return self._stray + [f"{name}: a rollout was still running at the end" for name in stuck]
 
     def _work(self, runner: RolloutRunner) -> None:
-        """Body of a lane's thread."""
         while True:
             request = self._queue.get()
             if request is None:
