@@ -1,5 +1,6 @@
 """How much the rollout engine costs, in one table: ``python benchmarks/engine.py [--quick]``.
 
+``--soak`` keeps 64 calls in flight for ten minutes, ``--large`` takes a suite of 10,000 tasks.
 Every figure is measured now, on this machine. CPU seconds are those of the controller and all
 workers; wall time suffers from whatever else the machine does, so a plain thread pool that makes
 the same calls is measured beside it. Linux only (it reads ``/proc``).
@@ -9,11 +10,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import functools
+import gc
 import itertools
 import json
 import math
 import multiprocessing
 import os
+import signal
 import statistics
 import subprocess
 import sys
@@ -63,6 +67,15 @@ PLAIN = """
     def skill_agent():
         return lambda prompt: "frame wheel chain"
 """
+MANY_TASKS = """
+    import os
+    import pytest
+
+    @pytest.mark.skill_task(skill="skills/demo/SKILL.md")
+    @pytest.mark.parametrize("i", range(int(os.environ["ENGINE_TASKS"])))
+    def test_one_of_many(i):
+        assert i % 10
+"""
 MEMORY = """
     from pathlib import Path
 
@@ -100,6 +113,28 @@ def many(executor: Executor, tasks: list[SkillTask]) -> None:
     _tell(marks)
 
 
+def soak(executor: Executor, tasks: list[SkillTask]) -> None:
+    """Job: model calls for so many seconds; what all processes hold early on and at the end."""
+    began, streams, marks = time.monotonic(), itertools.count(), []
+    for part in (0.1, 1.0):
+        while time.monotonic() < began + part * float(os.environ["ENGINE_SECONDS"]):
+            _timed(executor, tasks, 16, stream=str(next(streams)))
+        gc.collect()
+        marks.append({"calls": next(streams) * 16 * len(tasks), **_held()})
+    _tell(marks)
+
+
+def _held() -> dict[str, int]:
+    """What this process and its children hold between two rounds."""
+    found = Counter[str]()
+    for process in map(Path, (f"/proc/{pid}" for pid in _tree(os.getpid()))):
+        found["threads"] += len(list((process / "task").iterdir()))
+        found["descriptors"] += len(list((process / "fd").iterdir()))
+        found["pages"] += int((process / "statm").read_text().split()[1])
+    found["files"] = len(list(Path(tempfile.gettempdir()).rglob("*")))
+    return found
+
+
 def _timed(
     executor: Executor,
     tasks: list[SkillTask],
@@ -114,7 +149,7 @@ def _timed(
     started = time.perf_counter()
     rollouts = take(executor, wanted, skill_text(0))
     seconds = time.perf_counter() - started
-    bad = [r for r in rollouts if r.outcome != "passed"]
+    bad = [r for r in rollouts if r.outcome not in ("passed", "failed")]
     assert not bad, bad[0]
     if pages is not None:
         pages += [int(r.transcript[0].content) for r in rollouts]
@@ -127,6 +162,8 @@ def _tell(value: Any) -> None:
 
 def pytest_configure(config: Any) -> None:
     """As a plugin (``-p engine``): measure the sampler of the mode that this session is in."""
+    if "ENGINE_TASKS" in os.environ and not hasattr(config, "workerinput"):
+        _measure_large()
     if "ENGINE_CALLS" in os.environ and not hasattr(config, "workerinput"):
         from pytest_skillopt.suite.sampler import Sampler
 
@@ -144,6 +181,30 @@ def pytest_configure(config: Any) -> None:
             return rollouts
 
         Sampler.take = measured  # type: ignore[method-assign]
+
+
+def _measure_large() -> None:
+    """Write down the seconds of the rollouts and of the report."""
+    from pytest_skillopt.modes import conduct
+    from pytest_skillopt.suite.sampler import Sampler
+
+    seconds: dict[str, float] = {}
+
+    def measured(owner: Any, name: str) -> None:
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def call(*args: Any) -> Any:
+            started = time.perf_counter()
+            value = function(*args)
+            seconds[name] = time.perf_counter() - started
+            _tell(seconds)
+            return value
+
+        setattr(owner, name, call)
+
+    measured(Sampler, "take")
+    measured(conduct, "write_reports")
 
 
 @dataclass
@@ -203,10 +264,7 @@ def _dedented(text: str) -> str:
 def run_pytest(
     folder: Path, args: list[str], environment: Mapping[str, str] = {}, *, status: int = 0
 ) -> float:
-    env = {**os.environ, **environment, "PYTHONPATH": f"{SUPPORT}:{HERE}"}
-    # As on a user's machine, modules are compiled once, not in each worker.
-    env.pop("PYTHONDONTWRITEBYTECODE", None)
-    env["PYTHONPYCACHEPREFIX"] = COMPILED.name
+    env = _environment(environment)
     started = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", *args],
@@ -219,6 +277,14 @@ def run_pytest(
     if done.returncode != status:
         raise SystemExit(f"pytest {' '.join(args)} ended with {done.returncode}\n{done.stdout}")
     return time.perf_counter() - started
+
+
+def _environment(more: Mapping[str, str]) -> dict[str, str]:
+    env = {**os.environ, **more, "PYTHONPATH": f"{SUPPORT}:{HERE}", "OPENAI_API_KEY": "none"}
+    # As on a user's machine, modules are compiled once, not in each worker.
+    env.pop("PYTHONDONTWRITEBYTECODE", None)
+    env["PYTHONPYCACHEPREFIX"] = COMPILED.name
+    return env
 
 
 def measure_rounds(workers: list[int]) -> Iterator[Row]:
@@ -300,7 +366,7 @@ def evaluate_suite(url: str, shape: Shape, rollouts: int) -> tuple[Taken, float]
         run_pytest(
             folder,
             ["-p", "engine", "--skillopt", *shape.options, *options],
-            {"ENGINE_CALLS": "1", "OPENAI_API_KEY": "none"},
+            {"ENGINE_CALLS": "1"},
             status=1,
         )
         total = cpu_of_tree(os.getpid()) - before
@@ -386,15 +452,110 @@ def _plain_worker_pages() -> int:
         return int((Path(folder) / "pages").read_text())
 
 
+def measure_interrupts(shapes: list[Shape]) -> Iterator[Row]:
+    """From the interrupt to the end of the controller, with calls that are never answered."""
+    for shape in shapes:
+        server = serving(latency=3_600.0)
+        with server as url, tempfile.TemporaryDirectory() as folder:
+            project(Path(folder), CALLING)
+            target = f"--override-ini=skillopt_target=openai:bench@{url}"
+            options = ["--skillopt", "--skillopt-rollouts=4", target, *shape.options]
+            session = subprocess.Popen(
+                [sys.executable, "-m", "pytest", *options],
+                cwd=folder,
+                env=_environment({}),
+                stdout=subprocess.DEVNULL,
+            )
+            while server.asked.value < shape.in_flight:
+                time.sleep(0.01)
+            started = time.perf_counter()
+            session.send_signal(signal.SIGINT)
+            status = session.wait()
+            seconds = time.perf_counter() - started
+            assert status == 2, status
+            what = f"an interrupt with {shape.in_flight} calls in flight: {shape}"
+            yield Row(what, f"{seconds:.2f} s until the process has ended", "2 s")
+
+
+def measure_soak(seconds: float) -> Iterator[Row]:
+    """What is held after a tenth of the time and at the end, and what is left behind."""
+    with serving() as url, tempfile.TemporaryDirectory() as temporary:
+        early, late = session(
+            CALLING,
+            "soak",
+            "-n2",
+            "--drive-lanes=32",
+            "--drive-limits",
+            f"--override-ini=skillopt_target=openai:bench@{url}",
+            ENGINE_SECONDS=str(seconds),
+            TMPDIR=temporary,
+        )
+        left = [path.name for path in Path(temporary).iterdir() if path.name[:10] != "pytest-of-"]
+    what = f"{late['calls']:,} calls in {seconds:.0f} s, 64 in flight, "
+    for name in ("threads", "descriptors", "files"):
+        now = f"{late[name]} (after a tenth of the time {early[name]})"
+        yield Row(what + name, now, "no more")
+    grown = (late["pages"] - early["pages"]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+    yield Row(what + "growth of memory", f"{grown:.1f} MB in 3 processes", "5 MB a process")
+    yield Row(what + "left in the temporary folder", str(len(left)), "0")
+
+
+def measure_large(tasks: int) -> Iterator[Row]:
+    """A large suite, and one with a tenth of its tasks."""
+    few, many = (_large(n) for n in (tasks // 10, tasks))
+    for name, (now, memory) in many.items():
+        before, _ = few[name]
+        peak = f", {memory:.0f} MB at most" if memory else ""
+        figure = f"{now:.1f} s{peak} ({tasks // 10:,} tasks: {before:.1f} s)"
+        yield Row(f"{tasks:,} tasks: {name}", figure, "10 times the smaller")
+
+
+def _large(tasks: int) -> dict[str, tuple[float, float]]:
+    """Seconds and, of whole sessions, the megabytes of their largest process."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        project(folder, MANY_TASKS)
+
+        def run(*args: str) -> tuple[float, float]:
+            started = time.perf_counter()
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", "-q", *args],
+                cwd=folder,
+                env=_environment({"ENGINE_TASKS": str(tasks)}),
+                stdout=subprocess.DEVNULL,
+            )
+            _, _, used = os.wait4(process.pid, 0)
+            return time.perf_counter() - started, used.ru_maxrss / 2**10
+
+        run("--collect-only", "-p", "no:skillopt")  # compiles the tests
+        found = {
+            "collection by pytest alone": run("--collect-only", "-p", "no:skillopt"),
+            "collection and plan": run("--collect-only", "--skillopt"),
+            "a session with K = 3, -n 2": run(
+                "-p", "engine", "--skillopt", "--skillopt-rollouts=3", "-n2"
+            ),
+        }
+        parts = json.loads((folder / "measured.json").read_text())
+        found["of it the rollouts"] = (parts["take"], 0.0)
+        found["of it the report"] = (parts["write_reports"], 0.0)
+        return found
+
+
 # a server that answers after LATENCY
 
 
 class serving:  # noqa: N801 -- a context manager
     """An OpenAI-compatible server in a process of its own, while open; gives its base URL."""
 
+    def __init__(self, latency: float = LATENCY) -> None:
+        self._latency = latency
+        self.asked: Any = multiprocessing.Value("i", 0)
+        """Requests that have come, other than those that see whether the model is there."""
+
     def __enter__(self) -> str:
         ours, theirs = multiprocessing.Pipe()
-        self._process = multiprocessing.Process(target=_serve, args=(theirs,), daemon=True)
+        about = theirs, self._latency, self.asked
+        self._process = multiprocessing.Process(target=_serve, args=about, daemon=True)
         self._process.start()
         return f"http://127.0.0.1:{ours.recv()}/v1"
 
@@ -402,17 +563,19 @@ class serving:  # noqa: N801 -- a context manager
         self._process.kill()
 
 
-def _serve(pipe: Any) -> None:
-    asyncio.run(_serve_forever(pipe.send))
+def _serve(pipe: Any, latency: float, asked: Any) -> None:
+    asyncio.run(_serve_forever(pipe.send, functools.partial(_answer_all, latency, asked)))
 
 
-async def _serve_forever(tell_port: Callable[[int], None]) -> None:
-    server = await asyncio.start_server(_answer_all, "127.0.0.1", 0, backlog=512)
+async def _serve_forever(tell_port: Callable[[int], None], answer: Callable[..., Any]) -> None:
+    server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=512)
     tell_port(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 
 
-async def _answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _answer_all(
+    latency: float, asked: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
     body = json.dumps(_completion("frame wheel chain")).encode()
     head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
     while True:
@@ -421,8 +584,9 @@ async def _answer_all(reader: asyncio.StreamReader, writer: asyncio.StreamWriter
         except (asyncio.IncompleteReadError, ConnectionError):
             return
         length = int(request.partition("content-length:")[2].split("\r\n")[0] or 0)
-        await reader.readexactly(length)
-        await asyncio.sleep(LATENCY)
+        if b"Reply with the word OK" not in await reader.readexactly(length):
+            asked.value += 1
+            await asyncio.sleep(latency)
         writer.write(head.encode() + b"\r\n" + body)
 
 
@@ -441,15 +605,22 @@ def _completion(text: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure the rollout engine.")
     parser.add_argument("--quick", action="store_true", help="under a minute: fewer of everything")
-    quick = parser.parse_args().quick
+    parser.add_argument("--soak", action="store_true", help="that alone, for ten minutes")
+    parser.add_argument("--large", action="store_true", help="a suite of 10,000 tasks alone")
+    options = parser.parse_args()
+    quick = options.quick
     shapes = [Shape(8, 1), Shape(2, 4), Shape(2, 32), Shape(4, 16), Shape(0, 64)]
     print(f"{'quantity':<62}{'measured':<76}at most")
-    for row in itertools.chain(
+    alone = [measure_soak(20 if quick else 600)] if options.soak else []
+    alone += [measure_large(500 if quick else 10_000)] if options.large else []
+    usual = (
         measure_calls(shapes[1:3] if quick else shapes, 4 if quick else 20),
         () if quick else measure_starts(2),
+        measure_interrupts(shapes[2:3] if quick else [shapes[0], *shapes[2:]]),
         measure_rounds([2] if quick else [2, 4, 8, 16]),
         measure_many(3_000 if quick else 100_000),
-    ):
+    )
+    for row in itertools.chain.from_iterable(alone or usual):
         print(f"{row.quantity:<62}{row.figure:<76}{row.bound}", flush=True)
 
 

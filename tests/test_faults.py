@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import Counter
@@ -26,7 +27,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from fault_project import NAMES, QUICK, SKILL, FaultProject, is_optimizer, outcome, play, wait_for
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 from sessions import clean_environment
 from socket_servers import SocketServers
 
@@ -542,3 +543,44 @@ def _copy_invoices(folder: Path) -> Path:
     skill = folder / "skills" / "invoice-extraction" / "SKILL.md"
     shutil.copyfile(ROOT / "tests" / "data" / "example_skill_start.md", skill)
     return folder
+
+
+# What a run leaves behind
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")
+@pytest.mark.parametrize(
+    "arguments",
+    [("-p", "no:xdist", "--skillopt-lanes=64"), ("-n2", "--skillopt-lanes=32")],
+    ids=["here", "workers"],
+)
+def test_nothing_is_left_of_64_calls_in_flight(
+    project: FaultProject,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    arguments: tuple[str, ...],
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    full = threading.Event()
+
+    def answer(body: dict[str, Any]) -> str:
+        if project.server.peak >= 64:
+            full.set()
+        assert full.wait(PATIENCE)
+        return play(body)
+
+    project.server.reply = answer
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    evaluated = project.evaluate("--skillopt-rollouts=8", *arguments)
+    assert "96 rollouts" in evaluated
+    project.run(*arguments)
+
+    def left() -> list[str]:
+        """The server's own threads and sockets end a little later."""
+        more = [t.name for t in threading.enumerate()][threads:]
+        opened = max(0, len(os.listdir("/proc/self/fd")) - files)
+        return [*more, *["a file"] * opened]
+
+    wait_until(lambda: not left(), "threads or files are left")
+    assert [p.name for p in tmp_path.iterdir() if not p.name.startswith("pytest-of-")] == []

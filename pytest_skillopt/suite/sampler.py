@@ -172,7 +172,7 @@ class Sampler:
             if reason and self._drop() & waiting:
                 raise StopRun(reason)
             self._receive()
-            waiting -= self._ended.keys()
+            waiting.difference_update(self._ended)
             came |= self._ended
             self._ended.clear()
         return [came.get(r.key) or self._result(r.key) for r in requests]

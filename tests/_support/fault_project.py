@@ -135,6 +135,12 @@ class FaultProject:
         assert "Traceback" not in output, output
         return output
 
+    def evaluate(self, *arguments: str) -> str:
+        """What ``--skillopt`` has printed, in a session within this process."""
+        assert self._pytester is not None
+        done = self._pytester.runpytest_inprocess("--skillopt", "--skillopt-cache=off", *arguments)
+        return done.stdout.str()
+
     def clear(self) -> None:
         """Forget all runs and what they have changed."""
         shutil.rmtree(self.path / ".skillopt", ignore_errors=True)
