@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -32,17 +33,21 @@ _PR_SET_CHILD_SUBREAPER = 36
 def main() -> None:
     """Fork a guard for each run that is asked for; end after the last of them."""
     asked = socket.socket(fileno=0)
+    gc.disable()
     while fds := socket.recv_fds(asked, 1, 1)[1]:
         with socket.socket(fileno=fds[0]) as run:
             run.set_inheritable(False)
             if os.fork() == 0:
                 asked.close()
-                return guard(run)
+                try:
+                    guard(run)
+                except Exception:
+                    sys.excepthook(*sys.exc_info())  # what the run has said in the end
+                os._exit(0)
         _reap()
     with contextlib.suppress(ChildProcessError):
         while os.wait():
             continue
-    return None
 
 
 def guard(run: socket.socket) -> None:
