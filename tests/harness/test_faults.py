@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
+from harness_project import KEY
 from patience import wait_until
 
 from pytest_skillopt.harness import processes
@@ -54,11 +55,38 @@ def jump(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool]) -> None:
     monkeypatch.setattr(processes, "time", clock)
 
 
-def test_an_agent_that_answers(project: Project) -> None:
-    """The stub itself, so that the faults below are no accidents of it."""
-    project.use_stub(ANSWER)
-    assert project.run(RUN).ret == 0
-    assert project.kept == {"text": "hi"}
+def test_an_agent_that_answers(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but what it needs, and what it is given, is in its environment: no key, no proxy."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("OURS", "given")
+    project.settings |= {"skillopt_sandbox": "none", "skillopt_harness_env": "OURS, NOT_THERE"}
+    project.use_stub("call(); say(text=' '.join(os.environ), ran=json.dumps(dict(os.environ)))\n")
+    body = "reply = skill_harness('Hello.')\nkeep(names=reply.split(), env=reply.commands[0])"
+    assert project.run(body).ret == 0
+    assert "OURS" in project.kept["names"]
+    assert KEY not in project.kept["env"]
+    assert not {"OPENAI_API_KEY", "HTTPS_PROXY", "NOT_THERE"} & {*project.kept["names"]}
+
+
+def test_guards_that_were_killed_are_replaced(tmp_path: Path) -> None:
+    """By a rollout's time-out, which ends all that was started in it."""
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+    for _ in range(2):
+        ended = runner.run(harness, {"prompt": "echo hi; echo $PPID >&2"}, tmp_path, 0)
+        assert (ended.status, ended.why, ended.out) == (0, "exit", "hi\n")
+        guards = int(Path(f"/proc/{ended.err.strip()}/stat").read_text().split()[3])
+        os.kill(guards, signal.SIGKILL)
+        os.waitid(os.P_PID, guards, os.WEXITED | os.WNOWAIT)
+    runner.close()
+
+
+def test_a_guard_that_was_killed_is_no_answer(tmp_path: Path) -> None:
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+    ended = runner.run(harness, {"prompt": "kill -9 $PPID"}, tmp_path, 0)
+    assert (ended.status, ended.why) == (1, "start")
+    runner.close()
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def test_check_compare_and_aa(greeter: Project) -> None:
     for command in (["init", "-q"], ["add", "skills"], ["commit", "-q", "-m", "begin"]):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *command], check=True)
     greeter.skill.write_text(greeter.skill.read_text().replace("Ahoy", "Hello"))
+    greeter.settings["skillopt_rollouts"] = 2
     done = greeter.pytest("--skillopt-check=HEAD", "-p", "no:xdist")
     assert done.ret == 1
     done = greeter.pytest("--skillopt-compare", "none", str(greeter.skill), "-p", "no:xdist")
