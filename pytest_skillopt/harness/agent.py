@@ -69,6 +69,7 @@ class HarnessReply(Reply):
     def check(self, command: str, timeout: float = 120.0) -> str:
         """Run a shell command in the workspace, confined as the agent was; returns its output.
         ReplyError, with the output, where it fails or takes longer than ``timeout`` seconds."""
+        __tracebackhide__ = True
         done = self._runner.run(_SHELL, {"prompt": command}, self.workspace, timeout)
         output = f"{done.out}{done.err}".strip()[-4_000:]
         if done.why == "time" or done.status:
@@ -77,7 +78,7 @@ class HarnessReply(Reply):
         return output
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class HarnessAgent:
     """The fixture ``skill_harness``. Each call is a run of its own, in the same workspace.
 
@@ -122,6 +123,7 @@ class HarnessAgent:
             ModelError: the infrastructure failed, the harness included.
             ValueError: ``explicit`` in a harness that has no way to force a skill.
         """
+        __tracebackhide__ = True
         run, root = self._run(prompt, **options)
         if run["problem"]:
             raise ReplyError(run["problem"])

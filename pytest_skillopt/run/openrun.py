@@ -149,9 +149,10 @@ def _notes_on_left_out(skills: Iterable[SkillResult]) -> Iterator[str]:
 
 
 def _notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
-    """Tasks that a coding agent went about without the skill."""
+    """Tasks that a coding agent went about without the skill, though it was for them."""
     for skill in skills:
-        arms = [(row.id, row.after or row.before) for row in skill.tasks]
+        rows = [row for row in skill.tasks if row.trigger is not False]
+        arms = [(row.id, row.after or row.before) for row in rows]
         told = [(name, arm) for name, arm in arms if arm.read is not None and arm.n]
         unread = [name for name, arm in told if not arm.read]
         if told and len(unread) == len(told):
@@ -162,7 +163,8 @@ def _notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
             )
         elif unread:
             listed = ", ".join(unread[:5]) + (", ..." if len(unread) > 5 else "")
-            yield f"{skill.path} was read in no rollout of {len(unread)} tasks: {listed}"
+            some = f"{len(unread)} of {len(told)} tasks"
+            yield f"{skill.path} was read in no rollout of {some}: {listed}"
 
 
 def _harness_versions(tasks: Iterable[SkillTask]) -> dict[str, str]:

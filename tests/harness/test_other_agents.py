@@ -20,8 +20,10 @@ def ask(skill, text):
     with urllib.request.urlopen(request) as reply:
         return json.load(reply)["choices"][0]["message"]["content"]
 
+APART = pytest.param(False, marks=pytest.mark.skill_task(trigger=False), id="apart")
+
 @pytest.mark.skill_task
-@pytest.mark.parametrize("reads", [True, False])
+@pytest.mark.parametrize("reads", [True, False, APART])
 def test_own(skill, reads):
     assert ask(skill, skill.path.joinpath("SKILL.md").read_text() if reads else "Hi.")
 """
@@ -77,10 +79,12 @@ def test_an_own_agent_has_the_same_evidence(project: Project, arguments: tuple[s
     assert project.pytest("--skillopt", "--skillopt-rollouts=2", *arguments).ret == 0
     rows = {row["id"]: row for row in project.result["skills"][0]["tasks"]}
     read = {name.partition("[")[2]: row["before"]["read"] for name, row in rows.items()}
-    assert read == {"True]": 2, "False]": 0}
+    assert read == {"True]": 2, "False]": 0, "apart]": 0}
+    (note,) = [note for note in project.result["notes"] if "was read in no rollout" in note]
+    assert note.endswith("of 1 of 2 tasks: test_own.py::test_own[False]")
     (usage,) = [row for row in project.result["usage"] if row["role"] == "target"]
-    assert usage["calls"] == project.provider.calls == 4
-    assert usage["input_tokens"] == 4000
+    assert usage["calls"] == project.provider.calls == 6
+    assert usage["input_tokens"] == 6000
     assert project.pytest("-p", "no:xdist").ret == 0
 
 

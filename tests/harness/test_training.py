@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,3 +103,30 @@ def test_a_description_is_trained_on_what_codex_asks_for(project: Project) -> No
     project.pytest(*quick, "-p", "no:xdist", "-k", few)
     assert project.result["status"] == "accepted", project.result["reason"]
     assert f"\ndescription: {new}\n---\n" in project.skill.read_text()
+
+
+def test_the_way_that_the_page_shows(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings and tests as they stand there, with a model that leaves out what is no news."""
+    page = (Path(__file__).parents[2] / "docs" / "harnesses.md").read_text(encoding="utf-8")
+    found = re.findall(r"^( *)```(\w+)\n(.*?)^ *```", page, re.DOTALL | re.MULTILINE)
+    toml, *tests = [textwrap.dedent(code) for _, kind, code in found if kind in ("toml", "python")]
+    for number, code in enumerate(tests):
+        (project.path / f"test_{number}.py").write_text(code)
+    settings = tomllib.loads(toml)["tool"]["pytest"]["ini_options"]
+    skill = project.path / settings["skillopt_skill"]
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: release-notes\ndescription: Release notes.\n---\n# Notes\n")
+
+    def decide(scenario: str, seen: Any) -> Any:
+        if "Write the release notes" not in seen.prompt:
+            return "say", "Sorted.", {}
+        if not seen.calls:
+            return seen.open("release-notes")
+        if len(seen.calls) == 1:
+            return seen.shell("grep -vE 'chore|ci:|test' CHANGES > NOTES.md")
+        return "say", "Done.", {}
+
+    monkeypatch.setattr(project.provider, "decide", decide)
+    project.settings = {**settings, "skillopt_base_url": project.provider.url()}
+    project.pytest("-p", "no:xdist").assert_outcomes(passed=6)
+    assert {body["model"] for body in project.provider.bodies} == {"gpt-5-mini"}
