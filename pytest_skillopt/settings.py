@@ -215,6 +215,8 @@ class Settings:
         refuse_old_keys(config)
         fields = (f for f in dataclasses.fields(cls) if "fixed" not in f.metadata)
         settings = cls(**{field.name: _read(config, field) for field in fields})
+        if config.getoption("skillopt_train", None) == "description":
+            settings = dataclasses.replace(settings, train_description=True)
         if settings.min_edit_budget > settings.edit_budget:
             raise pytest.UsageError(
                 f"skillopt_min_edit_budget={settings.min_edit_budget} is above "
