@@ -92,9 +92,6 @@ def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
     show.add_argument(
         "-v", "--verbose", action="store_true", help="every task, every edit, usage by stage"
     )
-    show.add_argument(
-        "--open-path", action="store_true", help="print where the HTML report lies instead"
-    )
     text = "print what a run changed, as a patch that `git apply` takes"
     diff = commands.add_parser("diff", help=text)
     diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
@@ -145,13 +142,7 @@ def _show(args: argparse.Namespace) -> int:
     from pytest_skillopt.report.runs import pick_run
     from pytest_skillopt.report.terminal import lines
 
-    run, result = pick_run(_home(args), args.run)
-    if args.open_path:
-        html = run.path / "report.html"
-        if not html.is_file():
-            return _fail(f"{html} is not there; the run wrote no HTML report")
-        _say(str(html.resolve()))
-        return 0
+    _, result = pick_run(_home(args), args.run)
     width = shutil.get_terminal_size().columns
     encoding = sys.stdout.encoding or "ascii"
     _print(lines(result, width, encoding=encoding, verbose=args.verbose))

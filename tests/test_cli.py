@@ -123,17 +123,6 @@ def test_dir_names_another_home(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "20260103-000000-cc" in capsys.readouterr().out
 
 
-def test_open_path_prints_where_the_html_lies(
-    home: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    directory = keep_run(home, "20260103-000000-cc")
-    assert cli.main(["show", "--open-path"]) == cli.USAGE_ERROR
-    assert "report.html" in capsys.readouterr().err
-    (directory / "report.html").touch()
-    assert cli.main(["show", "--open-path"]) == 0
-    assert capsys.readouterr().out == f"{(directory / 'report.html').resolve()}\n"
-
-
 def test_diff_is_the_patch_byte_for_byte(
     home: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

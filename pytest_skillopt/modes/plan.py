@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from dataclasses import dataclass
@@ -15,8 +16,6 @@ from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.modes.skills import skills_of, split_tasks
 from pytest_skillopt.report import words
-from pytest_skillopt.report.runs import load_runs
-from pytest_skillopt.run.directory import Home
 from pytest_skillopt.search.final_comparison import plan_final, shortage
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.searches import decides_once, notes_on_search
@@ -25,11 +24,10 @@ from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.untrusted import no_command
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
-    from pytest_skillopt.run.result import Result
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -40,7 +38,7 @@ _TYPICAL = 0.47
 _TYPICAL_CALLS = 0.9
 """The same of optimizer calls."""
 _ASSUMED = {"target": (1500, 500), "optimizer": (4000, 1000)}
-"""Tokens in and out of a rollout and of an optimizer call, where no run has measured them."""
+"""Tokens in and out of a rollout and of an optimizer call, for the price."""
 
 
 class Plan:
@@ -61,8 +59,7 @@ class Plan:
             self.tasks, notes = split_tasks(tasks, self.settings.split, self.mode)
         except SplitError as error:
             raise pytest.UsageError(str(error)) from None
-        home = Home(self._config.rootpath / self.settings.dir)
-        self._lines = list(plan_lines(self.tasks, self.mode, self.settings, home, notes, others))
+        self._lines = list(plan_lines(self.tasks, self.mode, self.settings, notes, others))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")
@@ -74,7 +71,6 @@ def plan_lines(
     tasks: Sequence[SkillTask],
     mode: Mode,
     settings: Settings,
-    home: Home,
     notes: Sequence[str],
     others: int,
 ) -> Iterator[str]:
@@ -93,7 +89,7 @@ def plan_lines(
         yield from notes_on_search(settings)
         yield from _hopeless(tasks, settings)
         yield from notes_on_tasks(tasks, settings)
-    yield from _forecast(tasks, mode, settings, home)
+    yield from _forecast(tasks, mode, settings)
 
 
 def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
@@ -131,9 +127,7 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
     return Expected(min(most, cap), typical, calls, round(_TYPICAL_CALLS * calls))
 
 
-def _forecast(
-    tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
-) -> Iterator[str]:
+def _forecast(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:
     plan = expected(tasks, mode, settings)
     yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
     if any(task.harness for task in tasks):
@@ -149,7 +143,7 @@ def _forecast(
     if mode.name == "train":
         calls = _of(plan.typical_calls, plan.calls)
         yield f"optimizer calls: {calls}; repairs of unreadable replies come on top"
-    yield from _money(plan, _known_costs(tasks, mode, settings, home))
+    yield from _money(plan, _known_costs(tasks, mode, settings))
 
 
 def _of(typical: int, most: int) -> str:
@@ -158,55 +152,35 @@ def _of(typical: int, most: int) -> str:
     return f"about {words.number(typical)}, at most {words.number(most)}"
 
 
-def _known_costs(
-    tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
-) -> dict[str, tuple[float, str]]:
-    """By role that has a price, US dollars of a rollout or an optimizer call, with the tokens of
-    the latest run of that model or assumed ones, and which of both, in words."""
+def _known_costs(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> dict[str, float]:
+    """By role whose model has a price, US dollars of a rollout or an optimizer call."""
     roles: list[Role] = ["target"] if any("target" in task.roles for task in tasks) else []
     roles += ["optimizer"] if mode.name == "train" else []
-    costs: dict[str, tuple[float, str]] = {}
-    results = [run.result for run in reversed(load_runs(home)) if run.result is not None]
+    costs: dict[str, float] = {}
     for role in roles:
-        try:
-            model = model_config(settings, role, os.environ)
-        except ModelConfigError:
-            continue
-        if model.price is not None:
-            tokens, source = _measured_tokens(role, model.name, results)
-            costs[role] = model.price.cost(*tokens), source
+        with contextlib.suppress(ModelConfigError):
+            price = model_config(settings, role, os.environ).price
+            if price is not None:
+                costs[role] = price.cost(*_ASSUMED[role])
     return costs
 
 
-def _measured_tokens(
-    role: str, model: str, results: Iterable[Result]
-) -> tuple[tuple[int, int], str]:
-    """Tokens in and out of a rollout or of an optimizer call, and where they are from."""
-    for result in results:
-        rows = [row for row in result.usage if row.role == role and row.calls]
-        units = sum(row.calls for row in rows) if role == "optimizer" else result.rollouts
-        if rows and units and result.models.get(role) == model:
-            read = sum(row.input_tokens for row in rows) // units
-            said = sum(row.output_tokens for row in rows) // units
-            return (read, said), f"with the tokens of run {result.run}"
-    unit = "an optimizer call" if role == "optimizer" else "a rollout"
-    read, said = _ASSUMED[role]
-    return (read, said), f"if {unit} takes {read:,} tokens in and {said:,} out"
-
-
-def _money(plan: Expected, costs: Mapping[str, tuple[float, str]]) -> Iterator[str]:
+def _money(plan: Expected, costs: Mapping[str, float]) -> Iterator[str]:
     typical = most = 0.0
-    for role, (each, _) in costs.items():
+    for role, each in costs.items():
         calls = role == "optimizer"
         typical += each * (plan.typical_calls if calls else plan.typical)
         most += each * (plan.calls if calls else plan.most)
         if each:
             unit = "call of the optimizer" if calls else "rollout"
-            yield f"price: about {words.money(each)} a {unit}"
+            read, said = _ASSUMED[role]
+            yield (
+                f"price: about {words.money(each)} a {unit}, if it takes {read:,} tokens in and "
+                f"{said:,} out"
+            )
     if costs:
         shown = f"about {words.money(typical)}, at most {words.money(most)}"
-        sources = ", ".join(dict.fromkeys(source for _, source in costs.values()))
-        yield f"money: {shown if typical < most else words.money(most)}, {sources}"
+        yield f"money: {shown if typical < most else words.money(most)}"
 
 
 def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:

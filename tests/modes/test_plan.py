@@ -34,7 +34,8 @@ def test_a_training_tells_what_is_usual_and_what_is_the_most(project: pytest.Pyt
     said = planned(project, "--skillopt-train")
     assert "rollouts: about 177, at most 376;" in said
     assert "optimizer calls: about 108, at most 120;" in said
-    assert "money: about $0.57, at most $0.88, if a rollout takes 1,500 tokens in" in said
+    assert "a rollout, if it takes 1,500 tokens in and 500 out" in said
+    assert "money: about $0.57, at most $0.88" in said
 
 
 def test_without_a_price_no_money_is_named(project: pytest.Pytester) -> None:
