@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.model.config import _KEYS
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -53,6 +55,7 @@ def project(
         """
     )
     configure(pytester.path, chat_server.url, LINES)
+    _KEYS.clear()
     return pytester
 
 
@@ -73,7 +76,7 @@ def of(server: ChatServer, model: str) -> list[Any]:
 def test_each_role_is_asked_in_its_own_way_and_no_secret_is_kept(
     project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
 ) -> None:
-    done = project.runpytest_subprocess("--skillopt", "-v", *arguments)
+    done = project.runpytest_inprocess("--skillopt", "-v", *arguments)
     assert done.ret == 0
     for request in of(chat_server, "worker"):
         body = {name: value for name, value in request.body.items() if name != "messages"}
@@ -108,7 +111,7 @@ def test_what_changes_a_reply_is_asked_anew_and_what_does_not_is_free(
     def calls_with(lines: list[str]) -> int:
         before = chat_server.calls
         configure(project.path, chat_server.url, lines)
-        assert project.runpytest_subprocess("-p", "no:xdist", "--skillopt").ret == 0
+        assert project.runpytest_inprocess("-p", "no:xdist", "--skillopt").ret == 0
         return chat_server.calls - before
 
     assert calls_with(LINES) == 6
@@ -122,7 +125,7 @@ def test_a_command_that_prints_no_key_ends_the_session_before_any_call(
 ) -> None:
     program = f"import sys; print('log in first', file=sys.stderr); sys.exit({JUDGE_KEY!r})"
     (project.path / "mint.py").write_text(program)
-    done = project.runpytest_subprocess("-p", "no:xdist", "--skillopt")
+    done = project.runpytest_inprocess("-p", "no:xdist", "--skillopt")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*the target model cannot be used: *key_command * gave no key*"])
     assert "log in first" in done.stderr.str()
@@ -134,7 +137,7 @@ def test_a_wrong_line_is_a_usage_error_that_names_it(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
     configure(project.path, chat_server.url, [*LINES, "optimizer.temprature = 1"])
-    done = project.runpytest_subprocess("-p", "no:xdist", "--skillopt")
+    done = project.runpytest_inprocess("-p", "no:xdist", "--skillopt")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*skillopt_requests, line 9 (optimizer.temprature): write*"])
     assert chat_server.calls == 0
