@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import change_of
+from pytest_skillopt.gate.counts import change_of, counted
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.staged import StagedGate
 from pytest_skillopt.gate.statistics import exact_test
@@ -47,7 +48,10 @@ class RegressionCheck(StagedGate):
                 )
             if p_value > self.doubt:
                 return self.judge("accepted", f"nothing is credibly worse: {self._moved(p_value)}")
-        return self.judge("unmeasured", f"looks worse, but may be chance: {self._moved(p_value)}")
+        return self.judge(
+            "unmeasured",
+            f"looks worse, but may be chance: {self._moved(p_value)}; {self._missing()} would tell",
+        )
 
     @property
     def bar(self) -> float:
@@ -84,3 +88,15 @@ class RegressionCheck(StagedGate):
     def _moved(self, p_value: float) -> str:
         moved = change_of(self.counts.mean(INCUMBENT), self.counts.mean(CANDIDATE))
         return f"{moved}, p = {p_value:.2g}"
+
+    def _missing(self) -> str:
+        """Samples that would show a loss of the size that was seen, if it is real."""
+        loss = self.counts.mean(INCUMBENT) - self.counts.mean(CANDIDATE)
+        means = [self.counts[arm, t].mean for t in self.tasks for arm in (INCUMBENT, CANDIDATE)]
+        noise = math.fsum(mean * (1 - mean) for mean in means) / len(self.tasks) ** 2
+        if loss <= 0 or not noise:
+            return "more samples of every task"
+        z = NormalDist().inv_cdf(1 - self.alpha / 2)
+        rounds = math.ceil(noise * (z / loss) ** 2)
+        samples = 2 * rounds * len(self.tasks)
+        return f"about {samples} samples, {counted(rounds, 'round')} of both skills,"

@@ -206,9 +206,11 @@ def compared(
 
 def _undecided(gate: Gate, reason: str) -> Verdict:
     """What was measured stays; what a cap left out is no evidence of anything."""
+    asked = gate.ask()
+    wanting = 0 if isinstance(asked, Verdict) else len(asked)
     return Verdict(
         "unmeasured",
-        f"stopped before it was decided: {reason}",
+        f"stopped before it was decided: {reason}; at least {wanting} more samples were wanted",
         gate=getattr(gate, "name", type(gate).__name__),
     )
 

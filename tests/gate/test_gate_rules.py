@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -293,6 +294,7 @@ def test_a_loss_that_may_be_chance_is_not_enough_evidence() -> None:
     verdict = check(slight, n=8, options=GateOptions(kc=1))
     assert verdict.decision == "unmeasured"
     assert "may be chance" in verdict.reason
+    assert re.search(r"; about \d+ samples, \d+ rounds of both skills, would tell$", verdict.reason)
 
 
 def test_an_unchanged_skill_is_seldom_called_worse() -> None:
