@@ -88,7 +88,9 @@ class Vetting:
         """Whether a change of the document may be, however it was made."""
         findings = refused(self._lint(before, after))
         if findings:
-            return Refusal(edit, "; ".join(f"{f.message} ({f.rule})" for f in findings[:3]))
+            return Refusal(
+                edit, "; ".join(f"{finding} ({finding.rule})" for finding in findings[:3])
+            )
         return self._leak(before, after, edit) or after
 
     def _leak(self, before: Document, after: Document, edit: Edit) -> Refusal | None:

@@ -42,7 +42,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "unsafe-link": ("refuse", "links that run, load or embed something"),
     "frontmatter": ("refuse", "a change of the frontmatter"),
     "protected": ("refuse", "a change of a region between skillopt:keep markers"),
-    "file-type": ("refuse", "a change of the byte order mark, line endings or type of the file"),
+    "file-type": ("refuse", "a change of the byte order mark or the line endings"),
     "fences": ("refuse", "a code block that is never closed and was before"),
     "links": ("refuse", "a link to a file that is not there"),
     "size": ("refuse", "more tokens than skillopt_max_skill_tokens"),
@@ -53,9 +53,6 @@ RULES: dict[str, tuple[Severity, str]] = {
 _EXCERPT = 120
 _REDACTED = re.compile(r"\[redacted(?: \w+)?\]")
 _OWN_MARKER = re.compile(r"<!--\s*/?skillopt:(?:guidance|reminders)\s*-->", re.IGNORECASE)
-_OTHER_TYPE = re.compile(
-    r"\s*(?:#!|<\?(?:xml|php)|<!doctype|<html\b|%PDF|\{\s*\"|import \w+\s*\n|PK\x03)", re.IGNORECASE
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,115 +124,70 @@ def lint(
         old, new = before.file(name), after.file(name)
         if old == new:
             continue
-        judged = _judge_file(
-            old, new, max_tokens, lambda what: in_skill(what) or bool(known and known(what))
-        )
-        where = "" if name == SKILL_FILE else f"{name}: "
-        found += [(rule, where + message, excerpt) for rule, message, excerpt in judged]
+        judged = [
+            *_judge_added(old, new, lambda what: in_skill(what) or bool(known and known(what))),
+            *_judge_damage(old, new, max_tokens),
+        ]
         trained = description and name == SKILL_FILE and only_description(old, new)
         if not (trained or new.same_frontmatter(old)):
-            said = where + _frontmatter_message(old, new)
-            found.append(("frontmatter", said, new.frontmatter_text))
+            judged.append(("frontmatter", new.frontmatter_text))
         if present is not None:
-            for link in sorted(file_links(after, name) - file_links(before, name)):
-                if link not in present and link not in after.names:
-                    found.append(("links", where + RULES["links"][1], link))
+            links = sorted(file_links(after, name) - file_links(before, name))
+            judged += [("links", x) for x in links if x not in present and x not in after.names]
+        found += [(rule, "" if name == SKILL_FILE else name, excerpt) for rule, excerpt in judged]
     order = list(RULES)
     unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)
     return sorted(unique, key=lambda finding: order.index(finding.rule))
 
 
-def _judge_file(
-    before: Document, after: Document, max_tokens: int, known: Callable[[str], bool]
-) -> list[tuple[str, str, str]]:
-    """Rule, message and excerpt of everything in one file."""
-    blocks = (_OWN_MARKER.sub("", block) for block in added_blocks(before.text, after.text))
-    added = "\n\n".join(blocks)
-    shown = added_blocks(without_code(before), without_code(after))
-    return [
-        *_judge_text(added, before),
-        *_judge_contact(added, before, after, known),
-        *(
-            ("html-comment", RULES["html-comment"][1], excerpt)
-            for excerpt in hidden_markup(_OWN_MARKER.sub("", "\n\n".join(shown)))
-        ),
-        *_broken_structure(before, after, max_tokens),
-    ]
-
-
-def _finding(rule: str, message: str, excerpt: str) -> Finding:
+def _finding(rule: str, file: str, excerpt: str) -> Finding:
+    severity, message = RULES[rule]
     shown = " ".join(redact(printable(excerpt)).split())
     if len(shown) > _EXCERPT:
         shown = shown[: _EXCERPT - 3] + "..."
-    return Finding(rule, RULES[rule][0], message, shown)
+    return Finding(rule, severity, f"{file}: {message}" if file else message, shown)
 
 
-def _judge_text(added: str, before: Document) -> Iterator[tuple[str, str, str]]:
-    """Characters, secrets, encoded text and links."""
-    for description in hidden_characters(added):
-        yield "invisible", RULES["invisible"][1], description
-    for word in disguised_words(added):
-        yield "mixed-script", f"the word {word!r} is written in letters of several scripts", word
+def _judge_added(
+    before: Document, after: Document, known: Callable[[str], bool]
+) -> Iterator[tuple[str, str]]:
+    """Rule and excerpt of everything that the added text may not hold."""
+    blocks = (_OWN_MARKER.sub("", block) for block in added_blocks(before.text, after.text))
+    added, was = "\n\n".join(blocks), before.text
+    shown = "\n\n".join(added_blocks(without_code(before), without_code(after)))
+    yield from (("invisible", described) for described in hidden_characters(added))
+    yield from (("mixed-script", word) for word in disguised_words(added))
     for start, end in secrets(added):
-        if added[start:end] not in before.text:
-            yield "secret", RULES["secret"][1], added[max(0, start - 20) : start + 4] + "..."
-    for match in _REDACTED.finditer(added):
-        if match[0] not in before.text:
-            yield "secret", "the mark of a secret that was taken out", match[0]
-    for excerpt in encoded_texts(added):
-        if excerpt not in before.text:
-            yield "encoded", RULES["encoded"][1], excerpt
-    for message, excerpt in unsafe_links(added):
-        yield "unsafe-link", message, excerpt
+        if added[start:end] not in was:
+            yield "secret", added[max(0, start - 20) : start + 4] + "..."
+    marks = (match[0] for match in _REDACTED.finditer(added))
+    yield from (("secret", mark) for mark in marks if mark not in was)
+    yield from (("encoded", text) for text in encoded_texts(added) if text not in was)
+    yield from (("unsafe-link", link) for link in unsafe_links(added))
+    yield from (("html-comment", text) for text in hidden_markup(_OWN_MARKER.sub("", shown)))
+    own = {*addresses(was), *shell_commands(was)}
+    yield from (("contact", x) for x in addresses(added) if x not in own and not known(x))
+    commands = map(collapsed, shell_commands(after.text))
+    yield from (("command", x) for x in commands if x not in own and not known(x))
 
 
-def _judge_contact(
-    added: str, before: Document, after: Document, known: Callable[[str], bool]
-) -> Iterator[tuple[str, str, str]]:
-    own = set(addresses(before.text))
-    for address in addresses(added):
-        if address not in own and not known(address):
-            yield "contact", RULES["contact"][1], address
-    had = set(shell_commands(before.text))
-    for command in shell_commands(after.text):
-        bare = collapsed(command)
-        if bare not in had and not known(bare):
-            yield "command", RULES["command"][1], bare
-
-
-def _broken_structure(
-    before: Document, after: Document, max_tokens: int
-) -> Iterator[tuple[str, str, str]]:
-    """Rule, message and excerpt of everything that the change broke."""
+def _judge_damage(before: Document, after: Document, max_tokens: int) -> Iterator[tuple[str, str]]:
+    """Rule and excerpt of everything that the change broke."""
     if _kept(before) != _kept(after):
-        yield "protected", "a region between skillopt:keep markers was changed", ""
-    yield from _other_type(before, after)
+        yield "protected", ""
+    if before.text.startswith("\ufeff") != after.text.startswith("\ufeff"):
+        yield "file-type", "the byte order mark"
+    if before.newline in before.text and before.newline != after.newline:
+        yield "file-type", "the line endings"
     if _unclosed(after) and not _unclosed(before):
-        fence = after.fences[-1]
-        excerpt = after.text[fence.start : fence.start + 80]
-        yield "fences", "a code block is opened and never closed", excerpt
+        start = after.fences[-1].start
+        yield "fences", after.text[start : start + 80]
     if max_tokens and after.tokens > max(max_tokens, before.tokens):
-        yield "size", f"the skill would have {after.tokens} tokens, at most {max_tokens}", ""
-
-
-def _frontmatter_message(before: Document, after: Document) -> str:
-    old, new = before.frontmatter or {}, after.frontmatter or {}
-    changed = sorted({str(key) for key in {*old, *new} if old.get(key) != new.get(key)})
-    return "the frontmatter was changed" + (f" ({', '.join(changed)})" if changed else "")
+        yield "size", f"{after.tokens} tokens, at most {max_tokens}"
 
 
 def _kept(document: Document) -> list[Any]:
     return [entry for entry in protected_texts(document) if entry[0] not in MANAGED]
-
-
-def _other_type(before: Document, after: Document) -> Iterator[tuple[str, str, str]]:
-    if before.text.startswith("\ufeff") != after.text.startswith("\ufeff"):
-        yield "file-type", "the byte order mark was added or taken out", ""
-    had_breaks = before.newline in before.text
-    if had_breaks and before.newline != after.newline:
-        yield "file-type", "the line endings of the file were changed", ""
-    if _OTHER_TYPE.match(after.body) and not _OTHER_TYPE.match(before.body):
-        yield "file-type", "the body would be read as another type of file", after.body[:80]
 
 
 def _unclosed(document: Document) -> bool:
