@@ -26,20 +26,15 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.suite.tasks import SkillTask
 
-_MONTHS = (
-    "january januar janvier enero gennaio janeiro januari",
-    "february februar fevrier febrero febbraio fevereiro februari",
-    "march marz mars marzo marco maart",
-    "april avril abril aprile",
-    "may mai mayo maggio maio mei",
-    "june juni juin junio giugno junho",
-    "july juli juillet julio luglio julho",
-    "august aout agosto augustus",
-    "september septembre septiembre settembre setembro",
-    "october oktober octobre octubre ottobre outubro",
-    "november novembre noviembre novembro",
-    "december dezember decembre diciembre dicembre dezembro",
-)
+_MONTHS = [names.split() for names in (
+    "january february march april may june july august september october november december",
+    "januar februar marz april mai juni juli august september oktober november dezember",
+    "janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre",
+    "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+    "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
+    "janeiro fevereiro marco abril maio junho julho agosto setembro outubro novembro dezembro",
+    "januari februari maart april mei juni juli augustus september oktober november december",
+)]  # fmt: skip
 _SHORTEST_MONTH = 3
 """Letters of the shortest abbreviation of a month."""
 
@@ -60,7 +55,7 @@ _WORDED = re.compile(
 NGRAM = 8
 """Words in a row that are no coincidence."""
 
-_SPLITS = ("train", "val", "test")
+_SPLITS = {"train": 0, "val": 1, "test": 2}
 _ESCAPE = re.compile(r"\\(?:[nrt]|u([0-9a-fA-F]{4}))")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _CODE = re.compile(r"(?<![\w-])(?=[^\s]{0,60}?[A-Za-z])\w+(?:[-_/#]\w+)*(?![\w-])")
@@ -99,8 +94,7 @@ class Leak:
     """Something of a task that stands in the added text."""
 
     split: str
-    """``train`` if a train task holds it (the optimizer may have seen it there), else ``val`` or
-    ``test`` (contamination: it cannot have been seen)."""
+    """``train`` if a train task holds it, else ``val`` or ``test``: it cannot have been seen."""
     tasks: tuple[str, ...]
     """Node ids of the tasks of that split that hold it."""
     excerpt: str
@@ -166,10 +160,7 @@ class LeakIndex:
 
     def _leak(self, excerpt: str, holders: list[int]) -> Leak:
         tasks = [self._tasks[number] for number in holders]
-        split = min(
-            (task.split for task in tasks),
-            key=lambda name: _SPLITS.index(name) if name in _SPLITS else len(_SPLITS),
-        )
+        split = min((task.split for task in tasks), key=lambda name: _SPLITS.get(name, 3))
         return Leak(split, tuple(sorted(t.id for t in tasks if t.split == split)), excerpt)
 
 
@@ -328,21 +319,18 @@ def _is_common(word: str) -> bool:
 
 def _is_common_part(word: str) -> bool:
     words = _common_words()
-    if word in words:
-        return True
     for ending, instead in _ENDINGS:
         stem = word.removesuffix(ending)
-        if stem != word and (stem + instead in words or stem in words):
-            return True
-        if stem != word and len(stem) > 3 and stem[-1] == stem[-2] and stem[:-1] in words:
+        doubled = stem[:-1] if ending and len(stem) > 3 and stem[-1] == stem[-2] else stem
+        if word.endswith(ending) and words & {stem + instead, stem, doubled}:
             return True
     return False
 
 
 _ENDINGS = (
-    ("ies", "y"), ("ied", "y"), ("ily", "y"), ("es", "e"), ("s", ""), ("ed", "e"), ("ing", "e"),
-    ("ly", "le"), ("er", "e"), ("est", "e"), ("ers", "e"), ("ness", ""), ("ment", ""),
-    ("able", "e"),
+    ("", ""), ("ies", "y"), ("ied", "y"), ("ily", "y"), ("es", "e"), ("s", ""), ("ed", "e"),
+    ("ing", "e"), ("ly", "le"), ("er", "e"), ("est", "e"), ("ers", "e"), ("ness", ""),
+    ("ment", ""), ("able", "e"),
     ("isation", "ize"), ("ation", "e"), ("ise", "ize"), ("ised", "ize"), ("ising", "ize"),
 )  # fmt: skip
 
@@ -379,8 +367,10 @@ def _numeric(match: re.Match[str]) -> Iterator[tuple[int, int, int]]:
 def _month(name: str) -> int:
     """Number of a month by its name or abbreviation; 0 for another word."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    found = [number for number, names in enumerate(_MONTHS, 1) if f" {plain}" in f" {names}"]
-    return found[0] if found and len(plain) >= _SHORTEST_MONTH else 0
+    if len(plain) < _SHORTEST_MONTH:
+        return 0
+    found = (n for names in _MONTHS for n, month in enumerate(names, 1) if month.startswith(plain))
+    return next(found, 0)
 
 
 def _iso(year: int, month: int, day: int) -> str:
