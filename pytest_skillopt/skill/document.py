@@ -221,20 +221,19 @@ class Document:
     def protected(self, start: int, end: int) -> Region | None:
         """The first protected region that the stretch overlaps; an empty stretch lies inside."""
         for region in self.regions:
-            if start == end:
-                open_end = not region.closed and start == region.end
-                if region.start < start < region.end or open_end:
-                    return region
-            elif start < region.end and end > region.start:
+            open_end = start == end == region.end and not region.closed
+            if (start < region.end and end > region.start) or open_end:
                 return region
         return None
 
     def fence_at(self, offset: int) -> Fence | None:
         """The code block that holds the offset."""
-        for fence in self.fences:
-            if fence.start < offset < fence.end or (offset == fence.end and not fence.closed):
-                return fence
-        return None
+        inside = (
+            fence
+            for fence in self.fences
+            if fence.start < offset < fence.end or (offset == fence.end and not fence.closed)
+        )
+        return next(inside, None)
 
 
 def split_lines(text: str) -> list[str]:

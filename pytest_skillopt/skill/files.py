@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import stat
@@ -106,11 +107,9 @@ def _check_place(path: Path, root: Path) -> None:
     try:
         target = path.resolve(strict=True)
     except FileNotFoundError:
-        if path.is_symlink():
-            raise SkillError(f"{path}: a link to nothing") from None
-        raise SkillError(
-            f"{path}: no such file; set skillopt_skill, or start one with --skillopt-init"
-        ) from None
+        way_out = "set skillopt_skill, or start one with --skillopt-init"
+        why = "a link to nothing" if path.is_symlink() else f"no such file; {way_out}"
+        raise SkillError(f"{path}: {why}") from None
     except (OSError, RuntimeError) as error:
         raise SkillError(f"{path}: cannot be resolved ({error})") from None
     if not target.is_relative_to(root.resolve()):
@@ -192,18 +191,14 @@ def write_version(path: Path, before: Document, after: Document) -> None:
             _sync_folder(targets[name].parent)
     except OSError as error:
         for name in moved:
-            _put_back(targets[name], before.file(name).data)
+            if data := before.file(name).data:
+                _write_beside(targets[name], data).replace(targets[name])
+            else:
+                targets[name].unlink()
         raise SkillError(f"{path.parent}: cannot be written ({error.strerror})") from None
     finally:
         for temporary in written.values():
             temporary.unlink(missing_ok=True)
-
-
-def _put_back(target: Path, data: bytes) -> None:
-    if data:
-        _write_beside(target, data).replace(target)
-    else:
-        target.unlink()
 
 
 def _write_beside(target: Path, data: bytes) -> Path:
@@ -238,14 +233,12 @@ def _check_unchanged(folder: Path, name: str, target: Path, before: Document) ->
 
 def _sync_folder(folder: Path) -> None:
     """Make the move itself durable, where the system lets a folder be opened."""
-    try:
+    with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def skill_files(path: Path, root: Path) -> dict[str, bytes]:
@@ -279,15 +272,16 @@ def file_names(path: Path, root: Path) -> Iterator[str]:
     """The files beside a skill file, relative to its folder; see ``skill_files``."""
     folder = path.parent
     own = path.name == SKILL_FILE and folder.resolve() != root.resolve()
-    for file in _resources([folder] if own else [folder / name for name in RESOURCES]):
-        if file != path and _inside(file, folder):
-            yield file.relative_to(folder).as_posix()
+    yield from (name for name in _files(folder, [""] if own else RESOURCES) if name != path.name)
 
 
-def _resources(folders: list[Path]) -> Iterator[Path]:
-    for start in folders:
-        for folder, names in _walk(start):
-            yield from (Path(folder) / name for name in names)
+def _files(folder: Path, parts: Sequence[str]) -> Iterator[str]:
+    """Visible files in some parts of a folder, relative to it; no link that leaves it."""
+    for part in parts:
+        for found, names in _walk(folder / part):
+            for file in (Path(found, name) for name in names):
+                if _inside(file, folder):
+                    yield file.relative_to(folder).as_posix()
 
 
 def _inside(file: Path, folder: Path) -> bool:
@@ -314,8 +308,7 @@ def _skipped(folder: Path) -> bool:
 
 def reader(folder: Path) -> list[Callable[[str], str]]:
     """The one tool that reads the ``RESOURCES`` of a skill; none where it has none."""
-    found = _resources([folder / name for name in RESOURCES])
-    files = {f.relative_to(folder).as_posix(): f for f in found if _inside(f, folder)}
+    files = {name: folder / name for name in _files(folder, RESOURCES)}
     if not files:
         return []
 
