@@ -35,6 +35,7 @@ from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.structured import response_format
 from pytest_skillopt.model.types import Completion
+from pytest_skillopt.published.stages import reflect_published
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
@@ -288,7 +289,7 @@ def test_reminders_are_merged() -> None:
 def test_lapses_yield_reminders_of_what_the_document_says() -> None:
     record = failed("currency: expected 'EUR', got '€'")
     passed = Rollout(record.rollouts[0].request, "passed", score=1.0)
-    patches = reflect([record.plus([passed])], context(skill_aware=True))
+    patches = reflect_published([record.plus([passed])], context(skill_aware=True))
     ((proposal,),) = [patch.edits for patch in patches]
     assert proposal.origin == "appendix"
     assert read(proposal.content)["currency"] == {"code"}
