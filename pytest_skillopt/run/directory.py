@@ -8,16 +8,12 @@ import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 JOURNAL = "journal.jsonl"
-_PATIENCE = 30.0
-"""Seconds to wait for another process that changes the file."""
+OPENINGS = "openings.txt"
+"""A line for each measurement of a test split: the skill, as JSON, and the run."""
 
 
 class RunError(Exception):
@@ -95,18 +91,16 @@ class Home:
     def openings(self, skill: str) -> int:
         """How often the test split of a skill has been measured, over all runs."""
         try:
-            text = (self.path / "openings.json").read_text(encoding="utf-8")
-        except (OSError, ValueError):
+            marks = set((self.path / OPENINGS).read_text("utf-8", "replace").splitlines())
+        except OSError:
             return 0
-        return sum(mark.rpartition(" ")[0] == skill for mark in _opened(text))
+        return sum(mark.startswith(f"{json.dumps(skill)} ") for mark in marks)
 
     def count_opening(self, skill: str, run: str) -> int:
         """Count one more opening, once a run; return the count. OSError where it cannot be
         written."""
-        change(
-            self.path / "openings.json",
-            lambda text: json.dumps({"seen": {**_opened(text), f"{skill} {run}": 1}}),
-        )
+        with (self.path / OPENINGS).open("a", encoding="utf-8") as file:
+            file.write(f"{json.dumps(skill)} {run}\n")
         return self.openings(skill)
 
 
@@ -152,14 +146,6 @@ class RunDirectory:
         self.lock.release()
 
 
-def _opened(text: str | None) -> dict[str, int]:
-    """Skill and run, of each opening."""
-    try:
-        return dict(json.loads(text or "")["seen"])
-    except (ValueError, KeyError, TypeError):
-        return {}
-
-
 def mode_of(run: Path) -> str:
     """As the first line of the journal says; empty where there is none."""
     try:
@@ -178,19 +164,6 @@ def is_held(run: Path) -> bool:
         return True
     except OSError:  # a copy that may only be read
         return False
-
-
-def change(path: Path, make: Callable[[str | None], str]) -> None:
-    """Replace a text file by what ``make`` makes of its content (None: no file). Two processes
-    never lose each other's change, and a kill leaves the old file or the new one. OSError where it
-    cannot be written, or another process has held it for half a minute."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(path.with_name(f"{path.name}.lock"), timeout=_PATIENCE):
-        try:
-            before = path.read_text(encoding="utf-8", errors="replace")
-        except FileNotFoundError:
-            before = None
-        replace_file(path, make(before).encode())
 
 
 def replace_file(path: Path, data: bytes) -> None:

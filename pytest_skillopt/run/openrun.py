@@ -93,7 +93,6 @@ class Run:
         reason: str,
         skills: Sequence[SkillResult],
         *,
-        rollouts: int | None = None,
         resume: str = "",
     ) -> Result:
         """Put a result together, once, at the end: nothing can be sampled afterwards."""
@@ -120,7 +119,7 @@ class Run:
             versions={**versions(), **_harness_versions(self.tasks)},
             settings=self.settings.to_json(),
             usage=[UsageRow(**row) for row in self.limits.rows()],
-            rollouts=self.sampler.taken if rollouts is None else rollouts,
+            rollouts=self.sampler.taken,
             errors=self.sampler.errors,
             notes=list(dict.fromkeys([*self.notes, *self.sampler.notes, *self.models.notes])),
             resume=resume,

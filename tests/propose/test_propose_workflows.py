@@ -13,7 +13,7 @@ REPOSITORY = Path(__file__).parents[2]
 ACTION = REPOSITORY / "action.yml"
 WORKFLOW = REPOSITORY / "example_project" / ".github" / "workflows" / "skillopt.yml"
 GITLAB = REPOSITORY / "example_project" / ".gitlab-ci.yml"
-KEPT = (".skillopt/cache", ".skillopt/openings.json")
+KEPT = (".skillopt/cache", ".skillopt/openings.txt")
 """Replies, and how often the test split was opened."""
 
 
