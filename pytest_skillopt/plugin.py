@@ -48,7 +48,7 @@ __all__ = ["rollout", "skill", "skill_agent", "skill_harness", "skill_judge", "w
 
 _MARKER = (
     "skill_task(*, skill=None, split=None, rollouts=None, min_pass_rate=None, group=None, "
-    "must_pass=False, contract=None, harness=None, trigger=None): a task for the agent skill that "
+    "must_pass=False, trigger=None, contract=None, harness=None): a task for the agent skill that "
     "pytest-skillopt evaluates and trains."
 )
 
