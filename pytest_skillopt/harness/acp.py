@@ -1,7 +1,6 @@
 """Asks an agent over the Agent Client Protocol: ``python acp.py PROMPT WORKSPACE COMMAND...``.
 
-Prints each message that the agent sends, a line of JSON; ``adapters`` reads them. Runs in the
-agent's place and needs nothing of this package.
+Prints what the agent sends, a line of JSON a message. Needs nothing of this package.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ import subprocess
 import sys
 from typing import Any
 
+# Modes in which agents ask for nothing, as they call them.
 _UNATTENDED = ("bypassPermissions", "agent-full-access", "full-access", "yolo")
-"""Modes in which agents ask for nothing, as they call them."""
 
 
 def main(prompt: str, workspace: str, *command: str) -> None:

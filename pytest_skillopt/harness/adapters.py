@@ -70,12 +70,8 @@ class Harness:
 
 @dataclass(slots=True)
 class Trace:
-    """What the events of a run tell.
-
-    ``text`` is the last thing the agent said, ``error`` why it ended without an answer, ``done``
-    that its turn is over, ``opened`` name and arguments of each tool that did not fail, ``waiting``
-    what is known of a tool by its id until it returns.
-    """
+    """What the events of a run tell: the last thing the agent said, why it ended without an answer,
+    whether its turn is over, each tool that did not fail, what is known of tools that run."""
 
     text: str = ""
     turns: list[tuple[str, str]] = field(default_factory=list)
@@ -87,7 +83,7 @@ class Trace:
     _more: bool = False
 
     def say(self, text: str, *, more: bool = False) -> None:
-        """The agent says something. ``more``: a piece of a message that comes in pieces."""
+        """The agent says something; with ``more`` a piece of a message."""
         if more and self._more and self.turns:
             text = self.turns.pop()[1] + text
         if text:
@@ -115,7 +111,7 @@ class Trace:
         self.turns.append(("tool", shorten(text, _SHOWN)))
 
     def used(self, skill: str) -> bool:
-        """Whether the agent asked for a skill by its name, with a tool for it or by its file."""
+        """Whether the agent asked for a skill, with a tool for it or by its file."""
         tool = re.compile(rf'(?i:\S*skill\S*) .*"{re.escape(skill)}"')
         return any(tool.match(call) or f"{skill}/SKILL.md" in call for call in self.opened)
 

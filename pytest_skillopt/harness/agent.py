@@ -41,12 +41,9 @@ _SCRATCH = re.compile(r"[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
 
 
 class HarnessReply(Reply):
-    """The last message of a coding agent, with what it did.
-
-    ``files`` is path in the workspace to ``added``, ``changed`` or ``removed``, ``diff`` the same
-    as a unified diff, bounded; ``skill_used``: the agent asked for the skill, ``skill_read``: its
-    body was in a request to the model; ``seconds``: wall time when the run was made.
-    """
+    """The last message of a coding agent, with what it did: ``files`` (path to ``added``,
+    ``changed`` or ``removed``), ``skill_used`` (the agent asked for it), ``skill_read`` (its body
+    was in a request), ``seconds`` of wall time when the run was made."""
 
     files: dict[str, str]
     diff: str
@@ -82,12 +79,8 @@ class HarnessReply(Reply):
 class HarnessAgent:
     """The fixture ``skill_harness``. Each call is a run of its own, in the same workspace.
 
-    Args:
-        replies: where whole runs are kept; None: nowhere.
-        temporary: where pytest makes its temporary folders.
-        find: an installed harness by its name.
-        limit: seconds of the agent's own time; 0: none.
-        asked: how often for a run: the same task twice in a rollout is two draws.
+    ``replies`` keeps whole runs, ``temporary`` is pytest's, ``limit`` seconds of the agent's own
+    time, ``asked`` how often for a run: the same task twice in a rollout is two draws.
     """
 
     harness: Harness
@@ -163,11 +156,11 @@ class HarnessAgent:
                 raise ValueError(f"{harness.name} has no way to force a skill: leave explicit out")
             said = harness.explicit.format(name=self.skill.name, prompt=prompt)
         self._check_surroundings(root)
-        rivals = [self.runner.project / other for other in others]
+        project = self.runner.project
+        rivals = [project / other for other in others]
         try:
             if copy is not None:
-                source = self.runner.project / copy
-                shutil.copytree(source, root, symlinks=True, dirs_exist_ok=True)
+                shutil.copytree(project / copy, root, symlinks=True, dirs_exist_ok=True)
             laid = Workspace(root, harness.skills, self.skill.path, self.skill.name, rivals)
         except OSError as error:
             raise ModelFault(f"{root}: the workspace cannot be laid out ({error})") from error
@@ -227,7 +220,8 @@ class HarnessAgent:
         run["usage"] = Usage(cached=run["usage"]["calls"])
         run["turns"] = tuple(map(tuple, run["turns"]))
         self.recorder.add_usage(run["usage"])
-        self.proxy.throttle.note(run["usage"].to_json(), _account(self.recorder))
+        account = ("target", self.recorder.stage, self.recorder.request.task)
+        self.proxy.throttle.note(run["usage"].to_json(), account)
         return run
 
     def _make(
@@ -237,7 +231,7 @@ class HarnessAgent:
         harness, root = self.harness, str(laid.root)
         ticket = Ticket(
             marks_of(self.skill.body, self.skill.text.removesuffix(self.skill.body), prompt),
-            account=_account(self.recorder),
+            account=("target", self.recorder.stage, self.recorder.request.task),
             most_calls=max_turns,
             stop_when_read=only_trigger,
             on_usage=self.recorder.add_usage,
@@ -273,11 +267,8 @@ class HarnessAgent:
         }
 
     def _problem(self, ticket: Ticket, ended: Ended, trace: Trace, told: bool, limit: float) -> str:
-        """Why there is no answer, for which the agent is to blame; empty where there is one.
-
-        Raises:
-            ModelError: the infrastructure is to blame.
-        """
+        """Why there is no answer, for which the agent is to blame; empty where there is one;
+        ModelError where the infrastructure is to blame."""
         said = " ".join(ended.err.split())[-300:]
         how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
         if not told:
@@ -304,10 +295,6 @@ class HarnessAgent:
         if words := words or trace.error[-300:]:
             raise ModelFault(f"{self.harness}: {words}", fatal=ended.why == "start")
         return ""
-
-
-def _account(recorder: Recorder) -> tuple[str, str, str]:
-    return "target", recorder.stage, recorder.request.task
 
 
 def _command(run: ToolRun) -> str:

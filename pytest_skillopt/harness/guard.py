@@ -1,11 +1,10 @@
 """The processes between us and the agents: they start them, and end all that is left of them.
 
-Run as ``python -I -S guard.py``, once for all runs of a process: each socket that comes over its
-standard input asks for a run, which a fork of it guards. Every process that the agent starts stays
-below that fork, those that left their session or lost their parent too, so that nothing survives a
-run, and no run ends another's. Told so, or when its socket is closed, the fork ends the agent; it
-writes the agent's wait status to the socket. Then it waits until that is closed: whoever asked has
-removed the scratch folder by then, or was killed, and then it removes the folder itself.
+Each socket that comes over the standard input of ``python -I -S guard.py`` asks for a run, which a
+fork guards. Every process that the agent starts stays below that fork, those that left their
+session or lost their parent too. Told so, or when its socket is closed, it ends the agent, and
+writes the wait status to the socket. When that is closed it removes the scratch folder, which
+whoever asked has done by then if he was not killed.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ import socket
 import sys
 import time
 
-_LARGEST_FILE = 4 << 30
-"""Bytes of a single file that anything in a run may write."""
-_GRACE, _PATIENCE = 2.0, 5.0
-"""Seconds between the polite signal and the other, and for the dead to be collected."""
+_LARGEST_FILE = 4 << 30  # bytes that anything in a run may write into one
+_GRACE, _PATIENCE = 2.0, 5.0  # seconds for the polite signal, and for the dead to be collected
 _PR_SET_CHILD_SUBREAPER = 36
 
 

@@ -28,13 +28,10 @@ if TYPE_CHECKING:
     from pytest_skillopt.harness.adapters import Harness
     from pytest_skillopt.harness.proxy import Ticket
 
-MOST_PRINTED = 64 << 20
-"""Bytes of standard output after which a run is ended: no agent has that much to tell."""
-LEAST_FREE = 256 << 20
-"""Bytes free on the workspace's disk below which a run is ended."""
+MOST_PRINTED = 64 << 20  # bytes after which a run is ended
+LEAST_FREE = 256 << 20  # bytes on the workspace's disk below which it is
 _LOOK_MS = 1_000
-_PATIENCE = 15.0
-"""Seconds that a guard has to end a run; it needs at most 12."""
+_PATIENCE = 15.0  # seconds that a guard has to end a run; it needs at most 12
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
 _PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
 _XDG = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state", "CACHE": ".cache"}
@@ -54,20 +51,15 @@ class Ended(NamedTuple):
 
 
 class Runner:
-    """Runs agents, each in a home of its own, with all that it starts below a guard.
-
-    Args:
-        sandbox: ``none``, ``bwrap`` or a command, from ``resolve``.
-        project: root directory of the test session, which nothing in bubblewrap can see.
-        passed: environment variables that the user lets through.
-    """
+    """Runs agents, each in a home of its own, with all that it starts below a guard. ``sandbox`` is
+    what ``resolve`` gives, ``passed`` environment variables that the user lets through."""
 
     def __init__(self, sandbox: str, project: Path, passed: Mapping[str, str]) -> None:
         self.sandbox, self.project, self.passed = sandbox, project, passed
         wanted = [Path.home(), Path(tempfile.gettempdir()), Path("/tmp"), project]
         found = dict.fromkeys(path.resolve() for path in wanted if path.is_dir())
+        # Folders whose content an agent cannot see, but for its own.
         self.hidden = [p for p in found if p != Path("/")] if sandbox == "bwrap" else []
-        """Folders whose content an agent cannot see, but for its own."""
         self._guards: subprocess.Popen[bytes] | None = None
         self._asked: socket.socket | None = None
         self._runs: WeakSet[socket.socket] = WeakSet()
@@ -82,14 +74,8 @@ class Runner:
         skill: Path | None = None,
         ticket: Ticket | None = None,
     ) -> Ended:
-        """Run a harness to its end, or to the end of its time.
-
-        Args:
-            values: what is filled in, but for ``home`` and ``python``.
-            limit: seconds, without those that the infrastructure has cost; 0: none.
-            skill: a folder that nothing in bubblewrap can write to.
-            ticket: may end the run, and knows what the infrastructure has cost.
-        """
+        """Run a harness to its end, or for ``limit`` seconds, without those that the infrastructure
+        has cost as ``ticket`` knows; 0: no limit. ``skill`` is read-only in bubblewrap."""
         started, why, said = time.monotonic(), "exit", b""
         with contextlib.ExitStack() as stack:
             try:
@@ -185,12 +171,8 @@ class Runner:
     def _prefix(
         self, harness: Harness, program: str, workspace: Path, home: Path, skill: Path | None
     ) -> list[str]:
-        """What goes before a command line.
-
-        In bubblewrap the machine and the skill are read-only, the user's home, the project and
-        other temporary files are empty, other processes cannot be seen and end with the agent. The
-        network stays: the agent must reach the proxy.
-        """
+        """What goes before a command line. In bubblewrap all but workspace and home is read-only;
+        the user's home, the project and temporary files are empty, other processes unseen."""
         if self.sandbox != "bwrap":
             return [] if self.sandbox == "none" else shlex.split(self.sandbox)
         argv = [find_bwrap(), "--die-with-parent", "--unshare-pid", "--ro-bind", "/", "/"]

@@ -1,8 +1,7 @@
-"""The way from agents to their provider: a loopback proxy, one a process.
+"""The way from agents to their provider: a loopback proxy, one a process, which keeps the key.
 
-Each run opens a ticket, the first part of the path in its base URL. The key stays here. A reply is
-passed on once it is whole, so that a fault can be met with another try, and no agent's own retries
-or words decide what was a fault.
+Each run opens a ticket, the first part of the path in its base URL. A reply is passed on once it is
+whole: no agent's own retries or words decide what was a fault.
 """
 
 from __future__ import annotations
@@ -58,10 +57,9 @@ class Ticket:
     """What one run asks of its provider, and what is known of it.
 
     Args:
-        marks: each tells, in a request, that the skill's body was read: see ``marks_of``.
+        marks: see ``marks_of``; with ``stop_when_read`` the run is ended once one is seen.
         account: role, stage and task.
         most_calls: after which the run is ended; 0: as many as it wants.
-        stop_when_read: end the run as soon as the skill's body has been read.
     """
 
     marks: tuple[str, ...] = ()
@@ -73,10 +71,8 @@ class Ticket:
     usage: Usage = Usage()
     skill_read: bool = False
     out_of_calls: bool = False
-    failure: Exception | None = None
-    """Why no further call can be answered."""
-    fault: ModelFault | None = None
-    """What the last call ended in, where it was no reply."""
+    failure: Exception | None = None  # why no further call can be answered
+    fault: ModelFault | None = None  # what the last call ended in, where it was no reply
     name: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     over: threading.Event = field(default_factory=threading.Event)
     _end: Callable[[], None] | None = None
@@ -122,8 +118,8 @@ class Ticket:
     def call(self) -> Iterator[bool]:
         """While a call is under way; yields whether it may be made."""
         with self._lock:
-            known = self.stop_when_read and self.skill_read
-            allowed = not (self.failure or known or self.over.is_set())
+            enough = self.stop_when_read and self.skill_read
+            allowed = not (self.failure or enough or self.over.is_set())
             if allowed and 0 < self.most_calls <= self.calls:
                 self.out_of_calls, allowed = True, False
                 self.stop()
@@ -149,13 +145,12 @@ class Proxy(ChatModel):
     and knows nobody without a ticket. ``throttle`` is whom ``skill_agent`` asks, too."""
 
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
-        super().__init__(config, throttle=throttle, sleep=lambda s: self._served.ticket.wait(s))
+        super().__init__(config, throttle=throttle, sleep=lambda s: self.served.ticket.wait(s))
         self.throttle = throttle
         self.tickets: dict[str, Ticket] = {}
-        self._served = threading.local()
+        self.served = threading.local()
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
-        serve = self._server.serve_forever
-        threading.Thread(target=serve, name="skillopt-proxy", daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     @contextlib.contextmanager
     def serving(self, ticket: Ticket) -> Iterator[str]:
@@ -172,24 +167,8 @@ class Proxy(ChatModel):
         self._server.server_close()
         super().close()
 
-    def serve(self, ticket: Ticket, body: dict[str, Any], text: str, **request: Any) -> Completion:
-        """The provider's reply as it is, or its refusal of a request that the agent can mend.
-
-        Args:
-            text: the body, as JSON.
-            request: ``speaks`` (see ``Harness``), ``path`` and ``headers``.
-
-        Raises:
-            ModelError: the provider has failed, or a spending cap allows no further call.
-        """
-        self._served.ticket = ticket
-        reply = self._pay("", {"messages": text, "body": body, **request}, ticket.account)
-        ticket.usage += reply.usage
-        ticket.on_usage(reply.usage)
-        return reply
-
     def _send(self, request: dict[str, Any]) -> tuple[Completion | Fault, Usage]:
-        began, ticket = time.monotonic(), self._served.ticket
+        began, ticket = time.monotonic(), self.served.ticket
         fault: Fault | None
         refused: str | None = None
         try:
@@ -266,13 +245,13 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_HEAD(self) -> None:
-        self._answer(200, "text/plain", "")
+        self._answer(200, {})
 
     def do_GET(self) -> None:
         """Agents ask which models there are: the one that is under test."""
         name = self.proxy.config.model
         one = {"id": name, "object": "model", "type": "model", "display_name": name, "created": 1}
-        self._tell(200, object="list", data=[one], has_more=False)
+        self._answer(200, {"object": "list", "data": [one], "has_more": False})
 
     def do_POST(self) -> None:
         raw, proxy = self._body(), self.proxy
@@ -297,21 +276,21 @@ class _Handler(BaseHTTPRequestHandler):
         ticket.look(text)
         if speaks == "count":
             tokens = estimate_tokens(text)
-            return self._tell(200, input_tokens=tokens, totalTokens=tokens)
+            return self._answer(200, {"input_tokens": tokens, "totalTokens": tokens})
         path += f"?{query}" if query else ""
         with ticket.call() as allowed:
             if not allowed:
                 return self._refuse(400, "this run may make no further call")
             try:
-                reply = proxy.serve(
-                    ticket, body, text, speaks=speaks, path=path, headers=self.headers
-                )
+                proxy.served.ticket = ticket
+                request = {"messages": text, "body": body, "speaks": speaks, "path": path}
+                reply = proxy._pay("", request | {"headers": self.headers}, ticket.account)
+                ticket.usage += reply.usage
+                ticket.on_usage(reply.usage)
             except Exception as error:
                 ticket.fail(error)
                 return self._refuse(400, "the provider has failed, or a cap is reached")
-        streamed = reply.text.lstrip().startswith(("event:", "data:", "id:", ":"))
-        kind = "text/event-stream" if streamed else "application/json"
-        return self._answer(400 if reply.finish_reason == _REFUSED else 200, kind, reply.text)
+        return self._answer(400 if reply.finish_reason == _REFUSED else 200, reply.text)
 
     def _body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
@@ -323,29 +302,23 @@ class _Handler(BaseHTTPRequestHandler):
         self.rfile.readline()
         return whole
 
-    def _refuse(self, status: int, message: str) -> None:
-        self._tell(
-            status, type="error", error={"type": "invalid_request_error", "message": message}
-        )
+    def _refuse(self, status: int, words: str) -> None:
+        error = {"type": "invalid_request_error", "message": words}
+        self._answer(status, {"type": "error", "error": error})
 
-    def _tell(self, status: int, **data: Any) -> None:
-        self._answer(status, "application/json", json.dumps(data))
-
-    def _answer(self, status: int, kind: str, text: str) -> None:
-        body = text.encode()
+    def _answer(self, status: int, said: str | dict[str, Any]) -> None:
+        text = said if isinstance(said, str) else json.dumps(said)
+        streamed, body = text.lstrip().startswith(("event:", "data:", "id:", ":")), text.encode()
         self.send_response(status)
-        self.send_header("content-type", kind)
+        self.send_header("content-type", "text/event-stream" if streamed else "application/json")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
 
 
 def marks_of(body: str, *known: str) -> tuple[str, ...]:
-    """Lines of a skill's body, as in JSON, that tell in a request that it has been read.
-
-    The longest ones, several, since a tool may have cut a part off; none that stands in a text
-    the model knows anyway: the description, the prompt.
-    """
+    """Lines of a skill's body, as in JSON, that tell in a request that it has been read: several,
+    since a tool may have cut a part off; none that the model knows anyway."""
     lines = dict.fromkeys(line.strip() for line in body.splitlines())
     new = [line for line in lines if line and not any(line in text for text in known)]
     new.sort(key=len, reverse=True)

@@ -35,15 +35,9 @@ class File(NamedTuple):
 
 
 class Workspace:
-    """A workspace with a skill in it; other copies of the skill are taken out. SkillError where
-    a folder of ``others`` is no skill, OSError where it cannot be written.
-
-    Args:
-        root: the folder; made where it is missing.
-        skills: where the harness looks for skills, relative to the root.
-        skill: folder of the version under test; ``name``: that in its frontmatter.
-        others: folders of further skills, which compete for being used.
-    """
+    """A workspace with a skill in it; other copies of the skill are taken out. ``skills`` is where
+    the harness looks for them, ``others`` are folders of skills that compete. SkillError where one
+    of them is no skill, OSError where the workspace cannot be written."""
 
     def __init__(
         self, root: Path, skills: str, skill: Path, name: str, others: Collection[Path]
