@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.run.result import Result
 
-MAX_SUMMARY = 1000 * 1024
-"""Bytes; GitHub drops the summary of a step that is larger than 1 MiB."""
 NOTHING_TRAINED = {"accepted": "false", "pass-rate-before": "", "pass-rate-after": ""}
 """The outputs of a job that ended before there was a run."""
 LOG = "runs/schedule.log"
@@ -153,7 +151,7 @@ def _job(args: argparse.Namespace) -> int:
 
             _, result = pick_run(home, new[-1])
             values = training_outputs(result)
-            write_summary(step_summary(result))
+            _append("GITHUB_STEP_SUMMARY", f"{step_summary(result)}\n")
     except RunError as error:
         sys.stderr.write(f"pytest-skillopt: {shown(str(error))}\n")
     write_outputs(values)
@@ -227,25 +225,18 @@ def training_outputs(result: Result) -> dict[str, str]:
     }
 
 
-def write_outputs(values: Mapping[str, str], environ: Mapping[str, str] = os.environ) -> bool:
-    """Append to ``$GITHUB_OUTPUT``; whether there is one."""
+def write_outputs(values: Mapping[str, str]) -> None:
+    """Append to ``$GITHUB_OUTPUT`` where there is one."""
     # A delimiter that no value can hold: a line of one would set another output.
     end = f"end-{secrets.token_hex(16)}"
-    lines = (f"{name}<<{end}\n{value}\n{end}\n" for name, value in values.items())
-    return _append(environ.get("GITHUB_OUTPUT"), "".join(lines))
+    _append("GITHUB_OUTPUT", "".join(f"{k}<<{end}\n{v}\n{end}\n" for k, v in values.items()))
 
 
-def write_summary(text: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Append to ``$GITHUB_STEP_SUMMARY``, cut to what GitHub shows; whether there is one."""
-    shown = text.encode()[:MAX_SUMMARY].decode("utf-8", "ignore")
-    return _append(environ.get("GITHUB_STEP_SUMMARY"), f"{shown}\n")
-
-
-def _append(path: str | None, text: str) -> bool:
-    if path:
+def _append(variable: str, text: str) -> None:
+    """Add to the file that an environment variable names, if it does."""
+    if path := os.environ.get(variable):
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(text)
-    return bool(path)
 
 
 def crontab_entry(project: Path, home: Path, at: str, train: list[str], propose: str) -> str:

@@ -144,12 +144,12 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
         rates = _check_evidence(row, shorter)
         before = Document(base.read(entry), tuple(_base_files(path, beside_it, base)))
         after = Document(files[SKILL_FILE], tuple((file, files[file]) for file in beside_it))
-        if _version(after) != row.after:
+        if after.version != row.after:
             raise Refused("the new files are not the version that was measured")
         warnings: tuple[Finding, ...] = ()
         scanned = ""
         if before != after:
-            if _version(before) != row.before:
+            if before.version != row.before:
                 raise Refused(
                     "the base branch holds another version than the one the training started from "
                     f"({row.before[:12]}): commit and push the skill first if it had local "
@@ -161,6 +161,8 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
             scanned = _check_scan(path, base, after)
     except ProposeError as error:
         raise Refused(f"{path}: {error}") from None
+    except UnicodeDecodeError:
+        raise Refused(f"{path}: a file that is not UTF-8") from None
     return Checked(name, path, rates, entry, before, after, warnings, scanned, row.from_search)
 
 
@@ -204,13 +206,6 @@ def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[s
 def beside(path: str, name: str) -> str:
     """Path of a file in the folder of the SKILL.md at ``path``."""
     return path if name == SKILL_FILE else posixpath.join(posixpath.dirname(path), name)
-
-
-def _version(document: Document) -> str:
-    try:
-        return document.version
-    except UnicodeDecodeError:
-        raise Refused("a file that is not UTF-8") from None
 
 
 def _check_evidence(skill: SkillResult, shorter: bool) -> PassRates:
@@ -279,13 +274,16 @@ def _check_document(old: Document, new: Document, base: Base, path: str) -> tupl
             _check_kept(old.file(name), new.file(name), description and name == SKILL_FILE)
     except SkillError as error:
         raise Refused(str(error)) from None
+    size = base.settings.get("max_skill_tokens") or "0"
+    if not size.isdecimal():
+        raise Refused(f"skillopt_max_skill_tokens of the base branch is no number: {size!r}")
     folder = posixpath.dirname(path)
     present = {posixpath.relpath(name, folder or ".") for name in base.git.files(base.commit)}
     found = lint(
         old,
         new,
         allow,
-        max_tokens=_max_tokens(base),
+        max_tokens=int(size),
         known=lambda text: base.git.mentions(base.commit, text),
         present=present,
         description=description,
@@ -320,13 +318,6 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
     if said.why:
         raise Refused(f"{said.why}: {said.output or 'it said nothing'}")
     return command
-
-
-def _max_tokens(base: Base) -> int:
-    value = base.settings.get("max_skill_tokens") or "0"
-    if not value.isdecimal():
-        raise Refused(f"skillopt_max_skill_tokens of the base branch is no number: {value!r}")
-    return int(value)
 
 
 def _kept(document: Document) -> list[str]:

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.cli import main
-from pytest_skillopt.propose.commands import (
-    MAX_SUMMARY,
-    training_command,
-    write_outputs,
-    write_summary,
-)
+from pytest_skillopt.propose.commands import training_command, write_outputs
 from pytest_skillopt.run.result import Comparison, Rate, Result, SkillResult
 
 if TYPE_CHECKING:
@@ -120,19 +115,18 @@ def test_job_that_fails_before_a_run_says_so(
     assert parse((tmp_path / "output").read_text())["accepted"] == "false"
 
 
-def test_value_cannot_set_another_output(tmp_path: Path) -> None:
+def test_value_cannot_set_another_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = {"url": "x\naccepted=true\naccepted<<EOF\ntrue\nEOF"}
-    assert write_outputs(values, {"GITHUB_OUTPUT": str(tmp_path / "output")})
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
+    write_outputs(values)
     assert parse((tmp_path / "output").read_text()) == values
 
 
-def test_summary_is_cut_at_a_whole_character(tmp_path: Path) -> None:
-    assert write_summary("\u00e9" * MAX_SUMMARY, {"GITHUB_STEP_SUMMARY": str(tmp_path / "s")})
-    text = (tmp_path / "s").read_bytes()
-    assert len(text) <= MAX_SUMMARY + 1
-    assert set(text.decode()) == {"\u00e9", "\n"}
-
-
-def test_nothing_is_written_outside_of_actions() -> None:
-    assert not write_outputs({"a": "b"}, {})
-    assert not write_summary("text", {})
+def test_nothing_is_written_outside_of_actions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GITHUB_OUTPUT", raising=False)
+    monkeypatch.chdir(tmp_path)
+    there = set(tmp_path.rglob("*"))
+    write_outputs({"a": "b"})
+    assert set(tmp_path.rglob("*")) == there
