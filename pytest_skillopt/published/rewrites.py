@@ -33,26 +33,26 @@ def reflect_bodies(records: Sequence[TaskRecord], context: Context) -> Iterator[
 
 def merge_bodies(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
     """A failed merge keeps the first body."""
+    instructions = context.calls.prompts.render("merge_rewrites")
     questions = [
-        _body_question(batch, context, f"{context.label}/{name}/{i}")
+        Question(
+            "aggregate",
+            f"{context.label}/{name}/{i}",
+            instructions,
+            material(context, ("Proposed bodies", _listed(batch))),
+            Body,
+        )
         for i, batch in enumerate(batches)
     ]
     answers = context.calls.ask(questions)
     return [_merged_body(batch, answer) for batch, answer in zip(batches, answers, strict=True)]
 
 
-def _body_question(batch: Sequence[Patch], context: Context, label: str) -> Question[Body]:
-    bodies = "\n\n".join(
+def _listed(batch: Sequence[Patch]) -> str:
+    return "\n\n".join(
         f"## Body {i} (from {len({task for edit in patch.edits for task in edit.tasks})} tasks)"
         f"\n\n{quote(patch.body or '', _BODY_CHARS)}"
         for i, patch in enumerate(batch)
-    )
-    return Question(
-        "aggregate",
-        label,
-        context.calls.prompts.render("merge_rewrites"),
-        material(context, ("Proposed bodies", bodies)),
-        Body,
     )
 
 
@@ -68,24 +68,21 @@ def _merged_body(batch: Sequence[Patch], answer: Body | None) -> Patch:
 
 def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Update:
     """The document with this body, or where there is none with one that follows the edits."""
-    return _rewrite_from(edits, context) if body is None else _with_body(body, edits, context)
-
-
-def _rewrite_from(suggestions: Sequence[Edit], context: Context) -> Update:
-    """One rewrite of the body that follows all the suggestions."""
+    if body is not None:
+        return _with_body(body, edits, context)
     answer = context.calls.ask_one(
         Question(
             "update",
             f"{context.label}/rewrite/{context.draw}",
             context.calls.prompts.render("rewrite"),
-            material(context, ("Suggestions", numbered(suggestions))),
+            material(context, ("Suggestions", numbered(edits))),
             Body,
         )
     )
-    if answer is None:
-        fallback = apply_all(suggestions, context)
-        return replace(fallback, note="the rewrite was unreadable; the edits were applied instead")
-    return _with_body(answer.body, suggestions, context)
+    if answer is not None:
+        return _with_body(answer.body, edits, context)
+    fallback = apply_all(edits, context)
+    return replace(fallback, note="the rewrite was unreadable; the edits were applied instead")
 
 
 def _with_body(body: str, edits: Sequence[Edit], context: Context) -> Update:

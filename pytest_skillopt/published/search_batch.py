@@ -51,17 +51,15 @@ class BatchSearch:
             OutOfBudget: the rest belongs to the last comparison.
             StopRun: a cap or a fault ended the run, or no train task can be measured.
         """
-        reason = "all epochs are over"
+        reason = ""
         for epoch in range(1, self._settings.epochs + 1):
             before = self._state.incumbent
-            stopped = self._run_epoch(epoch)
-            if stopped:
-                reason = stopped
+            if reason := self._run_epoch(epoch):
                 break
             self._end_epoch(epoch, before)
         if self._settings.pruning:
             prune(self._state)
-        return reason
+        return reason or "all epochs are over"
 
     def _run_epoch(self, epoch: int) -> str:
         for rounds in self._rounds(epoch):
@@ -167,9 +165,7 @@ class BatchSearch:
             verdict=verdict,
         )
         if verdict.accepted:
-            state.history.settle(update.applied, "accepted")
-            self._fruitless = 0
-            self._records.clear()
+            self._accept(update)
             return
         self._fruitless += 1
         if verdict.gate == VETTING:
@@ -203,17 +199,23 @@ class BatchSearch:
             reason=f"the better part of the last patch: {verdict.reason}",
         )
         if verdict.accepted:
-            state.history.settle(part.applied, "accepted")
-            self._fruitless = 0
-            self._records.clear()
+            self._accept(part)
+
+    def _accept(self, update: Update) -> None:
+        self._state.history.settle(update.applied, "accepted")
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """The incumbent is another."""
+        self._records.clear()
+        self._fruitless = 0
 
     def _end_epoch(self, epoch: int, before: Document) -> None:
         context = self._context(epoch)
         if self._settings.meta_skill:
             learn_from_epoch(context)
         if self._settings.slow_update and slow_update(self._state, before, context):
-            self._records.clear()
-            self._fruitless = 0
+            self._begin_anew()
 
     def _everything_passes(self) -> bool:
         known = self._records
