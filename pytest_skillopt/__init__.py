@@ -10,26 +10,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_skillopt.edits.patches import Patch
-    from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.model.agent import Agent, Reply
-    from pytest_skillopt.model.types import (
-        CacheMiss,
-        CapReached,
-        Completion,
-        Model,
-        ModelFault,
-        ToolCall,
-        Usage,
-    )
-    from pytest_skillopt.models import chat_model
-    from pytest_skillopt.search.parameters import TrialParameters
-    from pytest_skillopt.search.stages import Stages
-    from pytest_skillopt.search.trainer import Trainer
-    from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.suite.context import Recorder, Skill
-    from pytest_skillopt.suite.rollouts import InfraError, Rollout
+    from pytest_skillopt.edits.patches import Patch as Patch
+    from pytest_skillopt.edits.update import Update as Update
+    from pytest_skillopt.model.agent import Agent as Agent
+    from pytest_skillopt.model.agent import Reply as Reply
+    from pytest_skillopt.model.types import CacheMiss as CacheMiss
+    from pytest_skillopt.model.types import CapReached as CapReached
+    from pytest_skillopt.model.types import Completion as Completion
+    from pytest_skillopt.model.types import Model as Model
+    from pytest_skillopt.model.types import ModelFault as ModelFault
+    from pytest_skillopt.model.types import ToolCall as ToolCall
+    from pytest_skillopt.model.types import Usage as Usage
+    from pytest_skillopt.models import chat_model as chat_model
+    from pytest_skillopt.search.parameters import TrialParameters as TrialParameters
+    from pytest_skillopt.search.stages import Stages as Stages
+    from pytest_skillopt.search.trainer import Trainer as Trainer
+    from pytest_skillopt.skill.document import Document as Document
+    from pytest_skillopt.skill.edits import Edit as Edit
+    from pytest_skillopt.suite.context import Recorder as Recorder
+    from pytest_skillopt.suite.context import Skill as Skill
+    from pytest_skillopt.suite.rollouts import InfraError as InfraError
+    from pytest_skillopt.suite.rollouts import Rollout as Rollout
 
 __version__ = "0.1.0"
 
@@ -49,29 +50,7 @@ _NAMES = {
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "Agent",
-    "CacheMiss",
-    "CapReached",
-    "Completion",
-    "Document",
-    "Edit",
-    "InfraError",
-    "Model",
-    "ModelFault",
-    "Patch",
-    "Recorder",
-    "Reply",
-    "Rollout",
-    "Skill",
-    "Stages",
-    "ToolCall",
-    "Trainer",
-    "TrialParameters",
-    "Update",
-    "Usage",
-    "chat_model",
-]
+__all__ = [*_HOMES]
 
 
 def __getattr__(name: str) -> Any:
