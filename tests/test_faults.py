@@ -31,6 +31,8 @@ from patience import PATIENCE, wait_until
 from sessions import clean_environment
 from socket_servers import SocketServers
 
+from pytest_skillopt.suite import sampler
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -69,7 +71,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "kills"), [(("-p", "no:xdist"), 6), (WORKERS, 2)], ids=["serial", "workers"]
+    ("arguments", "kills"), [(("-p", "no:xdist"), 4), (WORKERS, 2)], ids=["serial", "workers"]
 )
 def test_a_run_killed_again_and_again_pays_for_nothing_twice(
     project: FaultProject,
@@ -242,8 +244,9 @@ def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
     ("name", "rate"), [(NAMES[0], 0.1), (NAMES[1], 0.25)], ids=["train", "val"]
 )
 def test_a_deadly_task_is_put_away_and_left_out_where_that_is_allowed(
-    project: FaultProject, name: str, rate: float
+    project: FaultProject, name: str, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(sampler, "MOST_COSTLY", 2)
     deadly = f"test_greeting.py::test_greeting[{name}]"
     project.write_tests(f"if name == {name!r}: os._exit(3)")
     output = " ".join(project.run(*WORKERS, f"-oskillopt_max_error_rate={rate}").split())
@@ -254,10 +257,10 @@ def test_a_deadly_task_is_put_away_and_left_out_where_that_is_allowed(
     assert f"{deadly} is not run again under version" in output
     deaths = [entry["data"]["request"] for entry in project.journal("error")]
     assert {request["task"] for request in deaths} == {deadly}
-    assert len(deaths) <= 2 * (5 + 1), "five, and one that ran meanwhile, under two versions"
+    assert len(deaths) <= 2 * (2 + 1), "two, and one that ran meanwhile, under two versions"
     first = min(entry["n"] for entry in project.journal("verdict"))
     early = [entry for entry in project.journal("error") if entry["n"] < first]
-    assert len(early) >= 3, "it is noticed before the first decision"
+    assert len(early) >= 2, "it is noticed before the first decision"
     (skill,) = result["skills"]
     row = next(row for row in skill["tasks"] if row["id"] == deadly)
     assert row["before"]["n"] == row["after"]["n"] == 0
@@ -454,12 +457,11 @@ def test_where_a_rollout_cannot_be_run_it_is_tried_again(
 NOISE = 'print("x" * 10_000_000); threading.Thread(target=time.sleep, args=(0.5,)).start()'
 
 
-@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), WORKERS], ids=["serial", "workers"])
 def test_noise_and_threads_of_tests_change_nothing(
-    project: FaultProject, undisturbed: list[dict[str, Any]], arguments: tuple[str, ...]
+    project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
     project.write_tests(f"if name == {NAMES[0]!r}: {NOISE}")
-    project.run(*arguments)
+    project.run(*WORKERS)
     assert outcome(project.result) == undisturbed
     journal = project.run_directory / "journal.jsonl"
     assert journal.stat().st_size < 2_000_000
@@ -479,11 +481,6 @@ def test_a_task_that_exits_fails_and_the_others_are_trained(project: FaultProjec
 # Where the rollouts run
 
 OFFLINE = (*QUICK, "--skillopt-rollouts=1", "-oskillopt_final_rollouts=4", "-k", "test_amounts")
-EXECUTORS = [
-    WORKERS,
-    (*WORKERS, "--skillopt-lanes=8"),
-    ("-p", "no:xdist", "--skillopt-lanes=8"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -491,11 +488,10 @@ def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return _train_invoices(tmp_path_factory.mktemp("serial"), "-n", "0")
 
 
-@pytest.mark.parametrize("arguments", EXECUTORS, ids=" ".join)
-def test_the_result_is_the_same_wherever_the_rollouts_run(
-    tmp_path: Path, in_this_process: dict[str, Any], arguments: tuple[str, ...]
+def test_the_result_is_the_same_in_lanes_of_workers(
+    tmp_path: Path, in_this_process: dict[str, Any]
 ) -> None:
-    assert _train_invoices(tmp_path, *arguments) == in_this_process
+    assert _train_invoices(tmp_path, *WORKERS, "--skillopt-lanes=8") == in_this_process
 
 
 def test_the_result_is_the_same_on_other_machines(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-import time
+from contextlib import contextmanager
+from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import pytest
+from patience import wait_until
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.mine.handoff import Handoff, waiting
@@ -16,6 +16,7 @@ from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import ModelConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 RULE = "End with an exclamation mark."
@@ -29,30 +30,47 @@ def test_greeting(skill, name):
 """
 
 
+@contextmanager
+def answering(folder: Path, answer: Callable[[Path], None]) -> Iterator[None]:
+    """Whatever prompt waits is answered."""
+    over = Event()
+
+    def look() -> None:
+        while not over.wait(0.02):
+            for prompt in waiting(folder):
+                answer(prompt)
+
+    thread = Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def test_a_training_is_answered_by_hand(pytester: pytest.Pytester) -> None:
     pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
     pytester.makepyfile(test_greeting=TESTS)
     pytester.makeini("[pytest]\nskillopt_optimizer = handoff\nskillopt_final_rollouts = 3\n")
     folder = pytester.path / ".skillopt" / "handoff"
-    answered = 0
+    answered: list[Path] = []
     edit = {"op": "append", "target": "", "content": RULE}
     (pytester.path / "answer").write_text(json.dumps({"reasoning": "missing", "edits": [edit]}))
-    with (pytester.path / "log").open("w") as log:
-        command = [sys.executable, "-m", "pytest", "-p", "no:xdist", "--skillopt-train"]
-        run = subprocess.Popen(command, cwd=pytester.path, stdout=log, stderr=log)
-        while run.poll() is None:
-            for prompt in waiting(folder):
-                answered += 1
-                tool = [sys.executable, "-m", "pytest_skillopt", "handoff", prompt.stem]
-                subprocess.run([*tool, "--answer", "answer"], cwd=pytester.path, check=True)
-            time.sleep(0.05)
-    said = (pytester.path / "log").read_text()
-    assert run.returncode == 0, said
+
+    def answer(prompt: Path) -> None:
+        answered.append(prompt)
+        assert main(["handoff", prompt.stem, "--answer", "answer"]) == 0
+
+    with answering(folder, answer):
+        done = pytester.runpytest_inprocess("-p", "no:xdist", "--skillopt-train")
+    assert done.ret == 0
+    said = done.stdout.str()
     assert "skillopt: prompts wait in" in said
     assert RULE in (pytester.path / "SKILL.md").read_text()
     assert waiting(folder) == []
-    assert calls_of(pytester.path) == {"optimizer": (answered, 0)}
-    assert f"calls   {answered}, 0 from the cache" in said
+    assert calls_of(pytester.path) == {"optimizer": (len(answered), 0)}
+    assert f"calls   {len(answered)}, 0 from the cache" in said
     assert "cost    not known (no price for the model" in said
 
 
@@ -87,27 +105,24 @@ def test_a_small_suite_is_answered_by_hand(
     pytester.makepyfile(test_greeting=ASKING)
     pytester.makeini("[pytest]\nskillopt_target = handoff\n")
     folder = pytester.path / ".skillopt" / "handoff"
-    answered = []
-    with (pytester.path / "log").open("w") as log:
-        command = [sys.executable, "-m", "pytest", "--skillopt", "--skillopt-rollouts=2", *workers]
-        run = subprocess.Popen(command, cwd=pytester.path, stdout=log, stderr=log)
-        while run.poll() is None:
-            for prompt in waiting(folder):
-                text = prompt.read_text()
-                assert "Say hello." in text
-                name = "Ada" if "Greet Ada." in text else "Ben"
-                answered.append(name)
-                # One of Ben's is wrong.
-                said = "Go away." if answered.count("Ben") == 1 and name == "Ben" else "Hello, "
-                answer = said if said == "Go away." else f"{said}{name}!"
-                prompt.with_name(f"{prompt.stem}.answer.md").write_text(answer)
-            time.sleep(0.05)
-    said = (pytester.path / "log").read_text()
+    answered: list[str] = []
+
+    def answer(prompt: Path) -> None:
+        text = prompt.read_text()
+        name = "Ada" if "Greet Ada." in text else "Ben"
+        wrong = name == "Ben" and "Ben" not in answered
+        answered.append(name if "Say hello." in text else text)
+        said = "Go away." if wrong else f"Hello, {name}!"
+        prompt.with_name(f"{prompt.stem}.answer.md").write_text(said)
+
+    command = ("--skillopt", "--skillopt-rollouts=2", *workers)
+    with answering(folder, answer):
+        said = pytester.runpytest_inprocess(*command).stdout.str()
     assert sorted(answered) == ["Ada", "Ada", "Ben", "Ben"], said
     assert "The suite's pass rate is 75.0 %" in said
     assert calls_of(pytester.path) == {"target": (4, 0)}
-    again = subprocess.run(command, cwd=pytester.path, capture_output=True, text=True)
-    assert "The suite's pass rate is 75.0 %" in again.stdout  # from the answers that are there
+    again = pytester.runpytest_inprocess(*command)  # from the answers that are there
+    assert "The suite's pass rate is 75.0 %" in again.stdout.str()
     assert calls_of(pytester.path) == {"target": (0, 4)}
 
 
@@ -163,15 +178,13 @@ def test_an_answer_that_is_there_is_taken_again(tmp_path: Path) -> None:
     messages = [{"role": "user", "content": "Propose; the key is sk-proj-abcdefghij0123456789ABCD"}]
     with pytest.raises(ModelConfigError, match="cannot play an agent with tools"):
         model.complete(messages, sample="s", tools=[{}])
-    from threading import Thread
-
     replies: list[str] = []
     asking = Thread(target=lambda: replies.append(model.complete(messages, sample="s").text))
     asking.start()
-    while not (prompts := waiting(tmp_path)):
-        time.sleep(0.02)
-    assert "sk-proj" not in prompts[0].read_text()
-    (tmp_path / f"{prompts[0].stem}.answer.md").write_text("yes")
+    wait_until(lambda: waiting(tmp_path))
+    (prompt,) = waiting(tmp_path)
+    assert "sk-proj" not in prompt.read_text()
+    (tmp_path / f"{prompt.stem}.answer.md").write_text("yes")
     asking.join()
     assert replies == ["yes"]
     assert model.complete(messages, sample="s").text == "yes"
