@@ -78,10 +78,6 @@ def test_a_plain_run_is_an_ordinary_test_run(project: Path) -> None:
     assert not (project / ".skillopt").exists()
 
 
-def test_the_starting_skill_passes_less_than_six_tenths(project: Path) -> None:
-    assert 0.2 < pass_rate(project, "-p", "no:xdist") < 0.6
-
-
 def test_rules_written_by_hand_are_followed(project: Path) -> None:
     with (project / SKILL).open("a", encoding="utf-8") as skill:
         skill.write(HOUSE_RULES)
@@ -90,14 +86,14 @@ def test_rules_written_by_hand_are_followed(project: Path) -> None:
 
 def test_a_training_ends_accepted_and_above(project: Path) -> None:
     before = (project / SKILL).read_text(encoding="utf-8")
-    done = run(project, "--skillopt-train", "-n", "2")
+    done = run(project, "--skillopt-train", "-n", "2", "-oskillopt_final_rollouts=2")
     assert done.returncode == 0, done.stdout + done.stderr
     found = result(project)
     (skill,) = found["skills"]
     assert found["simulated"]
     assert "simulated" in done.stdout
     assert (found["status"], skill["written"]) == ("accepted", True), found["reason"]
-    assert skill["suite"]["before"]["rate"] < 0.6
+    assert 0.2 < skill["suite"]["before"]["rate"] < 0.6
     assert skill["suite"]["after"]["rate"] > 0.85
     assert skill["test"]["after"]["rate"] > skill["test"]["before"]["rate"]
     after = (project / SKILL).read_text(encoding="utf-8")

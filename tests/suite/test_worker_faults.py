@@ -126,14 +126,14 @@ def test_all_workers_killed_are_replaced(drive: Drive) -> None:
 
 def test_workers_that_cannot_start_end_the_session(drive: Drive, pytester: pytest.Pytester) -> None:
     pytester.makeconftest("import os\nif 'PYTEST_XDIST_WORKER' in os.environ: os._exit(1)")
-    driven = drive("def test_it(): pass", *WORKERS, expect=1)
+    driven = drive("def test_it(): pass", "-n1", expect=1)
     assert "workers in a row died before they had collected" in driven.output
 
 
 def test_no_worker_left(drive: Drive) -> None:
     driven = drive(
         "import os\ndef test_deadly(): os._exit(1)",
-        *WORKERS,
+        "-n1",
         "--max-worker-restart=0",
         job="rollout_driver:retrying",
         expect=1,
@@ -159,11 +159,11 @@ HANGING = """
 def test_a_hanging_rollout_is_ended_with_what_it_started(
     drive: Drive, args: tuple[str, ...]
 ) -> None:
-    driven = drive(HANGING, *args, "--drive-timeout=1", job="jobs:job", jobs=_ONE_AFTER_OTHER)
+    driven = drive(HANGING, *args, "--drive-timeout=2", job="jobs:job", jobs=_ONE_AFTER_OTHER)
     error = driven.one("test_hangs").error
     assert error is not None
     assert error.kind == "timeout"
-    assert "test_suite.py::test_hangs took longer than skillopt_timeout=1 s" in error.message
+    assert "test_suite.py::test_hangs took longer than skillopt_timeout=2 s" in error.message
     assert driven.one("test_fine").outcome == "passed"
     assert not _is_alive(int((driven.path / "child").read_text()))
 
@@ -196,7 +196,7 @@ def test_a_rollout_that_hangs_in_compiled_code_ends_too(drive: Drive) -> None:
             re.match("(a+)+$", "a" * 60 + "b")
         """,
         "-n1",
-        "--drive-timeout=1",
+        "--drive-timeout=2",
     )
     assert driven.one("test_hangs").outcome == "error"
 
@@ -207,7 +207,7 @@ def test_a_hanging_rollout_in_lanes_without_a_worker_ends_the_run(drive: Drive) 
         "-p",
         "no:xdist",
         "--drive-lanes=2",
-        "--drive-timeout=1",
+        "--drive-timeout=2",
         job="jobs:job",
         expect=1,
         jobs="""
@@ -233,7 +233,7 @@ def test_a_thread_left_behind_does_not_keep_the_session(drive: Drive) -> None:
         def test_leaves_thread():
             threading.Thread(target=time.sleep, args=(1000,)).start()
         """,
-        *WORKERS,
+        "-n1",
     )
     assert driven.rollouts[0].outcome == "passed"
 
@@ -255,7 +255,7 @@ def test_workers_that_collect_different_tests(drive: Drive) -> None:
 
 
 def test_errors_during_collection(drive: Drive) -> None:
-    driven = drive("import nonexistent_module", *WORKERS, expect=2)
+    driven = drive("import nonexistent_module", "-n1", expect=2)
     assert "1 error during collection" in driven.output
     assert "nonexistent_module" in driven.output
 
@@ -263,7 +263,7 @@ def test_errors_during_collection(drive: Drive) -> None:
 def test_what_the_job_raises_is_raised_in_the_main_thread(drive: Drive) -> None:
     driven = drive(
         "def test_it(): pass",
-        *WORKERS,
+        "-n1",
         job="jobs:job",
         expect=4,
         jobs="""
@@ -289,7 +289,7 @@ def test_a_wider_fixture_that_cannot_be_torn_down_is_told(drive: Drive) -> None:
         def test_it(server):
             pass
         """,
-        *WORKERS,
+        "-n1",
         job="rollout_driver:two_versions",
     )
     assert {r.outcome for r in driven.rollouts} == {"passed"}
@@ -424,7 +424,7 @@ def test_a_worker_asks_the_controller(drive: Drive) -> None:
         def test_cap(request):
             remote.link(request.config).ask("fail", "CapReached")
         """,
-        *WORKERS,
+        "-n1",
     )
     outcomes = {r.request.task.partition("::")[2]: r.outcome for r in driven.rollouts}
     assert outcomes.pop("test_cap") == "error"
