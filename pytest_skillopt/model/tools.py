@@ -86,14 +86,19 @@ def make_tool(function: Callable[..., Any]) -> Tool:
     if not callable(function) or not _NAME.fullmatch(name):
         raise TypeError(f"{function!r} cannot be a tool: it is no function with a plain name")
     try:
-        arguments: TypeAdapter[Any] = TypeAdapter(_reader(function))
-        schema = _untitled(arguments.json_schema())
+        reader = _reader(function)
+        arguments: TypeAdapter[Any] = TypeAdapter(reader)
+        schema = {"properties": {}, **_untitled(arguments.json_schema())}
         if schema["type"] != "object" or isinstance(schema.get("additionalProperties"), dict):
             raise TypeError("a model fills named parameters alone")
+        for parameter, hint in reader.__annotations__.items():  # pydantic before 2.10 forgets them
+            for about in getattr(hint, "__metadata__", ()):
+                if parameter in schema["properties"] and getattr(about, "description", None):
+                    schema["properties"][parameter]["description"] = about.description
     except Exception as error:
         raise TypeError(f"{name} cannot be a tool: {error}") from error
     description = inspect.getdoc(function) or ""
-    return Tool(name, description, function, arguments, {"properties": {}, **schema})
+    return Tool(name, description, function, arguments, schema)
 
 
 def _reader(function: Callable[..., Any]) -> Any:
