@@ -44,11 +44,16 @@ class FinalGate(SequentialGate):
 
     With ``rollouts`` at 0 it is the verdict of one complete round for less than one: the incumbent
     is sampled on one part of the suite after the other until the rest can no longer change it.
-    Where ``budget`` ends before, it counts as passing the rest.
+    Where it is certain that the rest cannot save what the suite's mean would not refuse, the tasks
+    held out are sampled once more, as far as ``budget`` reaches. Where that ends before the verdict
+    is certain, the rest counts as passing under the incumbent; with ``alone``, where the order of
+    the tasks is not that of their failures, they are not compared.
     """
 
     name = "final"
     final = True
+    _unmet: frozenset[str] = frozenset()
+    """Tasks that the budget left without a sample of the incumbent when the rule was applied."""
 
     def decide(self) -> Plan:
         stream = f"final/{self.decision}"
@@ -137,11 +142,21 @@ class FinalGate(SequentialGate):
         tasks = self._in_order()
         must = [task for task in tasks if task in self.must_pass]
         yield self.wants(CANDIDATE, tasks) + self.wants(INCUMBENT, must)
+        again = self.unfinished(self._held_out)
         while left := [task for task in self._in_order() if not self.counts[INCUMBENT, task].n]:
-            if self._shortfall(missing=0) or not self._shortfall(missing=1):
+            if not self._shortfall(missing=1):
                 return
+            if self._shortfall(missing=0):
+                again = again[: self.affordable(2 * len(again)) // 2]
+                if not again or self._stagnant(missing=0) == self.tasks:
+                    return
+                yield self.again(again)
+                again = []
+                continue
             size = self.affordable(math.ceil(len(self.tasks) / _PORTIONS))
             if not size:
+                if self.options.alone:
+                    self._unmet = frozenset(left)
                 return
             yield self.wants(INCUMBENT, left[:size])
 
@@ -153,6 +168,11 @@ class FinalGate(SequentialGate):
     @property
     def _held_out(self) -> list[str]:
         return [task for task in self.tasks if task in self.options.held_out]
+
+    @property
+    def _compared(self) -> list[str]:
+        """The tasks that the rule is about."""
+        return [task for task in self.tasks if task not in self._unmet]
 
     @property
     def _level(self) -> float:
@@ -169,7 +189,7 @@ class FinalGate(SequentialGate):
         """
         moved = self._moved(self.tasks)
         if stagnant := self._stagnant(missing):
-            if len(stagnant) == len(self.tasks):
+            if stagnant == self._compared:
                 return f"the suite's mean did not strictly rise: it moved {moved}"
             return (
                 "the mean of the val tasks did not strictly rise: it moved "
@@ -188,7 +208,7 @@ class FinalGate(SequentialGate):
 
     def _stagnant(self, missing: int) -> list[str]:
         """The tasks whose mean does not rise: all, else those held out; none where both rise."""
-        for tasks in (self.tasks, self._held_out):
+        for tasks in (self._compared, self._held_out):
             if tasks and self._gain(tasks, missing) <= _NOTHING:
                 return tasks
         return []
@@ -202,7 +222,7 @@ class FinalGate(SequentialGate):
         )
 
     def _p_value(self, missing: int) -> float:
-        pairs = [(self.counts[CANDIDATE, t], self.counts[INCUMBENT, t]) for t in self.tasks]
+        pairs = [(self.counts[CANDIDATE, t], self.counts[INCUMBENT, t]) for t in self._compared]
         return exact_test(
             [
                 (new.passed, new.n, old.passed if old.n else missing, old.n or 1)

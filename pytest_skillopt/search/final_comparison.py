@@ -44,8 +44,9 @@ _SHARE = 0.2
 """Part of the cap, in (0, 1), that whole rounds may take."""
 _SHORT = 1.65
 """Samples of a short comparison for each task: the candidate on all, the start on most."""
-_ALONE = 2.0
-"""The same where it is the only decision."""
+_ALONE, _ALL = 1.5, 2.0
+"""The same where it is the only decision: at least, and at most, where a third of the cap reaches
+so far."""
 _LOOKS = 3
 """Samples of each broken task with one edit left out."""
 _MENDED = 0.7
@@ -65,13 +66,16 @@ class FinalPlan:
     """``final_rollouts`` of the settings."""
     alone: bool = False
     """It is the only decision: nothing has passed a gate before."""
+    cap: int = 0
+    """Samples that may be taken in all; 0 without a cap."""
 
     @property
     def samples(self) -> int:
         """What is kept back for it."""
         if self.rollouts:
             return 2 * self.rollouts * self.tasks
-        return math.ceil((_ALONE if self.alone else _SHORT) * self.tasks)
+        share = min(max(_ALONE, self.cap / 3 / self.tasks), _ALL) if self.alone else _SHORT
+        return math.ceil(share * self.tasks)
 
     def within(self, left: int | None) -> FinalPlan:
         """What the search has left over goes into more rounds.
@@ -97,7 +101,7 @@ def plan_final(settings: Settings, tasks: int, *, alone: bool = False) -> FinalP
     if not caps:
         return FinalPlan(tasks, most, most, alone)
     rounds = min(most, int(_SHARE * min(caps)) // (2 * tasks))
-    return FinalPlan(tasks, 0 if alone and rounds < 2 else rounds, most, alone)
+    return FinalPlan(tasks, 0 if alone and rounds < 2 else rounds, most, alone, min(caps))
 
 
 def shortage(settings: Settings, plan: FinalPlan, tasks: Sequence[SkillTask]) -> str:
@@ -270,7 +274,7 @@ class FinalComparison:
                 rollouts=plan.rollouts,
                 alone=plan.alone,
                 budget=left,
-                first=tuple(state.samples.failed_at_start(state.suite)),
+                first=() if plan.alone else tuple(state.samples.failed_at_start(state.suite)),
                 prior=state.prior if plan.alone else 1.0,
             )
             state.history.tell(BEGUN, asdict(begun))

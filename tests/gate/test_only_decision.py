@@ -207,7 +207,9 @@ def test_it_ends_as_soon_as_the_rest_cannot_matter_and_says_what_is_certain() ->
     assert (none.decision, none.incumbent_samples) == ("rejected", 0)
     assert none.reason.startswith("the suite's mean did not strictly rise: it moved by -48 to +0 ")
     # Three wins are a rise, and may be chance.
-    few = decide(lambda draw: draw.arm == "candidate" and int(draw.task[1:]) < 3, 48, rollouts=0)
+    few = decide(
+        lambda draw: draw.arm == "candidate" and int(draw.task[1:]) < 3, 48, rollouts=0, kmax=1
+    )
     assert few.reason.startswith("the gain may be chance (p = 0.12 where 0.05 is needed)")
     told = decide(
         lambda draw: draw.task != "t0" or draw.arm == "incumbent", 6, held=["t0"], rollouts=1
@@ -227,16 +229,29 @@ def test_a_gain_that_the_search_has_seen_alone_is_none() -> None:
     )
 
 
-def test_where_the_budget_ends_the_rest_counts_as_passing() -> None:
-    """Six wins of six could still be a gain, and what is not certain is no yes."""
+def test_where_the_budget_ends_what_both_were_sampled_on_is_compared() -> None:
+    """Three wins of three may be chance, whatever the rest would have been."""
     seen: list[Draw] = []
     verdict = decide(
         lambda draw: draw.arm == "candidate", 6, rollouts=0, budget=9, held=["t0"], seen=seen
     )
     assert len(seen) == 9
     assert verdict.decision == "rejected"
-    assert verdict.reason.startswith("the budget ended before it was certain, and so far the gain")
+    assert verdict.reason.startswith("the gain may be chance (p = 0.12 where 0.05 is needed)")
     assert decide(lambda d: d.arm == "candidate", 6, rollouts=0, budget=12, held=["t0"]).accepted
+
+
+def test_held_out_tasks_that_have_not_risen_are_sampled_once_more() -> None:
+    """The skill before passed all six at first, by good luck."""
+
+    def luck(draw: Draw) -> bool:
+        return draw.arm == "candidate" or (int(draw.task[1:]) < 6 and draw.index == 0)
+
+    told: dict[str, Any] = {"held": [f"t{i}" for i in range(6)], "rollouts": 0}
+    assert decide(luck, 30, budget=80, **told).accepted
+    missed = decide(luck, 30, budget=36, **told)
+    assert "the mean of the val tasks did not strictly rise" in missed.reason
+    assert not decide(luck, 30, budget=80, kmax=1, **told).accepted
 
 
 # The guard.
