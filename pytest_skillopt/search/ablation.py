@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 _BETS = ((0.15, 0.85), (0.4, 0.8))
 """Pass rates without an edit and with it that the capital is staked on, a half on each."""
-_ON_AN_EDIT, _ON_ALL = 0.5, 0.25
+_ON_AN_EDIT, _ON_ALL = 0.35, 0.4
 """Parts of the capital, in (0, 1), staked on each edit doing anything, and on all that the search
 has shown; the rest stays with the test of the final comparison."""
-_SAMPLES = 7
+_SAMPLES = 8
 """About what leaving out one edit takes."""
 
 
@@ -39,6 +39,8 @@ class _Line:
     edit: Edit
     task: str
     """The one that its trial turned most surely."""
+    bar: float
+    """What is added to the log Bayes factors from which it stays."""
     pairs: list[tuple[Rollout, Rollout]] = field(default_factory=list)
     """Fresh samples of the task, with the edit and without."""
     tested: bool = False
@@ -62,59 +64,40 @@ class Ablation:
         self._lines: list[_Line] = []
         self._capital = [0.0] * len(_BETS)
         """Log e-value, by bet, that any edit does anything."""
-        self._at_end = int(parameters.held * (state.budget.left() or 0))
 
     @property
     def untested(self) -> int:
         """Edits that were not left out yet."""
         return sum(not line.tested for line in self._lines)
 
-    def add(self, edits: Iterable[Edit], task: str) -> None:
+    def add(self, edits: Iterable[Edit], task: str, bar: float = 0.0) -> None:
         """Edits have joined the working skill, after a trial that turned this task."""
         off = not self._state.settings.pruning
-        self._lines += [_Line(edit, task, tested=off) for edit in edits]
+        self._lines += [_Line(edit, task, bar, tested=off) for edit in edits]
         self._hold()
 
     def leave_out(self) -> list[Edit]:
         """Leave out each edit that was not yet; those that are not missed, which are to go."""
-        p = self._parameters
-        lines = [line for line in self._lines if not line.tested]
-        self._state.budget.held = self._at_end
-        self._sample(lines, enough=p.missed)
+        p, lines = self._parameters, [line for line in self._lines if not line.tested]
+        self._state.budget.held = 0
+        self._sample(lines)
         idle = [
             line
             for line in lines
-            if line.odds <= (p.stays if len(line.pairs) >= p.pairs else -p.missed)
+            if line.odds <= (line.bar + p.stays if len(line.pairs) >= p.pairs else p.idle)
         ]
         gone = _apart(reversed(idle))
         for line in lines:
             line.tested = line not in idle
-        return self._remove(gone)
-
-    def leave_out_again(self) -> list[Edit]:
-        """At the end, leave out the least certain edits once more; those likelier idle than not."""
-        self._state.budget.held = 0
-        if not self._state.settings.pruning:
-            return []
-        certain = self._parameters.certain
-        doubtful = [line for line in self._lines if line.odds < certain]
-        doubtful.sort(key=lambda line: line.odds)
-        self._sample(doubtful, enough=certain)
-        idle = [line for line in doubtful if line.pairs and line.odds < 0]
-        return self._remove(_apart(sorted(idle, key=lambda line: line.odds)))
-
-    def _remove(self, lines: Sequence[_Line]) -> list[Edit]:
-        self._lines = [line for line in self._lines if line not in lines]
+        self._lines = [line for line in self._lines if line not in gone]
         self._hold()
-        return [line.edit for line in lines]
+        return [line.edit for line in gone]
 
     def _hold(self) -> None:
-        """Keep back samples for the edits that were not left out yet, and for the end."""
-        doubtful = sum(line.odds < self._parameters.certain for line in self._lines)
-        at_end = min(_SAMPLES * doubtful, self._at_end)
-        self._state.budget.held = _SAMPLES * self.untested + at_end
+        """Keep back samples for the edits that were not left out yet."""
+        self._state.budget.held = _SAMPLES * self.untested
 
-    def _sample(self, lines: Sequence[_Line], enough: float) -> None:
+    def _sample(self, lines: Sequence[_Line]) -> None:
         """Take pairs of samples until it is clear of each line whether it is missed.
 
         Those with it are shared by lines of one task. Where the means do not reach for all, the
@@ -125,7 +108,7 @@ class Ablation:
         running = [(line, document) for line, document in made if document is not None]
         staked: dict[str, list[tuple[Rollout, Rollout]]] = {}
         for _ in range(p.pairs):
-            running = [pair for pair in running if -p.missed < pair[0].odds < enough]
+            running = [(o, d) for o, d in running if p.idle < o.odds < o.bar + p.missed]
             while running and not state.budget.covers(_size(running)):
                 running.pop()
             if not running:

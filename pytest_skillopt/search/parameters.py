@@ -30,8 +30,8 @@ class TrialParameters:
     upper: float = 2.7
     """Log likelihood ratio at which an edit has won its trial."""
     later: float = 2.0
-    """What is added to it after the first fresh look: by then most useful edits are found, and
-    what fails is bad luck more often."""
+    """What is added to it, and to what an edit needs when it is left out, after the first fresh
+    look: by then most useful edits are found, and what fails is bad luck more often."""
     lower: float = -0.6
     """Log likelihood ratio at which it has lost."""
     most_samples: int = 10
@@ -45,21 +45,21 @@ class TrialParameters:
     """Edits on trial at the same time, on tasks of their own."""
     joint_edits: int = 5
     """Edits that lost alone and are tried together for the task that asked for them."""
+    groups: int = 6
+    """Times that such groups are drawn anew between two fresh looks, while no edit has joined."""
     advance: float = 0.9
     """What a failure further on in a test counts in a trial, where a pass counts 1."""
 
     together: int = 5
     """Edits that join before they are left out, each by itself."""
-    pairs: int = 4
+    pairs: int = 6
     """Most fresh samples with an edit and without when it is left out."""
     missed: float = 2.0
-    """Log Bayes factor, either way, at which it is clear whether it is missed."""
-    stays: float = 1.0
-    """Log Bayes factor above which it stays where that is not clear after all the samples."""
-    certain: float = 4.0
-    """Log Bayes factor from which it is not left out once more at the end."""
-    held: float = 0.05
-    """Part of the search's samples, in [0, 1), that is kept for that."""
+    """Log Bayes factor from which it is clear that it is missed."""
+    idle: float = -1.8
+    """The same at which it is clear that it is not."""
+    stays: float = 0.5
+    """The same above which it stays where neither is clear after all the samples."""
 
     samples_per_task: int = 34
     """Samples that the search may take for each train and val task, the gate's included."""

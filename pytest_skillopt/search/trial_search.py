@@ -103,6 +103,8 @@ class TrialSearch:
         """Rounds in a row that found nothing to try."""
         self._together: set[tuple[str, str]] = set()
         """Tasks, each with the key of an edit that was tried with others for it."""
+        self._drawn = 0
+        """Times that groups were drawn anew since the last fresh look."""
         self._last_look = state.incumbent
         """The working skill at the last fresh look."""
         self._dropped = False
@@ -140,7 +142,6 @@ class TrialSearch:
         self._state.budget.held = 0
         with contextlib.suppress(OutOfBudget):
             self._leave_out()
-            self._drop(self._ablation.leave_out_again())
 
     def _tell_the_rest(self) -> None:
         """The round that was broken off gets its row, and so do edits that nobody has tried."""
@@ -304,7 +305,7 @@ class TrialSearch:
 
     def _open(self, edits: Sequence[Edit], asking: Sequence[TaskRecord]) -> Trial | None:
         """A trial of the edits that fit the working skill; None where none does."""
-        p, document = self._parameters, self._state.incumbent
+        document = self._state.incumbent
         fitting: list[Edit] = []
         self._pool.take(edits)
         for edit in edits:
@@ -314,8 +315,13 @@ class TrialSearch:
             else:
                 document = extended
                 fitting.append(edit)
-        bar = p.upper + (p.later if self._epoch > 1 else 0.0)
-        return Trial(fitting, document, asking, p, bar) if fitting else None
+        p = self._parameters
+        return Trial(fitting, document, asking, p, p.upper + self._later) if fitting else None
+
+    @property
+    def _later(self) -> float:
+        """What is added to the bars of trials and of leaving out."""
+        return self._parameters.later if self._epoch > 1 else 0.0
 
     def _sample(self, trials: Sequence[Trial]) -> None:
         """Sample until all are decided."""
@@ -336,8 +342,8 @@ class TrialSearch:
         for record in self._tasks.failing():
             task = record.task.id
             lost = self._pool.lost_for(task)
-            if self._epoch > 1:
-                self._context().random(f"together {task}").shuffle(lost)
+            if self._epoch > 1 or self._drawn:
+                self._context().random(f"together {task} {self._drawn}").shuffle(lost)
             lost.sort(key=lambda edit: (task, edit.key) in self._together)
             edits = lost[: self._parameters.joint_edits]
             marks = [(task, edit.key) for edit in edits]
@@ -359,7 +365,11 @@ class TrialSearch:
             self._pool.reopen(failing.task.id for failing in self._tasks.failing())
             self._together.clear()
             return True
-        return False
+        if not self._together or self._drawn >= self._parameters.groups or self._state.lines:
+            return False
+        self._drawn += 1
+        self._together.clear()
+        return self._try_together()
 
     def _needed(self, trial: Trial) -> list[Edit]:
         """Those of the edits without which the task of a won trial falls back."""
@@ -397,7 +407,7 @@ class TrialSearch:
         self._state.adopt(document, edits)
         self._state.history.won(edits, trial.effects)
         self._row.joined += edits
-        self._ablation.add(edits, trial.turned[0])
+        self._ablation.add(edits, trial.turned[0], self._later)
         self._pool.reopen(trial.turned)
         self._tasks.settle(trial.after.values())
 
@@ -436,6 +446,7 @@ class TrialSearch:
         self._epoch += 1
         self._last_look, self._dropped = self._state.incumbent, False
         self._together.clear()
+        self._drawn = 0
         self._tasks.look_afresh(self._state.incumbent)
         return True
 

@@ -7,7 +7,6 @@ it says. Commands cannot be told good from bad by their words: new ones are show
 
 from __future__ import annotations
 
-import contextlib
 import html
 import ipaddress
 import re
@@ -96,8 +95,10 @@ def addresses(text: str) -> Iterator[str]:
     """
     plain = strip_invisible(html.unescape(to_lf(text)))
     plain = unicodedata.normalize("NFKC", plain).lower().translate(_UNQUOTED)
-    forms = dict.fromkeys((plain, _DOT.sub(".", plain), unquote(plain)))
-    yield from dict.fromkeys(address for form in forms for address in _addresses(form))
+    found: dict[str, None] = {}
+    for form in dict.fromkeys((plain, _DOT.sub(".", plain), unquote(plain))):
+        found.update(dict.fromkeys(_addresses(form)))
+    yield from found
 
 
 _UNQUOTED = str.maketrans("", "", "*\\")
@@ -136,10 +137,12 @@ def _outside(host: str) -> Iterator[str]:
 
 
 def _outside_ip(text: str) -> Iterator[str]:
-    with contextlib.suppress(ValueError):
+    try:
         address = ipaddress.ip_address(text)
-        if address.is_global or address.is_link_local:
-            yield text
+    except ValueError:
+        return
+    if address.is_global or address.is_link_local:
+        yield text
 
 
 def shell_commands(text: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import yaml
 
@@ -92,6 +92,10 @@ class Edit:
 
 class EditError(SkillError):
     """An edit does not fit; the message is the reason."""
+
+
+_Change: TypeAlias = tuple[int, int, str]
+"""Start and end of what is replaced in the text, and what by."""
 
 
 def apply(document: Document, edit: Edit) -> Document:
@@ -208,8 +212,7 @@ def _check_form(edit: Edit) -> None:
         raise EditError("the content holds a skillopt marker, which only the user may set")
 
 
-def _change(document: Document, edit: Edit) -> tuple[int, int, str]:
-    """Start and end of what is replaced in the text, and what by."""
+def _change(document: Document, edit: Edit) -> _Change:
     content = to_lf(edit.content).replace("\n", document.newline)
     if edit.op == "append":
         return _added(document, _append_offset(document), content)
@@ -220,10 +223,7 @@ def _change(document: Document, edit: Edit) -> tuple[int, int, str]:
     start, end = _find(document, edit.target)
     if edit.op == "replace":
         return start, end, content
-    if start == _line_start(document.text, start):
-        line_end = re.compile(NEWLINE).match(document.text, end)
-        end = line_end.end() if line_end else end
-    return start, end, ""
+    return start, _with_line_end(document.text, start, end), ""
 
 
 def _find(document: Document, target: str) -> tuple[int, int]:
@@ -247,8 +247,13 @@ def _find(document: Document, target: str) -> tuple[int, int]:
 
 def _occurrences(text: str, target: str) -> list[tuple[int, int]]:
     """Every place, overlapping ones too, where the target stands with line endings of any style."""
-    lines = NEWLINE.join(re.escape(line) for line in to_lf(target).split("\n"))
-    return [match.span(1) for match in re.finditer(f"(?=({lines}))", text)]
+    pattern = re.compile(NEWLINE.join(re.escape(line) for line in to_lf(target).split("\n")))
+    found = []
+    match = pattern.search(text)
+    while match:
+        found.append(match.span())
+        match = pattern.search(text, match.start() + 1)
+    return found
 
 
 def _append_offset(document: Document) -> int:
@@ -305,7 +310,7 @@ def _line_start(text: str, offset: int) -> int:
     return max(text.rfind("\n", 0, offset), text.rfind("\r", 0, offset)) + 1
 
 
-def _added(document: Document, offset: int, content: str) -> tuple[int, int, str]:
+def _added(document: Document, offset: int, content: str) -> _Change:
     """The content as lines of its own at ``offset``, set off by blank lines where it needs them."""
     newline = document.newline
     content = content.strip("\r\n")
@@ -330,6 +335,13 @@ def _runs_on(upper: str, lower: str) -> bool:
     if _TABLE_ROW.match(upper) and _TABLE_ROW.match(lower):
         return True
     return bool(_LIST_ITEM.match(lower)) and bool(_LIST_ITEM.match(upper) or upper[:1] in " \t")
+
+
+def _with_line_end(text: str, start: int, end: int) -> int:
+    if start != _line_start(text, start):
+        return end
+    line_end = re.compile(NEWLINE).match(text, end)
+    return line_end.end() if line_end else end
 
 
 def protected_texts(document: Document) -> list[tuple[str, str, bool]]:

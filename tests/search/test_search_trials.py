@@ -92,6 +92,20 @@ def test_tasks_that_need_two_lines_at_once_get_both(toy: ModuleType) -> None:
     assert JUNK not in outcome.after.text, "left out once, nothing was missed"
 
 
+@pytest.mark.parametrize("groups", [0, 40])
+def test_while_no_edit_has_joined_lines_are_tried_in_other_groups(
+    toy: ModuleType, groups: int
+) -> None:
+    """Two lines that a task needs at once come in different pairs at first."""
+    world = toy.make_world(rules=1, weak=0.0)
+    world.needs = {task: (0, 1) if needs else () for task, needs in world.needs.items()}
+    lines = toy.rule(0), JUNK, toy.rule(1), "- Mind the tone."
+    parameters = TrialParameters(joint_edits=2, groups=groups)
+    model = toy.ToyOptimizer(script=script_of(*lines))
+    outcome, _ = train(toy, world, model, parameters, epochs=1)
+    assert outcome.status == ("accepted" if groups else "unchanged")
+
+
 def test_settled_tasks_keep_their_record(toy: ModuleType) -> None:
     """A task that passed is sampled once until the search looks afresh."""
     world = toy.make_world(strong=1.0, weak=0.0)
