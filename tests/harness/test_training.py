@@ -43,10 +43,10 @@ def test_greeting(skill_harness, workspace, guest):
 """
 
 
-def train(project: Project) -> dict[str, Any]:
+def train(project: Project, addition: str = RULE) -> dict[str, Any]:
     project.skill.write_text(START)
     (project.path / "test_greeting.py").write_text(TASKS)
-    edit = {"op": "append", "target": "", "content": RULE}
+    edit = {"op": "append", "target": "", "content": addition}
     project.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
     project.settings |= {
         "skillopt_harness": "codex",
@@ -73,6 +73,12 @@ def test_a_useful_edit_is_accepted_and_the_same_command_is_free(project: Project
     again = train(project)
     assert again["status"] == "accepted"
     assert not any(row["calls"] for row in again["usage"])
+
+
+def test_a_placebo_is_rejected(project: Project) -> None:
+    result = train(project, "Be friendly to every guest who is named.")
+    assert result["status"] in ("rejected", "unchanged")
+    assert project.skill.read_text() == START
 
 
 def test_a_description_is_trained_on_what_codex_asks_for(project: Project) -> None:
