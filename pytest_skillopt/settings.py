@@ -42,27 +42,27 @@ _GONE = {
 """Settings that were, and what to do instead."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What a setting may be, and what is said of it."""
+def _setting(
+    default: Any,
+    help: str = "",
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    choices: tuple[str, ...] = (),
+    metavar: str = "",
+    many: str = "",
+    option: bool = False,
+    published: bool = False,
+) -> Any:
+    """A field with what it may be and what is said of it.
 
-    help: str = ""
-    low: float = -math.inf
-    high: float = math.inf
-    choices: tuple[str, ...] = ()
-    metavar: str = ""
-    many: str = ""
-    """What stands between the values of one that takes several."""
-    option: bool = False
-    published: bool = False
-    """Of a mechanism that ``docs/published.md`` explains; an ini key alone."""
-
-    def field(self, default: Any) -> Any:
-        return dataclasses.field(default=default, metadata=dataclasses.asdict(self))
-
-
-def _setting(default: Any, help: str, **how: Any) -> Any:
-    return Rule(help, **how).field(default)
+    Args:
+        many: what stands between the values of one that takes several.
+        published: of a mechanism that ``docs/published.md`` explains; an ini key alone.
+    """
+    about = {"help": help, "low": low, "high": high, "choices": choices, "metavar": metavar}
+    about |= {"many": many, "option": option, "published": published}
+    return dataclasses.field(default=default, metadata=about)
 
 
 def _option(default: Any, help: str, **how: Any) -> Any:
@@ -70,7 +70,7 @@ def _option(default: Any, help: str, **how: Any) -> Any:
 
 
 def _published(default: Any, **how: Any) -> Any:
-    return Rule(published=True, **how).field(default)
+    return _setting(default, published=True, **how)
 
 
 def _fixed(default: Any) -> Any:
