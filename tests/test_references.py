@@ -67,6 +67,9 @@ class Project:
     def train(self, *arguments: str) -> pytest.RunResult:
         return self._pytester.runpytest_inprocess("--skillopt-train", *arguments)
 
+    def check(self) -> pytest.RunResult:
+        return self._pytester.runpytest_inprocess("--skillopt-check=HEAD")
+
     @property
     def result(self) -> dict[str, Any]:
         run = max((self._pytester.path / ".skillopt" / "runs").iterdir())
@@ -93,6 +96,24 @@ def project(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     return Project(pytester, chat_server)
+
+
+def test_both_sides_of_a_check_have_their_references(project: Project) -> None:
+    """The older skill is measured with the files that it had, and so is the newer."""
+    git = ("git", "-c", "user.name=a", "-c", "user.email=a@example.org")
+    project.write("references/style.md", f"{STYLE}\n{RULE}\n")
+    for arguments in (["init", "-q"], ["add", "skills"], ["commit", "-qm", "start"]):
+        subprocess.run([*git, *arguments], check=True, stdin=subprocess.DEVNULL)
+    project.write("SKILL.md", f"{SKILL}\nBe brief.\n")
+    project.check()
+    (skill,) = project.result["skills"]
+    assert {row["before"]["passed"] / row["before"]["n"] for row in skill["tasks"]} == {1.0}
+    assert {row["after"]["passed"] / row["after"]["n"] for row in skill["tasks"]} == {1.0}
+    project.write("references/style.md", STYLE)
+    assert project.check().ret == 1
+    (skill,) = project.result["skills"]
+    assert {row["before"]["passed"] / row["before"]["n"] for row in skill["tasks"]} == {1.0}
+    assert {row["after"]["passed"] for row in skill["tasks"]} == {0}
 
 
 def test_a_reference_is_trained_and_the_skill_file_stays(project: Project) -> None:

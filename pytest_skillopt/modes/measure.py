@@ -150,7 +150,7 @@ def compared(
 
     ``stored`` holds (passed, score) of samples that open the tape of the one before, by task.
     """
-    incumbent = run.sampler.add_version(skill, before.data)
+    incumbent = run.sampler.add_version(skill, before.packed)
     candidate = run.sampler.add_version(skill, after.packed)
     versions = {"incumbent": incumbent, "candidate": candidate}
     rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
