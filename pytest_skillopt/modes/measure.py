@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.gate.data import TAPE, GateTask, Verdict
+from pytest_skillopt.gate.data import TAPE, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.gate.power import smallest_gain
 from pytest_skillopt.gate.regression import RegressionCheck
@@ -20,14 +20,14 @@ from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Comparison, SkillResult
 from pytest_skillopt.search.outcome import arm_of, comparison, suite_rate, task_row
 from pytest_skillopt.search.samples import sample_of
-from pytest_skillopt.search.stages import configured_gate, gate_options
+from pytest_skillopt.search.stages import configured_gate, gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pytest_skillopt.gate.data import Draw, Sample
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import Arm, Result, Status, TaskRow
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import RolloutRequest
-    from pytest_skillopt.suite.tasks import SkillTask
 
 STREAM = "eval"
 
@@ -132,10 +131,6 @@ def _why_unmeasured(rows: Sequence[TaskRow], tasks: int) -> str:
     first, sample = rows[0].id, rows[0].before.sample
     met = f": {sample.message}" if sample and sample.message else ""
     return f"{len(rows)} of {tasks} tasks could not be measured, the first {first}{met}"
-
-
-def gate_tasks(tasks: Iterable[SkillTask]) -> list[GateTask]:
-    return [GateTask(task.id, task.must_pass) for task in tasks]
 
 
 def compared(
@@ -259,8 +254,8 @@ def compare(run: Run, display: Display) -> Result:
     except RevisionError as error:
         raise pytest.UsageError(f"--skillopt-compare: {error}") from None
     if before.version == after.version:
-        words = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
-        raise pytest.UsageError(f"--skillopt-compare: {words}")
+        same = f"{first} and {second} are the same; --skillopt-aa compares a skill with itself"
+        raise pytest.UsageError(f"--skillopt-compare: {same}")
     gate = configured_gate(run.settings, gate_tasks(run.tasks_of(skill)))
     result = compared(run, skill, gate, before, after)
     return run.result(result.status, result.reason, [result])
@@ -288,7 +283,9 @@ def _measure(run: Run, skill: str) -> SkillResult:
             for task in tasks
         ]
     )
-    of = {task.id: [r for r in taken if r.request.task == task.id] for task in tasks}
+    of: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
+    for rollout in taken:
+        of[rollout.request.task].append(rollout)
     rows = []
     for task in tasks:
         first, second = (

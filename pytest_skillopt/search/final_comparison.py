@@ -23,9 +23,9 @@ from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.compose import rebuild
-from pytest_skillopt.gate.data import GateTask
 from pytest_skillopt.gate.final import FinalGate
 from pytest_skillopt.search.budget import OutOfBudget
+from pytest_skillopt.search.stages import gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
@@ -308,8 +308,7 @@ class FinalComparison:
             budget, rollouts = begun.budget, begun.rollouts
             decision = self._stream(begun)
             return state.shorter_gate(decision, rollouts=rollouts, budget=budget, held_out=held_out)
-        tasks = [GateTask(task.id, task.must_pass, task.trigger) for task in state.suite]
-        return FinalGate(tasks, options, decision=self._stream(begun))
+        return FinalGate(gate_tasks(state.suite), options, decision=self._stream(begun))
 
     def open_test(self, measured: Measured) -> Measured:
         """Measure the test tasks under both documents, for the report alone; once, at the end."""

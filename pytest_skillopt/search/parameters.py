@@ -40,7 +40,7 @@ class TrialParameters:
     """Samples of one task in one trial."""
     tries: int = 2
     """Lost trials after which an edit is not tried alone again, until an edit has joined that
-    turned a task which asked for it; in later runs, not at all."""
+    turned a task which asked for it."""
     edits_at_once: int = 4
     """Edits on trial at the same time, on tasks of their own."""
     joint_edits: int = 5

@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.edits.combine import aggregate, select
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update
-from pytest_skillopt.gate.data import GateOptions
+from pytest_skillopt.gate.data import GateOptions, GateTask
 from pytest_skillopt.gate.gates import GATES
 from pytest_skillopt.search.searches import searches_in_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.gate.data import GateTask
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.tasks import SkillTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +39,11 @@ class GateQuestion:
     decision: str = "1"
     """Names the fresh streams of this decision."""
     decisions_before: int = 0
+
+
+def gate_tasks(tasks: Iterable[SkillTask]) -> list[GateTask]:
+    """What a gate has to know of tasks."""
+    return [GateTask(task.id, task.must_pass, task.trigger) for task in tasks]
 
 
 def gate_options(settings: Settings) -> GateOptions:

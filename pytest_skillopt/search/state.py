@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.edits.patches import whole_body
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.gate.data import VETTING, GateOptions, GateTask, Verdict
+from pytest_skillopt.gate.data import VETTING, GateOptions, Verdict
 from pytest_skillopt.gate.shorter import ShorterGate
 from pytest_skillopt.search.history import History
 from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.search.searches import decides_once
-from pytest_skillopt.search.stages import GateQuestion, gate_options, open_gate
+from pytest_skillopt.search.stages import GateQuestion, gate_options, gate_tasks, open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -184,7 +184,7 @@ class TrainingState:
                 the final comparison.
         """
         return ShorterGate(
-            [GateTask(task.id, task.must_pass, task.trigger) for task in self.suite],
+            gate_tasks(self.suite),
             dataclasses.replace(self.gate_options(), **options),
             decision=decision,
         )
@@ -195,7 +195,7 @@ class TrainingState:
         number = len(self.verdicts)
         return GateQuestion(
             self.settings.gate,
-            tuple(GateTask(task.id, task.must_pass) for task in self.val),
+            tuple(gate_tasks(self.val)),
             options or self.gate_options(),
             dict(self._tape if tape is None else tape),
             f"{number}",

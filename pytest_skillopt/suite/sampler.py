@@ -1,7 +1,7 @@
 """Takes every sample once: from the ledger of the run, else through the executor.
 
 Infrastructure errors are tried again here, and what stays an error comes back as one. A task that
-costs a worker or a time-out whenever it runs is put away (docs/decisions/gate-errors.md). Spending
+costs a worker or a time-out whenever it runs is put away (docs/decisions/gate.md). Spending
 caps, fatal faults and a run of errors raise ``StopRun``; what was paid for is in the ledger by
 then.
 """

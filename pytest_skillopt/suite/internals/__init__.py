@@ -1,1 +1,1 @@
-"""Every private touch of pytest, pytest-xdist and execnet: docs/decisions/private-api.md."""
+"""Every private touch of pytest, pytest-xdist and execnet: docs/decisions/workers.md."""
