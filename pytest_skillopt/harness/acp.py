@@ -41,7 +41,8 @@ def main(prompt: str, workspace: str, *command: str) -> None:
             if asked == "session/request_permission":
                 options = message["params"]["options"]
                 yes = [o["optionId"] for o in options if str(o.get("kind")).startswith("allow")]
-                send(id=id_, result={"outcome": {"outcome": "selected", "optionId": yes[0]}})
+                chosen = {"outcome": "selected", "optionId": yes[0]} if yes else {}
+                send(id=id_, result={"outcome": chosen or {"outcome": "cancelled"}})
             elif asked and id_ is not None:
                 send(id=id_, error={"code": -32601, "message": "not supported"})
         sys.exit(f"{method}: the agent ended")

@@ -61,6 +61,9 @@ for line in sys.stdin:
         update(sessionUpdate="tool_call", toolCallId="2", title="sh", rawInput={"command": "ls"})
         options = [{"kind": "reject_once", "optionId": "no"},
                    {"kind": "allow_once", "optionId": "yes"}]
+        send(id="q", method="session/request_permission", params={"options": options[:1]})
+        cancelled = {"outcome": {"outcome": "cancelled"}}
+        assert json.loads(sys.stdin.readline())["result"] == cancelled
         send(id="p", method="session/request_permission", params={"options": options})
         answer = json.loads(sys.stdin.readline())["result"]["outcome"]["optionId"]
         update(sessionUpdate="tool_call_update", toolCallId="2", status="completed")
