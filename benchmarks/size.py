@@ -2,8 +2,7 @@
 
 Prints lines and modules of ``pytest_skillopt/``, settings and options, the lines that
 ``pytest --help`` grows by, import circles and imports of a part that stands above the importer.
-Capabilities that came later have budgets of their own and are counted apart. Exits with 1 where a
-bar is broken.
+Exits with 1 where a bar is broken.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
 PACKAGE = Path(__file__).parent.parent / "pytest_skillopt"
 LATER = ("harness", "evals", "bridges", "cases", "checks", "mine", "watch")
 LATER_MODULES = ("gate.shorter", "modes.doctor", "run.pending", "search.shorten")
-"""Of a skill that is more than the body of its SKILL.md, and of the check before a run."""
+"""Modules of capabilities that came later, which the bar on modules leaves out."""
 LATER_SETTINGS = (
     "harness",
     "harness_env",
@@ -36,7 +35,18 @@ LATER_SETTINGS = (
     "max_cost_increase",
 )
 """Those of agents in a harness, and of a skill that is more than the body of its SKILL.md."""
-MOST = {"lines": 23_000, "modules": 140, "settings": 45, "lines of help": 120}
+BUDGETS = {
+    "what there was at first": 23_000,
+    "agents in a harness": 1_600,
+    "evals.json, bridges, transcripts": 2_600,
+    "descriptions, references, length": 900,
+    "watching a run": 1_300,
+}
+"""Most lines. Much of the later three stands in parts that were there before (``skill/``,
+``propose/``, ``report/``), so it is their sum that is compared with the whole package."""
+PAGE = "watch/templates/*"
+"""Counted with the Python lines: the page of a watched run is part of its budget."""
+MOST = {"lines": sum(BUDGETS.values()), "modules": 140, "settings": 45, "lines of help": 120}
 LOOSE = "(no folder)"
 FLOORS = (
     ("skill", "gate"),
@@ -150,19 +160,17 @@ def main() -> None:
     lines: Counter[str] = Counter()
     files: Counter[str] = Counter()
     for name, source in sources.items():
-        where = "later" if name in LATER_MODULES else part(name)
-        lines[where] += source.count("\n")
-        files[where] += 1
+        lines[part(name)] += source.count("\n")
+        files[part(name)] += 1
     found = [entry for name, source in sources.items() for entry in imports(name, source, sources)]
+    lines["watch"] += sum(path.read_text("utf-8").count("\n") for path in PACKAGE.glob(PAGE))
     print(f"{'part':<12} {'lines':>7} {'modules':>8}")
-    apart = {*LATER, "later"}
     for name in sorted(lines):
-        later = "  (a budget of its own)" if name in apart else ""
-        print(f"{name:<12} {lines[name]:>7,} {files[name]:>8}{later}")
+        print(f"{name:<12} {lines[name]:>7,} {files[name]:>8}")
     settings = [field for field in declared() if field.name not in LATER_SETTINGS]
     counts = {
-        "lines": sum(count for name, count in lines.items() if name not in apart),
-        "modules": sum(count for name, count in files.items() if name not in apart),
+        "lines": lines.total(),
+        "modules": sum(part(name) not in LATER and name not in LATER_MODULES for name in sources),
         "settings": len(settings),
         "lines of help": help_lines(),
     }
