@@ -32,13 +32,9 @@ def prune(state: TrainingState) -> None:
     it cannot tell, the short one stays.
     """
     idle = idle_edits(state, 2 * state.settings.rollouts)
-    kept = [line for line in state.lines if line not in idle]
-    short = rebuild(state.base, kept)
-    if not idle or short is None or short == state.incumbent or state.misses(short):
-        return
-    state.shorten(short, kept)
-    why = "leaving it out made no difference that the gate could see"
-    state.history.settle(idle, "dropped", why)
+    short = rebuild(state.base, [line for line in state.lines if line not in idle])
+    if short is not None and short != state.incumbent and not state.misses(short):
+        state.drop(idle, "leaving it out made no difference that the gate could see")
 
 
 def idle_edits(state: TrainingState, samples: int) -> list[Edit]:

@@ -22,10 +22,9 @@ import statistics
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.gate.final import FinalGate
 from pytest_skillopt.search.budget import OutOfBudget
-from pytest_skillopt.search.stages import gate_tasks
+from pytest_skillopt.search.stages import gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
@@ -166,18 +165,15 @@ class FinalComparison:
         *,
         skill: str = "SKILL.md",
         begun: Sequence[Mapping[str, Any]] = (),
-        alone: bool = False,
     ) -> None:
         """Args:
         skill: path of the skill as in the tasks.
         begun: what the journal has of final comparisons of this run, in its order.
-        alone: no gate is on the way.
         """
         self._state = state
         self._skill = skill
         self._begun = [Begun(**{**data, "first": tuple(data["first"])}) for data in begun]
-        self._plan = plan_final(state.settings, len(state.suite), alone=alone)
-        state.sole = alone
+        self._plan = plan_final(state.settings, len(state.suite), alone=state.sole)
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
         self.set_aside()
 
@@ -203,30 +199,25 @@ class FinalComparison:
         broken = measured.verdict.names("broken")
         if measured.verdict.decision != "rejected" or not broken:
             return measured
-        refused = self._state.incumbent
+        go_back = self._state.mark()
         try:
             return self.compare() if self._leave_out_what_broke(broken) else measured
         except (StopRun, OutOfBudget) as end:
             self._state.history.notes.append(
                 f"what is left without the edit that broke a task was not compared: {end.reason}"
             )
-            self._state.incumbent = refused
+            go_back()
             return measured
 
     def _leave_out_what_broke(self, broken: Sequence[str]) -> bool:
         """Go on without the edit with which these tasks fail and without which they pass."""
         state = self._state
-        left_out = [
-            (line, rest, rebuild(state.base, rest))
-            for line in state.lines
-            for rest in [[other for other in state.lines if other is not line]]
-            if rest
-        ]
-        shorter = [(line, rest, short) for line, rest, short in left_out if short is not None]
+        left_out = [(line, state.without(line)) for line in state.lines if len(state.lines) > 1]
+        shorter = [(line, short) for line, short in left_out if short is not None]
         if not shorter:
             return False
         wanted = dict.fromkeys(broken, _LOOKS)
-        found = state.samples.take_all([(short, wanted) for _, _, short in shorter], "mend")
+        found = state.samples.take_all([(short, wanted) for _, short in shorter], "mend")
         rates = [
             statistics.fmean(bool(r.passed) for taken in tasks.values() for r in taken)
             for tasks in found
@@ -234,10 +225,7 @@ class FinalComparison:
         best = max(range(len(rates)), key=lambda i: rates[i])
         if rates[best] < _MENDED:
             return False
-        line, rest, short = shorter[best]
-        state.history.settle([line], "dropped", "a task that passed before fails with it")
-        state.shorten(short, rest)
-        return True
+        return state.drop([shorter[best][0]], "a task that passed before fails with it")
 
     def compare(self) -> Measured:
         """Compare the incumbent with the start.
@@ -289,13 +277,13 @@ class FinalComparison:
     def _stream(self, begun: Begun) -> str:
         state = self._state
         tasks = sorted((task.id, task.split, task.must_pass) for task in state.suite)
-        options = asdict(state.gate_options())
+        options = asdict(gate_options(state.settings))
         return begun.stream(state.start.version, state.settings.seed, tasks, options)
 
     def _open_gate(self, begun: Begun) -> Gate:
         state = self._state
         options = replace(
-            state.gate_options(),
+            gate_options(state.settings),
             rollouts=begun.rollouts,
             first=begun.first,
             held_out=tuple(task.id for task in state.val) if begun.alone else (),

@@ -6,7 +6,7 @@ search: whatever changes the skill passes the gate, and a version is judged once
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.compose import rebuild
@@ -67,14 +67,16 @@ class TrainingState:
         self.samples = Samples(sampler, budget, skill=skill, start=context.document)
         self.history = History(context.memory, observer)
         self.verdicts: list[Verdict] = []
-        self.sole = False
-        """The last comparison is the only decision, and edits join the incumbent without a gate."""
         self.prior = 1.0
         """E-value of the search's own samples that the edits do anything, where it is."""
         self._older: list[Edit] = []
         self._tape: dict[str, int] = {}
-        self._short_tape: dict[str, int] = {}
-        self._judged: dict[str, Verdict] = {}
+        self._judged: set[str] = set()
+        self.sole = (
+            decides_once(self.settings)
+            and stages.gate(self._question(gate_options(self.settings), {})) is None
+        )
+        """The last comparison is the only decision, and edits join the incumbent without a gate."""
 
     @property
     def settings(self) -> Settings:
@@ -92,10 +94,6 @@ class TrainingState:
 
     # The gate.
 
-    def has_built_in_gate(self) -> bool:
-        """Whether the gate is the plain staged one, of a search that tries edits one by one."""
-        return decides_once(self.settings) and self.stages.gate(self._question()) is None
-
     def judged(self, candidate: Document) -> bool:
         """Whether the candidate is the incumbent or was before the gate already."""
         return candidate == self.incumbent or candidate.version in self._judged
@@ -103,27 +101,14 @@ class TrainingState:
     def consider(self, candidate: Document, edits: Sequence[Edit]) -> Verdict:
         """Take the candidate through the gate; when it is accepted, it is the incumbent.
 
-        A version that was judged before is not measured again, and one that the checks object to
-        is not measured at all, whoever made it.
+        One that the checks object to is not measured at all, whoever made it.
         """
-        if self.judged(candidate):
-            return self._judge_again(candidate)
-        if objection := self._vet(candidate, edits):
-            return objection
-        options = self.gate_options()
-        if any(edit.origin == "appendix" for edit in edits):
-            # A reminder helps many tasks a little, which the staged gate sees in its broad form.
-            options = dataclasses.replace(options, broad=True)
-        gate = self.open_gate(options)
-        verdict = self.samples.decide(gate, self.incumbent, candidate)
-        self._conclude(candidate, edits, gate, verdict)
-        return verdict
+        return self.race([(candidate, edits)])[1]
 
     def race(self, candidates: Sequence[tuple[Document, Sequence[Edit]]]) -> tuple[int, Verdict]:
-        """Give several candidates the gate's first look; only the best goes on to a verdict.
+        """``consider`` the best of several candidates by the gate's first look at each.
 
-        Each stands before the gate with its share of alpha. A tie goes to the shorter document;
-        what the checks object to does not take part.
+        Each stands before the gate with its share of alpha. A tie goes to the shorter document.
 
         Returns:
             Index of the candidate that went on, and its verdict.
@@ -133,13 +118,15 @@ class TrainingState:
         if not running:
             assert objections[0] is not None
             return 0, objections[0]
-        options = self.gate_options()
-        share = dataclasses.replace(options, alpha=options.alpha / len(running))
-        gates = {i: self.open_gate(share) for i in running}
-        looks = {
-            i: self.samples.first_look(gates[i], self.incumbent, candidates[i][0]) for i in running
-        }
-        best = min(running, key=lambda i: (-looks[i], candidates[i][0].tokens, i))
+        gates = {i: self.open_gate(self._options(candidates[i][1], len(running))) for i in running}
+        best = running[0]
+        if len(running) > 1:
+            documents = {i: candidates[i][0] for i in running}
+            looks = {
+                i: self.samples.first_look(gates[i], self.incumbent, document)
+                for i, document in documents.items()
+            }
+            best = min(running, key=lambda i: (-looks[i], documents[i].tokens, i))
         for loser in (i for i in running if i != best):
             why = "another candidate of the step looked better"
             self.history.settle(candidates[loser][1], "dropped", why)
@@ -147,6 +134,12 @@ class TrainingState:
         verdict = self.samples.decide(gates[best], self.incumbent, candidate)
         self._conclude(candidate, edits, gates[best], verdict)
         return best, verdict
+
+    def _options(self, edits: Sequence[Edit], racing: int) -> GateOptions:
+        options = gate_options(self.settings)
+        # A reminder helps many tasks a little, which the staged gate sees in its broad form.
+        broad = options.broad or any(edit.origin == "appendix" for edit in edits)
+        return replace(options, alpha=options.alpha / racing, broad=broad)
 
     def _vet(self, candidate: Document, edits: Sequence[Edit]) -> Verdict | None:
         """Refuse a candidate that no edit would have been allowed to make; None where it may be.
@@ -158,23 +151,22 @@ class TrainingState:
         checked = self.context.vetting.check(self.incumbent, candidate, made[0])
         if not isinstance(checked, Refusal):
             return None
-        self.history.refuse(dataclasses.replace(checked, edit=edit) for edit in made)
+        self.history.refuse(replace(checked, edit=edit) for edit in made)
         reason = f"refused before the gate: {checked.detail or checked.why}"
         return Verdict("rejected", reason, gate=VETTING, metric=self.settings.metric)
 
-    def gate_options(self) -> GateOptions:
-        return gate_options(self.settings)
-
-    def open_gate(
-        self, options: GateOptions | None = None, *, tape: Mapping[str, int] | None = None
-    ) -> Gate:
+    def open_gate(self, options: GateOptions, tape: Mapping[str, int] | None = None) -> Gate:
         """A gate on the val tasks, with a decision number of its own.
 
         Args:
             tape: that of the document before, where it is not the incumbent.
         """
-        question = self._question(options, tape)
+        question = self._question(options, self._tape if tape is None else tape)
         return self.stages.gate(question) or open_gate(question)
+
+    def _question(self, options: GateOptions, tape: Mapping[str, int]) -> GateQuestion:
+        tasks, number = tuple(gate_tasks(self.val)), len(self.verdicts)
+        return GateQuestion(self.settings.gate, tasks, options, dict(tape), f"{number}", number)
 
     def shorter_gate(self, decision: str, **options: Any) -> ShorterGate:
         """The gate on the whole suite that a shorter skill has to pass.
@@ -183,24 +175,29 @@ class TrainingState:
             options: of the gate, in the place of those of the settings; with ``held_out`` it is
                 the final comparison.
         """
-        return ShorterGate(
-            gate_tasks(self.suite),
-            dataclasses.replace(self.gate_options(), **options),
-            decision=decision,
-        )
+        wanted = replace(gate_options(self.settings), **options)
+        return ShorterGate(gate_tasks(self.suite), wanted, decision=decision)
 
-    def _question(
-        self, options: GateOptions | None = None, tape: Mapping[str, int] | None = None
-    ) -> GateQuestion:
-        number = len(self.verdicts)
-        return GateQuestion(
-            self.settings.gate,
-            tuple(gate_tasks(self.val)),
-            options or self.gate_options(),
-            dict(self._tape if tape is None else tape),
-            f"{number}",
-            number,
-        )
+    def _conclude(
+        self, candidate: Document, edits: Sequence[Edit], gate: Gate, verdict: Verdict
+    ) -> None:
+        self.verdicts.append(verdict)
+        if verdict.decision != "unmeasured":
+            self._judged.add(candidate.version)
+        self.history.record("verdict", candidate.version, verdict)
+        self._tape = gate.tape("candidate" if verdict.accepted else "incumbent")
+        if verdict.accepted:
+            self.adopt(candidate, edits)
+
+    def misses(self, short: Document) -> bool:
+        """Whether the gate sees that the incumbent is better than a shorter document."""
+        gate = self.open_gate(gate_options(self.settings), tape={})
+        verdict = self.samples.decide(gate, short, self.incumbent)
+        self.verdicts.append(verdict)
+        self.history.record("pruning", short.version, verdict)
+        return verdict.decision != "rejected"
+
+    # The incumbent.
 
     def adopt(self, candidate: Document, edits: Sequence[Edit]) -> None:
         """Make the candidate the incumbent.
@@ -239,19 +236,6 @@ class TrainingState:
                 self.accepted, verdict.decision, verdict.nameless, detail=verdict.reason
             )
 
-    def _conclude(
-        self, candidate: Document, edits: Sequence[Edit], gate: Gate, verdict: Verdict
-    ) -> None:
-        self.verdicts.append(verdict)
-        if verdict.decision != "unmeasured":
-            self._judged[candidate.version] = verdict
-        self.history.record("verdict", candidate.version, verdict)
-        if verdict.accepted:
-            self._tape = gate.tape("candidate")
-            self.adopt(candidate, edits)
-        else:
-            self._tape = gate.tape("incumbent")
-
     def _is_made_of_lines(self, candidate: Document, edits: Sequence[Edit]) -> bool:
         """Whether each edit of the candidate can be left out again."""
         if not all(edit.origin in _LINES for edit in edits):
@@ -262,21 +246,16 @@ class TrainingState:
         """The incumbent without one of its lines; None where another one builds on it."""
         return rebuild(self.base, [other for other in self.lines if other != line])
 
-    def misses(self, short: Document) -> bool:
-        """Whether the gate sees that the incumbent is better than a shorter document."""
-        gate = self.open_gate(tape={})
-        verdict = self.samples.decide(gate, short, self.incumbent)
-        self.verdicts.append(verdict)
-        self.history.record("pruning", short.version, verdict)
-        self._short_tape = gate.tape("incumbent")
-        return verdict.decision != "rejected"
+    def drop(self, lines: Sequence[Edit], why: str) -> bool:
+        """Go on without some of the lines; False where there are none, or others build on them."""
+        kept = [line for line in self.lines if line not in lines]
+        short = rebuild(self.base, kept)
+        if short is None or not lines:
+            return False
+        self.history.settle(lines, "dropped", why)
+        self.shorten(short, kept)
+        return True
 
     def shorten(self, short: Document, lines: Sequence[Edit]) -> None:
-        """Put the shorter document in the incumbent's place, after ``misses`` has denied."""
-        self.incumbent, self.lines, self._tape = short, list(lines), self._short_tape
-
-    def _judge_again(self, candidate: Document) -> Verdict:
-        reason = "the candidate is the current skill"
-        if candidate != self.incumbent:
-            reason = f"this version was judged before: {self._judged[candidate.version].reason}"
-        return Verdict("rejected", reason, gate=self.settings.gate, metric=self.settings.metric)
+        """Put a document that is made of some of the lines in the incumbent's place."""
+        self.incumbent, self.lines, self._tape = short, list(lines), {}

@@ -142,12 +142,7 @@ class Trainer:
             budget=budget,
             observer=observer or NullObserver(),
         )
-        self._final = FinalComparison(
-            self._state,
-            skill=skill,
-            begun=begun,
-            alone=self._state.has_built_in_gate(),
-        )
+        self._final = FinalComparison(self._state, skill=skill, begun=begun)
         self._state.history.notes += notes_on_search(settings)
 
     def run(self) -> TrainOutcome:

@@ -420,12 +420,8 @@ class TrialSearch:
         return tested
 
     def _drop(self, lines: Sequence[Edit]) -> None:
-        kept = [line for line in self._state.lines if line not in lines]
-        short = rebuild(self._state.base, kept)
-        if short is None or not lines:
+        if not self._state.drop(lines, "its task passed as often without it"):
             return
-        self._state.history.settle(lines, "dropped", "its task passed as often without it")
-        self._state.shorten(short, kept)
         self._pool.forgive(lines)
         self._dropped = True
         self._row.left_out += lines
