@@ -150,7 +150,8 @@ class Proxy(ChatModel):
         self.tickets: dict[str, Ticket] = {}
         self.served = threading.local()
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        # Closing takes as long as a look.
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     @contextlib.contextmanager
     def serving(self, ticket: Ticket) -> Iterator[str]:

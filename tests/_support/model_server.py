@@ -53,7 +53,7 @@ class ModelServer:
         """Seconds before each reply."""
         handler = type("Handler", (_Handler,), {"server_of": self})
         self._server = _Server(("127.0.0.1", 0), handler)
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
     def url(self, scenario: str = "ok") -> str:
         """Base URL as a user writes it."""

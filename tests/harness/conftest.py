@@ -28,6 +28,7 @@ def project(
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     monkeypatch.setattr("pytest_skillopt.model.client.FIRST_DELAY", 0.001)
+    monkeypatch.setattr("pytest_skillopt.harness.processes._LOOK_MS", 20)
     return Project(pytester, provider)
 
 

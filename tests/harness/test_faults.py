@@ -164,8 +164,8 @@ def test_an_agent_that_works_for_ever_has_failed(
 
 def test_an_agent_that_never_asks_a_model_is_broken(project: Project) -> None:
     project.use_stub("time.sleep(1000)")
-    said = message(project, "skill_harness('Hello.', timeout=1)")
-    assert "made no model call, ended after 1 s" in said
+    said = message(project, "skill_harness('Hello.', timeout=0.1)")
+    assert "made no model call, ended after 0.1 s" in said
 
 
 def test_the_time_that_a_provider_costs_is_not_the_agents(
@@ -175,7 +175,7 @@ def test_the_time_that_a_provider_costs_is_not_the_agents(
     jump(monkeypatch, project.provider.arrived.is_set)
     project.settings |= {
         "skillopt_base_url": project.provider.url("hang"),
-        "skillopt_request_timeout": 1.5,
+        "skillopt_request_timeout": 0.3,
     }
     project.use_stub("call()")
     said = message(project, "skill_harness('Hello.', timeout=1)")

@@ -46,7 +46,7 @@ class Setting:
 
     def open(self, scenario: str = "ok", **bounds: Any) -> tuple[Proxy, Meter]:
         limits = Meter.of(Settings(**bounds))
-        patience = 0.5 if scenario == "hang" else PATIENCE
+        patience = 0.1 if scenario == "hang" else PATIENCE
         config = ModelConfig(
             "target",
             "openai",

@@ -87,23 +87,19 @@ def test_a_refusal_is_no_answer(project: Project, agent: str, status: int) -> No
     ("agent", "scenario", "words"),
     [
         ("codex", "hang", "the provider did not answer in time (skillopt_request_timeout)"),
-        ("codex", "cut", "the reply broke off"),
         ("claude", "cut", "the reply broke off"),
-        ("codex", "garbage", "unreadable reply: Welcome"),
-        ("claude", "overloaded", "an error in place of the reply: Overloaded"),
     ],
 )
 def test_a_fault_is_no_answer(project: Project, agent: str, scenario: str, words: str) -> None:
     project.settings |= {
         "skillopt_harness": agent,
         "skillopt_base_url": project.provider.url(scenario),
-        "skillopt_request_timeout": 1 if scenario == "hang" else PATIENCE,
+        "skillopt_request_timeout": 0.3 if scenario == "hang" else PATIENCE,
     }
-    tries = 7 if scenario == "overloaded" else 2
     done = project.run(GREET)
     assert done.ret == 1
-    done.stdout.fnmatch_lines([f"*ModelFault: openai:fake-model: {words}* (after {tries} tries)*"])
-    assert project.provider.calls == tries
+    done.stdout.fnmatch_lines([f"*ModelFault: openai:fake-model: {words}* (after 2 tries)*"])
+    assert project.provider.calls == 2
 
 
 def test_a_busy_provider_is_asked_again_when_it_says(project: Project) -> None:
@@ -160,14 +156,15 @@ def test_a_run_without_end_is_a_wrong_answer(project: Project) -> None:
         "skillopt_harness": "codex",
         "skillopt_base_url": project.provider.url("loop"),
     }
-    project.run("skill_harness('Greet Ada.', max_turns=3)", "--skillopt", "-p", "no:xdist")
+    once = ("--skillopt", "--skillopt-rollouts=1", "-p", "no:xdist")
+    project.run("skill_harness('Greet Ada.', max_turns=3)", *once)
     (row,) = project.result["skills"][0]["tasks"]
-    assert (row["before"]["passed"], row["before"]["n"]) == (0, 3)
+    assert (row["before"]["passed"], row["before"]["n"]) == (0, 1)
     assert (
         "no final answer after 3 model calls; the last it ran"
         in (row["before"]["sample"]["message"])
     )
-    assert project.provider.calls == 9
+    assert project.provider.calls == 3
 
 
 def test_an_agent_cannot_get_at_the_key(project: Project) -> None:

@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_skillopt.mine.handoff._PAUSE", 0.02)
+
+
 RULE = "End with an exclamation mark."
 TESTS = """
 import pytest

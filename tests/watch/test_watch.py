@@ -59,7 +59,7 @@ def run(tmp_path: Path) -> Path:
 def page(run: Path) -> Iterator[Page]:
     write_journal(run).close()
     server = Watch(run)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     yield Page(server.url)
     server.shutdown()

@@ -26,7 +26,7 @@ def watched(tmp_path: Path) -> Iterator[tuple[Path, Watch]]:
     run = tmp_path / "run"
     run.mkdir()
     server = Watch(run)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield run, server
     server.shutdown()
     server.server_close()
