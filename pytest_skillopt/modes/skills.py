@@ -16,10 +16,9 @@ from pytest_skillopt.skill.files import is_trained, read_version
 from pytest_skillopt.suite.splits import assign_splits
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.mode import Mode
-    from pytest_skillopt.propose.git import Entry
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
@@ -110,29 +109,22 @@ def at_revision(root: Path, skill: str, ref: str, patterns: str = "") -> Documen
         commit = git.resolve(ref)
         if commit is None:
             hint = " (in a shallow clone, fetch it first)" if git.is_shallow() else ""
-            path = root / ref
-            if path.exists():
+            if (root / ref).exists():
                 hint = f"; {ref} is a path, so write --skillopt-check=REF before it"
             raise RevisionError(f"there is no git revision {ref!r}{hint}")
-        entry = git.entry(commit, git.prefix + skill)
-        if entry is None:
+        path = git.prefix + skill
+        files = git.files(commit)
+        if path not in files:
             return None
-        document = Document.from_bytes(git.read(entry.id, limit=_SKILL_LIMIT))
-        for name, file in _files_at(git, commit, posixpath.dirname(git.prefix + skill), patterns):
-            text = Document.from_bytes(git.read(file.id, limit=_SKILL_LIMIT))
-            document = document.with_file(name, text)
+        document = Document.from_bytes(git.read(files[path].id, limit=_SKILL_LIMIT))
+        for beside, entry in files.items() if patterns else ():
+            name = posixpath.relpath(beside, posixpath.dirname(path) or ".")
+            if entry.is_file and is_trained(name, patterns):
+                text = Document.from_bytes(git.read(entry.id, limit=_SKILL_LIMIT))
+                document = document.with_file(name, text)
         return document
     except (ProposeError, SkillError) as error:
         raise RevisionError(f"{skill} at {ref}: {error}") from error
-
-
-def _files_at(git: Clone, commit: str, folder: str, patterns: str) -> Iterator[tuple[str, Entry]]:
-    """The trained files of a skill in a commit, by their path in its folder."""
-    for path in git.files(commit) if patterns else ():
-        name = posixpath.relpath(path, folder or ".")
-        entry = git.entry(commit, path) if is_trained(name, patterns) else None
-        if entry is not None and entry.is_file:
-            yield name, entry
 
 
 def named_skill(

@@ -17,7 +17,7 @@ from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import AGENT_FOLDERS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pytest_skillopt.propose.git import Entry, Git
 
@@ -45,10 +45,9 @@ class Base:
     commit: str
     settings: Mapping[str, str]
     allowed: frozenset[str]
+    files: Mapping[str, Entry]
+    """All files of the branch."""
     git: Git
-
-    def entry(self, path: str) -> Entry | None:
-        return self.git.entry(self.commit, path)
 
     def read(self, entry: Entry) -> bytes:
         return self.git.read(entry.id, limit=MAX_SKILL)
@@ -60,12 +59,12 @@ def read_base(git: Git, commit: str) -> Base:
     Raises:
         ProposeError: its configuration cannot be read.
     """
-    files = frozenset(name for name in git.files(commit) if name.startswith(git.prefix))
-    settings = _settings(git, commit, files)
-    return Base(commit, settings, _allowed(settings, git.prefix, files), git)
+    files = git.files(commit)
+    settings = _settings(git, files)
+    return Base(commit, settings, _allowed(settings, git.prefix, files), files, git)
 
 
-def _allowed(settings: Mapping[str, str], prefix: str, files: frozenset[str]) -> frozenset[str]:
+def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> frozenset[str]:
     """Skill files in the words of ``skillopt_propose_skills``, else of ``skillopt_skill``.
 
     Where neither is set it is the one SKILL.md of the project, as for a training; of two, none.
@@ -74,18 +73,18 @@ def _allowed(settings: Mapping[str, str], prefix: str, files: frozenset[str]) ->
     paths = [name.strip().removeprefix("./") for name in named.replace("\n", ",").split(",")]
     if any(paths):
         return frozenset(prefix + path for path in paths if path)
-    skills = [name for name in files if name.rpartition("/")[2] == SKILL_FILE]
-    below = [PurePosixPath(name.removeprefix(prefix)) for name in skills]
+    ours = (name.removeprefix(prefix) for name in files if name.startswith(prefix))
+    below = [path for path in map(PurePosixPath, ours) if path.name == SKILL_FILE]
     visible = [p for p in below if not any(part.startswith(".") for part in p.parts)]
     found = visible or [p for p in below if p.parts[0] in AGENT_FOLDERS]
     return frozenset(f"{prefix}{p}" for p in found) if len(found) == 1 else frozenset()
 
 
-def _settings(git: Git, commit: str, files: frozenset[str]) -> dict[str, str]:
+def _settings(git: Git, files: Mapping[str, Entry]) -> dict[str, str]:
     """The ini keys, from the file that pytest itself would take."""
     for name in _CONFIG_FILES:
         path = git.prefix + name
-        entry = git.entry(commit, path) if path in files else None
+        entry = files.get(path)
         if entry is None or not entry.is_file:
             continue
         text = git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")

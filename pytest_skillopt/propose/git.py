@@ -139,20 +139,15 @@ class Git:
         found = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", ok=True)
         return found.decode().strip() or None
 
-    def entry(self, commit: str, path: str) -> Entry | None:
-        """What ``path``, seen from the top of the repository, is in a commit."""
-        listing = self.run("ls-tree", "-z", "--full-tree", commit, "--", path)
+    def files(self, commit: str) -> dict[str, Entry]:
+        """Every file of a commit, by its path from the top of the repository."""
+        listing = self.run("ls-tree", "-r", "-z", "--full-tree", commit)
+        found = {}
         for line in filter(None, listing.split(b"\0")):
             head, _, name = line.partition(b"\t")
-            if os.fsdecode(name) == path:
-                mode, _, identity = head.decode().split(" ")
-                return Entry(mode, identity)
-        return None
-
-    def files(self, commit: str) -> list[str]:
-        """Every path of a commit's tree."""
-        listing = self.run("ls-tree", "-r", "-z", "--full-tree", "--name-only", commit)
-        return [os.fsdecode(name) for name in listing.split(b"\0") if name]
+            mode, _, identity = head.decode().split(" ")
+            found[os.fsdecode(name)] = Entry(mode, identity)
+        return found
 
     def read(self, blob: str, *, limit: int) -> bytes:
         """Bytes of a blob.

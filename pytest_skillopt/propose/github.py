@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
+from email.message import Message
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -25,7 +26,6 @@ TIMEOUT = 30.0
 ATTEMPTS = 5
 MAX_WAIT = 90.0
 """Seconds that a call waits for a rate limit, all its attempts together."""
-_MAX_REPLY = 16 * 1024 * 1024
 _TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s]+):(?P<path>[^\s]+)")
@@ -121,8 +121,15 @@ class Reply:
 
     status: int
     data: Any = None
-    headers: Mapping[str, str] = field(default_factory=dict)
-    """Names in lower case."""
+    headers: Message = field(default_factory=Message)
+    """Found whatever the case of their names."""
+
+    @classmethod
+    def of(cls, status: int, headers: Message, body: bytes) -> Reply:
+        try:
+            return cls(status, json.loads(body) if body.strip() else None, headers)
+        except ValueError:
+            return cls(status, body[:500].decode("utf-8", "replace"), headers)
 
     @property
     def message(self) -> str:
@@ -161,62 +168,7 @@ class _NotFollowed(urllib.request.HTTPRedirectHandler):
         return None
 
 
-class Rest:
-    """Calls with a token, which stands in a header and nowhere else.
-
-    A call is repeated after a fault of the network or the server and when a rate limit says so.
-    """
-
-    def __init__(self, base_url: str, token: str) -> None:
-        self._base_url = base_url.rstrip("/")
-        self._token = token
-        self._opener = urllib.request.build_opener(_NotFollowed)
-
-    def call(self, method: str, path: str, payload: Any = None) -> Reply:
-        """One call, repeated as needed. Answers of 2xx, 4xx other than limits are handed back.
-
-        Raises:
-            ProposeError: no answer that counts after all attempts, or a limit that lasts too long.
-        """
-        waited = 0.0
-        for attempt in range(ATTEMPTS):
-            reply = self.send(method, path, payload)
-            wait = reply.wait(attempt)
-            if wait is None:
-                return reply
-            waited += wait
-            if attempt == ATTEMPTS - 1 or waited > MAX_WAIT:
-                break
-            time.sleep(wait)
-        what = f"GitHub answered {reply.status}" if reply.status else "GitHub did not answer"
-        if reply.is_limit:
-            what = f"GitHub's rate limit is used up for another {wait:.0f} s"
-        raise ProposeError(
-            f"{what} ({reply.message}): run this again later, it goes on where it stopped"
-        )
-
-    def send(self, method: str, path: str, payload: Any = None) -> Reply:
-        """A single attempt. It never raises for what the server answers."""
-        request = urllib.request.Request(
-            self._base_url + path,
-            method=method,
-            data=None if payload is None else json.dumps(payload).encode(),
-            headers={
-                "Accept": "application/vnd.github+json",
-                "Authorization": f"Bearer {self._token}",
-                "Content-Type": "application/json",
-                "User-Agent": "pytest-skillopt",
-                "X-GitHub-Api-Version": "2022-11-28",
-            },
-        )
-        try:
-            with self._opener.open(request, timeout=TIMEOUT) as response:
-                return _reply(response.status, dict(response.headers), response.read(_MAX_REPLY))
-        except urllib.error.HTTPError as error:
-            with error:
-                return _reply(error.code, dict(error.headers), error.read(_MAX_REPLY))
-        except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
-            return Reply(0, str(getattr(error, "reason", error)) or type(error).__name__)
+_OPENER = urllib.request.build_opener(_NotFollowed)
 
 
 class GitHub:
@@ -257,7 +209,8 @@ class GitHub:
         )
         if not _encrypted(api):
             raise ProposeError(f"{api} is not encrypted: no token is sent there")
-        self._rest = Rest(api, token)
+        self._url = f"{api.rstrip('/')}/repos/{quote(repository)}"
+        self._token = token
 
     def declined(self, request: Request) -> str:
         """URL of a request for the same change that a human closed without merging, or ``""``."""
@@ -295,17 +248,17 @@ class GitHub:
             "base": request.base,
             "draft": request.draft,
         }
-        reply = self._rest.call("POST", self._path("/pulls"), payload)
+        reply = self._send("POST", "/pulls", payload)
         if reply.status == 422 and request.draft and "draft" in reply.message.lower():
             # Private repositories of some plans have no drafts.
-            reply = self._rest.call("POST", self._path("/pulls"), {**payload, "draft": False})
+            reply = self._send("POST", "/pulls", {**payload, "draft": False})
         if reply.status == 422 and "already exists" in reply.message:
             # An earlier call arrived although its answer did not.
             pull = self._open(request.branch)
             if pull is not None:
                 return pull
-        data = self._checked(reply, "POST /pulls").data
-        return data if isinstance(data, dict) else {}
+        made: dict[str, Any] = self._checked(reply, "POST /pulls").data
+        return made
 
     def _open(self, branch: str) -> dict[str, Any] | None:
         return next(iter(self._pulls(branch, "open")), None)
@@ -318,11 +271,54 @@ class GitHub:
         return [p for p in found or [] if (p.get("head") or {}).get("ref") == branch]
 
     def _call(self, method: str, path: str, payload: Any = None) -> Reply:
-        reply = self._rest.call(method, self._path(path), payload)
+        reply = self._send(method, path, payload)
         return self._checked(reply, f"{method} {path.partition('?')[0]}")
 
-    def _path(self, path: str) -> str:
-        return f"/repos/{quote(self._repository)}{path}"
+    def _send(self, method: str, path: str, payload: Any = None) -> Reply:
+        """One call, repeated after a fault of the network or the server and when a rate limit says
+        so. Answers of 2xx, 4xx other than limits are handed back.
+
+        Raises:
+            ProposeError: no answer that counts after all attempts, or a limit that lasts too long.
+        """
+        waited = 0.0
+        for attempt in range(ATTEMPTS):
+            reply = self._attempt(method, path, payload)
+            wait = reply.wait(attempt)
+            if wait is None:
+                return reply
+            waited += wait
+            if attempt == ATTEMPTS - 1 or waited > MAX_WAIT:
+                break
+            time.sleep(wait)
+        what = f"GitHub answered {reply.status}" if reply.status else "GitHub did not answer"
+        if reply.is_limit:
+            what = f"GitHub's rate limit is used up for another {wait:.0f} s"
+        raise ProposeError(
+            f"{what} ({reply.message}): run this again later, it goes on where it stopped"
+        )
+
+    def _attempt(self, method: str, path: str, payload: Any) -> Reply:
+        request = urllib.request.Request(
+            self._url + path,
+            method=method,
+            data=None if payload is None else json.dumps(payload).encode(),
+            headers={
+                "Accept": "application/vnd.github+json",
+                "Authorization": f"Bearer {self._token}",
+                "Content-Type": "application/json",
+                "User-Agent": "pytest-skillopt",
+                "X-GitHub-Api-Version": "2022-11-28",
+            },
+        )
+        try:
+            with _OPENER.open(request, timeout=TIMEOUT) as response:
+                return Reply.of(response.status, response.headers, response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Reply.of(error.code, error.headers, error.read())
+        except (http.client.HTTPException, OSError) as error:
+            return Reply(0, str(getattr(error, "reason", error)) or type(error).__name__)
 
     def _checked(self, reply: Reply, what: str) -> Reply:
         if 200 <= reply.status < 300:
@@ -341,14 +337,6 @@ def _login(host: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return "" if done.returncode else done.stdout.strip()
-
-
-def _reply(status: int, headers: Mapping[str, str], body: bytes) -> Reply:
-    try:
-        data = json.loads(body) if body.strip() else None
-    except ValueError:
-        data = body[:500].decode("utf-8", "replace")
-    return Reply(status, data, {name.lower(): value for name, value in headers.items()})
 
 
 def _url(pull: dict[str, Any]) -> str:

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.propose.git import project_prefix
 from pytest_skillopt.skill.document import SKILL_FILE, Document
@@ -21,9 +20,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_skillopt.run.directory import Home
-    from pytest_skillopt.run.result import Arm, Result, SkillResult
+    from pytest_skillopt.run.result import Result, SkillResult
 
 RESULT = "result.json"
+_ARMS = {"before": {"sample"}, "after": {"sample"}}
+_TRANSCRIPTS: Any = {"skills": {"__all__": {"tasks": {"__all__": _ARMS}}}}
 
 
 def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
@@ -35,16 +36,17 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
     Raises:
         OSError: a file cannot be read or written.
     """
-    accepted = proposed(result)
-    if not accepted or project_prefix(root) is None:
-        _remove(home.proposal)
-        return False
-    files = {RESULT: _without_transcripts(result).dump().encode("utf-8", "backslashreplace")}
+    accepted = proposed(result) if project_prefix(root) is not None else {}
+    files = {}
+    if accepted:
+        text = result.model_dump_json(by_alias=True, indent=1, exclude=_TRANSCRIPTS)
+        files[RESULT] = text.encode("utf-8", "backslashreplace")
     for name, row in accepted.items():
         after = Document.unpack((run / "skills" / f"{row.after}.md").read_bytes())
         files |= {f"{name}/{file}": after.file(file).data for file in after.names}
-    _replace(home.proposal, files)
-    return True
+    if files or os.path.lexists(home.proposal):
+        _replace(home.proposal, files)
+    return bool(files)
 
 
 def proposed(result: Result) -> dict[str, SkillResult]:
@@ -72,44 +74,16 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower())[:64].strip("-") or "skill"
 
 
-def _without_transcripts(result: Result) -> Result:
-    def bare(arm: Arm | None) -> Arm | None:
-        return arm and arm.model_copy(update={"sample": None})
-
-    skills = []
-    for row in result.skills:
-        tasks = [
-            task.model_copy(update={"before": bare(task.before), "after": bare(task.after)})
-            for task in row.tasks
-        ]
-        skills.append(row.model_copy(update={"tasks": tasks}))
-    return result.model_copy(update={"skills": skills})
-
-
 def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Put files in place of a directory, or nothing; by renames, so that it is there whole or not
+    at all."""
     directory.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, so that the rename stays on one file system.
-    fresh = Path(tempfile.mkdtemp(prefix=".proposal-", dir=directory.parent))
-    try:
-        for relative, data in files.items():
-            target = fresh / relative
+    with tempfile.TemporaryDirectory(prefix=".proposal-", dir=directory.parent) as scratch:
+        for name, data in files.items():
+            target = Path(scratch, "new", name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            with target.open("wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-        _remove(directory)
-        fresh.rename(directory)
-    except BaseException:
-        shutil.rmtree(fresh, ignore_errors=True)
-        raise
-
-
-def _remove(directory: Path) -> None:
-    if directory.is_symlink():
-        directory.unlink()
-    elif directory.exists():
-        # Renamed first: a proposal is there whole or not at all.
-        grave = Path(tempfile.mkdtemp(prefix=".proposal-", dir=directory.parent))
-        directory.rename(grave / "old")
-        shutil.rmtree(grave)
+            target.write_bytes(data)
+        if os.path.lexists(directory):
+            directory.rename(Path(scratch, "old"))
+        if files:
+            Path(scratch, "new").rename(directory)

@@ -177,7 +177,7 @@ def _base_entry(path: str, base: Base) -> Entry:
             "not a skill file that the base branch lets proposals change "
             f"({known}); name it in the setting skillopt_propose_skills there"
         )
-    entry = base.entry(path)
+    entry = base.files.get(path)
     if entry is None:
         raise Refused("the base branch has no such file")
     if entry.mode == LINK:
@@ -196,10 +196,10 @@ def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[s
             check_trained(name, base.settings.get("files", Settings().files))
         except SkillError as error:
             raise Refused(f"{error} on the base branch") from None
-        entry = base.entry(beside(path, name))
-        if entry is not None and (entry.mode == LINK or not entry.is_file):
-            raise Refused(f"{name}: the base branch has no regular file there")
+        entry = base.files.get(beside(path, name))
         if entry is not None:
+            if not entry.is_file:
+                raise Refused(f"{name}: the base branch has no regular file there")
             yield name, base.read(entry)
 
 
@@ -278,7 +278,7 @@ def _check_document(old: Document, new: Document, base: Base, path: str) -> tupl
     if not size.isdecimal():
         raise Refused(f"skillopt_max_skill_tokens of the base branch is no number: {size!r}")
     folder = posixpath.dirname(path)
-    present = {posixpath.relpath(name, folder or ".") for name in base.git.files(base.commit)}
+    present = {posixpath.relpath(name, folder or ".") for name in base.files}
     found = lint(
         old,
         new,

@@ -636,7 +636,7 @@ def test_github_token_is_for_its_own_server(
     project.git("remote", "set-url", "origin", f"https://{host}/octo/repo.git")
     monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
     calls: list[object] = []
-    monkeypatch.setattr(api.Rest, "send", lambda self, *args: calls.append(self))
+    monkeypatch.setattr(api.GitHub, "_attempt", lambda self, *args: calls.append(self))
     assert main(["propose"]) == 1
     assert not calls
     assert "GITHUB_SERVER_URL" in capsys.readouterr().err
