@@ -13,23 +13,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.propose import ProposeError
-from pytest_skillopt.propose.publish import Options, Outcome, Publisher
+from pytest_skillopt.propose.publish import Outcome, Publisher
 from pytest_skillopt.report.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.untrusted import environment, no_command, shown
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from pytest_skillopt.run.result import Result
+    from pytest_skillopt.run.result import SkillResult
 
-NOTHING_TRAINED = {"accepted": "false", "pass-rate-before": "", "pass-rate-after": ""}
-"""The outputs of a job that ended before there was a run."""
-LOG = "runs/schedule.log"
-"""Where the crontab entry logs to, under the project's ``.skillopt``."""
+_CAPS = {
+    "calls": ("N", "most paid model calls"),
+    "cost": ("USD", "most US dollars"),
+    "time": ("SECONDS", "most seconds"),
+}
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
-_LABEL = re.compile(r"[^\s,][^,\n]{0,49}")
 
 _SENTENCES = {
     "create": "{path}: pushed to the new branch {branch}",
@@ -44,84 +44,49 @@ _SENTENCES = {
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands; each sets ``handle``, a function of the arguments to an exit code."""
-    _add_propose(commands)
-    _add_job(commands)
-    _add_schedule(commands)
-
-
-def _add_propose(commands: argparse._SubParsersAction[Any]) -> None:
-    parser = commands.add_parser("propose", help="open a pull request for what a training found")
-    add = parser.add_argument
+    propose = commands.add_parser("propose", help="open a pull request for what a training found")
+    add = propose.add_argument
     add("--dir", type=Path, metavar="DIR", help="the proposal (default: that of the latest run)")
     add("--base", metavar="BRANCH", default="", help="where requests go (default: checked out)")
     add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
-    add(
-        "--forge",
-        choices=("github", "gitlab", "none"),
-        help="what the remote is (default: as CI or the remote's host says)",
-    )
-    add(
-        "--no-forge",
-        dest="forge",
-        action="store_const",
-        const="none",
-        help="push the branch and print the text of the request",
-    )
+    text = "what the remote is (default: as CI or the remote's host says)"
+    add("--forge", choices=("github", "gitlab", "none"), help=text)
+    text = "push the branch and print the text of the request"
+    add("--no-forge", dest="forge", action="store_const", const="none", help=text)
     add("--ready", action="store_true", help="no draft")
     add("--label", metavar="LABEL", action="append", help="may be repeated (default: skillopt)")
-    parser.set_defaults(handle=_propose)
-
-
-def _add_job(commands: argparse._SubParsersAction[Any]) -> None:
-    parser = commands.add_parser(
-        "job", help="train as a CI job does: with a spending cap, setting the job's outputs"
-    )
-    _add_training_options(parser)
-    parser.set_defaults(handle=_job)
-
-
-def _add_training_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max-calls", metavar="N", default="", help="most paid model calls")
-    parser.add_argument("--max-cost", metavar="USD", default="", help="most US dollars")
-    parser.add_argument("--max-time", metavar="SECONDS", default="", help="most seconds")
-    parser.add_argument(
-        "--args", metavar="ARGUMENTS", default="", help="further arguments of pytest, one string"
-    )
-
-
-def _add_schedule(commands: argparse._SubParsersAction[Any]) -> None:
-    parser = commands.add_parser(
-        "schedule", help="print a crontab's line that trains and proposes every night"
-    )
-    parser.add_argument(
-        "--at", metavar="HH:MM", default="03:17", help="local time of day (default: 03:17)"
-    )
-    _add_training_options(parser)
-    parser.add_argument(
-        "--propose", metavar="ARGUMENTS", default="", help="arguments of propose, one string"
-    )
-    parser.set_defaults(handle=_schedule)
+    propose.set_defaults(handle=_propose)
+    text = "train as a CI job does: with a spending cap, setting the job's outputs"
+    job = commands.add_parser("job", help=text)
+    job.set_defaults(handle=_job)
+    text = "print a crontab's line that trains and proposes every night"
+    schedule = commands.add_parser("schedule", help=text)
+    text = "local time of day (default: 03:17)"
+    schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
+    schedule.set_defaults(handle=_schedule)
+    for parser in (job, schedule):
+        for name, (unit, text) in _CAPS.items():
+            parser.add_argument(f"--max-{name}", metavar=unit, default="", help=text)
+        text = "further arguments of pytest, one string"
+        parser.add_argument("--args", metavar="ARGUMENTS", default="", help=text)
+    text = "arguments of propose, one string"
+    schedule.add_argument("--propose", metavar="ARGUMENTS", default="", help=text)
 
 
 def _propose(args: argparse.Namespace) -> int:
     home = find_home(Path.cwd())
-    options = Options(
-        proposal=args.dir or home.proposal,
-        base=args.base,
-        remote=args.remote,
-        forge=args.forge,
-        draft=not args.ready,
-        labels=_labels(args.label),
-    )
-    if not options.proposal.exists():
+    proposal = args.dir or home.proposal
+    if not proposal.exists():
         sys.stdout.write(
-            f"nothing to propose: there is no {shown(str(options.proposal))}, which the latest "
+            f"nothing to propose: there is no {shown(str(proposal))}, which the latest "
             "training leaves if it accepted an edit, in a git repository\n"
         )
         write_outputs({"pull-request-url": ""})
         return 0
     root = Path.cwd() if args.dir else home.path.parent
-    outcomes = Publisher(root, options, environment()).publish()
+    publisher = Publisher(root, environment(), base=args.base, remote=args.remote, forge=args.forge)
+    labels = tuple(args.label or ["skillopt"])
+    outcomes = publisher.publish(proposal, draft=not args.ready, labels=labels)
     for outcome in outcomes:
         _report(outcome, with_text=args.forge == "none")
     open_ = [o.url for o in outcomes if o.url and o.action in ("create", "update", "keep", "human")]
@@ -139,84 +104,53 @@ def _report(outcome: Outcome, *, with_text: bool) -> None:
 
 
 def _job(args: argparse.Namespace) -> int:
-    command = training_command(_caps(args), args.args)
+    command = training_command(args)
     home = find_home(Path.cwd())
     there = set(home.run_names())
     code = subprocess.run(command).returncode
     new = [name for name in home.run_names() if name not in there]
-    values = NOTHING_TRAINED
+    skills: list[SkillResult] = []
     try:
         if new:
             from pytest_skillopt.report.markdown import step_summary
 
             _, result = pick_run(home, new[-1])
-            values = training_outputs(result)
+            skills = result.skills
             _append("GITHUB_STEP_SUMMARY", f"{step_summary(result)}\n")
     except RunError as error:
         sys.stderr.write(f"pytest-skillopt: {shown(str(error))}\n")
-    write_outputs(values)
+    write_outputs(_training_outputs(skills))
     return code
 
 
-def _caps(args: argparse.Namespace) -> dict[str, str]:
-    return {"max-calls": args.max_calls, "max-cost": args.max_cost, "max-time": args.max_time}
-
-
-def _schedule(args: argparse.Namespace) -> int:
-    home = find_home(Path.cwd()).path.resolve()
-    train = training_command(_caps(args), args.args, "--skillopt-write=no")
-    sys.stdout.write(crontab_entry(home.parent, home, args.at, train, args.propose) + "\n")
-    return 0
-
-
-def _labels(given: list[str] | None) -> tuple[str, ...]:
-    labels = tuple(given or ["skillopt"])
-    for label in labels:
-        if not _LABEL.fullmatch(label):
-            raise ProposeError(f"--label: {label!r} has no text, a comma, or over 50 characters")
-    return labels
-
-
-def training_command(caps: Mapping[str, str], arguments: str, *own: str) -> list[str]:
-    """How a job that nobody watches calls pytest.
-
-    Args:
-        caps: name of a spending cap (``max-calls``) to its value; ``""`` where it is not set.
-        arguments: further arguments of pytest as one string, quoted as in a shell.
-        own: arguments that come before those.
+def training_command(args: argparse.Namespace, *own: str) -> list[str]:
+    """How a job that nobody watches calls pytest, with the arguments ``own`` before the user's.
 
     Raises:
         ProposeError: no cap that bounds anything, a cap that is no number, open quotes.
     """
-    given = {name: value.strip() for name, value in caps.items() if value.strip()}
+    given = {f"max-{name}": getattr(args, f"max_{name}").strip() for name in _CAPS}
+    given = {name: value for name, value in given.items() if value}
     for name, value in given.items():
         if not _is_positive(value):
             raise ProposeError(f"--{name}: {value!r} is no number above 0")
     if not given:
-        names = ", ".join(f"--{name}" for name in caps)
+        names = ", ".join(f"--max-{name}" for name in _CAPS)
         raise ProposeError(f"a job needs a spending cap, at least one of {names}")
     flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
-    # Last, so that no argument lifts a cap.
-    return [
-        sys.executable,
-        "-m",
-        "pytest",
-        "--skillopt-train",
-        *own,
-        *_split("--args", arguments),
-        *flags,
-    ]
+    arguments = [*own, *_split("--args", args.args)]
+    # The caps last, so that no argument lifts one.
+    return [sys.executable, "-m", "pytest", "--skillopt-train", *arguments, *flags]
 
 
-def training_outputs(result: Result) -> dict[str, str]:
+def _training_outputs(skills: Sequence[SkillResult]) -> dict[str, str]:
     """``accepted``, ``pass-rate-before`` and ``pass-rate-after`` of a run.
 
     Pass rates are of the whole suite in [0, 1], of the first skill that was bettered, else of the
     first that was measured; empty where nothing was measured.
     """
-    accepted = [skill for skill in result.skills if skill.status == "accepted"]
-    measured = [skill for skill in accepted or result.skills if skill.suite]
-    suite = measured[0].suite if measured else None
+    accepted = [skill for skill in skills if skill.status == "accepted"]
+    suite = next((skill.suite for skill in accepted or skills if skill.suite), None)
     after = suite.after if suite else None
     return {
         "accepted": "true" if accepted else "false",
@@ -239,31 +173,30 @@ def _append(variable: str, text: str) -> None:
             file.write(text)
 
 
-def crontab_entry(project: Path, home: Path, at: str, train: list[str], propose: str) -> str:
-    """The line of a crontab that trains a project every night and proposes what was found.
+def _schedule(args: argparse.Namespace) -> int:
+    """Print the line of a crontab.
 
     It trains with ``--skillopt-write=no``: the skill file stays as it is, and the next night starts
     from what was merged, not from what was proposed.
-
-    ``project`` and its ``.skillopt``, ``home``, are absolute; ``at`` is a local time ``HH:MM``,
-    ``train`` a :func:`training_command`, ``propose`` arguments of that command, as one string.
-
-    Raises:
-        ProposeError: no time of day, open quotes, or a path that a crontab cannot hold.
     """
-    match = _TIME.fullmatch(at)
+    match = _TIME.fullmatch(args.at)
     if match is None:
-        raise ProposeError(f"{at!r} is no time of day: write HH:MM, e.g. 03:17")
-    tool = [sys.executable, "-m", "pytest_skillopt", "propose", *_split("--propose", propose)]
-    log = home / LOG
+        raise ProposeError(f"{args.at!r} is no time of day: write HH:MM, e.g. 03:17")
+    home = find_home(Path.cwd()).path.resolve()
+    log = home / "runs" / "schedule.log"
+    train = training_command(args, "--skillopt-write=no")
+    options = _split("--propose", args.propose)
+    propose = [sys.executable, "-m", "pytest_skillopt", "propose", *options]
     command = (
-        f"cd {shlex.quote(str(project))} && mkdir -p {shlex.quote(str(log.parent))} && "
-        f"{{ {shlex.join(train)} && {shlex.join(tool)}; }} >>{shlex.quote(str(log))} 2>&1"
+        f"cd {shlex.quote(str(home.parent))} && mkdir -p {shlex.quote(str(log.parent))} && "
+        f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"
     )
     if "\n" in command or "\r" in command:
         raise ProposeError(f"a line break cannot stand in a crontab: {command!r}")
     # cron makes a line break of every % that has no backslash, whatever quotes it is in.
-    return f"{int(match[2])} {int(match[1])} * * * " + command.replace("%", "\\%")
+    escaped = command.replace("%", "\\%")
+    sys.stdout.write(f"{int(match[2])} {int(match[1])} * * * {escaped}\n")
+    return 0
 
 
 def _split(option: str, text: str) -> list[str]:

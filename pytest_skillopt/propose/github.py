@@ -42,8 +42,8 @@ class Request:
     body: str
     marker: str
     """Stands in ``body`` and names the change."""
-    draft: bool = True
-    labels: tuple[str, ...] = ("skillopt",)
+    draft: bool
+    labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

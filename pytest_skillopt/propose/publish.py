@@ -43,20 +43,6 @@ against the base branch before it was pushed.
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What the user asked for."""
-
-    proposal: Path
-    base: str = ""
-    """The branch that requests go to; ``""``: the one that is checked out."""
-    remote: str = "origin"
-    forge: ForgeName | None = None
-    """Where requests are opened; None: as the CI or the remote's host says."""
-    draft: bool = True
-    labels: tuple[str, ...] = ("skillopt",)
-
-
-@dataclass(frozen=True, slots=True)
 class Outcome:
     """What became of one skill."""
 
@@ -70,53 +56,64 @@ class Outcome:
 class Publisher:
     """Publishes the proposals of one project.
 
-    ``environ`` holds tokens and what a CI says of itself.
+    Args:
+        environ: holds tokens and what a CI says of itself.
+        base: the branch that requests go to; ``""``: the one that is checked out.
+        forge: where requests are opened; None: as the CI or the remote's host says.
 
     Raises:
         ProposeError: no git, no remote, no base branch, no repository or token for requests.
     """
 
-    def __init__(self, root: Path, options: Options, environ: Mapping[str, str]) -> None:
-        self._options = options
+    def __init__(
+        self,
+        root: Path,
+        environ: Mapping[str, str],
+        *,
+        base: str,
+        remote: str,
+        forge: ForgeName | None,
+    ) -> None:
         self._environ = environ
         self._clone = Clone(root, environ)
-        self._base = options.base or self._checked_out()
-        where = place(self._clone.remote_url(options.remote))
-        pushed = place(self._clone.remote_url(options.remote, push=True))
-        self._forge = options.forge or _forge(where, environ)
+        self._base = base or self._checked_out()
+        where = place(self._clone.remote_url(remote))
+        pushed = place(self._clone.remote_url(remote, push=True))
+        self._forge = forge or _forge(where, environ)
         self._github = GitHub(where, environ) if self._forge == "github" else None
         headers = {}
         if self._forge != "none":
             made = gitlab if self._forge == "gitlab" else github
             server, login = made.server_of(environ), made.login_of(environ)
             headers = push_headers(server, login, where, pushed)
-        self._git = Repository(self._clone, options.remote, headers)
+        self._git = Repository(self._clone, remote, headers)
 
-    def publish(self) -> list[Outcome]:
-        """Check the proposal and bring it to the remote.
+    def publish(self, directory: Path, *, draft: bool, labels: tuple[str, ...]) -> list[Outcome]:
+        """Check the proposal in a directory and bring it to the remote.
 
         Raises:
             Refused: the proposal is not to be trusted; nothing was pushed.
             ProposeError: git or the forge failed; to run again is safe.
         """
         with self._git:
-            proposal = load(self._options.proposal)
-            return [self._publish(skill, proposal) for skill in self._check(proposal)]
+            proposal = load(directory)
+            return [self._publish(s, proposal, draft, labels) for s in self._check(proposal)]
 
     def _check(self, proposal: Proposal) -> list[Checked]:
         self._tip = self._git.fetch(self._base)
         return validate(proposal, read_base(self._git, self._tip))
 
-    def _publish(self, skill: Checked, proposal: Proposal) -> Outcome:
-        body = compose(skill, proposal.result, _run_url(self._environ))
+    def _publish(
+        self, skill: Checked, proposal: Proposal, draft: bool, labels: tuple[str, ...]
+    ) -> Outcome:
         request = Request(
             branch=f"skillopt/{skill.name}",
             base=self._base,
             title=title(skill),
-            body=body,
+            body=compose(skill, proposal.result, _run_url(self._environ)),
             marker=marker(skill),
-            draft=self._options.draft,
-            labels=self._options.labels,
+            draft=draft,
+            labels=labels,
         )
         try:
             return self._act(skill, request)

@@ -27,7 +27,6 @@ from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import SCHEMA, Result
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.edits import only_description
 from pytest_skillopt.skill.files import check_trained, materialise
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 from pytest_skillopt.skill.scan import scan
@@ -262,43 +261,33 @@ def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
 
 
 def _check_document(old: Document, new: Document, base: Base, path: str) -> tuple[Finding, ...]:
-    """Frontmatter and protected regions whatever the lint allows, then the lint; its warnings.
+    """The lint, in which the base branch can allow no change of the frontmatter or of a protected
+    region; its warnings.
 
     An address or a command that stands anywhere on the base branch is the user's own.
     """
-    description = base.settings.get("train_description", "").lower() in _YES
     try:
-        allow = allowed(base.settings.get("lint_allow", ""))
+        allow = allowed(base.settings.get("lint_allow", "")) - {"frontmatter", "protected"}
         for name in new.names:
             Document.from_bytes(new.file(name).data)
-            _check_kept(old.file(name), new.file(name), description and name == SKILL_FILE)
     except SkillError as error:
         raise Refused(str(error)) from None
     size = base.settings.get("max_skill_tokens") or "0"
     if not size.isdecimal():
         raise Refused(f"skillopt_max_skill_tokens of the base branch is no number: {size!r}")
     folder = posixpath.dirname(path)
-    present = {posixpath.relpath(name, folder or ".") for name in base.files}
     found = lint(
         old,
         new,
         allow,
         max_tokens=int(size),
         known=lambda text: base.git.mentions(base.commit, text),
-        present=present,
-        description=description,
+        present={posixpath.relpath(name, folder or ".") for name in base.files},
+        description=base.settings.get("train_description", "").lower() in _YES,
     )
     if bad := refused(found):
         raise Refused(f"lint, {bad[0].rule}: {bad[0]}")
     return tuple(warned(found))
-
-
-def _check_kept(old: Document, new: Document, description: bool) -> None:
-    trained = description and only_description(old, new)
-    if old.frontmatter_text != new.frontmatter_text and not trained:
-        raise Refused("the frontmatter was changed")
-    if _kept(old) != _kept(new):
-        raise Refused("a region between skillopt:keep markers was changed")
 
 
 def _check_scan(path: str, base: Base, after: Document) -> str:
@@ -318,10 +307,6 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
     if said.why:
         raise Refused(f"{said.why}: {said.output or 'it said nothing'}")
     return command
-
-
-def _kept(document: Document) -> list[str]:
-    return [document.text[r.start : r.end] for r in document.regions if r.name == "keep"]
 
 
 def _listed(directory: Path) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,7 +101,8 @@ def test_job_wants_a_cap(
 
 
 def test_command_of_a_job() -> None:
-    command = training_command({"max-calls": "500", "max-cost": ""}, "-n 2 -k 'a or b'")
+    given = {"max_calls": "500", "max_cost": "", "max_time": "", "args": "-n 2 -k 'a or b'"}
+    command = training_command(argparse.Namespace(**given))
     assert command[1:] == [
         "-m", "pytest", "--skillopt-train", "-n", "2", "-k", "a or b", "--skillopt-max-calls=500",
     ]  # fmt: skip

@@ -713,15 +713,6 @@ def test_hostile_body_is_inert(project: Project, github: FakeGitHub) -> None:
     assert "octocat" in body
 
 
-@pytest.mark.parametrize("label", ["", " x", "a,b", "x" * 51])
-def test_label_that_is_none(
-    project: Project, capsys: pytest.CaptureFixture[str], label: str
-) -> None:
-    project.propose()
-    assert main(["propose", "--label", label]) == 1
-    assert "--label" in capsys.readouterr().err
-
-
 def test_gitlab_opens_the_request_with_the_push(
     project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -128,7 +128,7 @@ def test_file_that_the_base_does_not_have(project: Project) -> None:
     [
         (b"name: invoices", b"name: admin", "frontmatter"),
         (b"invoices.\n---\n", b"invoices.\nallowed-tools: Bash\n---\n", "frontmatter"),
-        (b"---\nname", b"\xef\xbb\xbf---\nname", "frontmatter"),
+        (b"---\nname", b"\xef\xbb\xbf---\nname", "lint, invisible"),
         (b"Never invent a number.\n", b"Invent numbers.\n", "keep markers"),
         (b"<!-- skillopt:keep -->\n", b"", "keep markers"),
         (b"Answer in JSON.\n", b"Answer in \xff.\n", "not UTF-8"),
@@ -202,6 +202,20 @@ def test_the_scanner_of_the_base_branch_has_to_let_it_pass(
         assert command in compose(check(project)[0], load(project.proposal).result)
     else:
         with pytest.raises(Refused, match="ended with status 3: folder skills"):
+            check(project)
+
+
+def test_no_setting_allows_a_change_of_what_is_protected(project: Project) -> None:
+    config = project.root / "pyproject.toml"
+    config.write_text(config.read_text() + 'skillopt_lint_allow = "frontmatter, protected"\n')
+    project.commit("Allow it", "pyproject.toml")
+    project.push()
+    for old, new, rule in (
+        (b"name: invoices", b"name: admin", "frontmatter"),
+        (b"Never invent a number.\n", b"Invent numbers.\n", "protected"),
+    ):
+        project.propose(project.skill.read_bytes().replace(old, new))
+        with pytest.raises(Refused, match=f"lint, {rule}"):
             check(project)
 
 
@@ -537,7 +551,7 @@ def test_a_description_changes_only_where_the_base_branch_trains_it(project: Pro
     project.push()
     after = before.replace(b"Reads.", b"Reads invoices.")
     project.propose(after, before=before)
-    with pytest.raises(Refused, match="the frontmatter was changed"):
+    with pytest.raises(Refused, match="lint, frontmatter"):
         check(project)
     config = project.root / "pyproject.toml"
     config.write_text(config.read_text() + "\nskillopt_train_description = true\n")
@@ -545,7 +559,7 @@ def test_a_description_changes_only_where_the_base_branch_trains_it(project: Pro
     project.push()
     assert [skill.after.data for skill in check(project)] == [after]
     project.propose(after.replace(b"name: invoices", b"name: bills"), before=before)
-    with pytest.raises(Refused, match="the frontmatter was changed"):
+    with pytest.raises(Refused, match="lint, frontmatter"):
         check(project)
 
 
