@@ -11,7 +11,7 @@ from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE, TaskEvidence
 from pytest_skillopt.gate.statistics import expected_change, log_e
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.gate.data import Arm, Change, MetricName, Sample
 
@@ -60,13 +60,11 @@ class Counts:
         self.measured: set[str] = set()
         """Tasks that have ever passed or failed in this decision, under either arm."""
         self._metric = metric
-        self._counts: dict[Arm, dict[str, OneCount]] = {
-            arm: {task: OneCount() for task in tasks} for arm in (INCUMBENT, CANDIDATE)
-        }
+        self._counts: dict[tuple[Arm, str], OneCount] = {}
+        self.forget()
 
     def __getitem__(self, key: tuple[Arm, str]) -> OneCount:
-        arm, task = key
-        return self._counts[arm][task]
+        return self._counts[key]
 
     def add(self, sample: Sample) -> bool:
         """Whether the sample needs no replacement."""
@@ -89,25 +87,44 @@ class Counts:
 
     def forget(self) -> None:
         """Count anew: what was measured so far has been judged."""
-        for counts in self._counts.values():
-            counts.update((task, OneCount()) for task in self.tasks)
-
-    def drop(self, tasks: Container[str]) -> None:
-        """Compare without these tasks from here on."""
-        self.tasks = [task for task in self.tasks if task not in tasks]
+        for task in self.tasks:
+            self._counts[INCUMBENT, task], self._counts[CANDIDATE, task] = OneCount(), OneCount()
 
     def samples(self, arm: Arm) -> int:
         """Measurements of the arm."""
-        return sum(count.n for count in self._counts[arm].values())
+        return sum(self[arm, task].n for task in self.all_tasks)
 
     def covers(self, arm: Arm) -> bool:
         """Whether the arm was measured on every task that counts."""
         return bool(self.tasks) and all(self[arm, task].n for task in self.tasks)
 
-    def mean(self, arm: Arm) -> float:
-        """Suite mean of the metric, every task weighing the same."""
-        counts = self._counts[arm]
-        return math.fsum(counts[task].mean for task in self.tasks) / len(self.tasks)
+    def mean(self, arm: Arm, tasks: Sequence[str] = ()) -> float:
+        """Mean of the metric over these tasks (the suite's), every task weighing the same."""
+        tasks = tasks or self.tasks
+        return math.fsum(self[arm, task].mean for task in tasks) / len(tasks)
+
+    def moved(self, tasks: Sequence[str] = ()) -> str:
+        """The means of both arms, in words."""
+        return change_of(self.mean(INCUMBENT, tasks), self.mean(CANDIDATE, tasks))
+
+    def gain(self, tasks: Sequence[str], missing: int = 0) -> float:
+        """Tasks won on balance; one without a sample of the incumbent counts as ``missing``."""
+        return math.fsum(
+            self[CANDIDATE, task].mean - (old.mean if old.n else missing)
+            for task in tasks
+            for old in [self[INCUMBENT, task]]
+        )
+
+    def strata(self, tasks: Sequence[str], missing: int = 0) -> list[tuple[int, int, int, int]]:
+        """Passed and n of the candidate, passed and n of the incumbent, a task each.
+
+        Args:
+            missing: passes, of one sample, of an incumbent that has not been sampled.
+        """
+        pairs = [(self[CANDIDATE, task], self[INCUMBENT, task]) for task in tasks]
+        return [
+            (new.passed, new.n, old.passed if old.n else missing, old.n or 1) for new, old in pairs
+        ]
 
     def improves(self) -> bool:
         """The literal rule: the candidate's observed suite mean is strictly greater."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pytest_skillopt.gate.counts import Counts, named, plainly
+from pytest_skillopt.gate.counts import Counts, counted, named, plainly
 from pytest_skillopt.gate.data import (
     CANDIDATE,
     INCUMBENT,
@@ -36,6 +36,8 @@ CREDIBLE = math.log(30)
 CLEAR, LIKELY, HOPELESS = 1.3, 1.0, -0.5
 """Standard deviations of the net effect: from which it is good, is good enough when there are no
 more samples to take, and is given up (docs/decisions/gate.md)."""
+NOTHING = 1e-12
+"""Sums of rates closer to zero than this are zero."""
 MIN_ERRORS = 3
 """Infrastructure errors from which their share is looked at: one of ten says nothing."""
 
@@ -92,12 +94,14 @@ class SequentialGate:
         decisions_before: decisions taken earlier in this run, for the spending of ``alpha_run``.
 
     Raises:
-        ValueError: two tasks with one id, or a tape of a task that is not in the suite.
+        ValueError: two tasks with one id.
     """
 
     name: str
     final = False
     """Whether it is the final comparison."""
+    alpha_of_tasks = 1.0
+    """Part of alpha, in (0, 1], that is for the evidence on single tasks."""
 
     def __init__(
         self,
@@ -121,9 +125,6 @@ class SequentialGate:
         self.decision = decision if decision is not None else decisions_before + 1
         if twice := [task for task, count in Counter(names).items() if count > 1]:
             raise ValueError(f"the task {twice[0]} is in the suite twice")
-        if unknown := sorted(self.old_tape.keys() - set(names)):
-            raise ValueError(f"the tape holds samples of {named(unknown)}, not in the suite")
-
         self._highest = -math.inf
         self._drawn: Counter[Want] = Counter()
         """How many samples have been asked for."""
@@ -139,7 +140,7 @@ class SequentialGate:
 
     def ask(self) -> tuple[Draw, ...] | Verdict:
         if self._verdict is None and not self._batch:
-            self._resume()
+            self._go_on()
         return self._verdict or tuple(self._batch)
 
     def tell(self, samples: Iterable[Sample]) -> None:
@@ -150,8 +151,6 @@ class SequentialGate:
                 score is not a number in [0, 1].
         """
         for sample in samples:
-            if sample.passed is not None:
-                sample.value(self.options.metric)
             known = self._batch.get(sample.draw, sample)
             if known is None:
                 self._batch[sample.draw] = sample
@@ -161,7 +160,7 @@ class SequentialGate:
             elif known != sample:
                 raise ValueError(f"{sample.draw} was told before with another outcome")
         if self._batch and not self._untold:
-            self._close_batch()
+            self._go_on()
 
     def tape(self, arm: Arm) -> dict[str, int]:
         lengths = {task: self._drawn[Want(arm, task, TAPE)] for task in self.counts.all_tasks}
@@ -176,6 +175,14 @@ class SequentialGate:
         """One more sample each."""
         stream = stream or self.streams[arm]
         return [Want(arm, task, stream) for task in tasks]
+
+    def sample_from(self, stream: str) -> None:
+        """Take all samples from a stream that belongs to this decision alone."""
+        self.streams = dict.fromkeys(self.streams, f"{stream}/{self.decision}")
+
+    def whole_rounds(self, rounds: int) -> list[Want]:
+        """So many more samples of both arms of every task."""
+        return (self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)) * rounds
 
     def again(self, tasks: Sequence[str], stream: str | None = None) -> list[Want]:
         """One more sample of both arms each, where the incumbent has not had enough of them.
@@ -213,7 +220,7 @@ class SequentialGate:
     @property
     def bar(self) -> float:
         """Where the evidence suffices: chance reaches ``1 / alpha`` with probability alpha."""
-        return -math.log(self.alpha)
+        return -math.log(self.alpha_of_tasks * self.alpha)
 
     def promising(self, tasks: Iterable[str]) -> list[str]:
         """Those that still look changed as is sought, the most promising first."""
@@ -222,10 +229,26 @@ class SequentialGate:
         promising = self.unfinished(task for task in log_es if log_es[task] >= least)
         return sorted(promising, key=lambda task: -log_es[task])
 
-    @property
-    def blocking(self) -> list[str]:
-        """Tasks that refuse the edit when they credibly broke."""
-        return [task for task in self.tasks if self.options.veto or task in self.must_pass]
+    def fallen_side(self) -> str:
+        """Which trigger tasks are worse off: a skill that is always asked for is no better one."""
+        for wanted, words in ((True, "should"), (False, "should not")):
+            side = [task for task in self.tasks if self.triggers.get(task) is wanted]
+            if (won := self.counts.gain(side, missing=1)) < -NOTHING:
+                return (
+                    f"the skill is asked for less well where it {words} be: "
+                    f"{won:+.2g} of {counted(len(side), 'task')}"
+                )
+        return ""
+
+    def follow_promising(self, tasks: Sequence[str]) -> Generator[Wants, None, bool]:
+        """Sample what looks changed as is sought until the evidence suffices, or nothing does."""
+        while self.evidence() < self.bar:
+            promising = self.promising(tasks)
+            promising = promising[: self.affordable(2 * len(promising)) // 2]
+            if not promising:
+                return False
+            yield self.again(promising)
+        return True
 
     def follow_suspects(
         self, tasks: Sequence[str], least: float
@@ -242,7 +265,7 @@ class SequentialGate:
         """
         while True:
             down = {task: self.counts.down(task) for task in tasks}
-            bars = self.guard_bars(self.blocking)
+            bars = self.guard_bars()
             if broken := [task for task in bars if task in down and down[task] >= bars[task]]:
                 return broken
             suspects = self.unfinished(
@@ -302,15 +325,15 @@ class SequentialGate:
         """Those of which the candidate may still be sampled in this decision."""
         return [t for t in tasks if self.counts[CANDIDATE, t].n < self.options.kmax]
 
-    def guard_bars(self, tasks: Sequence[str]) -> dict[str, float]:
-        """Log e-value from which each of the guarded tasks counts as broken.
+    def guard_bars(self) -> dict[str, float]:
+        """The tasks that refuse the edit, with the log e-value from which each counts as broken.
 
         A union bound: the shares of the tasks add up to the guard's level, so that it blocks an
         edit which breaks nothing with at most that probability. Tasks that must pass have half of
         it among themselves, hence a lower bar: fewer failures are credible there.
         """
-        must = [task for task in tasks if task in self.must_pass]
-        rest = [task for task in tasks if task not in self.must_pass]
+        must = [task for task in self.tasks if task in self.must_pass]
+        rest = [t for t in self.tasks if self.options.veto and t not in self.must_pass]
         parts = [part for part in (must, rest) if part]
         return {task: math.log(len(parts) * len(part) / GUARD) for part in parts for task in part}
 
@@ -339,17 +362,19 @@ class SequentialGate:
             candidate_samples=self.counts.samples(CANDIDATE),
         )
 
-    def _resume(self) -> None:
-        """Let the plan go on to its next round, or to its end."""
+    def _go_on(self) -> None:
+        """Count a complete batch, then fill its gaps or let the plan go on to its next round."""
         try:
-            if not self.tasks:
+            if not self.counts.all_tasks:
                 raise Unmeasured("there is no task to measure")
+            self._open(self._count_batch())
             while not self._batch:
                 self._open(next(self._plan))
         except StopIteration as end:
             self._verdict = end.value
         except Unmeasured as gap:
-            self._give_up(gap)
+            self._plan.close()
+            self._verdict = self.verdict("unmeasured", str(gap))
 
     def _open(self, wants: Iterable[Want]) -> None:
         for want in wants:
@@ -357,31 +382,20 @@ class SequentialGate:
             self._drawn[want] += 1
         self._untold = len(self._batch)
 
-    def _close_batch(self) -> None:
-        """Count a complete batch in the order of its draws, then fill its gaps or go on."""
+    def _count_batch(self) -> list[Want]:
+        """Count the batch in the order of its draws; the samples that are wanted again."""
         batch, self._batch = self._batch, {}
         missing = [draw for draw, sample in batch.items() if sample and not self.counts.add(sample)]
-        try:
-            limit = self.options.max_error_rate
-            repeats = [
-                Want(draw.arm, draw.task, draw.stream)
-                for draw in missing
-                if not self.counts[draw.arm, draw.task].is_dead
-            ]
-            for arm, task in leave_out(self.counts, self.must_pass, limit):
-                repeats += self.wants(arm, [task])
-            check_errors(self.counts, self._drawn.total(), limit)
-        except Unmeasured as gap:
-            self._give_up(gap)
-            return
-        if repeats:
-            self._open(repeats)
-        else:
-            self._resume()
-
-    def _give_up(self, gap: Unmeasured) -> None:
-        self._plan.close()
-        self._verdict = self.verdict("unmeasured", str(gap))
+        limit = self.options.max_error_rate
+        repeats = [
+            Want(draw.arm, draw.task, draw.stream)
+            for draw in missing
+            if not self.counts[draw.arm, draw.task].is_dead
+        ]
+        for arm, task in leave_out(self.counts, self.must_pass, limit):
+            repeats += self.wants(arm, [task])
+        check_errors(self.counts, self._drawn.total(), limit)
+        return repeats
 
 
 def check_errors(counts: Counts, drawn: int, limit: float) -> None:
@@ -450,7 +464,7 @@ def leave_out(counts: Counts, must_pass: Container[str], limit: float) -> list[t
             other = CANDIDATE if arm == INCUMBENT else INCUMBENT
             if task not in gone and not both[other].failures_in_a_row:
                 probes.append((other, task))
-    counts.drop(gone)
+    counts.tasks = [task for task in counts.tasks if task not in gone]
     if len(counts.left_out) > limit * len(counts.all_tasks):
         raise Unmeasured(
             f"{named(counts.left_out)} gave nothing but infrastructure errors under both skills; "

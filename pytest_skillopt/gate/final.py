@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import change_of
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
-from pytest_skillopt.gate.engine import SequentialGate, Unmeasured, Wants
+from pytest_skillopt.gate.engine import NOTHING, SequentialGate, Unmeasured, Wants
 from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ _PORTIONS = 16
 """Parts of the suite that the incumbent is sampled in, to stop soon after the rule is settled."""
 _SUSPECT = 1.5
 """E-value from which a task looks broken enough to be sampled again."""
-_NOTHING = 1e-12
-"""Sums of rates closer to zero than this are zero."""
 
 
 class FinalGate(SequentialGate):
@@ -52,15 +49,14 @@ class FinalGate(SequentialGate):
 
     name = "final"
     final = True
+    alpha_of_tasks = 0.5
     _unmet: frozenset[str] = frozenset()
     """Tasks that the budget left without a sample of the incumbent when the rule was applied."""
 
     def decide(self) -> Plan:
-        stream = f"final/{self.decision}"
-        self.streams = {INCUMBENT: stream, CANDIDATE: stream}
+        self.sample_from(self.name)
         if self.options.rollouts:
-            both = self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)
-            yield both * self.options.rollouts
+            yield self.whole_rounds(self.options.rollouts)
         else:
             yield from self._sample_until_certain()
         if self.options.held_out and not self._held_out:
@@ -99,21 +95,10 @@ class FinalGate(SequentialGate):
                     f"{breaks}on balance it is not credible that the suite improved: "
                     f"{self.balance()}",
                 )
-        if fallen := self._fallen_side():
+        if fallen := self.fallen_side():
             return self.verdict("rejected", f"{breaks}{fallen}")
         safe = f"with a net effect of {self.balance()}" if breaks else "and no task credibly broke"
         return self.verdict("accepted", f"{breaks}the suite's mean rose {moved}{why}, {safe}")
-
-    def _fallen_side(self) -> str:
-        """Which trigger tasks are worse off: a skill that is always asked for is no better one."""
-        for wanted, words in ((True, "should"), (False, "should not")):
-            side = [task for task in self.tasks if self.triggers.get(task) is wanted]
-            if side and self._gain(side, missing=1) < -_NOTHING:
-                moved = self._moved(side)
-                return (
-                    f"the skill is asked for less well where it {words} be: the mean moved {moved}"
-                )
-        return ""
 
     def _reject_for_rule(self) -> Verdict:
         shortfall = self._shortfall(missing=0)
@@ -125,18 +110,8 @@ class FinalGate(SequentialGate):
         """Whether single tasks show what the means do not: sampled on while they look improved."""
         if not (self.options.alone and self.options.rollouts) or self._stagnant(missing=1):
             return False
-        while self.evidence() < self.bar:
-            promising = self.promising(self.tasks)
-            promising = promising[: self.affordable(2 * len(promising)) // 2]
-            if not promising:
-                return False
-            yield self.again(promising)
-        return not self._stagnant(missing=1)
-
-    @property
-    def bar(self) -> float:
-        """Half of alpha is for the evidence on tasks, half for the test, where there are both."""
-        return -math.log(self.alpha / 2)
+        found = yield from self.follow_promising(self.tasks)
+        return found and not self._stagnant(missing=1)
 
     def _sample_until_certain(self) -> Generator[Wants, None, None]:
         tasks = self._in_order()
@@ -209,35 +184,17 @@ class FinalGate(SequentialGate):
     def _stagnant(self, missing: int) -> list[str]:
         """The tasks whose mean does not rise: all, else those held out; none where both rise."""
         for tasks in (self._compared, self._held_out):
-            if tasks and self._gain(tasks, missing) <= _NOTHING:
+            if tasks and self.counts.gain(tasks, missing) <= NOTHING:
                 return tasks
         return []
 
-    def _gain(self, tasks: Sequence[str], missing: int) -> float:
-        """Tasks won on balance."""
-        return math.fsum(
-            self.counts[CANDIDATE, task].mean - (old.mean if old.n else missing)
-            for task in tasks
-            for old in [self.counts[INCUMBENT, task]]
-        )
-
     def _p_value(self, missing: int) -> float:
-        pairs = [(self.counts[CANDIDATE, t], self.counts[INCUMBENT, t]) for t in self._compared]
-        return exact_test(
-            [
-                (new.passed, new.n, old.passed if old.n else missing, old.n or 1)
-                for new, old in pairs
-            ]
-        )
+        return exact_test(self.counts.strata(self._compared, missing))
 
     def _moved(self, tasks: Sequence[str]) -> str:
         if all(self.counts[INCUMBENT, task].n for task in tasks):
-            means = (
-                math.fsum(self.counts[arm, task].mean for task in tasks) / len(tasks)
-                for arm in (INCUMBENT, CANDIDATE)
-            )
-            return f"from {change_of(*means)}"
-        least, most = self._gain(tasks, 1), self._gain(tasks, 0)
+            return f"from {self.counts.moved(tasks)}"
+        least, most = self.counts.gain(tasks, 1), self.counts.gain(tasks, 0)
         return (
             f"by {least:+.3g} to {most:+.3g} of {len(tasks)} tasks (the skill before was sampled "
             "on a part of them)"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import change_of
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.engine import SequentialGate
 from pytest_skillopt.gate.final import FinalGate
 from pytest_skillopt.gate.staged import StagedGate
@@ -26,23 +24,21 @@ class StrictGate(SequentialGate):
     confirmations = 1
 
     def decide(self) -> Plan:
-        fresh = f"fresh/{self.decision}"
-        self.streams = {INCUMBENT: fresh, CANDIDATE: fresh}
+        self.sample_from("fresh")
         for _ in range(self.confirmations):
             self.counts.forget()
-            both = self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)
-            yield both * self.options.rollouts
+            yield self.whole_rounds(self.options.rollouts)
             if not self.wins():
                 return self._reject_for_rule()
-        broken = yield from self.follow_suspects(self.blocking, self.options.focus)
+        broken = yield from self.follow_suspects(list(self.guard_bars()), self.options.focus)
         if broken:
             return self.verdict("rejected", self.refuse_for(broken))
         if not self.wins():
             return self._reject_for_rule()
-        return self.verdict("accepted", f"the suite's mean rose from {self._moved()}")
+        return self.verdict("accepted", f"the suite's mean rose from {self.counts.moved()}")
 
     def _reject_for_rule(self) -> Verdict:
-        return self.verdict("rejected", f"{self.shortfall()}: {self._moved()}")
+        return self.verdict("rejected", f"{self.shortfall()}: {self.counts.moved()}")
 
     def wins(self) -> bool:
         return self.counts.improves()
@@ -50,9 +46,6 @@ class StrictGate(SequentialGate):
     def shortfall(self) -> str:
         """Why the gate rejects, in words, when the candidate does not win."""
         return "the suite's mean did not strictly rise"
-
-    def _moved(self) -> str:
-        return change_of(self.counts.mean(INCUMBENT), self.counts.mean(CANDIDATE))
 
 
 class OffGate(SequentialGate):

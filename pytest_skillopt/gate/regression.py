@@ -6,7 +6,7 @@ import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import change_of, counted
+from pytest_skillopt.gate.counts import counted
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.staged import StagedGate
 from pytest_skillopt.gate.statistics import exact_test
@@ -30,6 +30,7 @@ class RegressionCheck(StagedGate):
     """
 
     name = "check"
+    alpha_of_tasks = 0.5
     looks = 2
     doubt = 0.2
     """P-value of the suite's loss below which "not worse" is not said."""
@@ -39,7 +40,9 @@ class RegressionCheck(StagedGate):
         for look in range(1, self.looks + 1):
             for rounds in range((look - 1) * self.options.kc, look * self.options.kc):
                 yield from self._lay_tapes(rounds + 1)
-                if worse := (yield from self._follow_suspects()):
+                found = yield from self.follow_promising(self.tasks)
+                if found:
+                    worse = self.counts.broken() or [max(self.tasks, key=self.counts.down)]
                     return self.judge("rejected", f"worse on {self.counts.compared(worse)}")
             p_value = self._p_value(look * self.options.kc)
             if p_value <= self.alpha / 2 / self.looks:
@@ -53,10 +56,6 @@ class RegressionCheck(StagedGate):
             f"looks worse, but may be chance: {self._moved(p_value)}; {self._missing()} would tell",
         )
 
-    @property
-    def bar(self) -> float:
-        return -math.log(self.alpha / 2)
-
     def sought(self, task: str) -> float:
         return self.counts.down(task)
 
@@ -65,15 +64,6 @@ class RegressionCheck(StagedGate):
         yield from self.lay_tape(max(length, self.options.k0))
         short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) < length]
         yield self.wants(CANDIDATE, short, TAPE)
-
-    def _follow_suspects(self) -> Generator[Wants, None, list[str]]:
-        """Sample what looks broken until it no longer does, or some of it is."""
-        while self.evidence() < self.bar:
-            suspects = self.promising(self.tasks)
-            if not suspects:
-                return []
-            yield self.again(suspects)
-        return self.counts.broken() or [max(self.tasks, key=self.counts.down)]
 
     def _p_value(self, rounds: int) -> float:
         """Of the suite's loss, over rounds whose number no outcome has chosen."""
@@ -86,8 +76,7 @@ class RegressionCheck(StagedGate):
         return exact_test(strata)
 
     def _moved(self, p_value: float) -> str:
-        moved = change_of(self.counts.mean(INCUMBENT), self.counts.mean(CANDIDATE))
-        return f"{moved}, p = {p_value:.2g}"
+        return f"{self.counts.moved()}, p = {p_value:.2g}"
 
     def _missing(self) -> str:
         """Samples that would show a loss of the size that was seen, if it is real."""

@@ -6,7 +6,6 @@ import math
 from statistics import NormalDist
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.engine import SequentialGate
 
 if TYPE_CHECKING:
@@ -68,26 +67,21 @@ class ShorterGate(SequentialGate):
 
     def decide(self) -> Plan:
         self.final = self.options.held_out != ()
-        stream = f"{'final' if self.final else self.name}/{self.decision}"
-        self.streams = {INCUMBENT: stream, CANDIDATE: stream}
+        self.sample_from("final" if self.final else self.name)
         level = self.alpha / LOOKS
         p_value = 1.0
         for _ in range(LOOKS):
-            wants = self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)
-            rounds = self.affordable(len(wants) * max(1, self.options.rollouts)) // len(wants)
+            size = 2 * len(self.tasks)
+            rounds = self.affordable(size * max(1, self.options.rollouts)) // size
             if not rounds:
                 break
-            yield wants * rounds
-            if fallen := [t for t in self.tasks if t in self.must_pass and self._fall(t) > 0]:
+            yield self.whole_rounds(rounds)
+            gains = {task: self.counts.gain([task]) for task in self.tasks}
+            if fallen := [t for t in self.tasks if t in self.must_pass and gains[t] < 0]:
                 return self.verdict("rejected", f"must pass: {self.counts.compared(fallen)}")
-            for wanted in (True, False):
-                side = [task for task in self.tasks if self.triggers.get(task) is wanted]
-                if side and sum(map(self._fall, side)) > 1e-12:
-                    where = "should" if wanted else "should not"
-                    return self.verdict(
-                        "rejected", f"fewer trigger tasks pass that {where} ask for the skill"
-                    )
-            p_value = non_inferior([self._counts_of(task) for task in self.tasks])
+            if worse_off := self.fallen_side():
+                return self.verdict("rejected", worse_off)
+            p_value = non_inferior(self.counts.strata(self.tasks))
             if p_value <= level:
                 yield from self.follow_suspects(self.tasks, _SUSPECT)
                 if broken := self.counts.broken():
@@ -96,7 +90,7 @@ class ShorterGate(SequentialGate):
                     "accepted",
                     f"no worse by {100 * MARGIN:g} points or more {self._shown(p_value)}",
                 )
-            if sum(map(self._fall, self.tasks)) >= MARGIN * len(self.tasks):
+            if -sum(gains.values()) >= MARGIN * len(self.tasks):
                 break
         return self.verdict(
             "rejected",
@@ -105,10 +99,3 @@ class ShorterGate(SequentialGate):
 
     def _shown(self, p_value: float) -> str:
         return f"(p = {p_value:.2g} where {self.alpha / LOOKS:.2g} is needed)"
-
-    def _fall(self, task: str) -> float:
-        return self.counts[INCUMBENT, task].mean - self.counts[CANDIDATE, task].mean
-
-    def _counts_of(self, task: str) -> tuple[int, int, int, int]:
-        new, old = self.counts[CANDIDATE, task], self.counts[INCUMBENT, task]
-        return new.passed, new.n, old.passed, old.n

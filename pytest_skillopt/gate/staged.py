@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import change_of, counted, named
+from pytest_skillopt.gate.counts import counted, named
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
 from pytest_skillopt.gate.statistics import log_e
@@ -76,12 +76,7 @@ class StagedGate(SequentialGate):
         if self.evidence() < self.bar:
             screened = [task for task in self.tasks if self._worth_a_try(task)]
         yield self.wants(CANDIDATE, screened)
-        while self.evidence() < self.bar:
-            promising = self.promising(screened)
-            if not promising:
-                return False
-            yield self.again(promising)
-        return True
+        return (yield from self.follow_promising(screened))
 
     def _worth_a_try(self, task: str) -> bool:
         """Whether one pass of the candidate could make the task look improved."""
@@ -110,7 +105,7 @@ class StagedGate(SequentialGate):
     def apply_rules(self, good: bool) -> Verdict:
         """The verdict on an edit that improves some task, ``good`` being its net effect."""
         breaks = self.named_breaks()
-        moved = change_of(self.counts.mean(INCUMBENT), self.counts.mean(CANDIDATE))
+        moved = self.counts.moved()
         if not (good and self.counts.improves()):
             why = (
                 f"the suite's mean did not strictly rise: {moved}"

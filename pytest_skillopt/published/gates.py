@@ -49,8 +49,7 @@ class PairedGate(StrictGate):
         return f"the gain may be chance (p = {self._p_value():.2g}, alpha = {self.alpha:g})"
 
     def _p_value(self) -> float:
-        pairs = [(self.counts[CANDIDATE, t], self.counts[INCUMBENT, t]) for t in self.tasks]
-        return exact_test([(new.passed, new.n, old.passed, old.n) for new, old in pairs])
+        return exact_test(self.counts.strata(self.tasks))
 
 
 class BroadGate(StagedGate):
@@ -63,14 +62,11 @@ class BroadGate(StagedGate):
     """
 
     name = "staged, broad"
+    alpha_of_tasks = 0.5
     looks: ClassVar = {2: 0.3, 4: 0.3, 8: 0.4}
     """Rounds after which the test is looked at, and the share of its alpha spent there."""
     futility = 0.3
     """Standard errors of the difference below which the test stops."""
-
-    @property
-    def bar(self) -> float:
-        return -math.log(self.alpha / 2)
 
     def seek_improvement(self) -> Generator[Wants, None, bool]:
         found = yield from super().seek_improvement()

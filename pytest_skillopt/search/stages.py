@@ -100,7 +100,7 @@ def make_gate(
         decisions_before: decisions taken earlier in this run.
 
     Raises:
-        ValueError: an unknown name, a task that is there twice, a tape of an unknown task.
+        ValueError: an unknown name, a task that is there twice.
     """
     options = options or GateOptions()
     kind = GATES.get(name)

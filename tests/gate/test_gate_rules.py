@@ -235,8 +235,6 @@ def test_wrong_use_is_refused() -> None:
         make_gate("lenient", tasks(1))
     with pytest.raises(ValueError, match="t0 is in the suite twice"):
         make_gate("staged", tasks(1) * 2)
-    with pytest.raises(ValueError, match="the tape holds samples of t9"):
-        make_gate("staged", tasks(1), tape={"t9": 3})
 
 
 def test_samples_that_were_not_asked_for_or_contradict_are_refused() -> None:
@@ -249,8 +247,6 @@ def test_samples_that_were_not_asked_for_or_contradict_are_refused() -> None:
         gate.tell([Sample(asked[0], False)])
     with pytest.raises(ValueError, match="not asked for"):
         gate.tell([Sample(Draw("candidate", "t0", "screen", 0), True)])
-    with pytest.raises(ValueError, match="score nan"):
-        gate.tell([Sample(asked[1], True, float("nan"))])
     assert gate.ask() == asked
 
 
