@@ -16,6 +16,7 @@ from real.offers import PoolOptimizer
 from real.tasks import SUITES
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -27,7 +28,6 @@ from pytest_skillopt.suite.tasks import SkillTask
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pytest_skillopt.run.result import StepRow
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
@@ -169,14 +169,11 @@ def train(
     )
 
 
-class Verdicts:
+class Verdicts(Observer):
     """Notes which versions were accepted."""
 
     def __init__(self) -> None:
         self.accepted: list[str] = []
-
-    def step(self, row: StepRow) -> None:
-        """Steps are not looked at."""
 
     def record(self, kind: str, data: dict[str, Any]) -> None:
         if kind == "verdict" and data["decision"] == "accepted":

@@ -70,7 +70,7 @@ class Caps:
 
     @classmethod
     def of(cls, settings: Settings) -> Caps:
-        return cls(*(getattr(settings, name) for name in _CAPS))
+        return cls(*(getattr(settings, name) for name in CAPS))
 
     def __iter__(self) -> Iterator[Any]:
         return iter(dataclasses.astuple(self))
@@ -88,10 +88,10 @@ class Caps:
         return Caps(*map(operator.add, self, other))
 
     def put_into(self, settings: Settings) -> Settings:
-        return dataclasses.replace(settings, **dict(zip(_CAPS, self, strict=True)))
+        return dataclasses.replace(settings, **dict(zip(CAPS, self, strict=True)))
 
 
-_CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
+CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
 """The settings of ``Caps``, in the order of its fields."""
 
 

@@ -10,6 +10,7 @@ from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.pending import write_skill
 from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, WarningRow
 from pytest_skillopt.search.final_comparison import BEGUN
+from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import check_together, suite_rate
 from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.trainer import Trainer
@@ -87,7 +88,7 @@ def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> 
     return outcome
 
 
-class _Observer:
+class _Observer(Observer):
     """Shows a step, tells the hook, and keeps decisions in the journal."""
 
     def __init__(self, run: Run, display: Display) -> None:

@@ -8,30 +8,31 @@ then takes the decisions of the first.
 from __future__ import annotations
 
 import bisect
-import dataclasses
 import time
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.model.limits import Caps
+from pytest_skillopt.model.limits import CAPS, Caps
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_skillopt.suite.rollouts import Rollout
 
 
+SPENT = "spent"
+"""Kind of the end of a search that has had all that it may take."""
 _OWN = "the search's own bound"
 _LOSS = 1.25
 """Time that a round takes over the durations of its rollouts, since its last ones run alone."""
 
 
-class OutOfBudget(Exception):
+class OutOfBudget(StopRun):
     """The search has to end here, or the last comparison could not be paid for."""
 
     def __init__(self, reason: str, *, capped: bool = False) -> None:
-        super().__init__(reason)
-        self.reason = reason
+        super().__init__(reason, kind="cap" if capped else SPENT)
         self.capped = capped
         """A cap of the user ended it: with a higher one the run could go on."""
 
@@ -49,7 +50,7 @@ class Budget:
     ) -> None:
         """Args:
         search_samples: samples that the search may take in all; 0 leaves it to the caps.
-        at_once: how many rollouts run at the same time.
+        at_once: how many rollouts run at the same time, at least 1.
         """
         self._caps = caps
         self._search_samples = search_samples
@@ -67,11 +68,6 @@ class Budget:
         """Samples kept back for the gate while a search goes on."""
 
     @property
-    def capped(self) -> bool:
-        """Whether a cap is set, so that nothing may be spent on a guess."""
-        return any(dataclasses.astuple(self._caps))
-
-    @property
     def samples(self) -> int:
         """Distinct samples taken so far."""
         return len(self._keys)
@@ -79,14 +75,8 @@ class Budget:
     @property
     def spent(self) -> Caps:
         """All that was taken so far, as it counts towards the caps."""
-        used = self._target + self._optimizer
-        return Caps(
-            self.samples,
-            used.calls + used.cached,
-            used.input_tokens + used.output_tokens,
-            used.cost or 0.0,
-            self._clock() - self._start,
-        )
+        seconds = self._clock() - self._start
+        return Caps(self.samples, *_amounts(self._target + self._optimizer), seconds)
 
     def took(self, rollouts: Sequence[Rollout]) -> None:
         for rollout in rollouts:
@@ -109,8 +99,8 @@ class Budget:
 
     def left(self) -> int | None:
         """Samples that the search may still take; None without any bound."""
-        tightest = self._tightest()
-        return None if tightest is None else max(0, tightest[0] - self.held)
+        bounds = [left - self.held for left, _ in self._bounds()]
+        return max(0, min(bounds)) if bounds else None
 
     def covers(self, samples: int) -> bool:
         left = self.left()
@@ -120,10 +110,9 @@ class Budget:
         """Raises:
         OutOfBudget: so many samples more would eat up what is kept back.
         """
-        tightest = self._tightest()
-        if tightest is None or samples <= max(0, tightest[0] - self.held):
+        if self.covers(samples):
             return
-        name = tightest[1]
+        _, name = min(self._bounds())
         kept = f", {self.reserve} are kept for the last comparison" if self.reserve else ""
         if name == _OWN:
             raise OutOfBudget(f"the search has had its {self.samples} samples{kept}")
@@ -131,60 +120,32 @@ class Budget:
             f"{name} leaves no more for the search after {self.samples} samples{kept}", capped=True
         )
 
-    def _tightest(self) -> tuple[int, str] | None:
-        """The bound that leaves the fewest samples, and its name; None without any bound."""
-        bounds = [(left, name) for name, left in self._bounds() if left is not None]
-        return min(bounds, default=None)
+    def _bounds(self) -> Iterator[tuple[int, str]]:
+        """What each bound leaves of samples, at the price that one had so far, and its name.
 
-    def _bounds(self) -> list[tuple[str, int | None]]:
-        """What each bound leaves of samples, the reserve taken off where it shares the bound."""
-        caps, used = self._caps, self._target + self._optimizer
-        spent = float(used.calls + used.cached)
-        seconds = self._clock() - self._start
-        rollouts = caps.rollouts - self.samples - self.reserve if caps.rollouts else None
-        return [
-            (_OWN, self._search_samples - self.samples if self._search_samples else None),
-            ("skillopt_max_rollouts", rollouts),
-            (
-                "skillopt_max_calls",
-                self._share(caps.calls, spent, float(self._target.calls + self._target.cached)),
-            ),
-            (
-                "skillopt_max_tokens",
-                self._share(caps.tokens, _tokens(used), _tokens(self._target)),
-            ),
-            (
-                "skillopt_max_cost",
-                self._share(caps.cost, used.cost or 0.0, self._target.cost or 0.0),
-            ),
-            ("skillopt_max_time", self._samples_in(caps.seconds - seconds)),
-        ]
-
-    def _samples_in(self, seconds: float) -> int | None:
-        """Samples that can be taken in so many seconds; None without that cap.
-
-        At the pace of the rollouts themselves, all workers busy: what the optimizer thinks is spent
-        when it has been, and the first rollout of each worker, which starts the worker up, is not
-        what the next ones take.
+        The reserve is taken off where it shares the bound.
         """
-        if not self._caps.seconds:
-            return None
-        at_once = max(1, self._at_once())
+        if self._search_samples:
+            yield self._search_samples - self.samples, _OWN
+        taken = max(1, self.samples)
+        prices = (1.0, *(amount / taken for amount in _amounts(self._target)), self._seconds())
+        for name, cap, spent, price in zip(CAPS, self._caps, self.spent, prices, strict=True):
+            if cap and (price or spent >= cap):
+                left = int((cap - spent) / price) - self.reserve if price else 0
+                yield left, f"skillopt_{name}"
+
+    def _seconds(self) -> float:
+        """That a sample takes at the pace of the rollouts themselves, all workers busy.
+
+        What the optimizer thinks is spent when it has been, and the first rollout of each worker,
+        which starts the worker up, is not what the next ones take.
+        """
+        at_once = self._at_once()
         usual = self._durations[:-at_once] or self._durations
-        each = _LOSS * sum(usual) / max(1, len(usual)) / at_once
-        if each == 0.0:
-            return None if seconds > 0 else 0
-        return int(seconds / each) - self.reserve
-
-    def _share(self, cap: float, spent: float, by_target: float) -> int | None:
-        """Samples that fit under a cap at the price that a sample had so far."""
-        if not cap:
-            return None
-        each = by_target / self.samples if self.samples and by_target > 0 else 0.0
-        if each == 0.0:
-            return None if spent < cap else 0
-        return int((cap - spent) / each) - self.reserve
+        return _LOSS * sum(usual) / max(1, len(usual)) / at_once
 
 
-def _tokens(usage: Usage) -> float:
-    return float(usage.input_tokens + usage.output_tokens)
+def _amounts(usage: Usage) -> tuple[int, int, float]:
+    """Calls, tokens and US dollars."""
+    calls, tokens = usage.calls + usage.cached, usage.input_tokens + usage.output_tokens
+    return calls, tokens, usage.cost or 0.0

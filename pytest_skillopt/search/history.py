@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.records import pass_rate
 from pytest_skillopt.run.result import EditRow, StepRow
@@ -19,24 +19,14 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout
 
 
-class Observer(Protocol):
-    """Is told what happens, as it happens."""
+class Observer:
+    """Is told what happens, as it happens; this one listens to nothing."""
 
     def step(self, row: StepRow) -> None:
         """A step has ended."""
 
     def record(self, kind: str, data: dict[str, Any]) -> None:
         """A decision was made; plain JSON for the journal."""
-
-
-class NullObserver:
-    """Listens to nothing."""
-
-    def step(self, row: StepRow) -> None:
-        """A step has ended."""
-
-    def record(self, kind: str, data: dict[str, Any]) -> None:
-        """A decision was made."""
 
 
 class History:

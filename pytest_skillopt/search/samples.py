@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.gate.data import Sample, Verdict
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.budget import Budget
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+    from pytest_skillopt.suite.sampler import Sampler
     from pytest_skillopt.suite.tasks import SkillTask
 
 UNMEASURED = "unmeasured"
@@ -26,20 +27,10 @@ _UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructur
 """Outcomes that measure nothing, with what is said of tasks that ended so."""
 
 
-class Sampling(Protocol):
-    """What takes the samples; ``suite.sampler.Sampler`` over any executor."""
-
-    def add_version(self, skill: str, content: bytes) -> str: ...
-
-    def request(self, task: str, version: str, stream: str, index: int) -> RolloutRequest: ...
-
-    def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]: ...
-
-
 class Samples:
     """Takes samples of documents, for a search or as a gate asks for them."""
 
-    def __init__(self, sampler: Sampling, budget: Budget, *, skill: str, start: Document) -> None:
+    def __init__(self, sampler: Sampler, budget: Budget, *, skill: str, start: Document) -> None:
         """Args:
         budget: what may still be taken; is told what was.
         skill: path of the skill as in the tasks.

@@ -37,15 +37,10 @@ class ShortenSearch:
         Raises:
             StopRun: a fault ended the run.
         """
-        try:
-            for _ in range(self._state.settings.epochs):
-                if not self._round():
-                    return "nothing is left that can go"
-            return "the last round of skillopt_epochs has ended"
-        except OutOfBudget as end:
-            if end.capped:
-                self._state.history.end_early(end.reason)
-            return end.reason
+        for _ in range(self._state.settings.epochs):
+            if not self._round():
+                return "nothing is left that can go"
+        return "the last round of skillopt_epochs has ended"
 
     def _round(self) -> bool:
         """Whether something could go."""
@@ -124,7 +119,10 @@ def shorten_accepted(
     final.set_aside(LOOKS * look)
     try:
         state.budget.require(look)
-        why = ShortenSearch(state).run()
+        try:
+            why = ShortenSearch(state).run()
+        except OutOfBudget as end:
+            why = end.reason
         if state.incumbent != accepted:
             state.budget.allow(LOOKS * look)
             final.set_aside()

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.search.budget import Budget
     from pytest_skillopt.search.history import Observer
-    from pytest_skillopt.search.samples import Sampling
     from pytest_skillopt.search.stages import Stages
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
+    from pytest_skillopt.suite.sampler import Sampler
     from pytest_skillopt.suite.tasks import SkillTask
 
 _LINES = ("failure", "contrast", "success")
@@ -46,7 +46,7 @@ class TrainingState:
         tasks: Sequence[SkillTask],
         *,
         skill: str,
-        sampler: Sampling,
+        sampler: Sampler,
         stages: Stages,
         budget: Budget,
         observer: Observer,

@@ -8,16 +8,16 @@ suite. Nothing is written here.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import UNREADABLE, Calls, Prompts
 from pytest_skillopt.edits.material import Context, contracts_of, read_preferences
 from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.search.budget import Budget, OutOfBudget
+from pytest_skillopt.search.budget import SPENT, Budget
 from pytest_skillopt.search.final_comparison import FinalComparison
-from pytest_skillopt.search.history import NullObserver
+from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import (
     TrainOutcome,
     comparison,
@@ -44,15 +44,16 @@ if TYPE_CHECKING:
     from pytest_skillopt.published.search_batch import BatchSearch
     from pytest_skillopt.run.result import Status
     from pytest_skillopt.search.final_comparison import Measured
-    from pytest_skillopt.search.history import Observer
-    from pytest_skillopt.search.samples import Sampling
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.executor import Executor
     from pytest_skillopt.suite.tasks import SkillTask
 
 
-_ENDED: dict[str, Status] = {"": "unchanged", "cap": "unchanged", "interrupted": "interrupted"}
+_ENDED: dict[str, Status] = {
+    **dict.fromkeys(("", "cap", SPENT, UNREADABLE), "unchanged"),
+    "interrupted": "interrupted",
+}
 """Status of a run that changes nothing, by the kind of its end; a fault leaves it unmeasured."""
 
 
@@ -63,7 +64,7 @@ class Trainer:
         self,
         document: Document,
         tasks: Sequence[SkillTask],
-        sampler: Sampling | Executor,
+        sampler: Sampler | Executor,
         model: Model,
         settings: Settings,
         *,
@@ -93,27 +94,22 @@ class Trainer:
         Raises:
             ValueError: no train or no val task, or a template or preference that cannot be read.
         """
-        sampling = _sampling(sampler, tasks, settings)
-        left = getattr(sampling, "rollouts_left", None)
-        self._exhausted = left == 0
-        if left and not settings.max_rollouts:
-            settings = replace(settings, max_rollouts=left)
+        if not isinstance(sampler, Sampler):
+            sampler = Sampler(sampler, tasks, settings=settings)
+        if sampler.rollouts_left and not settings.max_rollouts:
+            settings = replace(settings, max_rollouts=sampler.rollouts_left)
         self._settings = settings
         self._skill = skill
         self._parameters = parameters or TrialParameters()
         _check(tasks)
-        budget = Budget(
-            Caps.of(settings),
-            search_samples=self._search_samples(tasks),
-            at_once=lambda: getattr(sampling, "at_once", 1),
-        )
+        budget = Budget(Caps.of(settings), at_once=lambda: sampler.at_once)
         self._calls = Calls(
             model,
             Prompts(settings.prompts, prompt, root=root),
             workers=settings.optimizer_workers,
             breaker=settings.breaker,
             on_usage=budget.called,
-            interrupted=lambda: getattr(sampling, "ended", ""),
+            interrupted=lambda: sampler.ended,
         )
         contracts = contracts_of([task for task in tasks if task.split in ("train", "both")])
         context = Context(
@@ -137,10 +133,10 @@ class Trainer:
             context,
             tasks,
             skill=skill,
-            sampler=sampling,
+            sampler=sampler,
             stages=stages or builtin_stages(settings),
             budget=budget,
-            observer=observer or NullObserver(),
+            observer=observer or Observer(),
         )
         self._final = FinalComparison(self._state, skill=skill, begun=begun)
         self._state.history.notes += notes_on_search(settings)
@@ -148,8 +144,6 @@ class Trainer:
     def run(self) -> TrainOutcome:
         """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
         state = self._state
-        if self._exhausted:
-            return self._outcome("unchanged", "the sampler has no rollout left to begin with")
         if short := self._final.shortage():
             return self._outcome("unchanged", short)
         stopped, reason = self._search()
@@ -157,24 +151,8 @@ class Trainer:
             return self._end_unchanged(stopped, reason)
         return self._compare(stopped, reason)
 
-    def _end_unchanged(self, stopped: str, reason: str) -> TrainOutcome:
-        verdicts = self._state.verdicts
-        if not stopped and verdicts and verdicts[-1].decision == "unmeasured":
-            why = f"a candidate could not be measured: {verdicts[-1].reason}"
-            return self._outcome("unmeasured", why)
-        if stopped == UNMEASURED:
-            return self._outcome("unmeasured", reason)
-        ended = _ENDED.get(stopped, "unmeasured")
-        calls = self._calls
-        if calls.unreadable and calls.unreadable + calls.lost == calls.asked:
-            reason = (
-                f"none of the {calls.unreadable} replies of the optimizer could be read "
-                f"({calls.came}); try another skillopt_optimizer"
-            )
-        return self._outcome(ended, f"no better skill was found: {reason}")
-
     def _search(self) -> tuple[str, str]:
-        """Run the search to its end: the kind of fault that ended it, if any, and the reason."""
+        """Run the search to its end: what ended it before it was done, if anything, and why."""
         state = self._state
         search: BatchSearch | TrialSearch | ShortenSearch
         if self._settings.search == "shorten":
@@ -184,24 +162,33 @@ class Trainer:
 
             search = BatchSearch(state)
         else:
+            state.budget.allow(self._parameters.search_samples(len(state.suite)))
             search = TrialSearch(state, self._parameters)
         try:
             return "", search.run()
-        except OutOfBudget as end:
-            if end.capped:
-                state.history.end_early(end.reason)
-            return "", end.reason
         except StopRun as end:
-            if end.kind == UNREADABLE:
-                epoch = state.history.steps[-1].epoch if state.history.steps else 1
-                state.history.end_step(epoch=epoch, records=(), reason=end.reason)
-                return "", end.reason
-            state.history.end_early(end.reason)
+            if end.kind not in (SPENT, UNREADABLE):
+                state.history.end_early(end.reason)
             return end.kind, end.reason
+
+    def _end_unchanged(self, stopped: str, reason: str) -> TrainOutcome:
+        verdicts, calls = self._state.verdicts, self._calls
+        ended = _ENDED.get(stopped, "unmeasured")
+        if ended == "unchanged" and verdicts and verdicts[-1].decision == "unmeasured":
+            why = f"a candidate could not be measured: {verdicts[-1].reason}"
+            return self._outcome("unmeasured", why)
+        if stopped == UNMEASURED:
+            return self._outcome("unmeasured", reason)
+        if calls.unreadable and calls.unreadable + calls.lost == calls.asked:
+            reason = (
+                f"none of the {calls.unreadable} replies of the optimizer could be read "
+                f"({calls.came}); try another skillopt_optimizer"
+            )
+        return self._outcome(ended, f"no better skill was found: {reason}")
 
     def _compare(self, stopped: str, reason: str) -> TrainOutcome:
         """The final comparison; without it nothing may be written."""
-        if stopped in ("", "cap"):
+        if _ENDED.get(stopped) == "unchanged":
             try:
                 measured = self._final.run()
             except StopRun as end:
@@ -288,19 +275,6 @@ class Trainer:
                 "the provider; they were left out"
             )
         return list(dict.fromkeys(notes))
-
-    def _search_samples(self, tasks: Sequence[SkillTask]) -> int:
-        if self._settings.search == "shorten" or searches_in_batches(self._settings):
-            return 0
-        return self._parameters.search_samples(sum(task.split != "test" for task in tasks))
-
-
-def _sampling(
-    sampler: Sampling | Executor, tasks: Sequence[SkillTask], settings: Settings
-) -> Sampling:
-    if hasattr(sampler, "take"):
-        return cast("Sampling", sampler)
-    return Sampler(sampler, tasks, settings=settings)
 
 
 def _present(skill: str, root: Path | None) -> frozenset[str] | None:

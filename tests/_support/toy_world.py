@@ -24,6 +24,7 @@ from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.suite.rollouts import InfraError, Message, Rollout, RolloutRequest
+from pytest_skillopt.suite.sampler import Sampler
 from pytest_skillopt.suite.tasks import SkillTask
 
 if TYPE_CHECKING:
@@ -82,14 +83,18 @@ class World:
 
 
 @dataclass
-class ToySampler:
+class ToySampler(Sampler):
     """Answers every request at once; counts what is new."""
 
     world: World
     tasks: Sequence[SkillTask]
     versions: dict[str, str] = field(default_factory=dict)
-    taken: dict[str, Rollout] = field(default_factory=dict)
+    sampled: dict[str, Rollout] = field(default_factory=dict)
     before_take: Callable[[int], None] = lambda taken: None
+
+    rollouts_left = None
+    at_once = 1
+    ended = ""
 
     def add_version(self, skill: str, content: bytes) -> str:
         version = hashlib.sha256(content).hexdigest()
@@ -101,11 +106,11 @@ class ToySampler:
 
     def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         for request in requests:
-            if request.key not in self.taken:
-                self.before_take(len(self.taken))
+            if request.key not in self.sampled:
+                self.before_take(len(self.sampled))
                 text = self.versions[request.version]
-                self.taken[request.key] = self.world.run(request, text)
-        return [self.taken[request.key] for request in requests]
+                self.sampled[request.key] = self.world.run(request, text)
+        return [self.sampled[request.key] for request in requests]
 
 
 @dataclass

@@ -416,7 +416,7 @@ def train(
 
 
 def streams(sampler: Any) -> set[str]:
-    return {rollout.request.stage for rollout in sampler.taken.values()}
+    return {rollout.request.stage for rollout in sampler.sampled.values()}
 
 
 @pytest.mark.parametrize("cap", [180, 260, 400, 800])
@@ -424,7 +424,7 @@ def streams(sampler: Any) -> set[str]:
 def test_a_training_under_a_small_cap_decides_once(toy: ModuleType, cap: int, seed: int) -> None:
     world = toy.make_world(seed=seed)
     outcome, sampler = train(toy, world, cap=cap)
-    assert outcome.samples == len(sampler.taken) <= cap
+    assert outcome.samples == len(sampler.sampled) <= cap
     assert all(row.gate == "" and row.verdict == "none" for row in outcome.steps)
     assert streams(sampler) == {"train", "trial", "final", "test"}
     assert outcome.status == "accepted"

@@ -319,7 +319,7 @@ def test_what_a_stage_hands_over_is_checked_like_an_edit(
     assert {row.status for row in outcome.edits} == {"refused"}
     assert all(rule in row.why for row in outcome.edits)
     assert rule in outcome.steps[0].reason
-    streams = {rollout.request.stream for rollout in sampler.taken.values()}
+    streams = {rollout.request.stream for rollout in sampler.sampled.values()}
     assert streams == {"train"}, "nothing is spent on it"
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.search.final_comparison import plan_final
+from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.stages import make_gate
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -132,14 +133,11 @@ def test_what_the_search_left_over_makes_it_more_thorough() -> None:
 # Over resumes and over runs.
 
 
-class Journal:
+class Journal(Observer):
     """What an observer would have kept of a run."""
 
     def __init__(self) -> None:
         self.begun: list[dict[str, Any]] = []
-
-    def step(self, row: Any) -> None:
-        """A step has ended."""
 
     def record(self, kind: str, data: dict[str, Any]) -> None:
         if kind == "final":
@@ -167,7 +165,7 @@ def train(
 
 def final_samples(sampler: Any) -> Counter[tuple[str, str]]:
     """How many there are of each stream and version."""
-    requests = [rollout.request for rollout in sampler.taken.values()]
+    requests = [rollout.request for rollout in sampler.sampled.values()]
     return Counter((r.stream, r.version) for r in requests if r.stage in ("final", "test"))
 
 
@@ -212,7 +210,7 @@ def test_a_comparison_that_was_cut_short_is_continued(toy: ModuleType, cap: int)
     assert len(journal.begun) == 1
     assert (outcome.status, outcome.verdict) == (expected.status, expected.verdict)
     if not cap:
-        assert sampler.taken.keys() == undisturbed.taken.keys()
+        assert sampler.sampled.keys() == undisturbed.sampled.keys()
 
 
 @pytest.mark.parametrize("cap", [0, 400, 1000])
@@ -248,7 +246,7 @@ def test_only_a_run_without_a_verdict_can_go_further(toy: ModuleType) -> None:
     sampler = toy.ToySampler(world, toy.make_tasks(world))
 
     def end(request: RolloutRequest) -> None:
-        if len(sampler.taken) == 100:
+        if len(sampler.sampled) == 100:
             raise StopRun("the cap is reached")
 
     world.errors = end

@@ -49,7 +49,7 @@ def script_of(*lines: str) -> Any:
 
 
 def streams(sampler: Any) -> Counter[str]:
-    return Counter(rollout.request.stage for rollout in sampler.taken.values())
+    return Counter(rollout.request.stage for rollout in sampler.sampled.values())
 
 
 def test_only_tasks_that_failed_twice_are_asked_about(toy: ModuleType) -> None:
@@ -112,7 +112,9 @@ def test_settled_tasks_keep_their_record(toy: ModuleType) -> None:
     outcome, sampler = train(toy, world, toy.ToyOptimizer(useful=1.0, harmful=0.0), epochs=1)
     assert outcome.status == "accepted"
     settled = [task.id for task in toy.make_tasks(world) if not world.needs[task.id]]
-    looked = Counter(r.request.task for r in sampler.taken.values() if r.request.stream == "train")
+    looked = Counter(
+        r.request.task for r in sampler.sampled.values() if r.request.stream == "train"
+    )
     assert {looked[task] for task in settled if task in looked} == {1}
 
 
@@ -120,7 +122,7 @@ def test_means_are_kept_for_the_gate_and_the_last_comparison(toy: ModuleType) ->
     world = toy.make_world()
     outcome, sampler = train(toy, world, toy.ToyOptimizer(useful=1.0), max_rollouts=520)
     assert outcome.status == "accepted"
-    assert len(sampler.taken) <= 520
+    assert len(sampler.sampled) <= 520
     assert outcome.verdict.final
     assert streams(sampler)["final"] >= 2 * 30
     assert streams(sampler)["test"] == 2 * 3 * 10
@@ -147,7 +149,7 @@ def test_a_task_that_cannot_be_measured_does_not_hold_up_the_search(toy: ModuleT
     broken = toy.make_tasks(world)[0].id
     world.errors = lambda r: InfraError("setup", "no") if r.task == broken else None
     outcome, sampler = train(toy, world, toy.ToyOptimizer(useful=1.0), max_error_rate=0.5)
-    taken = Counter(r.request.task for r in sampler.taken.values() if r.request.stream == "train")
+    taken = Counter(r.request.task for r in sampler.sampled.values() if r.request.stream == "train")
     assert taken[broken] <= 4
     assert outcome.proposal != outcome.before
 
@@ -275,7 +277,7 @@ def test_a_search_is_the_same_method_under_every_cap(toy: ModuleType) -> None:
     for cap in (160, 500, 2500, 0):
         outcome, sampler = train(toy, toy.make_world(), toy.ToyOptimizer(), max_rollouts=cap)
         assert all(step.verdict == "none" for step in outcome.steps)
-        assert {r.request.stage for r in sampler.taken.values()} <= {
+        assert {r.request.stage for r in sampler.sampled.values()} <= {
             "train",
             "trial",
             "final",

@@ -75,6 +75,16 @@ def test_a_cap_of_the_sampler_is_planned_with_too() -> None:
     assert outcomes[0].samples == outcomes[1].samples
 
 
+def test_a_sampler_that_is_used_up_is_not_one_without_a_cap() -> None:
+    executor = FunctionExecutor(run)
+    sampler = Sampler(executor, TASKS, settings=Settings(max_rollouts=1))
+    version = sampler.add_version("SKILL.md", START.packed)
+    sampler.take([sampler.request("task 0", version, "eval", 0)])
+    outcome = Trainer(START, TASKS, sampler, Optimizer(), Settings()).run()
+    assert (outcome.status, executor.ran) == ("unchanged", 1)
+    assert "--skillopt-max-rollouts=1 is reached" in outcome.reason
+
+
 def test_the_same_seed_is_the_same_training() -> None:
     same = [train(FunctionExecutor(run), max_rollouts=400, seed=3) for _ in range(2)]
     assert same[0].after == same[1].after

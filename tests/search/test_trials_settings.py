@@ -42,7 +42,7 @@ class Trained:
         outcome = Trainer(document, tasks, sampler, model, Settings(**settings)).run()
         self.outcome = outcome
         self.prompts = sorted(prompt for _, _, prompt in model.asked)
-        self.taken = set(sampler.taken)
+        self.taken = set(sampler.sampled)
         self.seen = (self.prompts, self.taken, outcome.after.data)
 
 
