@@ -142,7 +142,7 @@ def test_a_file_that_the_skill_links_to_can_be_begun(project: Project) -> None:
 @pytest.mark.parametrize(
     ("edit", "why"),
     [
-        ({"file": "../other/SKILL.md"}, "is no path inside of a skill's folder"),
+        ({"file": "../other/SKILL.md"}, "is not trained with the skill"),
         ({"file": "scripts/run.py"}, "is not trained with the skill"),
         ({"file": "references/new.md"}, "nothing links to it"),
         ({"file": "SKILL.md", "content": "See [this](references/gone.md)."}, "is not there"),

@@ -43,23 +43,14 @@ class SkillError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A protected stretch of the text, markers included: ``text[start:end]``."""
+    """A stretch of the text, markers or delimiter lines included: ``text[start:end]``."""
 
     name: str
-    """``keep``, ``guidance`` or ``reminders``."""
+    """``keep``, ``guidance`` or ``reminders`` where it is protected; ``code`` of a code block."""
     start: int
     end: int
     closed: bool = True
-    """False when the closing marker is missing: protected to the end of the document."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fence:
-    """A fenced code block, delimiter lines included: ``text[start:end]``."""
-
-    start: int
-    end: int
-    closed: bool
+    """False when its end is missing: it goes on to the end of the document."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +185,7 @@ class Document:
         return max(("\n", "\r\n", "\r"), key=found.count)
 
     @cached_property
-    def fences(self) -> tuple[Fence, ...]:
+    def fences(self) -> tuple[Region, ...]:
         """Fenced code blocks of the body."""
         return _find_fences(self.text, self.body_start)
 
@@ -220,20 +211,19 @@ class Document:
 
     def protected(self, start: int, end: int) -> Region | None:
         """The first protected region that the stretch overlaps; an empty stretch lies inside."""
-        for region in self.regions:
-            open_end = start == end == region.end and not region.closed
-            if (start < region.end and end > region.start) or open_end:
-                return region
-        return None
+        return _overlapped(self.regions, start, end)
 
-    def fence_at(self, offset: int) -> Fence | None:
+    def fence_at(self, offset: int) -> Region | None:
         """The code block that holds the offset."""
-        inside = (
-            fence
-            for fence in self.fences
-            if fence.start < offset < fence.end or (offset == fence.end and not fence.closed)
-        )
-        return next(inside, None)
+        return _overlapped(self.fences, offset, offset)
+
+
+def _overlapped(regions: tuple[Region, ...], start: int, end: int) -> Region | None:
+    for region in regions:
+        open_end = start == end == region.end and not region.closed
+        if (start < region.end and end > region.start) or open_end:
+            return region
+    return None
 
 
 def split_lines(text: str) -> list[str]:
@@ -277,9 +267,9 @@ def _parse_frontmatter(text: str) -> tuple[dict[str, Any] | None, str]:
     return value, ""
 
 
-def _find_fences(text: str, start: int) -> tuple[Fence, ...]:
+def _find_fences(text: str, start: int) -> tuple[Region, ...]:
     """Fences by CommonMark's rules, the containers (lists, quotes) read leniently."""
-    found: list[Fence] = []
+    found: list[Region] = []
     opened: tuple[int, str] | None = None
     position = start
     for line in split_lines(text[start:]):
@@ -288,16 +278,16 @@ def _find_fences(text: str, start: int) -> tuple[Fence, ...]:
             if match["run"][0] == "~" or "`" not in match["info"]:
                 opened = (position, match["run"])
         elif match and opened and match["run"].startswith(opened[1]) and not match["info"].strip():
-            found.append(Fence(opened[0], position + len(line), closed=True))
+            found.append(Region("code", opened[0], position + len(line)))
             opened = None
         position += len(line)
     if opened:
-        found.append(Fence(opened[0], len(text), closed=False))
+        found.append(Region("code", opened[0], len(text), closed=False))
     return tuple(found)
 
 
 def _find_regions(
-    text: str, start: int, fences: tuple[Fence, ...]
+    text: str, start: int, fences: tuple[Region, ...]
 ) -> tuple[tuple[Region, ...], tuple[str, ...]]:
     """Markers inside a closed code block are text; after a fence that never closes they count,
     because protecting too much is the lesser fault."""

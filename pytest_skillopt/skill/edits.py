@@ -247,13 +247,8 @@ def _find(document: Document, target: str) -> tuple[int, int]:
 
 def _occurrences(text: str, target: str) -> list[tuple[int, int]]:
     """Every place, overlapping ones too, where the target stands with line endings of any style."""
-    pattern = re.compile(NEWLINE.join(re.escape(line) for line in to_lf(target).split("\n")))
-    found = []
-    match = pattern.search(text)
-    while match:
-        found.append(match.span())
-        match = pattern.search(text, match.start() + 1)
-    return found
+    pattern = NEWLINE.join(re.escape(line) for line in to_lf(target).split("\n"))
+    return [match.span(1) for match in re.finditer(f"(?=({pattern}))", text)]
 
 
 def _append_offset(document: Document) -> int:

@@ -108,16 +108,13 @@ def _check_place(path: Path, root: Path) -> None:
         target = path.resolve(strict=True)
     except FileNotFoundError:
         way_out = "set skillopt_skill, or start one with --skillopt-init"
-        why = "a link to nothing" if path.is_symlink() else f"no such file; {way_out}"
-        raise SkillError(f"{path}: {why}") from None
+        raise SkillError(f"{path}: no such file; {way_out}") from None
     except (OSError, RuntimeError) as error:
         raise SkillError(f"{path}: cannot be resolved ({error})") from None
     if not target.is_relative_to(root.resolve()):
         raise SkillError(f"{path}: lies outside of the project ({target}); copy it into {root}")
-    if target.is_dir():
-        raise SkillError(f"{path}: is a directory; name the file in it, e.g. {path / SKILL_FILE}")
     if not target.is_file():
-        raise SkillError(f"{path}: is not a regular file")
+        raise SkillError(f"{path}: is not a regular file; name one, such as a {SKILL_FILE}")
 
 
 def read_version(path: Path, root: Path, patterns: str) -> Document:
@@ -142,19 +139,14 @@ def read_version(path: Path, root: Path, patterns: str) -> Document:
 
 def is_trained(name: str, patterns: str) -> bool:
     """Whether a path in a skill's folder is one of those that ``skillopt_files`` names."""
-    try:
-        _check_relative(name)
-    except SkillError:
-        return False
     wanted = (pattern.strip() for pattern in patterns.split(","))
-    return any(fnmatchcase(name, pattern) for pattern in wanted if pattern)
+    return _stays_inside(name) and any(fnmatchcase(name, pattern) for pattern in wanted if pattern)
 
 
 def check_trained(name: str, patterns: str) -> None:
     """Raises:
     SkillError: a path outside of the skill's folder, or one that ``skillopt_files`` does not name.
     """
-    _check_relative(name)
     if not is_trained(name, patterns):
         raise SkillError(
             f"{name} is not trained with the skill (skillopt_files = {patterns or 'nothing'})"
@@ -181,7 +173,6 @@ def write_version(path: Path, before: Document, after: Document) -> None:
     moved: list[str] = []
     try:
         for name in changed:
-            _check_unchanged(path.parent, name, targets[name], before)
             written[name] = _write_beside(targets[name], after.file(name).data)
         for name, target in targets.items():
             _check_unchanged(path.parent, name, target, before)
@@ -268,20 +259,18 @@ def skill_files(path: Path, root: Path) -> dict[str, bytes]:
     return files
 
 
-def file_names(path: Path, root: Path) -> Iterator[str]:
+def file_names(path: Path, root: Path) -> list[str]:
     """The files beside a skill file, relative to its folder; see ``skill_files``."""
-    folder = path.parent
-    own = path.name == SKILL_FILE and folder.resolve() != root.resolve()
-    yield from (name for name in _files(folder, [""] if own else RESOURCES) if name != path.name)
+    own = path.name == SKILL_FILE and path.parent.resolve() != root.resolve()
+    names = _files(path.parent, [""] if own else RESOURCES)
+    return [name for name in names if name != path.name]
 
 
-def _files(folder: Path, parts: Sequence[str]) -> Iterator[str]:
+def _files(folder: Path, parts: Sequence[str]) -> list[str]:
     """Visible files in some parts of a folder, relative to it; no link that leaves it."""
-    for part in parts:
-        for found, names in _walk(folder / part):
-            for file in (Path(found, name) for name in names):
-                if _inside(file, folder):
-                    yield file.relative_to(folder).as_posix()
+    walked = (entry for part in parts for entry in _walk(folder / part))
+    files = (Path(found, name) for found, names in walked for name in names)
+    return [file.relative_to(folder).as_posix() for file in files if _inside(file, folder)]
 
 
 def _inside(file: Path, folder: Path) -> bool:
@@ -346,6 +335,10 @@ def materialise(directory: Path, files: Mapping[str, bytes], name: str, content:
 
 
 def _check_relative(path: str) -> None:
-    pure = PurePosixPath(path)
-    if pure.is_absolute() or ".." in pure.parts or not pure.parts or "\\" in path:
+    if not _stays_inside(path):
         raise SkillError(f"{path!r} is no path inside of a skill's folder")
+
+
+def _stays_inside(path: str) -> bool:
+    pure = PurePosixPath(path)
+    return bool(pure.parts) and not (pure.is_absolute() or ".." in pure.parts or "\\" in path)
