@@ -26,17 +26,11 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.suite.tasks import SkillTask
 
-_MONTHS = [names.split() for names in (
-    "january february march april may june july august september october november december",
-    "januar februar marz april mai juni juli august september oktober november dezember",
-    "janvier fevrier mars avril mai juin juillet aout septembre octobre novembre decembre",
-    "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
-    "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
-    "janeiro fevereiro marco abril maio junho julho agosto setembro outubro novembro dezembro",
-    "januari februari maart april mei juni juli augustus september oktober november december",
-)]  # fmt: skip
-_SHORTEST_MONTH = 3
-"""Letters of the shortest abbreviation of a month."""
+_MONTHS = (
+    "jan gen ene", "feb fev", "mar maa", "apr avr abr", "may mai mag mei", "jun juin giu",
+    "jul juil lug", "aug aou ago", "sep set", "oct okt ott out", "nov", "dec dez dic",
+)  # fmt: skip
+"""How their names begin in seven languages, without accents."""
 
 _NUMERIC = re.compile(
     r"(?<![\w.,/-])(?:"
@@ -57,7 +51,6 @@ NGRAM = 8
 
 _SPLITS = {"train": 0, "val": 1, "test": 2}
 _ESCAPE = re.compile(r"\\(?:[nrt]|u([0-9a-fA-F]{4}))")
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _CODE = re.compile(r"(?<![\w-])(?=[^\s]{0,60}?[A-Za-z])\w+(?:[-_/#]\w+)*(?![\w-])")
 _NUMBER = re.compile(
     r"(?<![\w.,])(?<!\w-)"
@@ -77,14 +70,18 @@ _LITERAL = re.compile(r"""(?<![\w\]])(["'])((?:(?!\1)[^\\\n]|\\.){5,200})\1(?!\s
 _INVERTED = re.compile(r"(?<!\w)([^\W\d_a-z][^\W\d_]{2,}), ([^\W\d_a-z][^\W\d_]{2,})(?!\w)")
 _WORD = re.compile(r"[^\W_]+(?:['.,-][^\W_]+)*")
 _PART = re.compile(r"[^\W_]+")
-_GROUPED = re.compile(r"(?<![\w-])\+?[A-Za-z]{0,4}\d\w*(?:[ /().-]{1,2}\w*\d\w*)*(?!\w)")
+_GROUPED = re.compile(
+    r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
+    r"|(?<![\w-])\+?[A-Za-z]{0,4}\d\w*(?:[ /().-]{1,2}\w*\d\w*)*(?!\w)"
+)
+"""Mail addresses, and numbers or codes that may stand in groups, such as a telephone number."""
 _WRAPPED_NUMBER = re.compile(r"(?<=[\d.,])[ \t]*\n[ \t]*(?=[.,]?\d)")
-_LONGEST_JOINED = 40
-"""Characters of the longest code or word that is looked for in parts."""
+_LONGEST_JOINED = 60
+"""Characters of the longest code, name or phrase that is looked for in parts."""
 _LEAST_LETTERS, _LEAST_DIGITS = 7, 4
 """Of a word, or of a code, that is looked for in parts."""
 _LEAST_GROUPED = 9
-"""Characters of a number or code that may stand in groups, such as a telephone number."""
+"""Characters of what is looked for however it is grouped."""
 _LARGEST_GAP = 3
 """Characters between the parts of a code or word."""
 
@@ -116,15 +113,13 @@ class LeakIndex:
         for number, task in enumerate(self._tasks):
             for key in _task_keys(task):
                 self._holders.setdefault(key, []).append(number)
-        own = {key for key, _ in _keys(skill)} | {
-            f"word {w.casefold()}" for w in _WORD.findall(skill)
-        }
         self._spelled = {key.partition(" ")[2] for key in self._holders}
-        own |= {key for key, _ in _joined(skill, self._spelled)}
+        own = {key for key, _ in (*_keys(skill), *_joined(skill, self._spelled))}
         for task in self._tasks:
             if task.split == "train":
                 # What a train task is about is told to the optimizer; its wording is no answer.
                 own |= {key for key, _ in _word_keys(task.doc)}
+                own |= {key for key, _ in _joined(task.doc, self._spelled) if key[:4] == "join"}
         self._holders = {
             key: holders
             for key, holders in self._holders.items()
@@ -147,10 +142,11 @@ class LeakIndex:
     def _find(self, text: str) -> Iterator[tuple[str, list[int]]]:
         """Excerpt and holders of everything that is in the index; joined runs last."""
         runs: list[tuple[int, int, list[int]]] = []
-        keys = [key for key in _keys(text) if key[0] in self._holders]
-        keys += [key for key in _joined(text, self._spelled) if key[0] in self._holders]
+        keys = [*_keys(text), *_joined(text, self._spelled)]
         for key, (start, end) in sorted(keys, key=lambda entry: entry[1]):
-            holders = self._holders[key]
+            holders = self._holders.get(key)
+            if not holders:
+                continue
             if key.startswith("run "):
                 _extend(runs, start, end, holders)
             else:
@@ -179,11 +175,10 @@ def _task_keys(task: SkillTask) -> set[str]:
     parameters = task.id.partition("[")[2].rstrip("]")
     text = strip_invisible(_unescaped("\n".join([task.text, task.doc, parameters])))
     raw = f"{task.text}\n{task.doc}"
-    keys = {key for key, _ in _keys(text) if not key.startswith(("word ", "phrase "))}
+    keys = {key for key, _ in _keys(text) if not key.startswith("word ")}
     keys |= {cents for key in keys if (cents := _in_cents(key))}
-    for match in _GROUPED.finditer(text):
-        if len(compact := _compact(match[0])) >= _LEAST_GROUPED:
-            keys.add(f"join {compact}")
+    grouped = (_compact(match[0]) for match in _GROUPED.finditer(text))
+    keys |= {f"join {compact}" for compact in grouped if len(compact) >= _LEAST_GROUPED}
     return keys | set(_expected(raw))
 
 
@@ -202,16 +197,12 @@ def _expected(text: str) -> Iterator[str]:
         if opaque and len(words) == 1:
             yield f"word {words[0]}"
         elif opaque and 2 <= len(words) < NGRAM:
-            yield f"phrase {' '.join(words)}"
-            yield f"join {''.join(words)}"
+            yield f"join {_compact(''.join(words))}"
 
 
 def _keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
     """Everything specific in a text as a key, with where it stands."""
     taken: set[int] = set()
-    for match in _EMAIL.finditer(text):
-        taken.update(range(*match.span()))
-        yield f"mail {match[0].casefold()}", match.span()
     for iso, span in dates(text):
         taken.update(range(*span))
         yield f"date {iso}", span
@@ -245,16 +236,13 @@ def _joined(text: str, known: Container[str]) -> Iterator[tuple[str, tuple[int, 
                 break
             in_pieces = bool(spelled)
             spelled, end = spelled + part, there
-            if spelled in known:
-                yield from ((key, (start, end)) for key in _spellings(spelled, in_pieces))
-
-
-def _spellings(spelled: str, in_pieces: bool) -> Iterator[str]:
-    yield f"join {spelled}"
-    if sum(char.isdigit() for char in spelled) >= _LEAST_DIGITS:
-        yield f"code {spelled}"
-    elif in_pieces and len(spelled) >= _LEAST_LETTERS:
-        yield f"word {spelled}"
+            if spelled not in known:
+                continue
+            yield f"join {spelled}", (start, end)
+            if sum(char.isdigit() for char in spelled) >= _LEAST_DIGITS:
+                yield f"code {spelled}", (start, end)
+            elif in_pieces and len(spelled) >= _LEAST_LETTERS:
+                yield f"word {spelled}", (start, end)
 
 
 def _compact(text: str) -> str:
@@ -280,8 +268,6 @@ def _word_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
         for part in dict.fromkeys([word, *re.split(r"['.,-]", word)]):
             if len(part) > 4 and not _is_common(part):
                 yield f"word {part}", span
-        for size in range(2, min(NGRAM, len(words) - at + 1)):
-            yield f"phrase {' '.join(plain[at : at + size])}", (span[0], words[at + size - 1][1][1])
         if at + NGRAM <= len(words):
             run = " ".join(plain[at : at + NGRAM])
             yield f"run {run}", (span[0], words[at + NGRAM - 1][1][1])
@@ -318,21 +304,13 @@ def _is_common(word: str) -> bool:
 
 
 def _is_common_part(word: str) -> bool:
-    words = _common_words()
-    for ending, instead in _ENDINGS:
-        stem = word.removesuffix(ending)
-        doubled = stem[:-1] if ending and len(stem) > 3 and stem[-1] == stem[-2] else stem
-        if word.endswith(ending) and words & {stem + instead, stem, doubled}:
-            return True
-    return False
+    stems = [word.removesuffix(ending) for ending in _ENDINGS.split(" ") if word.endswith(ending)]
+    stems += [stem[:-1] for stem in stems if len(stem) > 3 and stem[-1] == stem[-2]]
+    return any(stem + end in _common_words() for stem in stems for end in _STEM_ENDS)
 
 
-_ENDINGS = (
-    ("", ""), ("ies", "y"), ("ied", "y"), ("ily", "y"), ("es", "e"), ("s", ""), ("ed", "e"),
-    ("ing", "e"), ("ly", "le"), ("er", "e"), ("est", "e"), ("ers", "e"), ("ness", ""),
-    ("ment", ""), ("able", "e"),
-    ("isation", "ize"), ("ation", "e"), ("ise", "ize"), ("ised", "ize"), ("ising", "ize"),
-)  # fmt: skip
+_STEM_ENDS = ("", "e", "y", "le", "ize")
+_ENDINGS = " ies ied ily es s ed ing ly er est ers ness ment able isation ation ise ised ising"
 
 
 def dates(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -367,9 +345,7 @@ def _numeric(match: re.Match[str]) -> Iterator[tuple[int, int, int]]:
 def _month(name: str) -> int:
     """Number of a month by its name or abbreviation; 0 for another word."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
-    if len(plain) < _SHORTEST_MONTH:
-        return 0
-    found = (n for names in _MONTHS for n, month in enumerate(names, 1) if month.startswith(plain))
+    found = (n for n, starts in enumerate(_MONTHS, 1) if plain.startswith(tuple(starts.split())))
     return next(found, 0)
 
 
