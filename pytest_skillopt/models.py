@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model.config import Server, model_config, provider_of, secret_names
-from pytest_skillopt.model.types import CapReached
+from pytest_skillopt.model.limits import Wish
+from pytest_skillopt.model.types import CapReached, Price, Usage
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import protect
 
@@ -54,7 +54,8 @@ class Models:
     def of(cls, config: pytest.Config) -> Models:
         """The models of this session; in an ordinary run without cache, caps or files."""
         if MODELS not in config.stash:
-            config.stash[MODELS] = cls(config, Settings.from_config(config))
+            models = config.stash[MODELS] = cls(config, Settings.from_config(config))
+            config.add_cleanup(models.close)
         return config.stash[MODELS]
 
     @property
@@ -62,8 +63,8 @@ class Models:
         return self._cache
 
     @property
-    def notes(self) -> list[str]:
-        return self._cache.notes if self._cache is not None else []
+    def notes(self) -> Iterable[str]:
+        return self._cache.notes if self._cache is not None else ()
 
     def get(self, role: Role) -> Model:
         """The model of a role; ModelConfigError where the settings name no usable one."""
@@ -131,7 +132,7 @@ class Models:
         from pytest_skillopt.model.client import ChatModel
 
         return ChatModel(
-            model_config(self.settings, role, os.environ, server),
+            model_config(self.settings, role, server),
             throttle=self.throttle,
             cache=self._cache,
         )
@@ -152,13 +153,16 @@ class Services:
         def complete(role: Role, messages: Any, options: dict[str, Any]) -> dict[str, Any]:
             return models.get(role).complete(messages, **options).to_json()
 
+        def ask(call: str, wish: dict[str, Any]) -> float:
+            return meter.ask(call, Wish(**{**wish, "price": Price(*wish["price"])}))
+
         self.forget = meter.forget
         cache = models.replies.cache if models.replies is not None else None
         self.table |= {
             "model.complete": complete,
-            "throttle.ask": meter.ask,
-            "throttle.done": meter.done,
-            "throttle.note": meter.note,
+            "throttle.ask": ask,
+            "throttle.done": lambda call, used, *more: meter.done(call, Usage(**used), *more),
+            "throttle.note": lambda used, account: meter.note(Usage(**used), account),
         }
         if cache is not None:
             self.table |= {"cache.get": cache.get, "cache.set": cache.set}

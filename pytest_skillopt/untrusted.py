@@ -142,6 +142,11 @@ def shown(text: str) -> str:
     return no_command(printable(text))
 
 
+def encodable(text: str) -> str:
+    """Without lone surrogates: JSON can write them, but no file and no request can."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
 def bound(text: str, head: int, tail: int) -> str:
     """At most ``head`` characters from the start and ``tail`` from the end, the gap named."""
     gap = len(text) - head - tail

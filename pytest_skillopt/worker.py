@@ -7,9 +7,7 @@ of limits, and no worker imports the SDK. See docs/decisions/engine-cost.md.
 from __future__ import annotations
 
 import functools
-import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -65,15 +63,14 @@ class RemoteModels(Models):
     @functools.cached_property
     def replies(self) -> Replies:
         """For coding agents, which call their provider from here."""
-        from pytest_skillopt.model.cache import Replies
+        from pytest_skillopt.model.cache import RemoteCache, Replies
 
-        mode: Any = self.settings.cache
-        return Replies(mode, RemoteCache(self._wire))
+        return Replies(self.settings.cache, RemoteCache(self._wire.ask))
 
     def build(self, role: Role, server: Server | None = None) -> Model:
         from pytest_skillopt.model.config import model_config
 
-        config = model_config(self.settings, role, os.environ, server)
+        config = model_config(self.settings, role, server)
         return RemoteModel(
             self._wire, role, config, config.name, config.fingerprint, config.simulated
         )
@@ -93,17 +90,3 @@ class RemoteModel:
     def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
         reply = self.wire.ask("model.complete", self.role, list(messages), options)
         return Completion.from_json(reply)
-
-
-class RemoteCache:
-    directory = Path("the controller's cache")
-
-    def __init__(self, wire: Link) -> None:
-        self._wire = wire
-
-    def get(self, key: str) -> str | None:
-        found: str | None = self._wire.ask("cache.get", key)
-        return found
-
-    def set(self, key: str, value: str) -> None:
-        self._wire.ask("cache.set", key, value)

@@ -38,6 +38,7 @@ def project(
     pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
 ) -> pytest.Pytester:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.setenv("MY_TEAM", "the red one")
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
     chat_server.reply = answer
     pytester.makefile(".md", SKILL="---\nname: greet\ndescription: Greets.\n---\nSay hello.\n")
@@ -48,6 +49,7 @@ def project(
         skillopt_target = "openai:worker"
         skillopt_optimizer = "openai:thinker"
         skillopt_base_url = "{chat_server.url}"
+        skillopt_requests = ['headers_env = {{"X-Team": "MY_TEAM"}}']
         """
     )
     return pytester
@@ -79,7 +81,7 @@ def test_workers_leave_the_calls_to_the_controller(
 
         def pytest_configure(config):
             if hasattr(config, "workerinput"):
-                del os.environ["OPENAI_API_KEY"]
+                del os.environ["OPENAI_API_KEY"], os.environ["MY_TEAM"]
 
         def pytest_unconfigure(config):
             if hasattr(config, "workerinput"):

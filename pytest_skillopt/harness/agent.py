@@ -10,7 +10,7 @@ import json
 import re
 import shutil
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -177,7 +177,7 @@ class HarnessAgent:
             files = laid.look()
             packed = laid.packed(files) if replies is not None and found is None else None
             if replies is not None and packed is not None:
-                whole = {**run, "usage": run["usage"].to_json(), "changes": packed}
+                whole = {**run, "usage": asdict(run["usage"]), "changes": packed}
                 told = json.dumps(whole, ensure_ascii=False).replace(str(root), _HERE)
                 replies.keep(key, Completion(told))
         run |= {"files": files, "diff": laid.diff(files)}
@@ -221,7 +221,7 @@ class HarnessAgent:
         run["turns"] = tuple(map(tuple, run["turns"]))
         self.recorder.add_usage(run["usage"])
         account = ("target", self.recorder.stage, self.recorder.request.task)
-        self.proxy.throttle.note(run["usage"].to_json(), account)
+        self.proxy.throttle.note(run["usage"], account)
         return run
 
     def _make(

@@ -17,9 +17,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.client import ChatModel
-from pytest_skillopt.model.config import NO_KEY
 from pytest_skillopt.model.faults import Fault, brief, classify, estimate_tokens, judge_status
-from pytest_skillopt.model.types import Completion, ModelConfigError, ModelError, ModelFault, Usage
+from pytest_skillopt.model.types import (
+    NO_KEY,
+    Completion,
+    ModelConfigError,
+    ModelError,
+    ModelFault,
+    Usage,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -202,7 +208,7 @@ class Proxy(ChatModel):
         sent = {n: v for n, v in given.items() if n in _PASSED_ON or n.startswith("anthropic-")}
         client, own = self._client(), _OWN_KEY.get(speaks, "")
         if self.config.key_command:
-            self._key, own = self.config.api_key(self._environ), ""
+            self._key, own = self.config.api_key(), ""
         sent["Authorization"] = openai.Omit() if own else f"Bearer {self._key}"
         if own and self._key != NO_KEY:
             sent[own] = self._key
@@ -224,9 +230,7 @@ class Proxy(ChatModel):
         estimated = not (tokens_in or tokens_out)
         if estimated:
             tokens_in, tokens_out = estimate_tokens(asked), estimate_tokens(said)
-        price = self.config.price
-        cost = price.cost(tokens_in, tokens_out) if price else None
-        return Usage(1, 0, tokens_in, tokens_out, cost, estimated)
+        return self.config.usage(tokens_in, tokens_out, estimated=estimated)
 
 
 class _Server(ThreadingHTTPServer):

@@ -42,11 +42,11 @@ class _Project:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> int:
-        from pytest_skillopt.model.types import ModelError
+        from pytest_skillopt.model.types import ModelConfigError, ModelError
 
         try:
             self.code = self._work(config)
-        except (ProposeError, ModelError) as error:
+        except (ProposeError, ModelError, ModelConfigError) as error:
             self.error = error if isinstance(error, ProposeError) else MineError(str(error))
         return 0
 

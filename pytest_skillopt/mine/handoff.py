@@ -11,15 +11,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.mine import MineError
 from pytest_skillopt.model.types import Completion, ModelConfigError, Usage
+from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.untrusted import redact, shown
 
 if TYPE_CHECKING:
@@ -80,7 +79,9 @@ class Handoff:
         usage = Usage(cached=1)
         if not answer.exists():
             usage = Usage(calls=1)
-            _write(self._folder / f"{key}.md", _prompt(key, stage, messages, response_format))
+            self._folder.mkdir(parents=True, exist_ok=True)
+            prompt = _prompt(key, stage, messages, response_format)
+            replace_file(self._folder / f"{key}.md", prompt.encode("utf-8", "replace"))
             if not self._told:
                 self._told = True
                 self._tell(
@@ -92,7 +93,7 @@ class Handoff:
             with contextlib.suppress(FileNotFoundError):
                 text = answer.read_text(encoding="utf-8", errors="replace")
                 if text.strip() and text == before:
-                    self._throttle.note(usage.to_json(), (self._role, stage, task))
+                    self._throttle.note(usage, (self._role, stage, task))
                     return Completion(text, usage=usage)
                 before = text
             time.sleep(_PAUSE)
@@ -109,15 +110,6 @@ def _prompt(
         parts.append(f"The reply is a JSON object of this schema:\n\n{schema}")
     parts += [f"## {message['role']}\n\n{message['content']}" for message in messages]
     return redact("\n\n".join(parts)) + "\n"
-
-
-def _write(path: Path, text: str) -> None:
-    """A file is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-    Path(name).replace(path)
 
 
 def waiting(folder: Path) -> list[Path]:
@@ -155,5 +147,5 @@ def command(folder: Path, key: str, answer: str) -> int:
         raise MineError(f"{answer}: {getattr(error, 'strerror', None) or error}") from None
     if not text.strip():
         raise MineError("the answer is empty; nothing was taken")
-    _write(folder / f"{key}{_ANSWER}", text)
+    replace_file(folder / f"{key}{_ANSWER}", text.encode())
     return 0

@@ -14,7 +14,6 @@ from pydantic import BaseModel, Field
 
 from pytest_skillopt.mine import MineError, confirmed
 from pytest_skillopt.mine.sessions import clean, distinct, read_requests
-from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.models import Models
 from pytest_skillopt.report.words import plural
@@ -124,12 +123,10 @@ def _about_triggers(skill: Path) -> Iterator[str]:
 
 def _agreed(config: pytest.Config, what: str, prompts: Sequence[str], yes: bool) -> bool:
     """Show what will be read, sent and spent."""
-    settings = Models.of(config).settings
-    model = model_config(settings, "optimizer", os.environ)
+    model = Models.of(config).get("optimizer")
     tokens = sum(len(prompt) for prompt in prompts) // 4
-    cost = ""
-    if model.price is not None:
-        cost = f", about ${model.price.cost(tokens, _OUT * len(prompts)):.2f}"
+    price = model.config.price if hasattr(model, "config") else None
+    cost = f", about ${price.cost(tokens, _OUT * len(prompts)):.2f}" if price else ""
     sys.stdout.write(
         shown(
             f"{what}; {plural(len(prompts), 'call')} of {model.name}, {tokens:,} tokens in{cost}\n"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.untrusted import bound
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Completion, Model, ToolCall
 
 
-_MAX_SHOWN = 200
+_MOST_SHOWN = 200
+"""Characters of a reply in an error."""
 
 
 class ReplyError(AssertionError):
@@ -71,7 +73,8 @@ class Reply(str):
         try:
             return find_json(self)
         except NoJson as error:
-            raise ReplyError(f"the reply holds {error}: {_shorten(self)}") from None
+            shown = bound(repr(str(self)), _MOST_SHOWN, 0)
+            raise ReplyError(f"the reply holds {error}: {shown}") from None
 
     def __await__(self) -> Generator[None, None, Reply]:
         yield from ()
@@ -98,8 +101,8 @@ class Agent:
         sample: str,
         stage: str = "rollout",
         task: str = "",
-        record: Callable[[str, str], None] | None = None,
-        on_usage: Callable[[Usage], None] | None = None,
+        record: Callable[[str, str], None] = lambda role, content: None,
+        on_usage: Callable[[Usage], None] = lambda usage: None,
         max_turns: int = 16,
         own_tools: Sequence[Callable[..., Any]] = (),
     ) -> None:
@@ -107,11 +110,13 @@ class Agent:
         self._system = system
         self._stage = stage
         self._task = task
-        self._record = record or (lambda role, content: None)
-        self._on_usage = on_usage or (lambda usage: None)
+        self._record = record
+        self._on_usage = on_usage
         self._max_turns = max_turns
         self._own_tools = own_tools
-        self._draws = _Draws(sample)
+        self._sample = sample
+        self._asked: Counter[str] = Counter()
+        self._asking = threading.Lock()
         self._talk = _Conversation()
         self._busy = threading.Lock()
 
@@ -192,7 +197,10 @@ class Agent:
             )
         try:
             talk = _Conversation() if fresh else self._talk.copy()
-            self._open(talk, system)
+            if not talk.messages:
+                self._open(talk, system)
+            elif system is not None:
+                raise ValueError("system= opens a conversation: pass fresh=True with it")
             if tools is not None or (self._own_tools and not talk.tools):
                 from pytest_skillopt.model.tools import make_tools
 
@@ -204,10 +212,6 @@ class Agent:
             self._busy.release()
 
     def _open(self, talk: _Conversation, system: str | None) -> None:
-        if talk.messages:
-            if system is not None:
-                raise ValueError("system= opens a conversation: pass fresh=True with it")
-            return
         prompt = f"{system}\n\n{self._system}" if system else self._system
         if prompt:
             talk.messages.append({"role": "system", "content": prompt})
@@ -226,12 +230,8 @@ class Agent:
             talk.messages.append(_as_message(completion))
             self._note(talk, "assistant", _as_turn(completion))
             if not completion.tool_calls:
-                return Reply(
-                    completion.text,
-                    tool_calls=tuple(runs),
-                    transcript=tuple(talk.turns),
-                    usage=usage,
-                )
+                turns = tuple(talk.turns)
+                return Reply(completion.text, tool_calls=tuple(runs), transcript=turns, usage=usage)
             for call in completion.tool_calls:
                 run = _run_tool(talk.tools, call, awaiter)
                 runs.append(run)
@@ -244,9 +244,14 @@ class Agent:
         raise ReplyError(f"{words}; the last tools called: {called}")
 
     def _complete(self, talk: _Conversation, tools: list[dict[str, Any]]) -> Completion:
+        digest = hashlib.sha256(json.dumps([talk.messages, tools]).encode()).hexdigest()
+        with self._asking:
+            before = self._asked[digest]
+            self._asked[digest] += 1
         completion = self._model.complete(
             talk.messages,
-            sample=self._draws.sample(talk.messages, tools),
+            # Asked the same thing twice in one rollout, a model draws twice.
+            sample=f"{self._sample}#{before}" if before else self._sample,
             stage=self._stage,
             task=self._task,
             tools=tools,
@@ -267,22 +272,6 @@ class _Conversation:
 
     def copy(self) -> _Conversation:
         return _Conversation(list(self.messages), list(self.turns), dict(self.tools))
-
-
-class _Draws:
-    """Names of the draws of one rollout: asked the same thing twice, a model draws twice."""
-
-    def __init__(self, sample: str) -> None:
-        self._sample = sample
-        self._asked: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def sample(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
-        digest = hashlib.sha256(json.dumps([messages, tools]).encode()).hexdigest()
-        with self._lock:
-            before = self._asked[digest]
-            self._asked[digest] += 1
-        return f"{self._sample}#{before}" if before else self._sample
 
 
 def _run_tool(tools: dict[str, Tool], call: ToolCall, awaiter: Callable[[Any], Any]) -> ToolRun:
@@ -327,8 +316,3 @@ def _run_awaitable(awaitable: Any) -> Any:
 
 async def _wrap(awaitable: Any) -> Any:
     return await awaitable
-
-
-def _shorten(text: str) -> str:
-    shown = repr(text[:_MAX_SHOWN])
-    return shown if len(text) <= _MAX_SHOWN else f"{shown} ... ({len(text)} characters)"

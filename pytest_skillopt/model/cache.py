@@ -13,22 +13,22 @@ import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakValueDictionary
 
 import diskcache
+from pydantic import BaseModel, ValidationError
 
 from pytest_skillopt.model.types import CacheError, CacheMiss, Completion, ToolCall, Usage
-from pytest_skillopt.untrusted import redact
+from pytest_skillopt.untrusted import encodable, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
 CacheMode = Literal["rw", "ro", "off", "refresh"]
-FORMAT = 1
+FORMAT: Literal[1] = 1
 """Version of the key and of the kept form."""
 _BUSY_SECONDS = 120
 _SETTINGS: dict[str, Any] = {
@@ -41,14 +41,15 @@ _SETTINGS: dict[str, Any] = {
 """Of diskcache; they win over those that a database holds."""
 
 
-class ReplyCache(Protocol):
-    """Text under a key; on this machine or behind a channel to another."""
+class _Kept(BaseModel):
+    """A reply as it is kept."""
 
-    def get(self, key: str) -> str | None:
-        """What was set, or None."""
-
-    def set(self, key: str, value: str) -> None:
-        """Keep a value; replaces an earlier one."""
+    format: Literal[1] = FORMAT
+    stored: float
+    """Seconds since the epoch."""
+    text: str
+    tool_calls: list[tuple[str, str, str]]
+    finish_reason: str
 
 
 class TextDisk(diskcache.Disk):  # type: ignore[misc]
@@ -72,7 +73,7 @@ class TextDisk(diskcache.Disk):  # type: ignore[misc]
 
 
 class DiskCache:
-    """A ``ReplyCache`` in a directory, for any number of threads and processes at once; CacheError
+    """Texts under keys in a directory, for any number of threads and processes at once; CacheError
     where the directory or the database cannot be used."""
 
     def __init__(self, directory: Path) -> None:
@@ -112,6 +113,23 @@ class DiskCache:
             return self._thread.submit(operation, self._cache).result()
 
 
+class RemoteCache:
+    """The controller's cache, as a worker reaches it through ``Link.ask``."""
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._ask = ask
+
+    def get(self, key: str) -> str | None:
+        found: str | None = self._ask("cache.get", key)
+        return found
+
+    def set(self, key: str, value: str) -> None:
+        self._ask("cache.set", key, value)
+
+    def close(self) -> None:
+        pass
+
+
 class Replies:
     """What has been replied before, under one of the modes of ``skillopt_cache``.
 
@@ -119,10 +137,11 @@ class Replies:
     only what was kept since this object was made.
     """
 
-    def __init__(self, mode: CacheMode, cache: ReplyCache | None = None) -> None:
+    def __init__(self, mode: CacheMode, cache: DiskCache | RemoteCache | None = None) -> None:
         self.mode: CacheMode = mode
         self.cache = cache if mode != "off" else None
-        self._notes: dict[str, None] = {}
+        self.notes: dict[str, None] = {}
+        """What a reader of the run must know, each once."""
         self._since = time.time() if mode == "refresh" else 0.0
         self._claims: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._lock = threading.Lock()
@@ -133,32 +152,27 @@ class Replies:
         it cannot be used."""
         return cls(mode, None if mode == "off" else DiskCache(directory))
 
-    @property
-    def notes(self) -> list[str]:
-        return list(self._notes)
-
-    @property
-    def place(self) -> str:
-        return str(getattr(self.cache, "directory", "the cache"))
-
     def find(self, key: str, what: str = "") -> Completion | None:
         """The kept reply, with a usage that says it was free; CacheError where it cannot be
         read, CacheMiss where it is only read and lacks the reply of the call ``what``."""
         text = self.cache.get(key) if self.cache is not None else None
         if text is None and self.mode == "ro" and what:
             raise CacheMiss(
-                f"{what} has no reply in {self.place}, and --skillopt-cache=ro lets nothing leave "
-                "the machine; record it with --skillopt-cache=rw"
+                f"{what} has no reply in the cache, and --skillopt-cache=ro lets nothing leave the "
+                "machine; record it with --skillopt-cache=rw"
             )
         if text is None:
             return None
         try:
-            stored, completion = _from_text(text)
-        except (ValueError, TypeError, KeyError, RecursionError):
-            words = f"rows of {self.place} were refused: this package has not written them"
-            self._notes.setdefault(words)
+            kept = _Kept.model_validate_json(text)
+        except ValidationError:
+            words = "rows of the cache were refused: this package has not written them"
+            self.notes.setdefault(words)
             return None
-        return completion if stored >= self._since else None
+        if kept.stored < self._since:
+            return None
+        calls = tuple(ToolCall(*call) for call in kept.tool_calls)
+        return Completion(kept.text, calls, kept.finish_reason, Usage(cached=1))
 
     def keep(self, key: str, completion: Completion) -> None:
         """Keep a paid reply. A cache that fails here must not cost the reply: it leaves a note.
@@ -170,25 +184,31 @@ class Replies:
             return
         texts = (completion.text, *(call.arguments for call in completion.tool_calls))
         if any(redact(text) != text for text in texts):
-            self._notes.setdefault(
+            self.notes.setdefault(
                 "replies that hold secrets are not kept in the cache, they are paid anew"
             )
             return
         try:
-            self.cache.set(key, _to_text(completion))
+            calls = [(call.id, call.name, call.arguments) for call in completion.tool_calls]
+            kept = _Kept(
+                stored=time.time(),
+                text=encodable(completion.text),
+                tool_calls=calls,
+                finish_reason=completion.finish_reason,
+            )
+            self.cache.set(key, kept.model_dump_json())
         except Exception as error:
-            self._notes.setdefault(f"a reply could not be kept: {error}")
+            self.notes.setdefault(f"a reply could not be kept: {error}")
 
-    def claim(self, key: str) -> AbstractContextManager[Any]:
+    def claim(self, key: str) -> threading.Lock:
         """Held while a reply is paid for: who asks the same waits for it, such as a rollout that is
         tried again while the call of the first try is still in flight."""
-        if self.cache is None:
-            return nullcontext()
         with self._lock:
             return self._claims.setdefault(key, threading.Lock())
 
     def close(self) -> None:
-        getattr(self.cache, "close", lambda: None)()
+        if self.cache is not None:
+            self.cache.close()
 
 
 def request_key(**fields: Any) -> str:
@@ -234,26 +254,3 @@ def _told(directory: Path) -> Iterator[None]:
         said = str(error).partition(" with text ")[0]
         way_out = "Remove that directory, or run with --skillopt-cache=off"
         raise CacheError(f"{directory}: the cache cannot be used ({said}). {way_out}") from error
-
-
-def _to_text(completion: Completion) -> str:
-    return json.dumps(
-        {
-            "format": FORMAT,
-            "stored": time.time(),
-            "text": completion.text,
-            "tool_calls": [[c.id, c.name, c.arguments] for c in completion.tool_calls],
-            "finish_reason": completion.finish_reason,
-        }
-    )
-
-
-def _from_text(text: str) -> tuple[float, Completion]:
-    """When a reply was stored, in seconds since the epoch, and the reply."""
-    data = json.loads(text)
-    calls = [ToolCall(*call) for call in data["tool_calls"]]
-    texts = [data["text"], data["finish_reason"], *(t for c in data["tool_calls"] for t in c)]
-    if data["format"] != FORMAT or not all(isinstance(text, str) for text in texts):
-        raise ValueError
-    usage = Usage(cached=1)
-    return float(data["stored"]), Completion(texts[0], tuple(calls), texts[1], usage)

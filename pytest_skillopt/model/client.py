@@ -10,22 +10,21 @@ import dataclasses
 import hashlib
 import itertools
 import json
-import os
 import random
 import threading
 import uuid
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.cache import Replies, request_key
-from pytest_skillopt.model.config import NO_KEY, is_local
+from pytest_skillopt.model.config import is_local
 from pytest_skillopt.model.faults import Fault, classify
-from pytest_skillopt.model.limits import Meter, wait_for_leave
+from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.replies import read_response
-from pytest_skillopt.model.types import Completion, ModelConfigError, ModelFault, Usage
+from pytest_skillopt.model.types import NO_KEY, Completion, ModelConfigError, ModelFault, Usage
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
@@ -35,6 +34,10 @@ DELAY_FACTOR = 3.0
 LONGEST_DELAY = 60.0
 """Seconds between tries: 0.25, 0.75, 2.25, ... at most 60, each times a factor in [0.5, 1). With
 six retries a call outlives an outage of 40 s."""
+LONGEST_PAUSE = 900.0
+"""Seconds that a provider may ask everybody to wait."""
+_NAP = 5.0
+"""Seconds after which a waiting call looks again whether a cap or a pause has changed."""
 MOST_ANSWERED = 2
 """How often a request is sent that may have been paid for each time: a reply of no use, a reply
 that broke off or was too long in coming. See docs/decisions/replies.md."""
@@ -83,7 +86,6 @@ class ChatModel:
     Args:
         throttle: asked before each call; None: nothing is limited, pauses are kept.
         cache: replies that need not be paid for; None: every call is sent.
-        environ: where the key is; the process' environment where None.
         sleep: waits so many seconds; None: until ``close`` at most.
         jitter: a number in [0, 1), new each time.
     """
@@ -94,7 +96,6 @@ class ChatModel:
         *,
         throttle: Throttle | None = None,
         cache: Replies | None = None,
-        environ: Mapping[str, str] | None = None,
         sleep: Callable[[float], object] | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
@@ -104,9 +105,8 @@ class ChatModel:
         self.simulated = config.simulated
         self._throttle: Throttle = throttle or Meter()
         self._replies = cache or Replies("off")
-        self._environ = os.environ if environ is None else environ
-        self._headers = config.headers(self._environ)
-        self._key = NO_KEY if config.key_command else config.api_key(self._environ)
+        self._headers = config.headers()
+        self._key = NO_KEY if config.key_command else config.api_key()
         self._ended = threading.Event()
         self._sleep = sleep or self._ended.wait
         self._jitter = jitter
@@ -133,7 +133,7 @@ class ChatModel:
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
                 return self._pay(key, request, account)
-        self._throttle.note(found.usage.to_json(), account)
+        self._throttle.note(found.usage, account)
         return found
 
     def probe(self) -> str:
@@ -148,7 +148,7 @@ class ChatModel:
         if not isinstance(outcome, Fault):
             return ""
         said = self._fault_words(outcome, 0)
-        if outcome.refused:
+        if outcome.fatal or (400 <= outcome.status < 500 and not outcome.retry):
             raise ModelConfigError(f"the {self.config.role} model cannot be used: {said}")
         return said
 
@@ -205,7 +205,9 @@ class ChatModel:
             if isinstance(outcome, Completion):
                 self._takes_schema &= not without_schema
                 return dataclasses.replace(outcome, usage=paid)
-            if "response_format" in request and _may_refuse_schema(outcome):
+            # A server that does not know json_schema may have answered so.
+            refused = outcome.status in (400, 422) and not outcome.fatal
+            if refused and "response_format" in request:
                 request = {k: v for k, v in request.items() if k != "response_format"}
                 without_schema = True
                 continue
@@ -224,10 +226,11 @@ class ChatModel:
         """One call, let go by the throttle (CapReached, ModelFault). A reply is kept before
         anything else can fail. ``last``: what is of no use is taken for what it is."""
         call = f"{self._prefix}-{next(self._calls)}"
-        wish = self.config.wish(json.dumps(request["messages"]), self.config.max_output_tokens)
-        wait_for_leave(
-            self._throttle, call, wish, lambda s: self._wait(s * (1 + 0.1 * self._jitter()))
-        )
+        wish = self.config.wish(json.dumps(request["messages"]))
+        while pause := self._throttle.ask(call, wish):
+            if pause > LONGEST_PAUSE:
+                raise ModelFault(f"{wish.provider}: the provider asks to wait {pause:.0f} s")
+            self._wait(min(pause, _NAP) * (1 + 0.1 * self._jitter()))
         used, after = Usage(), 0.0
         try:
             with _TURN:
@@ -235,13 +238,14 @@ class ChatModel:
             if isinstance(outcome, Fault) and outcome.stays is not None and last:
                 outcome = outcome.stays
             if isinstance(outcome, Completion):
-                outcome = self._without_secrets(outcome)
+                if self.config.role != "target":  # what that says is the test's to judge, as it is
+                    outcome = dataclasses.replace(outcome, text=redact(outcome.text))
                 self._replies.keep(key, outcome)
             else:
                 after = outcome.retry_after
             return outcome, used
         finally:
-            self._throttle.done(call, used.to_json(), account, after)
+            self._throttle.done(call, used, account, after)
 
     def _wait(self, seconds: float) -> None:
         self._sleep(seconds)
@@ -251,18 +255,12 @@ class ChatModel:
         if self._ended.is_set():
             raise ModelFault(f"{self.name}: the session has ended")
 
-    def _without_secrets(self, completion: Completion) -> Completion:
-        """What the target says is the test's to judge, as it is; nobody else needs a secret."""
-        if self.config.role == "target":
-            return completion
-        return dataclasses.replace(completion, text=redact(completion.text))
-
     def _send(self, request: dict[str, Any]) -> tuple[Completion | Fault, Usage]:
         """One HTTP request: the reply or the fault, and what it consumed either way."""
         try:
             headers = self._headers
             if self.config.key_command:
-                self._key = self.config.api_key(self._environ)
+                self._key = self.config.api_key()
                 headers = {"Authorization": f"Bearer {self._key}"} | headers
             body = dict(request)
             body |= body.pop("extra_body", {})
@@ -277,9 +275,7 @@ class ChatModel:
             if fault is None:
                 raise
             return fault, Usage()
-        # A limit that the user set is one that an edit of the skill can mend.
-        cut_counts = self.config.role == "target" and bool(self.config.max_output_tokens)
-        return read_response(content, request["messages"], self.config.price, cut_counts=cut_counts)
+        return read_response(content, request["messages"], self.config)
 
     def _client(self) -> Any:
         """The SDK's client, made on the first call: importing the SDK takes half a second."""
@@ -311,8 +307,3 @@ class ChatModel:
     def _fault_words(self, fault: Fault, attempt: int) -> str:
         tries = f" (after {attempt + 1} tries)" if attempt else ""
         return f"{self.name}: {fault.message}{tries}"
-
-
-def _may_refuse_schema(fault: Fault) -> bool:
-    """Whether a server that does not know ``json_schema`` may have answered so."""
-    return fault.status in (400, 422) and not fault.fatal

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -17,9 +18,7 @@ from urllib.parse import urlsplit
 
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.limits import Wish
-from pytest_skillopt.model.types import NO_KEY as NO_KEY
-from pytest_skillopt.model.types import ROLES
-from pytest_skillopt.model.types import ModelConfigError as ModelConfigError
+from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, Price, Usage
 from pytest_skillopt.untrusted import printable, protect, redact
 
 if TYPE_CHECKING:
@@ -33,17 +32,7 @@ PROVIDERS = ("openai",)
 
 _AT_URL = re.compile(r"([^\s@]+(?:@[^\s@/:]+)?)@([a-zA-Z][a-zA-Z0-9+.-]*://\S*)")
 """A model with its server; a model's own name may hold an ``@`` too."""
-
-
-@dataclass(frozen=True, slots=True)
-class Price:
-    """US dollars per million tokens."""
-
-    input: float
-    output: float
-
-    def cost(self, input_tokens: int, output_tokens: int) -> float:
-        return (input_tokens * self.input + output_tokens * self.output) / 1e6
+_PRICE = re.compile(r"(.*\S)\s*=\s*(\d+\.?\d*|\.\d+)\s*/\s*(\d+\.?\d*|\.\d+)")
 
 
 # As the provider's price list had it in 2026-03 (standard tier, uncached input).
@@ -135,17 +124,14 @@ class ModelConfig:
         fields = [self.base_url, self.model, self.parameters]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
-    def api_key(self, environ: Mapping[str, str]) -> str:
+    def api_key(self) -> str:
         """The key for the ``Authorization`` header; ``NO_KEY`` where the server wants none.
-
-        Raises:
-            ModelConfigError: the variable is not set, or the command prints no key.
-        """
+        ModelConfigError where the variable is not set, or the command prints no key."""
         if self.server is not None:
             return NO_KEY
         if self.key_command:
             return self._printable(_printed_key(self.key_command), "what key_command printed")
-        key = environ.get(self.key_env, "").strip()
+        key = os.environ.get(self.key_env, "").strip()
         if self.key_env == NO_KEY or (not key and is_local(self.base_url)):
             return NO_KEY
         if not key:
@@ -155,23 +141,27 @@ class ModelConfig:
             )
         return self._printable(key, f"the value of {self.key_env}")
 
-    def headers(self, environ: Mapping[str, str]) -> dict[str, str]:
+    def headers(self) -> dict[str, str]:
         """The further headers of a request; ModelConfigError where a variable is not set."""
+        found = {}
         for header, variable in self.headers_env.items():
-            if not environ.get(variable, "").strip():
+            value = os.environ.get(variable, "").strip()
+            if not value:
                 raise ModelConfigError(
                     f"skillopt_requests: the variable {variable} of the header {header} is not set"
                 )
-        return {
-            header: self._printable(environ[variable].strip(), f"the value of {variable}")
-            for header, variable in self.headers_env.items()
-        }
+            found[header] = self._printable(value, f"the value of {variable}")
+        return found
 
-    def wish(self, text: str, most: int = 0) -> Wish:
-        """What a call with the prompt ``text``, and at most so many output tokens, asks leave
-        for."""
-        price = (self.price.input, self.price.output) if self.price else (0.0, 0.0)
-        return Wish(self.base_url, self.role, estimate_tokens(text), most, price)
+    def wish(self, text: str) -> Wish:
+        """What a call with the prompt ``text`` asks leave for."""
+        price = self.price or Price(0.0, 0.0)
+        return Wish(self.base_url, self.role, estimate_tokens(text), self.max_output_tokens, price)
+
+    def usage(self, asked: int, said: int, *, estimated: bool = False) -> Usage:
+        """What a call of so many tokens in and out consumed."""
+        cost = self.price.cost(asked, said) if self.price else None
+        return Usage(1, 0, asked, said, cost, estimated)
 
     def _printable(self, value: str, what: str) -> str:
         if value.isascii() and value.isprintable():
@@ -181,9 +171,7 @@ class ModelConfig:
         raise ModelConfigError(f"{who}: {what} is no key: no HTTP header can carry it")
 
 
-def model_config(
-    settings: Settings, role: Role, environ: Mapping[str, str], server: Server | None = None
-) -> ModelConfig:
+def model_config(settings: Settings, role: Role, server: Server | None = None) -> ModelConfig:
     """The model of a role.
 
     A role without a model of its own takes ``settings.model``; failing that the optimizer takes the
@@ -191,7 +179,7 @@ def model_config(
     ``settings.base_url``, else ``OPENAI_BASE_URL``.
 
     Raises:
-        ModelConfigError: no model, an unknown provider, a bad URL, price or request, or no key.
+        ModelConfigError: no model, an unknown provider, a bad URL, price or request.
     """
     providers = (server.provider,) if server else PROVIDERS
     provider, model, url = _split(_named_model(settings, role), role, providers)
@@ -201,10 +189,10 @@ def model_config(
         price = prices.get(model, Price(0.0, 0.0) if server.simulated else None)
     else:
         where = f"the URL of the {role} model" if url else "skillopt_base_url or OPENAI_BASE_URL"
-        named = url or settings.base_url or environ.get("OPENAI_BASE_URL") or OPENAI_URL
+        named = url or settings.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
         base_url = canonical_url(named, where)
         price = price_of(model, base_url, prices)
-    config = ModelConfig(
+    return ModelConfig(
         role=role,
         provider=provider,
         model=model,
@@ -214,12 +202,8 @@ def model_config(
         retries=settings.call_retries,
         price=price,
         server=server,
-        **_requests(settings, role),
+        **read_requests(settings.requests, role),
     )
-    config.headers(environ)
-    if not config.key_command:
-        config.api_key(environ)
-    return config
 
 
 def check_prices(configs: Iterable[ModelConfig]) -> None:
@@ -244,17 +228,12 @@ def price_of(model: str, base_url: str, overrides: Mapping[str, Price]) -> Price
 def parse_prices(text: str) -> dict[str, Price]:
     """Read ``MODEL=IN/OUT, ...``, in US dollars per million tokens; ModelConfigError otherwise."""
     found = {}
-    for entry in filter(None, (part.strip() for part in text.split(","))):
-        name, _, figures = entry.rpartition("=")
-        asked, _, said = figures.partition("/")
-        try:
-            price = Price(float(asked), float(said))
-        except ValueError:
-            price = Price(-1.0, -1.0)
-        if not name.strip() or not (0 <= price.input < 1e6 and 0 <= price.output < 1e6):
+    for entry in filter(None, map(str.strip, text.split(","))):
+        match = _PRICE.fullmatch(entry)
+        if match is None:
             form = "MODEL=IN/OUT, in US dollars per million tokens, e.g. qwen2.5:7b=0.10/0.40"
             raise ModelConfigError(f"skillopt_prices: {entry!r} is not of the form {form}")
-        found[name.strip()] = price
+        found[match[1]] = Price(float(match[2]), float(match[3]))
     return found
 
 
@@ -276,17 +255,15 @@ def canonical_url(url: str, where: str = "base URL") -> str:
     """
     try:
         parts = urlsplit(url.strip())
-        port = parts.port
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         raise ModelConfigError(f"{where}: {url!r} is not a URL") from None
-    if parts.username or parts.password:
+    if "@" in parts.netloc:
         raise ModelConfigError(f"{where}: leave the credentials out of the URL, use a key variable")
-    name = parts.hostname or ""
-    if parts.query or parts.fragment or not name or parts.scheme not in ("http", "https"):
+    if not valid or parts.query or parts.fragment:
         raise ModelConfigError(f"{where}: {url!r} is not a URL such as http://localhost:8000/v1")
-    host = f"[{name}]" if ":" in name else name
-    default = {"http": 80, "https": 443}[parts.scheme]
-    place = host if port in (None, default) else f"{host}:{port}"
+    default = {"http": ":80", "https": ":443"}[parts.scheme]
+    place = parts.netloc.lower().removesuffix(default).removesuffix(":")
     return f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
 
 
@@ -322,12 +299,72 @@ def _split(named: str, role: Role, providers: Sequence[str]) -> tuple[str, str, 
     return provider, model, url
 
 
-def _requests(settings: Settings, role: Role) -> dict[str, Any]:
-    if not settings.requests:
-        return {}
-    from pytest_skillopt.model.requests import read_requests
+_VARIABLE = re.compile(r"[A-Za-z_]\w*")
+_OURS = frozenset(
+    {"model", "messages", "tools", "response_format", "stream", "n", "seed", "max_tokens"}
+    | {"max_completion_tokens", "temperature", "top_p", "reasoning_effort"}
+)
+"""Fields of a request that have a line of their own, or that samples and caps depend on."""
 
-    return read_requests(settings.requests, role)
+
+def _are_headers(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        re.fullmatch(r"[A-Za-z0-9_-]+", name) and _VARIABLE.fullmatch(variable)
+        for name, variable in value.items()
+    )
+
+
+_LINES: dict[str, tuple[Callable[[str], Any], Callable[[Any], object], str]] = {
+    "temperature": (float, lambda v: 0 <= v <= 2, "a number from 0 to 2"),
+    "top_p": (float, lambda v: 0 <= v <= 1, "a number from 0 to 1"),
+    "reasoning_effort": (str, re.compile(r"\w+").fullmatch, "a word such as low"),
+    "max_output_tokens": (int, lambda v: v >= 1, "a whole number of at least 1"),
+    "extra_body": (
+        json.loads,
+        lambda v: isinstance(v, dict) and not _OURS & v.keys(),
+        f"a JSON object without {', '.join(sorted(_OURS))}",
+    ),
+    "headers_env": (
+        json.loads,
+        _are_headers,
+        'a JSON object of environment variables, such as {"X-Team": "MY_TEAM"}',
+    ),
+    "key_env": (str, _VARIABLE.fullmatch, f"an environment variable, or {NO_KEY}"),
+    "key_command": (str, shlex.split, "a command that prints a key"),
+}
+"""How a value is read, what it must be, and the same in words, by the field of ``ModelConfig``."""
+
+
+def read_requests(text: str, role: Role) -> dict[str, Any]:
+    """What ``skillopt_requests`` says of a role: fields of ``ModelConfig``.
+
+    A line is ``NAME = VALUE`` for every role, ``ROLE.NAME = VALUE`` for one, which wins. One of
+    another form is a ModelConfigError without any value in it: a key may have been written there.
+    """
+    common: dict[str, Any] = {}
+    own: dict[str, Any] = {}
+    for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), 1):
+        left, equals, value = (part.strip() for part in line.partition("="))
+        owner, _, name = left.rpartition(".")
+        where = f"skillopt_requests, line {number} ({redact(left) if equals else 'no ='})"
+        if not equals or name not in _LINES or owner not in ("", *ROLES):
+            raise ModelConfigError(
+                f"{where}: write NAME = VALUE or ROLE.NAME = VALUE, where ROLE is one of "
+                f"{', '.join(ROLES)} and NAME one of {', '.join(_LINES)}"
+            )
+        read, is_fine, words = _LINES[name]
+        try:
+            found = read(value)
+            fine = is_fine(found)
+        except (ValueError, TypeError):
+            fine = False
+        if not fine:
+            raise ModelConfigError(f"{where}: the value must be {words}")
+        if owner in ("", role):
+            (own if owner else common)[name] = found
+    if "key_env" in own:
+        common.pop("key_command", None)
+    return common | own
 
 
 def secret_names(settings: Settings) -> set[str]:
@@ -335,7 +372,7 @@ def secret_names(settings: Settings) -> set[str]:
     names = {"OPENAI_API_KEY"}
     for role in ROLES:
         with suppress(ModelConfigError):
-            found = _requests(settings, role)
+            found = read_requests(settings.requests, role)
             names |= {found.get("key_env", ""), *found.get("headers_env", {}).values()}
     return names - {"", NO_KEY}
 
@@ -358,9 +395,8 @@ def _printed_key(command: str) -> str:
             done = subprocess.run(
                 words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
             )
-            key = done.stdout.strip()
+            key = "" if done.returncode else done.stdout.strip()
             said = f"exit status {done.returncode}; {done.stderr.strip() or 'nothing printed'}"
-            key = "" if done.returncode else key
         except (OSError, subprocess.TimeoutExpired) as error:
             key, said = "", str(error)
         if not key:

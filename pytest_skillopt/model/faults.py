@@ -9,14 +9,16 @@ import json
 import math
 import re
 import sys
-from dataclasses import dataclass
+import traceback
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, ModelFault
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pytest_skillopt.model.types import Completion
 
@@ -59,19 +61,18 @@ class Fault:
     stays: Completion | None = None
     """What the reply is taken for when a repetition brings the same."""
 
-    @property
-    def refused(self) -> bool:
-        """The provider does not serve such a request, now or later."""
-        return self.fatal or (400 <= self.status < 500 and not self.retry)
+
+class BadReply(Exception):
+    """Raised by our HTTP client, of which the SDK makes an exception of its own."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
 
 
-class ReplyBroken(Exception):
-    """The connection went while a reply was coming."""
-
-
-class ReplyTooLarge(Exception):
-    def __init__(self, most: int) -> None:
-        super().__init__(f"the reply is longer than {most:,} bytes")
+TOO_SLOW = Fault(
+    "the provider did not answer in time (skillopt_request_timeout)", retry=True, answered=True
+)
 
 
 def classify(error: BaseException) -> Fault | None:
@@ -92,14 +93,18 @@ def classify(error: BaseException) -> Fault | None:
     if isinstance(error, sdk.APIStatusError):
         return judge_status(error.status_code, error.body or str(error), error.response.headers)
     # Version 2 of the SDK wraps even its own exceptions when the HTTP client raises them.
-    if any(isinstance(e, sdk.APITimeoutError) for e in (error, error.__cause__)):
-        words = "the provider did not answer in time (skillopt_request_timeout)"
-        return Fault(words, retry=True, answered=not _is_unsent(error))
-    for cause in (error, error.__cause__):
-        if isinstance(cause, ReplyBroken | ReplyTooLarge):
-            return Fault(brief(str(cause)), retry=isinstance(cause, ReplyBroken), answered=True)
+    for raised in (error, error.__cause__):
+        if isinstance(raised, BadReply):
+            return raised.fault
+    if isinstance(error, sdk.APITimeoutError):
+        unsent = {"ConnectTimeout", "PoolTimeout"} & {type(e).__name__ for e in _causes(error)}
+        return replace(TOO_SLOW, answered=not unsent)
     if isinstance(error, sdk.APIConnectionError):
-        return Fault(f"cannot reach {_address(error)}: {_root_cause(error)}", retry=True)
+        *_, first = _causes(error)
+        url = error.request.url
+        place = f"{url.scheme}://{url.netloc.decode()}"
+        reason = brief(str(first) or type(first).__name__)
+        return Fault(f"cannot reach {place}: {reason}", retry=True)
     if isinstance(error, sdk.OpenAIError) or _raised_inside_sdk(error):
         words = f"unreadable reply ({type(error).__name__}: {brief(str(error))})"
         return Fault(words, retry=True, answered=True)
@@ -113,8 +118,12 @@ def estimate_tokens(text: str) -> int:
 
 def retry_after(headers: Mapping[str, str]) -> float:
     """Seconds to wait as ``retry-after-ms`` or ``Retry-After`` say; 0.0 for a date or nothing."""
-    millis = _positive(headers.get("retry-after-ms"))
-    return millis / 1000 if millis else _positive(headers.get("retry-after"))
+    for name, parts in (("retry-after-ms", 1000), ("retry-after", 1)):
+        with suppress(ValueError):
+            seconds = float(headers.get(name) or 0) / parts
+            if 0 < seconds < math.inf:
+                return seconds
+    return 0.0
 
 
 def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
@@ -123,7 +132,7 @@ def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
     code = str(body.get("code") or body.get("type") or "") if isinstance(body, dict) else ""
     fatal = status in _FATAL_STATUS or code in _FATAL_CODES
     passing = status in _PASSING_STATUS or status >= 500
-    words = _provider_words(body)
+    words = provider_words(body)
     hint = " (is the base URL right, is the model known there?)" if status == 404 else ""
     if 300 <= status < 400:
         target = brief(headers.get("location") or "another place")
@@ -138,7 +147,8 @@ def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
     )
 
 
-def _provider_words(body: Any) -> str:
+def provider_words(body: Any) -> str:
+    """What an error in a body says, parsed or a text."""
     if isinstance(body, dict):
         said = body.get("message") or body.get("detail") or body.get("error") or body
         code = body.get("code") or ""
@@ -153,39 +163,14 @@ def brief(text: str) -> str:
     return line if len(line) <= _MAX_WORDS else line[: _MAX_WORDS - 1] + "…"
 
 
-def _address(error: Any) -> str:
-    url = error.request.url
-    return f"{url.scheme}://{url.netloc.decode()}"
-
-
-def _is_unsent(error: BaseException) -> bool:
-    """Whether the provider cannot have got the request: no connection, no request."""
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception and what it came from, the first cause last."""
     cause: BaseException | None = error
     while cause is not None:
-        if type(cause).__name__ in ("ConnectTimeout", "PoolTimeout"):
-            return True
+        yield cause
         cause = cause.__cause__
-    return False
-
-
-def _root_cause(error: BaseException) -> str:
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return brief(str(error) or type(error).__name__)
 
 
 def _raised_inside_sdk(error: BaseException) -> bool:
-    traceback = error.__traceback__
-    while traceback is not None:
-        if str(traceback.tb_frame.f_globals.get("__name__", "")).split(".")[0] == "openai":
-            return True
-        traceback = traceback.tb_next
-    return False
-
-
-def _positive(text: str | None) -> float:
-    try:
-        value = float(text or 0)
-    except ValueError:
-        return 0.0
-    return value if math.isfinite(value) and value > 0 else 0.0
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(str(f.f_globals.get("__name__", "")).split(".")[0] == "openai" for f, _ in frames)

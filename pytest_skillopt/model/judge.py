@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -52,14 +51,7 @@ class Judgement:
 
 class _Vote(BaseModel):
     reason: str = Field(description="one or two sentences")
-    score: float = Field(description="from 0 to 1")
-
-    @field_validator("score")
-    @classmethod
-    def _clamp(cls, value: float) -> float:
-        if not math.isfinite(value):
-            raise ValueError("must be a number from 0 to 1")
-        return min(1.0, max(0.0, value))
+    score: float = Field(description="from 0 to 1", allow_inf_nan=False)
 
 
 class _Grade(BaseModel):
@@ -100,7 +92,7 @@ class Judge:
         sample: str,
         stage: str = "judge",
         task: str = "",
-        on_usage: Callable[[Usage], None] | None = None,
+        on_usage: Callable[[Usage], None] = lambda usage: None,
     ) -> None:
         self._model = model
         self._sample = sample
@@ -128,9 +120,10 @@ class Judge:
             raise ValueError(f"votes must be at least 1, not {votes}")
         messages = _messages(f"Rubric:\n{rubric.strip()}", answer, question)
         cast = [self._ask(messages, _Vote, f"vote{index}") for index in range(votes)]
-        score = statistics.median(vote.score for vote in cast)
-        nearest = min(cast, key=lambda vote: abs(vote.score - score))
-        return Judgement(score, nearest.reason, tuple(vote.score for vote in cast))
+        scores = tuple(min(1.0, max(0.0, vote.score)) for vote in cast)
+        score = statistics.median(scores)
+        _, reason = min((abs(s - score), vote.reason) for s, vote in zip(scores, cast, strict=True))
+        return Judgement(score, reason, scores)
 
     def statements(
         self, statements: Sequence[str], answer: str, *, question: str = "", expected: str = ""
@@ -166,8 +159,7 @@ class Judge:
             stage=self._stage,
             task=self._task,
         )
-        if self._on_usage is not None:
-            self._on_usage(answer.usage)
+        self._on_usage(answer.usage)
         if answer.value is None:
             raise ModelFault(f"{self._model.name}: unreadable judgement: {answer.problem}")
         return answer.value

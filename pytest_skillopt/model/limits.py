@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import operator
 import threading
 import time
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections import defaultdict, deque
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_skillopt.model.types import CapReached, ModelFault, Usage
+from pytest_skillopt.model.types import CapReached, Price, Usage
+from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from pytest_skillopt.settings import Settings
-
-LONGEST_PAUSE = 900.0
-"""Seconds that a call waits at most at a stretch for leave to go."""
-_NAP = 5.0
-"""Seconds after which a waiting call looks again whether a cap or a pause has changed."""
 _BUSY = 0.05
 """Seconds after which a call asks again that waits for calls in flight."""
 BURST_SECONDS = 3.0
@@ -45,18 +39,11 @@ class Wish:
     """Estimate of the input tokens."""
     most: int = 0
     """Output tokens that the provider was told not to exceed; 0: none."""
-    price: tuple[float, float] = (0.0, 0.0)
-    """US dollars per million tokens, in and out; 0.0 where they are not known."""
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    def cost(self, asked: int, said: int) -> float:
-        return (asked * self.price[0] + said * self.price[1]) / 1e6
+    price: Price = Price(0.0, 0.0)
+    """0.0 where it is not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Caps:
+class Caps(NamedTuple):
     """Amounts of what a training spends; as a bound, zero is none.
 
     ``seconds`` is wall time, ``cost`` US dollars.
@@ -72,23 +59,23 @@ class Caps:
     def of(cls, settings: Settings) -> Caps:
         return cls(*(getattr(settings, name) for name in CAPS))
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(dataclasses.astuple(self))
-
     def share(self, spent: Caps, parts: int) -> Caps:
         """An equal part of what is left of each bound: never zero, which would turn it off."""
 
         def part(cap: Any, used: Any) -> Any:
+            if not cap:
+                return cap
             left = cap - used
             return max(1, left // parts) if isinstance(cap, int) else max(_LEAST, left / parts)
 
-        return Caps(*(cap and part(cap, used) for cap, used in zip(self, spent, strict=True)))
+        return Caps(*map(part, self, spent))
 
     def plus(self, other: Caps) -> Caps:
         return Caps(*map(operator.add, self, other))
 
     def put_into(self, settings: Settings) -> Settings:
-        return dataclasses.replace(settings, **dict(zip(CAPS, self, strict=True)))
+        changes: dict[str, Any] = dict(zip(CAPS, self, strict=True))
+        return replace(settings, **changes)
 
 
 CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
@@ -105,85 +92,59 @@ class Meter:
     docs/decisions/replies.md says what may still pass a cap.
 
     Args:
-        caps: what may be spent; time counts from now. Rollouts are the sampler's to count.
-        requests_per_minute, tokens_per_minute, in_flight: of every provider; 0: no bound.
+        settings: the caps, of which time counts from now and rollouts are the sampler's to count,
+            and the rates, which hold for every provider.
         clock: seconds that never go back.
     """
 
     def __init__(
-        self,
-        caps: Caps = Caps(),
-        *,
-        requests_per_minute: int = 0,
-        tokens_per_minute: int = 0,
-        in_flight: int = 0,
-        clock: Callable[[], float] = time.monotonic,
+        self, settings: Settings | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._limit = caps
-        self._rates = requests_per_minute, tokens_per_minute
-        self._most_in_flight = in_flight
+        settings = settings or Settings()
+        self._limit = Caps.of(settings)
+        self._rates = settings.requests_per_minute, settings.tokens_per_minute
+        self._most_in_flight = settings.max_in_flight
         self._clock = clock
         self._start = clock()
         self._spent = Usage()
         self._flying: dict[str, _Flight] = {}
         self._pacers: dict[str, _Pacer] = {}
-        self._accounts: dict[tuple[str, str], Usage] = {}
-        self._habits: dict[tuple[str, str], _Habit] = {}
+        self._accounts: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+        self._habits: defaultdict[tuple[str, str], _Habit] = defaultdict(_Habit)
         self._lock = threading.Lock()
 
-    @classmethod
-    def of(cls, settings: Settings, clock: Callable[[], float] = time.monotonic) -> Meter:
-        return cls(
-            Caps.of(settings),
-            requests_per_minute=settings.requests_per_minute,
-            tokens_per_minute=settings.tokens_per_minute,
-            in_flight=settings.max_in_flight,
-            clock=clock,
-        )
-
-    def ask(self, call: str, wish: dict[str, Any]) -> float:
+    def ask(self, call: str, wish: Wish) -> float:
         """0.0: the call may go, and is in flight until ``done``; else seconds until the next
-        question.
+        question. CapReached where a spending cap allows no further call.
 
         Args:
             call: a name that no other call has; begins with the process' own prefix.
-            wish: ``Wish.to_json`` of what it asks for.
-
-        Raises:
-            CapReached: a spending cap allows no further call.
         """
-        wanted = Wish(**wish)
         with self._lock:
             now = self._clock()
             self._check_time(now)
-            beside = sum(f.wish.provider == wanted.provider for f in self._flying.values())
+            beside = sum(f.wish.provider == wish.provider for f in self._flying.values())
             full = 0 < self._most_in_flight <= beside
-            tokens, cost = self._reserve(wanted)
-            if self._must_wait_for_others(tokens, cost) or full:
+            flight = self._reserve(wish)
+            if self._must_wait_for_others(flight) or full:
                 return _BUSY
-            pacer = self._pacer(wanted.provider)
-            if wait := pacer.wait(now):
-                return wait
-            asked, said = self._habit(wanted).expected(wanted)
-            pacer.take(now, asked + said)
-            self._flying[call] = _Flight(wanted, asked, said, tokens, cost)
-            return 0.0
+            pacer = self._pacer(wish.provider)
+            wait = pacer.wait(now)
+            if not wait:
+                pacer.take(now, flight.asked + flight.said)
+                self._flying[call] = flight
+            return wait
 
     def done(
-        self,
-        call: str,
-        usage: dict[str, Any],
-        account: tuple[str, str, str],
-        retry_after: float = 0.0,
+        self, call: str, used: Usage, account: tuple[str, str, str], retry_after: float = 0.0
     ) -> None:
         """Tell how a call ended that was let go.
 
         Args:
-            usage: ``Usage.to_json`` of what was paid; no calls where the provider failed.
+            used: what was paid; no calls where the provider failed.
             account: role, stage and task (node id or empty).
             retry_after: seconds the provider asked everybody to wait.
         """
-        used = Usage.from_json(usage)
         with self._lock:
             self._add(used, account)
             flight = self._flying.pop(call, None)
@@ -197,11 +158,11 @@ class Meter:
             if retry_after > 0:
                 pacer.pause(self._clock() + retry_after)
 
-    def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
+    def note(self, used: Usage, account: tuple[str, str, str]) -> None:
         """Enter what was never in flight: a reply from the cache, or calls that a test reports.
         What was paid counts towards the caps."""
         with self._lock:
-            self._add(Usage.from_json(usage), account)
+            self._add(used, account)
 
     @property
     def bounded(self) -> bool:
@@ -223,7 +184,7 @@ class Meter:
         with self._lock:
             for call in [c for c in self._flying if c.startswith(prefix)]:
                 lost = self._flying.pop(call)
-                cost = lost.wish.cost(lost.asked, lost.said) or None
+                cost = lost.wish.price.cost(lost.asked, lost.said) or None
                 guess = Usage(1, 0, lost.asked, lost.said, cost, estimated=True)
                 self._add(guess, ("lost", "", ""))
 
@@ -236,12 +197,12 @@ class Meter:
         """Usage by role and stage, sorted: the arguments of ``run.result.UsageRow``."""
         with self._lock:
             found = sorted(self._accounts.items())
-        return [{"role": role, "stage": stage, **u.to_json()} for (role, stage), u in found]
+        return [{"role": role, "stage": stage, **asdict(u)} for (role, stage), u in found]
 
     def _add(self, usage: Usage, account: tuple[str, str, str]) -> None:
         self._spent += usage
         role, stage, _ = account
-        self._accounts[role, stage] = self._accounts.get((role, stage), Usage()) + usage
+        self._accounts[role, stage] += usage
 
     def _check_time(self, now: float) -> None:
         limit = self._limit.seconds
@@ -249,20 +210,23 @@ class Meter:
             raise CapReached(f"skillopt_max_time: {limit:g} s are over")
 
     def _habit(self, wish: Wish) -> _Habit:
-        return self._habits.setdefault((wish.provider, wish.role), _Habit())
+        return self._habits[wish.provider, wish.role]
 
-    def _reserve(self, wish: Wish) -> tuple[float, float]:
+    def _reserve(self, wish: Wish) -> _Flight:
         habit = self._habit(wish)
-        asked, said = habit.expected(wish)
-        said = wish.most or said
+        asked, likely = habit.expected(wish)
+        said = wish.most or likely
         share = 0.0 if wish.most else 1 / (habit.count + 1)
         _, (_, tokens, used), (_, cost, paid) = self._caps()
-        return (
+        return _Flight(
+            wish,
+            asked,
+            likely,
             max(asked + said, share * (tokens - used)),
-            max(wish.cost(asked, said), share * (cost - paid)),
+            max(wish.price.cost(asked, said), share * (cost - paid)),
         )
 
-    def _must_wait_for_others(self, tokens: float, cost: float) -> bool:
+    def _must_wait_for_others(self, flight: _Flight) -> bool:
         """Whether the calls in flight must first tell what they used.
 
         One that would exceed a cap alone is refused: a cap is not declared reached on estimates
@@ -271,8 +235,8 @@ class Meter:
         flying = self._flying.values()
         asked = (
             (len(flying), 1),
-            (sum(f.tokens for f in flying), tokens),
-            (sum(f.cost for f in flying), cost),
+            (sum(f.tokens for f in flying), flight.tokens),
+            (sum(f.cost for f in flying), flight.cost),
         )
         for (name, limit, used), (reserved, mine) in zip(self._caps(), asked, strict=True):
             if limit and used + reserved + mine > limit + 1e-12:
@@ -302,32 +266,17 @@ class RemoteMeter:
         self._ask = ask
         self._prefix = prefix
 
-    def ask(self, call: str, wish: dict[str, Any]) -> float:
-        return float(self._ask("throttle.ask", self._prefix + call, wish))
+    def ask(self, call: str, wish: Wish) -> float:
+        return float(self._ask("throttle.ask", self._prefix + call, asdict(wish)))
 
-    def done(self, call: str, *details: Any) -> None:
-        self._ask("throttle.done", self._prefix + call, *details)
+    def done(self, call: str, used: Usage, *details: Any) -> None:
+        self._ask("throttle.done", self._prefix + call, asdict(used), *details)
 
-    def note(self, usage: dict[str, Any], account: tuple[str, str, str]) -> None:
-        self._ask("throttle.note", usage, account)
+    def note(self, used: Usage, account: tuple[str, str, str]) -> None:
+        self._ask("throttle.note", asdict(used), account)
 
 
 Throttle = Meter | RemoteMeter
-
-
-def wait_for_leave(
-    throttle: Throttle, call: str, wish: Wish, wait: Callable[[float], object]
-) -> None:
-    """Ask until the call may go; ``wait`` waits so many seconds.
-
-    Raises:
-        CapReached: a spending cap allows no further call.
-        ModelFault: the provider has asked for a longer pause than a run can wait for.
-    """
-    while seconds := throttle.ask(call, wish.to_json()):
-        if seconds > LONGEST_PAUSE:
-            raise ModelFault(f"{wish.provider}: the provider asks to wait {seconds:.0f} s")
-        wait(min(seconds, _NAP))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from pytest_skillopt.model.structured import problems
+from pytest_skillopt.model.structured import problems, trimmed
 from pytest_skillopt.model.types import ModelError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     Awaiter = Callable[[Any], Any]
     """Runs an awaitable to its end and returns the result."""
 
+_TITLE = frozenset({"title"})
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -88,13 +89,9 @@ def make_tool(function: Callable[..., Any]) -> Tool:
     try:
         reader = _reader(function)
         arguments: TypeAdapter[Any] = TypeAdapter(reader)
-        schema = {"properties": {}, **_untitled(arguments.json_schema())}
+        schema = {"properties": {}, **trimmed(arguments.json_schema(), _TITLE)}
         if schema["type"] != "object" or isinstance(schema.get("additionalProperties"), dict):
             raise TypeError("a model fills named parameters alone")
-        for parameter, hint in reader.__annotations__.items():  # pydantic before 2.10 forgets them
-            for about in getattr(hint, "__metadata__", ()):
-                if parameter in schema["properties"] and getattr(about, "description", None):
-                    schema["properties"][parameter]["description"] = about.description
     except Exception as error:
         raise TypeError(f"{name} cannot be a tool: {error}") from error
     description = inspect.getdoc(function) or ""
@@ -113,19 +110,6 @@ def _reader(function: Callable[..., Any]) -> Any:
 
     read.__annotations__ = typing.get_type_hints(target, include_extras=True)
     return read
-
-
-def _untitled(schema: Any) -> Any:
-    """The schema without the titles that pydantic derives from names."""
-    if isinstance(schema, list):
-        return [_untitled(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    return {
-        key: _untitled(value)
-        for key, value in schema.items()
-        if not (key == "title" and isinstance(value, str))
-    }
 
 
 def _as_text(result: Any) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 
-from pytest_skillopt.model.faults import ReplyBroken, ReplyTooLarge
+from pytest_skillopt.model.faults import TOO_SLOW, BadReply, Fault, brief
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,40 +52,29 @@ class BoundedClient(openai.DefaultHttpxClient):
                 socket.socket.shutdown(stream.get_extra_info("socket"), socket.SHUT_RDWR)
         super().close()
 
-    def __del__(self) -> None:
-        """As the client that the SDK makes for itself: a test may leave it behind."""
-        if not self.is_closed:
-            with contextlib.suppress(Exception):
-                self.close()
-
-    def send(self, request: Any, *, stream: bool = False, **options: Any) -> Any:
-        """As the base class; replies that are streamed to the caller are the caller's to bound.
-
-        Raises:
-            openai.APITimeoutError: the reply is not complete in time.
-            ReplyBroken: it ends too soon or cannot be unpacked.
-            ReplyTooLarge: it is longer than it may be, on the wire or unpacked.
-        """
+    def send(self, request: Any, **options: Any) -> Any:
+        """As the base class. BadReply for a reply that is not complete in time, ends too soon,
+        cannot be unpacked, or is longer than it may be, on the wire or unpacked."""
         until = time.monotonic() + self._seconds
         request.extensions["trace"] = self._note_step
-        response: Any = super().send(request, stream=True, **options)
-        if stream:
-            return response
+        response: Any = super().send(request, **options | {"stream": True})
         try:
             kept, size = [], 0
             for part in response.iter_bytes():
                 kept.append(part)
                 size += len(part)
                 if size > self._most:
-                    raise ReplyTooLarge(self._most)
+                    words = f"the reply is longer than {self._most:,} bytes"
+                    raise BadReply(Fault(words, answered=True))
                 if time.monotonic() > until:
-                    raise openai.APITimeoutError(request=request)
-        except (ReplyTooLarge, openai.APITimeoutError):
+                    raise BadReply(TOO_SLOW)
+        except BadReply:
             raise
         except Exception as error:
             if "Timeout" in type(error).__name__:
                 raise
-            raise ReplyBroken(f"the reply broke off: {error or type(error).__name__}") from error
+            words = brief(f"the reply broke off: {error or type(error).__name__}")
+            raise BadReply(Fault(words, retry=True, answered=True)) from error
         finally:
             response.close()
         response.headers.pop("content-encoding", None)
@@ -93,9 +82,7 @@ class BoundedClient(openai.DefaultHttpxClient):
             response.status_code,
             headers=response.headers,
             content=b"".join(kept),
-            request=response.request,
-            extensions=response.extensions,
-            history=response.history,
+            request=request,
         )
 
     def _note_step(self, step: str, about: dict[str, Any]) -> None:

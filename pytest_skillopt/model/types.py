@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,6 +13,17 @@ Role = Literal["target", "optimizer", "judge"]
 ROLES: tuple[Role, ...] = get_args(Role)
 NO_KEY = "none"
 """In the place of a key, or of the variable that holds it: the server wants none."""
+
+
+class Price(NamedTuple):
+    """US dollars per million tokens."""
+
+    input: float
+    output: float
+
+    def cost(self, asked: float, said: float) -> float:
+        """US dollars for so many tokens in and out."""
+        return (asked * self.input + said * self.output) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +43,13 @@ class Usage:
     def __add__(self, other: Usage) -> Usage:
         known = [u.cost for u in (self, other) if u.cost is not None]
         return Usage(
-            calls=self.calls + other.calls,
-            cached=self.cached + other.cached,
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cost=sum(known) if known else None,
-            estimated=self.estimated or other.estimated,
+            self.calls + other.calls,
+            self.cached + other.cached,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            sum(known) if known else None,
+            self.estimated or other.estimated,
         )
-
-    def to_json(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Usage:
-        return cls(**data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,7 @@ class Completion:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Completion:
         calls = tuple(ToolCall(**call) for call in data["tool_calls"])
-        return cls(data["text"], calls, data["finish_reason"], Usage.from_json(data["usage"]))
+        return cls(data["text"], calls, data["finish_reason"], Usage(**data["usage"]))
 
 
 class Model(Protocol):

@@ -93,7 +93,7 @@ def _skills(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:
 
 def _models(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:
     settings = plan.settings
-    models = config.stash[MODELS] = Models(config, settings, throttle=Meter.of(settings))
+    models = config.stash[MODELS] = Models(config, settings, throttle=Meter(settings))
     try:
         roles = wanted_roles(plan.mode, plan.tasks)
         asked = probed_roles(roles, plan.tasks)

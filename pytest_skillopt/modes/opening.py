@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.cache import Replies
-from pytest_skillopt.model.config import ModelConfigError, check_prices, model_config
+from pytest_skillopt.model.config import check_prices, model_config
 from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.model.types import ROLES, ModelConfigError
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.plan import notes_on_tasks
 from pytest_skillopt.modes.skills import read_documents, skills_of, split_tasks
@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
 
-_ROLES: tuple[Role, ...] = ("target", "optimizer", "judge")
-
 
 @contextlib.contextmanager
 def opened(
@@ -68,7 +66,7 @@ def opened(
     if settings.scan and mode.name == "train":
         check_command(settings.scan, root)
     most_increase(settings.max_cost_increase)
-    limits = Meter.of(settings)
+    limits = Meter(settings)
     models = _make_models(config, settings, home, limits, services)
     with contextlib.ExitStack() as stack:
         stack.callback(models.close)
@@ -149,7 +147,7 @@ def wanted_roles(mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
     wanted = {role for task in tasks for role in task.roles}
     if mode.name == "train":
         wanted.add("optimizer")
-    return [role for role in _ROLES if role in wanted]
+    return [role for role in ROLES if role in wanted]
 
 
 def _configured_roles(models: Models, mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
@@ -164,7 +162,7 @@ def _target_of_own_agents(settings: Settings) -> str:
     """The fingerprint of the target that tests may ask for by ``rollout.target``, if there is one:
     rollouts under another model are other rollouts."""
     with contextlib.suppress(ModelConfigError):
-        return model_config(settings, "target", os.environ).fingerprint
+        return model_config(settings, "target").fingerprint
     return ""
 
 

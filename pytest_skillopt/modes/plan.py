@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -159,7 +158,7 @@ def _known_costs(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> 
     costs: dict[str, float] = {}
     for role in roles:
         with contextlib.suppress(ModelConfigError):
-            price = model_config(settings, role, os.environ).price
+            price = model_config(settings, role).price
             if price is not None:
                 costs[role] = price.cost(*_ASSUMED[role])
     return costs

@@ -16,9 +16,8 @@ import hashlib
 import json
 import threading
 import zlib
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from pytest_skillopt.model.types import Completion
 from pytest_skillopt.suite.rollouts import Rollout
@@ -38,15 +37,11 @@ class JournalError(Exception):
     """The journal could not be written; what had been written before is intact."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """One line, read back."""
 
-    number: int
     kind: str
     data: dict[str, Any]
-    offset: int
-    """Byte offset of the line in the file."""
 
 
 class Journal:
@@ -115,27 +110,22 @@ class Journal:
 
     def _scan(self) -> int:
         """Index what is there; return where the last complete line ends."""
-        self._count = 0
-        end = 0
+        self._count = end = 0
         with self.path.open("rb") as file:
             for line in file:
                 if not line.endswith(b"\n"):
                     break
                 self._count += 1
-                self._index(line, end)
+                entry = unseal(line)
+                if entry is None:
+                    self.corrupt.append(self._count)
+                elif key := entry.get("key"):
+                    self._offsets[entry["kind"], key] = end
+                    self.entries.append(Entry(entry["kind"], {}))
+                else:
+                    self.entries.append(Entry(entry["kind"], entry["data"]))
                 end += len(line)
         return end
-
-    def _index(self, line: bytes, offset: int) -> None:
-        entry = unseal(line)
-        if entry is None:
-            self.corrupt.append(self._count)
-            return
-        key = entry.get("key", "")
-        if key:
-            self._offsets[entry["kind"], key] = offset
-        data = {} if key else entry["data"]
-        self.entries.append(Entry(self._count, entry["kind"], data, offset))
 
 
 def entries_of(path: Path, kind: str) -> Iterator[dict[str, Any]]:

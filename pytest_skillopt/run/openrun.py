@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.directory import RunError
-from pytest_skillopt.run.journal import JournalError
+from pytest_skillopt.run.journal import JournalError, entries_of
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.document import Document
 
@@ -214,11 +214,10 @@ def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
 
 def can_continue(journal: Path, description: dict[str, Any]) -> bool:
     try:
-        with journal.open("rb") as lines:
-            first = json.loads(lines.readline())
-        return first["kind"] == "run" and not _difference(first["data"], description)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        earlier = next(entries_of(journal, "run"), None)
+    except OSError:
         return False
+    return earlier is not None and not _difference(earlier, description)
 
 
 def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import write_version
 
@@ -30,11 +31,8 @@ def write_skill(root: Path, home: Home, skill: str, before: Document, after: Doc
     """
     note = home.path / f"writing-{after.version[:16]}.json"
     versions = [version.packed.decode() for version in (before, after)]
-    text = json.dumps([skill, *versions])
     try:
-        scratch = note.with_suffix(".tmp")
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(note)
+        replace_file(note, json.dumps([skill, *versions]).encode())
     except OSError as error:
         raise SkillError(f"{note}: cannot be written ({error.strerror})") from None
     try:

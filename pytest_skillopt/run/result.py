@@ -285,9 +285,7 @@ class Result(_Record):
     resume: str = ""
     """Command that continues a run which ended early."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, populate_by_name=True, use_attribute_docstrings=True
-    )
+    model_config = ConfigDict(populate_by_name=True)
 
     def dump(self) -> str:
         """JSON text, the form in which it lies in the run directory."""

@@ -6,23 +6,28 @@ import contextlib
 import json
 import math
 import operator
-import os
 import threading
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.types import ModelConfigError, ModelError, ModelFault, Usage
+from pytest_skillopt.model.types import (
+    NO_KEY,
+    ModelConfigError,
+    ModelError,
+    ModelFault,
+    Usage,
+)
 from pytest_skillopt.suite.rollouts import Message, RolloutRequest
+from pytest_skillopt.untrusted import bound, encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import pytest
 
-    from pytest_skillopt.model.config import Price
-    from pytest_skillopt.model.types import Completion, Model
+    from pytest_skillopt.model.types import Completion, Model, Price
     from pytest_skillopt.settings import Settings
 
 _MESSAGE_LIMIT = 200_000
@@ -142,13 +147,13 @@ class Recorder:
     def target(self) -> Target:
         """The target model of the settings, for an agent of one's own; a fatal ModelFault where
         they name none."""
-        from pytest_skillopt.model.config import NO_KEY, model_config
+        from pytest_skillopt.model.config import model_config
 
         try:
-            config = model_config(self._settings(), "target", os.environ)
+            config = model_config(self._settings(), "target")
+            keyless = config.key_command or config.api_key() == NO_KEY
         except ModelConfigError as error:
             raise ModelFault(str(error), fatal=True) from None
-        keyless = config.key_command or config.api_key(os.environ) == NO_KEY
         key = "" if keyless else config.key_env
         return Target(config.model, config.base_url, key, config.parameters)
 
@@ -176,7 +181,9 @@ class Recorder:
                 content = json.dumps(content, ensure_ascii=False, allow_nan=False)
         with self._lock:
             if len(self.transcript) < _MESSAGES_LIMIT:
-                self.transcript.append(Message(clean(str(role)), shorten(content, _MESSAGE_LIMIT)))
+                self.transcript.append(
+                    Message(encodable(str(role)), shorten(content, _MESSAGE_LIMIT))
+                )
 
     def usage(
         self,
@@ -314,14 +321,6 @@ class GuardedModel:
             raise OwnFault(f"{type(error).__name__}: {error}") from error
 
 
-def clean(text: str) -> str:
-    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
-
-
 def shorten(text: str, limit: int) -> str:
     """Keep the head and the tail of a text that is longer than ``limit`` characters."""
-    if len(text) > limit:
-        half = limit // 2
-        gap = f"[... {len(text) - 2 * half} characters left out ...]"
-        text = f"{text[:half]}\n{gap}\n{text[-half:]}"
-    return clean(text)
+    return encodable(bound(text, limit // 2, limit // 2))

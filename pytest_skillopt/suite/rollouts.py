@@ -130,9 +130,9 @@ class Rollout:
         data = dict(data)
         data["request"] = RolloutRequest(**data["request"])
         data["transcript"] = tuple(Message(**m) for m in data["transcript"])
-        data["usage"] = Usage.from_json(data["usage"])
-        data["judge_usage"] = Usage.from_json(data["judge_usage"])
-        data["reported"] = Usage.from_json(data.get("reported", {}))
+        data["usage"] = Usage(**data["usage"])
+        data["judge_usage"] = Usage(**data["judge_usage"])
+        data["reported"] = Usage(**data.get("reported", {}))
         if data["error"] is not None:
             data["error"] = InfraError(**data["error"])
         return cls(**data)

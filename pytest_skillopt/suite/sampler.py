@@ -279,7 +279,7 @@ class Sampler:
                 self._rationed = True
                 queued = self._executor.cancel(self._begun)
                 self._backlog = {key: r for key, r in self._begun.items() if key in queued}
-            self._meter.note(rollout.reported.to_json(), (OWN_AGENT, request.stage, request.task))
+            self._meter.note(rollout.reported, (OWN_AGENT, request.stage, request.task))
         self._ledger.put(rollout)
         return rollout
 

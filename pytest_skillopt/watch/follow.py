@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections import Counter
+from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +122,7 @@ class Follower:
         return self._versions.setdefault(version, len(self._versions))
 
     def _spend(self, role: str, usage: Mapping[str, Any]) -> None:
-        self._spent[role] = self._spent.get(role, Usage()) + Usage.from_json(dict(usage))
+        self._spent[role] = self._spent.get(role, Usage()) + Usage(**usage)
 
     # What a page is told.
 
@@ -149,7 +150,7 @@ class Follower:
             "most": self._plan.get("most", 0),
             "caps": self._plan.get("caps", {}),
             "models": self._plan.get("models", {}),
-            "spent": {role: usage.to_json() for role, usage in self._spent.items()},
+            "spent": {role: asdict(usage) for role, usage in self._spent.items()},
             "tasks": list(zip(self._tasks, self._splits, strict=True)),
             "versions": len(self._versions),
             "steps": self._steps,

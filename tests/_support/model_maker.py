@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.config import ModelConfig
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class ModelMaker:
-    """``make_model(cache=..., throttle=..., environ=..., <fields of ModelConfig>)``."""
+    """``make_model(cache=..., throttle=..., key=..., <fields of ModelConfig>)``."""
 
     def __init__(self, url: str) -> None:
         self.slept: list[float] = []
@@ -26,18 +28,18 @@ class ModelMaker:
         *,
         cache: Replies | None = None,
         throttle: Throttle | None = None,
-        environ: dict[str, str] | None = None,
+        key: str = "",
         **fields: Any,
     ) -> ChatModel:
         given = {"role": "target", "provider": "openai", "model": "m", "base_url": self._url}
-        model = ChatModel(
-            ModelConfig(**given | fields),
-            cache=cache,
-            throttle=throttle,
-            environ=environ or {},
-            sleep=self.slept.append,
-            jitter=lambda: 0.0,
-        )
+        with mock.patch.dict(os.environ, {"OPENAI_API_KEY": key}):
+            model = ChatModel(
+                ModelConfig(**given | fields),
+                cache=cache,
+                throttle=throttle,
+                sleep=self.slept.append,
+                jitter=lambda: 0.0,
+            )
         self._made.append(model)
         return model
 

@@ -12,9 +12,9 @@ import pytest
 from patience import PATIENCE, wait_until
 
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
-from pytest_skillopt.model.config import ModelConfig, Price
+from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.types import CapReached, ModelFault, Usage
+from pytest_skillopt.model.types import CapReached, ModelFault, Price, Usage
 from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Setting:
         self.proxies: list[Proxy] = []
 
     def open(self, scenario: str = "ok", **bounds: Any) -> tuple[Proxy, Meter]:
-        limits = Meter.of(Settings(**bounds))
+        limits = Meter(Settings(**bounds))
         patience = 0.1 if scenario == "hang" else PATIENCE
         config = ModelConfig(
             "target",

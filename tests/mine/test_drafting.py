@@ -199,3 +199,11 @@ def test_no_such_skill(project: pytest.Pytester) -> None:
     result = tool(project, "init", "nowhere", "--yes")
     assert result.ret == 1
     assert "there is no skill at" in result.stderr.str()
+
+
+def test_without_a_model_it_says_what_to_set(project: pytest.Pytester) -> None:
+    project.makeini("[pytest]\n")
+    result = tool(project, "init", "notes", "--yes")
+    assert result.ret == 1
+    result.stderr.fnmatch_lines(["*error: no optimizer model is configured. Set *"])
+    result.stderr.no_fnmatch_line("*Traceback*")

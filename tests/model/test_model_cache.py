@@ -15,7 +15,7 @@ import diskcache
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt.model.cache import DiskCache, Replies, request_key
+from pytest_skillopt.model.cache import DiskCache, RemoteCache, Replies, request_key
 from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
 
 if TYPE_CHECKING:
@@ -290,18 +290,15 @@ def test_a_text_of_another_form_is_a_miss(directory: Path, text: str) -> None:
     replies.close()
 
 
-def test_any_store_of_texts_can_stand_behind_replies() -> None:
-    class Channel:
-        def __init__(self) -> None:
-            self.held: dict[str, str] = {}
+def test_replies_are_kept_across_a_channel() -> None:
+    held: dict[str, str] = {}
 
-        def get(self, key: str) -> str | None:
-            return self.held.get(key)
+    def ask(method: str, key: str, *value: str) -> str | None:
+        if method == "cache.set":
+            (held[key],) = value
+        return held.get(key)
 
-        def set(self, key: str, value: str) -> None:
-            self.held[key] = value
-
-    replies = Replies("rw", Channel())
+    replies = Replies("rw", RemoteCache(ask))
     with replies.claim(KEY):
         replies.keep(KEY, DONE)
     found = replies.find(KEY)
@@ -312,9 +309,11 @@ def test_any_store_of_texts_can_stand_behind_replies() -> None:
 def test_refused_rows_are_told_to_the_reader(stored: Path) -> None:
     tamper(stored, "UPDATE Cache SET mode = 4")
     replies = Replies.open(stored, "rw")
-    assert replies.notes == []
+    assert not replies.notes
     assert replies.find(KEY) is None
-    assert replies.notes == [f"rows of {stored} were refused: this package has not written them"]
+    assert list(replies.notes) == [
+        "rows of the cache were refused: this package has not written them"
+    ]
     replies.close()
 
 

@@ -13,16 +13,18 @@ import pytest
 from patience import PATIENCE, wait_until
 
 from pytest_skillopt.model.cache import Replies
-from pytest_skillopt.model.config import Price, Server
-from pytest_skillopt.model.limits import Caps, Meter
+from pytest_skillopt.model.config import Server
+from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import (
     CacheMiss,
     CapReached,
     Completion,
     ModelFault,
+    Price,
     ToolCall,
     Usage,
 )
+from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +70,7 @@ def test_the_sdk_is_told_the_key_and_never_retries_itself(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
     chat_server.script(chat_server.answer.error(500))
-    model = make_model(environ={"OPENAI_API_KEY": " sk-secret-secret "}, retries=0)
+    model = make_model(key=" sk-secret-secret ", retries=0)
     with pytest.raises(ModelFault):
         model.complete(HI, sample="0")
     assert chat_server.calls == 1
@@ -215,7 +217,7 @@ def test_a_cap_is_passed_at_most_by_what_the_replies_in_flight_are_longer_than_t
 
 def _spend(make_model: ModelMaker, *, cap: int) -> int:
     """Tokens spent by 16 threads that call until the cap stops them."""
-    limits = Meter(Caps(tokens=cap))
+    limits = Meter(Settings(max_tokens=cap))
     model = make_model(throttle=limits)
     model._sleep = time.sleep
 
@@ -305,7 +307,7 @@ def test_no_message_holds_the_key(chat_server: ChatServer, make_model: ModelMake
     said = f"Incorrect API key provided: {key}, sk-proj-abcdef123456. Bearer abcdef"
     chat_server.script(chat_server.answer.error(401, said))
     with pytest.raises(ModelFault) as caught:
-        make_model(environ={"OPENAI_API_KEY": key}).complete(HI, sample="0")
+        make_model(key=key).complete(HI, sample="0")
     words = str(caught.value)
     assert "Incorrect API key provided" in words
     assert all(secret not in words for secret in (key, "abcdef"))
@@ -361,7 +363,7 @@ def test_no_more_calls_are_in_flight_than_allowed(
         return "ok"
 
     chat_server.reply, chat_server.latency = reply, 0.03
-    model = make_model(throttle=Meter(in_flight=3))
+    model = make_model(throttle=Meter(Settings(max_in_flight=3)))
     model._sleep = time.sleep
     with ThreadPoolExecutor(12) as pool:
         list(pool.map(lambda i: model.complete(HI, sample=str(i)), range(24)))
@@ -391,7 +393,7 @@ def test_threads_share_one_model(chat_server: ChatServer, make_model: ModelMaker
 def test_a_cap_stops_before_the_call_it_forbids(
     chat_server: ChatServer, make_model: ModelMaker
 ) -> None:
-    limits = Meter(Caps(calls=2))
+    limits = Meter(Settings(max_calls=2))
     model = make_model(throttle=limits)
     model.complete(HI, sample="0", stage="rollout", task="t")
     model.complete(HI, sample="1", stage="rollout", task="t")
@@ -585,7 +587,7 @@ def test_a_full_disk_costs_no_reply(
 
     monkeypatch.setattr("pytest_skillopt.model.cache.TextDisk.store", full)
     assert make_model(cache=cache).complete(HI, sample="0").text == "ok"
-    assert "No space left" in cache.notes[0]
+    assert "No space left" in next(iter(cache.notes))
 
 
 def test_a_faulty_server_costs_no_reply_and_no_reply_is_paid_for_twice(
@@ -654,7 +656,7 @@ def test_the_sdk_is_imported_on_the_first_call_alone() -> None:
     code = (
         "import sys, pytest_skillopt.model.client as c, pytest_skillopt.model.config as f\n"
         "import pytest_skillopt.model.agent, pytest_skillopt.model.judge\n"
-        "c.ChatModel(f.ModelConfig('target', 'openai', 'm', 'http://localhost:1/v1'), environ={})\n"
+        "c.ChatModel(f.ModelConfig('target', 'openai', 'm', 'http://localhost:1/v1'))\n"
         "loaded = {'openai', 'httpx', 'httpx2'} & set(sys.modules)\n"
         "assert not loaded, loaded"
     )

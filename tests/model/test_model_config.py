@@ -2,29 +2,44 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from typing import Any
+import os
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_skillopt.model import config as configuration
 from pytest_skillopt.model.config import (
     ModelConfig,
-    Price,
     Server,
     canonical_url,
     check_prices,
     is_local,
-    model_config,
     parse_prices,
     price_of,
+    read_requests,
     secret_names,
 )
-from pytest_skillopt.model.requests import read_requests
-from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.model.types import ModelConfigError, Price
 from pytest_skillopt.settings import Settings
 
+if TYPE_CHECKING:
+    from pytest_skillopt.model.types import Role
+
 KEY = {"OPENAI_API_KEY": "sk-something-long"}
+
+
+def model_config(
+    settings: Settings, role: Role, environ: dict[str, str], server: Server | None = None
+) -> ModelConfig:
+    with mock.patch.dict(os.environ, environ, clear=True):
+        config = configuration.model_config(settings, role, server)
+        config.headers()
+        if not config.key_command:
+            config.api_key()
+        return config
 
 
 def settings(**changes: Any) -> Settings:
@@ -118,14 +133,17 @@ def test_what_cannot_work_says_what_to_set(
 
 
 def test_a_server_on_this_machine_needs_no_key() -> None:
-    given = settings(model="openai:m", base_url="http://127.0.0.1:11434/v1")
-    assert model_config(given, "target", {}).api_key({}) == "none"
-    assert model_config(given, "target", KEY).api_key(KEY) == "sk-something-long"
+    config = model_config(settings(model="openai:m@http://127.0.0.1:11434/v1"), "target", {})
+    with mock.patch.dict(os.environ, clear=True):
+        assert config.api_key() == "none"
+    with mock.patch.dict(os.environ, KEY):
+        assert config.api_key() == "sk-something-long"
 
 
 def test_a_server_elsewhere_needs_no_key_when_the_user_says_so() -> None:
     given = settings(model="openai:m", base_url="http://gpu.example/v1", requests="key_env = none")
-    assert model_config(given, "target", KEY).api_key(KEY) == "none"
+    with mock.patch.dict(os.environ, KEY):
+        assert model_config(given, "target", {}).api_key() == "none"
 
 
 REQUESTS = """
@@ -177,8 +195,9 @@ def test_what_shapes_a_reply_stands_in_the_parameters() -> None:
     }
     environ = {"JUDGE_KEY": "sk-of-the-judge", "MY_TEAM": "the red one"}
     judge = model_config(given, "judge", environ)
-    assert judge.api_key(environ) == "sk-of-the-judge"
-    assert judge.headers(environ) == {"X-Team": "the red one"}
+    with mock.patch.dict(os.environ, environ):
+        assert judge.api_key() == "sk-of-the-judge"
+        assert judge.headers() == {"X-Team": "the red one"}
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.model.limits import BURST_SECONDS, Caps, Meter, Wish
-from pytest_skillopt.model.types import CapReached, Usage
+from pytest_skillopt.model.limits import BURST_SECONDS, Meter, Wish
+from pytest_skillopt.model.types import CapReached, Price, Usage
 from pytest_skillopt.settings import Settings
 
 ACCOUNT = ("target", "rollout", "t.py::test_a")
-FREE = Usage().to_json()
+FREE = Usage()
 
 
 class Clock:
@@ -25,15 +25,15 @@ class Clock:
 
 
 def limits(clock: Clock | None = None, **bounds: Any) -> Meter:
-    return Meter.of(Settings(**bounds), clock=clock or Clock())
+    return Meter(Settings(**bounds), clock=clock or Clock())
 
 
 def go(lim: Meter, call: str, tokens: int = 10, cost: float = 0.0, provider: str = "p") -> float:
-    return lim.ask(call, Wish(provider, "target", tokens - 1, 1, (0.0, cost * 1e6)).to_json())
+    return lim.ask(call, Wish(provider, "target", tokens - 1, 1, Price(0.0, cost * 1e6)))
 
 
-def paid(tokens: int = 10, cost: float | None = None) -> dict[str, Any]:
-    return Usage(1, 0, max(0, tokens - 1), min(1, tokens), cost).to_json()
+def paid(tokens: int = 10, cost: float | None = None) -> Usage:
+    return Usage(1, 0, max(0, tokens - 1), min(1, tokens), cost)
 
 
 def sent(lim: Meter, clock: Clock, seconds: float, tokens: int = 10) -> list[float]:
@@ -118,7 +118,7 @@ def test_a_shorter_pause_does_not_end_a_longer_one() -> None:
 
 
 def test_many_workers_cannot_overshoot_the_cap_of_calls() -> None:
-    lim = Meter(Caps(calls=25))
+    lim = Meter(Settings(max_calls=25))
     stopped = []
 
     def work(name: int) -> None:
@@ -213,8 +213,8 @@ def test_accounts_are_kept_by_role_and_stage() -> None:
     for call, account in (("a", ACCOUNT), ("b", ACCOUNT), ("c", ("optimizer", "reflect", ""))):
         go(lim, call)
         lim.done(call, paid(cost=0.5), account)
-    lim.note(Usage(cached=1).to_json(), ACCOUNT)
-    lim.note(Usage(cached=1).to_json(), ("target", "rollout", "t.py::test_b"))
+    lim.note(Usage(cached=1), ACCOUNT)
+    lim.note(Usage(cached=1), ("target", "rollout", "t.py::test_b"))
     assert [(r["role"], r["stage"], r["calls"], r["cached"], r["cost"]) for r in lim.rows()] == [
         ("optimizer", "reflect", 1, 0, 0.5),
         ("target", "rollout", 2, 2, 1.0),
@@ -225,5 +225,5 @@ def test_the_rows_fit_the_result() -> None:
     from pytest_skillopt.run.result import UsageRow
 
     lim = limits()
-    lim.note(Usage(cached=1).to_json(), ACCOUNT)
+    lim.note(Usage(cached=1), ACCOUNT)
     assert UsageRow(**lim.rows()[0]).cached == 1

@@ -26,10 +26,6 @@ class Proposal(BaseModel):
     edits: list[Edit] = []
 
 
-class Free(BaseModel):
-    scores: dict[str, float]
-
-
 GOOD = {"reasoning": "r", "edits": [{"op": "append", "content": "c"}]}
 
 
@@ -105,10 +101,6 @@ def test_the_form_is_asked_for_strictly() -> None:
     assert edit["required"] == ["op", "content"]
     assert schema["additionalProperties"] is edit["additionalProperties"] is False
     assert edit["properties"]["content"] == {"type": "string"}
-
-
-def test_a_form_with_free_keys_is_not_asked_for_strictly() -> None:
-    assert response_format(Free)["json_schema"]["strict"] is False
 
 
 def test_the_form_goes_out_with_both_tries(chat_server: ChatServer, make_model: ModelMaker) -> None:

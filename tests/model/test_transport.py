@@ -113,12 +113,11 @@ def serving(answers: list[Callable[[socket.socket], None]]) -> Iterator[str]:
 
 def config(url: str, **values: object) -> ModelConfig:
     settings = Settings(target="openai:m", base_url=url, **values)  # type: ignore[arg-type]
-    return model_config(settings, "target", {"OPENAI_API_KEY": "sk-test-0123456789"})
+    return model_config(settings, "target")
 
 
 def ask(url: str, **values: object) -> tuple[str, bool]:
-    environ = {"OPENAI_API_KEY": "sk-test-0123456789"}
-    model = ChatModel(config(url, **values), environ=environ, sleep=lambda seconds: None)
+    model = ChatModel(config(url, **values), sleep=lambda seconds: None)
     try:
         found = model.complete([{"role": "user", "content": "Hello."}], sample="a")
     finally:

@@ -22,7 +22,7 @@ def test_entries_are_read_back(tmp_path: Path) -> None:
         journal.write("run", {"seed": 1})
         journal.write("reply", {"text": "\ud800 \u00e9 \u2028"}, key="k")
     with Journal(tmp_path / "journal.jsonl") as again:
-        assert [(e.number, e.kind) for e in again.entries] == [(1, "run"), (2, "reply")]
+        assert [e.kind for e in again.entries] == ["run", "reply"]
         assert again.read("reply", "k") == {"text": "\ud800 \u00e9 \u2028"}
         assert again.read("reply", "other") is None
         assert again.corrupt == []
@@ -52,7 +52,7 @@ def test_a_file_cut_anywhere_loses_only_the_torn_line(
     with Journal(path) as again:
         again.write("reply", {"i": "new"}, key="new")
     with Journal(path) as last:
-        assert [e.number for e in last.entries] == list(range(1, kept + 2))
+        assert len(last.entries) == kept + 1
         assert last.corrupt == []
         assert last.read("reply", "new") == {"i": "new"}
         assert [last.read("reply", str(i)) for i in range(kept)] == [{"i": i} for i in range(kept)]

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.model.limits import Caps, Meter
+from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.executor import ExecutorClosed
@@ -177,7 +177,7 @@ def reporting(request: RolloutRequest, run: int) -> Rollout:
 
 def test_reported_calls_stop_the_run_before_the_next_rollout() -> None:
     executor = ScriptedExecutor(reporting)
-    ledger, meter = MemoryLedger(), Meter(Caps(calls=3))
+    ledger, meter = MemoryLedger(), Meter(Settings(max_calls=3))
     sampler = Sampler(executor, TASKS, ledger, model="m", meter=meter)
     asked = requests(sampler)
     with pytest.raises(StopRun, match="skillopt_max_calls") as stop:
@@ -186,7 +186,7 @@ def test_reported_calls_stop_the_run_before_the_next_rollout() -> None:
     assert sum(executor.runs.values()) == sampler.taken == 3
     (row,) = meter.rows()
     assert (row["role"], row["stage"], row["calls"]) == ("own agent", "train", 3)
-    resumed = Sampler(executor, TASKS, ledger, model="m", meter=Meter(Caps(calls=2)))
+    resumed = Sampler(executor, TASKS, ledger, model="m", meter=Meter(Settings(max_calls=2)))
     resumed.take(asked)
     assert set(executor.runs.values()) == {1}
     resumed.take(asked)
@@ -194,7 +194,7 @@ def test_reported_calls_stop_the_run_before_the_next_rollout() -> None:
 
 def test_at_most_as_many_are_handed_over_as_run_at_once_when_tests_report() -> None:
     executor = ScriptedExecutor(reporting, capacity=2)
-    meter = Meter(Caps(calls=99))
+    meter = Meter(Settings(max_calls=99))
     sampler = Sampler(executor, TASKS, MemoryLedger(), model="m", meter=meter)
     asked = requests(sampler)
     sampler.take(asked)
