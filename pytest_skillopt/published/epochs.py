@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.run.result import EditStatus
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
 
@@ -57,8 +56,7 @@ def slow_update(state: TrainingState, before: Document, context: Context) -> boo
     if state.judged(candidate):
         return False
     verdict = state.consider(candidate, [edit])
-    fate: EditStatus = "accepted" if verdict.accepted else "rejected"
-    state.history.settle([edit], fate, verdict.nameless, detail=verdict.reason)
+    state.history.decide([edit], verdict)
     state.history.end_step(
         epoch=context.epoch,
         records=[],

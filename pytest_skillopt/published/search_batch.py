@@ -129,11 +129,9 @@ class BatchSearch:
         if not patches:
             return None
         merged = state.stages.aggregate(patches, context)
-        if merged.note:
-            state.history.notes.append(f"step {context.step}: {merged.note}")
+        state.history.note(merged.note)
         update = state.stages.update(state.stages.select(merged, context), context)
-        if update.note:
-            state.history.notes.append(f"step {context.step}: {update.note}")
+        state.history.note(update.note)
         state.history.refuse(update.refused)
         return update if update.document != context.document else None
 

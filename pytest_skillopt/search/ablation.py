@@ -89,6 +89,9 @@ class Ablation:
         gone = _apart(reversed(idle))
         for line in lines:
             line.tested = line not in idle
+            if line.pairs:
+                rise = sum(other.passed - one.passed for one, other in line.pairs)
+                self._state.history.left_out(line.edit, {line.task: rise / len(line.pairs)})
         self._lines = [line for line in self._lines if line not in gone]
         self._hold()
         return [line.edit for line in gone]
@@ -118,7 +121,6 @@ class Ablation:
             whole, *others = state.samples.take_all([(state.incumbent, tasks), *arms], "trial")
             for (line, _), without in zip(running, others, strict=True):
                 pair = whole[line.task][0], without[line.task][0]
-                state.history.left_out(line.edit, without, whole)
                 if not all(rollout.measured for rollout in pair):
                     continue
                 line.pairs.append(pair)

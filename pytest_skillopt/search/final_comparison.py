@@ -265,7 +265,7 @@ class FinalComparison:
                 first=() if plan.alone else tuple(state.samples.failed_at_start(state.suite)),
                 prior=state.prior if plan.alone else 1.0,
             )
-            state.history.tell(BEGUN, asdict(begun))
+            state.history.observer.record(BEGUN, asdict(begun))
         if not begun.rollouts:
             state.history.notes.append(
                 "the cap left no complete round for the final comparison: it stopped when its "

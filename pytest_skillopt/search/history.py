@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.run.result import EditStatus
     from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.suite.rollouts import Rollout
 
 
 class Observer:
@@ -33,16 +32,17 @@ class History:
     """Kept for the report, and told to the memory of the optimizer."""
 
     def __init__(self, memory: Memory, observer: Observer) -> None:
+        self.observer = observer
         self.steps: list[StepRow] = []
         self.notes: list[str] = []
         self.ended_early = False
         """A cap, a fault or an interrupt came before the end."""
         self._memory = memory
-        self._observer = observer
         self._edits: dict[str, EditRow] = {}
         self._effects: dict[str, dict[str, float]] = {}
-        self._left_out: dict[str, dict[str, list[int]]] = {}
-        """By edit and task: passed and measured without it, passed and measured with it."""
+        """By edit that has won its trial, the change of the pass rate by task."""
+        self._left_out: dict[str, dict[str, float]] = {}
+        """The same when it was left out again."""
 
     @property
     def step(self) -> int:
@@ -53,6 +53,11 @@ class History:
     def edits(self) -> list[EditRow]:
         """Every edit that something became of, in the order of its first fate."""
         return list(self._edits.values())
+
+    def note(self, text: str) -> None:
+        """Note what a reader must know of the current step, if anything."""
+        if text:
+            self.notes.append(f"step {self.step}: {text}")
 
     def settle(
         self,
@@ -73,14 +78,23 @@ class History:
         for edit in edits:
             own = {task: effects[task] for task in edit.tasks if effects and task in effects}
             self._memory.remember(edit, fate, why, own)
-            row, known = EditRow.of(edit, fate, detail or why), self._edits.get(edit.key)
-            kept = {
-                "again": known.again if known else 0,
-                "effects": own or self._effects.get(edit.key, {}),
-                "left_out": self._without(edit),
-            }
-            self._edits[edit.key] = row.model_copy(update=kept)
-            self._observer.record("edit", self._edits[edit.key].model_dump())
+            known = self._edits.get(edit.key)
+            self._edits[edit.key] = row = EditRow.of(
+                edit,
+                fate,
+                detail or why,
+                again=known.again if known else 0,
+                effects=own or self._effects.get(edit.key, {}),
+                left_out=self._left_out.get(edit.key, {}),
+            )
+            self.observer.record("edit", row.model_dump())
+
+    def decide(
+        self, edits: Iterable[Edit], verdict: Verdict, effects: Mapping[str, float] | None = None
+    ) -> None:
+        """``settle`` what a verdict was about; the optimizer is told nothing of a val task."""
+        fate: EditStatus = "accepted" if verdict.accepted else "rejected"
+        self.settle(edits, fate, verdict.nameless, effects, detail=verdict.reason)
 
     def won(self, edits: Iterable[Edit], effects: Mapping[str, float]) -> None:
         """Tell that edits have won their trial and wait for the decision about them all.
@@ -91,26 +105,12 @@ class History:
         for edit in edits:
             own = {task: effects[task] for task in edit.tasks if task in effects}
             self._effects[edit.key] = own
-            row = EditRow.of(edit, "accepted", "").model_dump()
-            self._observer.record("edit", {**row, "status": "waiting", "effects": own})
+            row = EditRow.of(edit, "accepted", effects=own).model_dump()
+            self.observer.record("edit", {**row, "status": "waiting"})
 
-    def left_out(
-        self,
-        edit: Edit,
-        without: Mapping[str, Sequence[Rollout]],
-        whole: Mapping[str, Sequence[Rollout]],
-    ) -> None:
-        """Count samples of train tasks without an edit and with it."""
-        counted = self._left_out.setdefault(edit.key, {})
-        for task in without:
-            counts = counted.setdefault(task, [0, 0, 0, 0])
-            for place, rollouts in ((0, without[task]), (2, whole[task])):
-                counts[place] += sum(rollout.passed for rollout in rollouts)
-                counts[place + 1] += sum(rollout.measured for rollout in rollouts)
-
-    def _without(self, edit: Edit) -> dict[str, float]:
-        counted = self._left_out.get(edit.key, {}).items()
-        return {task: a / n - b / m for task, (a, n, b, m) in counted if n and m}
+    def left_out(self, edit: Edit, effects: Mapping[str, float]) -> None:
+        """Note how the pass rate of train tasks changes without an edit, in [-1, 1]."""
+        self._left_out.setdefault(edit.key, {}).update(effects)
 
     def turn_away(self, edit: Edit, why: str) -> None:
         """Count an edit that is not tried because it has lost, in this run or an earlier one."""
@@ -155,7 +155,7 @@ class History:
             gate=verdict.gate if verdict else "",
         )
         self.steps.append(row)
-        self._observer.step(row)
+        self.observer.step(row)
         return row
 
     def end_early(self, reason: str) -> None:
@@ -163,11 +163,7 @@ class History:
         self.ended_early = True
         self.notes.append(f"the search ended early: {reason}")
 
-    def tell(self, kind: str, data: dict[str, Any]) -> None:
-        """Tell of something that a resumed run has to know."""
-        self._observer.record(kind, data)
-
     def record(self, kind: str, candidate: str, verdict: Verdict) -> None:
         """Tell of a decision about a version."""
         data = {"step": self.step, "candidate": candidate, **verdict.to_json()}
-        self._observer.record(kind, data)
+        self.observer.record(kind, data)

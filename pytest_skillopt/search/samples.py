@@ -157,29 +157,24 @@ class Samples:
         self, gate: Gate, draws: Sequence[Draw], before: Document, after: Document
     ) -> list[tuple[Draw, Rollout]]:
         versions = {"incumbent": self._add(before), "candidate": self._add(after)}
-        rollouts = self._take([self._request(draw, versions) for draw in draws])
-        answers = list(zip(draws, rollouts, strict=True))
+        requests = [
+            self._sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
+            for draw in draws
+        ]
+        answers = list(zip(draws, self._take(requests), strict=True))
         gate.tell(sample_of(draw, rollout) for draw, rollout in answers)
         return answers
-
-    def _request(self, draw: Draw, versions: Mapping[str, str]) -> RolloutRequest:
-        return self._sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
 
 
 def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
     """How many tasks ended in which way, with an example of each; none was measured."""
     said = []
     for outcome, words in _UNMEASURED:
-        ended = {
-            task: next(r for r in seen if r.outcome == outcome)
-            for task, seen in found.items()
-            if any(r.outcome == outcome for r in seen)
-        }
-        if ended:
-            task, first = next(iter(ended.items()))
+        if ended := [r for seen in found.values() for r in seen if r.outcome == outcome]:
+            first, tasks = ended[0], {rollout.request.task for rollout in ended}
             why = first.error.message if first.error else first.message.removeprefix("Skipped: ")
-            share = f"{len(ended)} of {len(found)} {words}"
-            said.append(f"{share}, such as {task}" + (f" ({why})" if why else ""))
+            share = f"{len(tasks)} of {len(found)} {words}"
+            said.append(f"{share}, such as {first.request.task}" + (f" ({why})" if why else ""))
     return "; ".join(said)
 
 

@@ -91,12 +91,10 @@ class ShortenSearch:
         gate = state.shorter_gate(candidate.version[:12])
         verdict = state.samples.decide(gate, state.incumbent, candidate)
         state.history.record("verdict", candidate.version, verdict)
-        if not verdict.accepted:
-            state.history.settle([edit], "rejected", verdict.nameless, detail=verdict.reason)
-            return False
-        state.history.settle([edit], "accepted", detail=verdict.reason)
-        state.adopt(candidate, [edit])
-        return True
+        state.history.decide([edit], verdict)
+        if verdict.accepted:
+            state.adopt(candidate, [edit])
+        return verdict.accepted
 
 
 def shorten_accepted(

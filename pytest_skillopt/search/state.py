@@ -227,14 +227,10 @@ class TrainingState:
         Args:
             verdict: None where that was not made.
         """
-        if not self.sole:
-            return
-        if verdict is None or verdict.decision == "unmeasured":
+        if self.sole and verdict and verdict.decision != "unmeasured":
+            self.history.decide(self.accepted, verdict)
+        elif self.sole:
             self.history.settle(self.accepted, "dropped", "the last comparison was not completed")
-        else:
-            self.history.settle(
-                self.accepted, verdict.decision, verdict.nameless, detail=verdict.reason
-            )
 
     def _is_made_of_lines(self, candidate: Document, edits: Sequence[Edit]) -> bool:
         """Whether each edit of the candidate can be left out again."""

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.records import TaskRecord
-    from pytest_skillopt.run.result import EditStatus
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
@@ -165,8 +164,7 @@ class TrialSearch:
                 edits=len(lines),
                 verdict=verdict,
             )
-            fate: EditStatus = "accepted" if verdict.accepted else "rejected"
-            state.history.settle(lines, fate, verdict.nameless, detail=verdict.reason)
+            state.history.decide(lines, verdict)
 
     def _search(self) -> str:
         tasks = self._tasks
@@ -218,8 +216,7 @@ class TrialSearch:
         if context.calls.unreadable > unreadable:
             row.came = context.calls.came
         merged = self._merge(patches, context)
-        if merged.note:
-            self._state.history.notes.append(f"step {context.step}: {merged.note}")
+        self._state.history.note(merged.note)
         for edit in merged.edits:
             self._take_in(edit, context)
         self._try_waiting()
@@ -229,9 +226,9 @@ class TrialSearch:
         edits = [patch for patch in patches if patch.body is None]
         merged = self._state.stages.aggregate(edits, context.at(budget=UNBOUNDED))
         if merged.body is not None or len(edits) < len(patches):
-            self._state.history.notes.append(
-                f"step {context.step}: a whole new body was left out: this search tries edits one "
-                "by one; use --skillopt-search=batch for patches with a body"
+            self._state.history.note(
+                "a whole new body was left out: this search tries edits one by one; use "
+                "--skillopt-search=batch for patches with a body"
             )
         return merged
 
@@ -246,8 +243,7 @@ class TrialSearch:
             return
         handed = self._state.stages.update(Patch((edit,)), context)
         update = as_edits(handed, edit, context)
-        if update.note:
-            self._state.history.notes.append(f"step {context.step}: {update.note}")
+        self._state.history.note(update.note)
         self._state.history.refuse(update.refused)
         for made in update.applied:
             if made == edit or not self._pool.is_spent(made):

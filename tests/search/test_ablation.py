@@ -34,7 +34,7 @@ class Bench:
     def take_all(self, wanted: Any, stream: str) -> Any:
         return [{task: self._draw(name) for task in tasks} for name, tasks in wanted]
 
-    def left_out(self, edit: Any, without: Any, whole: Any) -> None:
+    def left_out(self, edit: Any, effects: Any) -> None:
         """For the report."""
 
     def _draw(self, name: str) -> Any:
