@@ -98,29 +98,28 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
     Above ``appendix_threshold`` lines the list is consolidated in one call; where that fails, the
     oldest lines give way.
     """
+    before, note = result.document, ""
     new = [" ".join(edit.content.split()) for edit in reminders]
-    lines = list(dict.fromkeys([*reminders_of(result.document), *new]))
-    limit, note = context.settings.appendix_threshold, ""
-    if len(lines) > limit:
-        lines, note = _consolidate(lines, limit, context)
+    lines = list(dict.fromkeys([*reminders_of(before), *new]))
+    if len(lines) > context.settings.appendix_threshold:
+        lines, note = _consolidate(lines, context)
     noted = replace(result, note="; ".join(filter(None, (result.note, note))))
     try:
-        document = set_reminders(result.document, lines)
+        document = set_reminders(before, lines)
+        checked = context.vetting.check(before, document, reminders[0])
+        why = checked.why if isinstance(checked, Refusal) else ""
     except SkillError as error:
-        return replace(noted, refused=(*result.refused, *_refused(reminders, str(error))))
-    if document == result.document:
+        why = str(error)
+    if why:
+        refused = [Refusal(edit, why) for edit in reminders]
+        return replace(noted, refused=(*result.refused, *refused))
+    if document == before:
         return noted
-    checked = context.vetting.check(result.document, document, reminders[0])
-    if isinstance(checked, Refusal):
-        return replace(noted, refused=(*result.refused, *_refused(reminders, checked.why)))
     return replace(noted, document=document, applied=(*result.applied, *reminders))
 
 
-def _refused(edits: Sequence[Edit], why: str) -> list[Refusal]:
-    return [Refusal(edit, why) for edit in edits]
-
-
-def _consolidate(lines: list[str], limit: int, context: Context) -> tuple[list[str], str]:
+def _consolidate(lines: list[str], context: Context) -> tuple[list[str], str]:
+    limit = context.settings.appendix_threshold
     answer = context.calls.ask_one(
         Question(
             "update",

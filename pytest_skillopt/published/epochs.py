@@ -17,7 +17,7 @@ from pytest_skillopt.published.blocks import GUIDANCE, get_block
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.search.state import TrainingState
@@ -46,7 +46,7 @@ def slow_update(state: TrainingState, before: Document, context: Context) -> boo
     if before == state.incumbent:
         return False
     here = context.at(document=state.incumbent)
-    edit = ask_for_guidance(_measure_pairs(state, before, here), before, here)
+    edit = _ask_for_guidance(_measure_pairs(state, before, here), before, here)
     if edit is None:
         return False
     candidate = extend(state.incumbent, edit, here)
@@ -68,7 +68,7 @@ def slow_update(state: TrainingState, before: Document, context: Context) -> boo
     return verdict.accepted
 
 
-def ask_for_guidance(
+def _ask_for_guidance(
     pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], before: Document, context: Context
 ) -> Edit | None:
     """Guidance from how each task went under the earlier document and under the current one.
@@ -76,24 +76,35 @@ def ask_for_guidance(
     None where the policy leaves nothing to show, the answer is unreadable, or it says nothing new.
     """
     groups = group_pairs(pairs, context.settings.slow_update_pairs)
-    if not any(groups.values()):
+    listed = [(name, task) for name, tasks in groups.items() for task in tasks]
+    if not listed:
         return None
+    listing = "\n".join(
+        f"- {name.capitalize()}: {task} ({pairs[task][0].rate:.0%} to {pairs[task][1].rate:.0%})"
+        for name, task in listed
+    )
+    shown = [pairs[task][1] for _, task in listed[:_TRANSCRIPTS]]
+    guidance = get_block(context.document, GUIDANCE)
     answer = context.calls.ask_one(
         Question(
             "slow update",
             f"{context.label}/slow_update",
             context.calls.prompts.render("slow_update"),
-            _material(before, groups, pairs, context),
+            material(
+                context,
+                ("The document at the end of the previous epoch", quote(before.text)),
+                ("The guidance that stands in the document now", quote(guidance)),
+                ("Tasks under both", listing),
+                ("Rollouts under the current document", evidence(shown, context)),
+            ),
             Guidance,
         )
     )
     text = answer.text.strip() if answer else ""
-    if answer is None or text in ("", get_block(context.document, GUIDANCE).strip()):
+    if answer is None or text in ("", guidance.strip()):
         return None
-    asking = [*groups.get("regressed", ()), *groups.get("failing under both", ())]
-    return Edit(
-        "append", "", text, answer.reasoning, tuple(asking), origin="slow", step=context.step
-    )
+    asking = tuple(task for name, task in listed if name in ("regressed", "failing under both"))
+    return Edit("append", "", text, answer.reasoning, asking, origin="slow", step=context.step)
 
 
 def group_pairs(
@@ -102,15 +113,12 @@ def group_pairs(
     """Node ids by group, those groups alone that the policy shows."""
     groups: dict[str, list[str]] = {name: [] for name in _SHOWN[policy]}
     for task, (old, new) in pairs.items():
-        if old.n and new.n and (name := _group(old, new)) in groups:
+        name = "failing under both" if new.failed else "stable"
+        if new.rate != old.rate:
+            name = "improved" if new.rate > old.rate else "regressed"
+        if old.n and new.n and name in groups:
             groups[name].append(task)
     return groups
-
-
-def _group(old: TaskRecord, new: TaskRecord) -> str:
-    if new.rate != old.rate:
-        return "improved" if new.rate > old.rate else "regressed"
-    return "failing under both" if new.failed else "stable"
 
 
 def _measure_pairs(
@@ -121,30 +129,6 @@ def _measure_pairs(
     wanted = {task.id: _SAMPLES for task in tasks}
     old, new = state.samples.take_all([(before, wanted), (state.incumbent, wanted)], "train")
     return {t.id: (TaskRecord.of(t, old[t.id]), TaskRecord.of(t, new[t.id])) for t in tasks}
-
-
-def _material(
-    before: Document,
-    groups: Mapping[str, Iterable[str]],
-    pairs: Mapping[str, tuple[TaskRecord, TaskRecord]],
-    context: Context,
-) -> str:
-    listed = [(name, task) for name, tasks in groups.items() for task in tasks]
-    listing = "\n".join(
-        f"- {name.capitalize()}: {task} ({pairs[task][0].rate:.0%} to {pairs[task][1].rate:.0%})"
-        for name, task in listed
-    )
-    shown = [pairs[task][1] for _, task in listed[:_TRANSCRIPTS]]
-    return material(
-        context,
-        ("The document at the end of the previous epoch", quote(before.text)),
-        (
-            "The guidance that stands in the document now",
-            quote(get_block(context.document, GUIDANCE)),
-        ),
-        ("Tasks under both", listing),
-        ("Rollouts under the current document", evidence(shown, context)),
-    )
 
 
 def learn_from_epoch(context: Context) -> None:

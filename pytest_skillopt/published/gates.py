@@ -6,14 +6,13 @@ import math
 from typing import TYPE_CHECKING, ClassVar
 
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
-from pytest_skillopt.gate.gates import GATES, StrictGate
+from pytest_skillopt.gate.gates import StrictGate
 from pytest_skillopt.gate.staged import StagedGate
 from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
 
-    from pytest_skillopt.gate.data import GateOptions
     from pytest_skillopt.gate.engine import SequentialGate, Wants
 
 
@@ -104,20 +103,10 @@ def _standard_errors(strata: Sequence[tuple[int, int, int, int]]) -> float:
     return gain / math.sqrt(variance)
 
 
-def published_gate(name: str, options: GateOptions) -> type[SequentialGate]:
-    """The gate of that name and these options.
-
-    Raises:
-        ValueError: there is no such gate.
-    """
-    if name == "staged" and options.broad:
-        return BroadGate
-    if gate := {**GATES, **_PUBLISHED}.get(name):
-        return gate
-    known = ", ".join([*GATES, *_PUBLISHED])
-    raise ValueError(f"there is no gate {name!r}; the gates are {known}")
-
-
-_PUBLISHED: dict[str, type[SequentialGate]] = {
-    gate.name: gate for gate in (ConfirmGate, MarginGate, PairedGate)
+PUBLISHED: dict[str, type[SequentialGate]] = {
+    "confirm": ConfirmGate,
+    "margin": MarginGate,
+    "paired": PairedGate,
+    "staged": BroadGate,
 }
+"""By name; ``staged`` is that of ``gate_broad``."""

@@ -28,6 +28,7 @@ _MINIBATCH = 8
 _EFFECT_SAMPLES = 2
 """Fresh samples of a rejected candidate on each task that asked for one of its edits."""
 _LEAST_BUDGET = 2
+"""Edits of a step at the end where ``min_edit_budget`` does not say and the first has no fewer."""
 
 
 class BatchSearch:
@@ -67,10 +68,10 @@ class BatchSearch:
             if self._everything_passes():
                 return "every train task passes"
             if self._fruitless >= self._settings.patience:
-                self._state.samples.require_measured(self._state.train)
-                return f"{self._fruitless} steps without an accepted edit"
+                break
         self._state.samples.require_measured(self._state.train)
-        return ""
+        patient = self._fruitless < self._settings.patience
+        return "" if patient else f"{self._fruitless} steps without an accepted edit"
 
     def _rounds(self, epoch: int) -> Iterator[list[list[SkillTask]]]:
         """Shuffled train tasks in batches, ``accumulation`` of them to a step."""
@@ -104,7 +105,7 @@ class BatchSearch:
             self._done + 1,
             self._steps_per_epoch * settings.epochs,
             start=settings.edit_budget,
-            end=least_edits(settings),
+            end=settings.min_edit_budget or min(_LEAST_BUDGET, settings.edit_budget),
         )
         return self._state.context.at(
             document=self._state.incumbent,
@@ -138,75 +139,86 @@ class BatchSearch:
     def _judge(self, epoch: int, records: Sequence[TaskRecord], updates: Sequence[Update]) -> None:
         """One gate decision for the step: the only candidate, or the best of those raced."""
         state = self._state
-        fresh = _distinct(updates, state)
+        by_version: dict[str, Update] = {}
+        for update in updates:
+            if not state.judged(update.document):
+                by_version.setdefault(update.document.version, update)
+        fresh = list(by_version.values())
         if not fresh:
             reason = "every candidate was tried before" if updates else "nothing new was proposed"
             state.history.end_step(epoch=epoch, records=records, reason=reason)
             self._fruitless += 1
             return
-        if len(fresh) == 1:
-            chosen, verdict = fresh[0], state.consider(fresh[0].document, fresh[0].applied)
-        else:
-            best, verdict = state.race([(u.document, u.applied) for u in fresh])
-            chosen = fresh[best]
-        self._conclude(epoch, records, chosen, verdict)
+        best, verdict = state.race([(update.document, update.applied) for update in fresh])
+        chosen = fresh[best]
+        self._end_step(epoch, records, chosen, verdict)
+        if verdict.accepted:
+            self._accept(chosen, verdict)
+            return
+        self._fruitless += 1
+        if verdict.gate == VETTING:
+            return
+        effects = self._effects_of(chosen)
+        state.history.decide(chosen.applied, verdict, effects)
+        if verdict.decision == "rejected" and (part := self._better_part(chosen, effects)):
+            verdict = state.consider(part.document, part.applied)
+            reason = f"the better part of the last patch: {verdict.reason}"
+            self._end_step(epoch, records, part, verdict, reason)
+            if verdict.accepted:
+                self._accept(part, verdict)
 
-    def _conclude(
-        self, epoch: int, records: Sequence[TaskRecord], update: Update, verdict: Verdict
+    def _end_step(
+        self,
+        epoch: int,
+        records: Sequence[TaskRecord],
+        update: Update,
+        verdict: Verdict,
+        reason: str = "",
     ) -> None:
-        state = self._state
-        state.history.end_step(
+        self._state.history.end_step(
             epoch=epoch,
             records=records,
             candidate=update.document.version,
             edits=len(update.applied),
             verdict=verdict,
+            reason=reason,
         )
-        if verdict.accepted:
-            self._accept(update)
-            return
-        self._fruitless += 1
-        if verdict.gate == VETTING:
-            return
-        effects = effects_of(state, update, self._records)
-        state.history.settle(
-            update.applied, "rejected", verdict.nameless, effects, detail=verdict.reason
-        )
-        if self._settings.splitting and verdict.decision == "rejected":
-            self._try_part(epoch, records, update, effects)
 
-    def _try_part(
-        self,
-        epoch: int,
-        records: Sequence[TaskRecord],
-        update: Update,
-        effects: dict[str, float],
-    ) -> None:
-        """The edits whose tasks improved, without those whose tasks broke."""
-        state = self._state
-        part = split(state, update, effects)
-        if part is None or state.judged(part.document):
-            return
-        verdict = state.consider(part.document, part.applied)
-        state.history.end_step(
-            epoch=epoch,
-            records=records,
-            candidate=part.document.version,
-            edits=len(part.applied),
-            verdict=verdict,
-            reason=f"the better part of the last patch: {verdict.reason}",
-        )
-        if verdict.accepted:
-            self._accept(part)
-
-    def _accept(self, update: Update) -> None:
-        self._state.history.settle(update.applied, "accepted")
+    def _accept(self, update: Update, verdict: Verdict) -> None:
+        self._state.history.decide(update.applied, verdict)
         self._begin_anew()
 
     def _begin_anew(self) -> None:
         """The incumbent is another."""
         self._records.clear()
         self._fruitless = 0
+
+    def _effects_of(self, update: Update) -> dict[str, float]:
+        """Change of the pass rate of each train task that asked for an edit, in [-1, 1].
+
+        Empty where ``splitting`` does not want it, or the means are short.
+        """
+        known = self._records
+        asked = [task for edit in update.applied for task in edit.tasks if task in known]
+        wanted = dict.fromkeys(asked, _EFFECT_SAMPLES)
+        if not self._settings.splitting or not self._state.budget.covers(sum(wanted.values())):
+            return {}
+        found = self._state.samples.take(update.document, wanted, "trial")
+        after = [TaskRecord.of(known[task].task, rollouts) for task, rollouts in found.items()]
+        return {r.task.id: r.rate - known[r.task.id].rate for r in after if r.n}
+
+    def _better_part(self, update: Update, effects: Mapping[str, float]) -> Update | None:
+        """The edits whose tasks improved on the whole, without the others.
+
+        None where those are all or none, or stood before the gate already.
+        """
+        better = [e for e in update.applied if sum(effects.get(task, 0.0) for task in e.tasks) > 0]
+        if not better or len(better) == len(update.applied):
+            return None
+        state = self._state
+        here = state.context.at(document=state.incumbent, step=state.history.step)
+        part = apply_all(better, here)
+        return part if part.applied and not state.judged(part.document) else None
 
     def _end_epoch(self, epoch: int, before: Document) -> None:
         context = self._context(epoch)
@@ -234,42 +246,8 @@ def most_of_search(train: int, val: int, settings: Settings) -> tuple[int, int]:
     size = batch_size(train, settings.batch_size)
     steps = settings.epochs * -(-train // size)
     sampled = size * settings.rollouts * settings.accumulation
-    return steps * (
-        sampled + 2 * settings.gate_kmax * val
-    ), steps * 3 * sampled * settings.candidates
-
-
-def _distinct(updates: Sequence[Update], state: TrainingState) -> list[Update]:
-    by_version = {update.document.version: update for update in reversed(updates)}
-    distinct = [u for u in updates if by_version[u.document.version] is u]
-    return [update for update in distinct if not state.judged(update.document)]
-
-
-def effects_of(
-    state: TrainingState, update: Update, records: Mapping[str, TaskRecord]
-) -> dict[str, float]:
-    """Change of the pass rate of each train task that asked for an edit, in [-1, 1].
-
-    Empty where ``splitting`` does not want it, or the means are short.
-    """
-    if not state.settings.splitting:
-        return {}
-    asked = dict.fromkeys(task for p in update.applied for task in p.tasks if task in records)
-    wanted = dict.fromkeys(asked, _EFFECT_SAMPLES)
-    if not wanted or not state.budget.covers(sum(wanted.values())):
-        return {}
-    found = state.samples.take(update.document, wanted, "trial")
-    after = {task: TaskRecord.of(records[task].task, rollouts) for task, rollouts in found.items()}
-    return {task: after[task].rate - records[task].rate for task in after if after[task].n}
-
-
-def split(state: TrainingState, update: Update, effects: Mapping[str, float]) -> Update | None:
-    """The edits whose tasks improved on the whole; None where those are all or none."""
-    better = [p for p in update.applied if sum(effects.get(task, 0.0) for task in p.tasks) > 0]
-    if not better or len(better) == len(update.applied):
-        return None
-    part = apply_all(better, state.context.at(document=state.incumbent, step=state.history.step))
-    return part if part.applied else None
+    rollouts = sampled + 2 * settings.gate_kmax * val
+    return steps * rollouts, steps * 3 * sampled * settings.candidates
 
 
 def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: int = 2) -> int:
@@ -290,8 +268,3 @@ def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: in
         "cosine": end + (start - end) * (1 + math.cos(math.pi * t)) / 2,
     }
     return max(1, end, round(falling[schedule]))
-
-
-def least_edits(settings: Settings) -> int:
-    """What the budget ends at: as set, or 2 where the first is no less."""
-    return settings.min_edit_budget or min(_LEAST_BUDGET, settings.edit_budget)

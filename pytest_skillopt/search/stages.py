@@ -6,7 +6,7 @@ The built-in behaviour is the default of each; the plugin puts the user's hooks 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.combine import aggregate, select
 from pytest_skillopt.edits.reflect import reflect
@@ -81,34 +81,24 @@ def open_gate(question: GateQuestion) -> Gate:
 
 
 def make_gate(
-    name: str,
-    tasks: Sequence[GateTask],
-    options: GateOptions | None = None,
-    *,
-    tape: Mapping[str, int] | None = None,
-    decision: int | str | None = None,
-    decisions_before: int = 0,
+    name: str, tasks: Sequence[GateTask], options: GateOptions | None = None, **known: Any
 ) -> Gate:
-    """A gate by its name.
+    """A gate by its name, a value of the setting ``gate`` or ``final``.
 
     Args:
-        name: a value of the setting ``gate``, or ``final``.
-        tasks: the suite, in any order.
-        tape: how many samples of the incumbent's stream ``tape`` there are, by task: what
-            ``Gate.tape`` of the last decision gave for the arm that went on.
-        decision: names the fresh streams of this decision (default: its number).
-        decisions_before: decisions taken earlier in this run.
+        known: ``tape``, ``decision`` and ``decisions_before`` of ``SequentialGate``.
 
     Raises:
-        ValueError: an unknown name, a task that is there twice.
+        ValueError: an unknown name, a task that is there twice, a tape of an unknown task.
     """
-    options = options or GateOptions()
-    kind = GATES.get(name)
-    if kind is None or (name == "staged" and options.broad):
-        from pytest_skillopt.published.gates import published_gate
+    gates = GATES
+    if name not in gates or (options and options.broad):
+        from pytest_skillopt.published.gates import PUBLISHED
 
-        kind = published_gate(name, options)
-    return kind(tasks, options, tape=tape, decision=decision, decisions_before=decisions_before)
+        gates = GATES | PUBLISHED
+    if name not in gates:
+        raise ValueError(f"there is no gate {name!r}; the gates are {', '.join(gates)}")
+    return gates[name](tasks, options, **known)
 
 
 @dataclass(frozen=True, slots=True)
