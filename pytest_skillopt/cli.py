@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import shutil
 import sys
@@ -34,6 +35,9 @@ class _Parser(argparse.ArgumentParser):
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that lacks a character is shown its code.
+        sys.stdout.reconfigure(errors="backslashreplace")
     # What follows `shorten` is pytest's, options too, which argparse would take for its own.
     own = 1 if argv[:1] == ["shorten"] and not {"-h", "--help"} & set(argv) else len(argv)
     args = _parser(argv).parse_args(argv[:own], argparse.Namespace(arguments=argv[own:]))
@@ -143,9 +147,7 @@ def _show(args: argparse.Namespace) -> int:
     from pytest_skillopt.report.terminal import lines
 
     _, result = pick_run(_home(args), args.run)
-    width = shutil.get_terminal_size().columns
-    encoding = sys.stdout.encoding or "ascii"
-    _print(lines(result, width, encoding=encoding, verbose=args.verbose))
+    _print(lines(result, shutil.get_terminal_size().columns, verbose=args.verbose))
     return 0
 
 

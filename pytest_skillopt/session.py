@@ -7,7 +7,6 @@ without, in the main thread. It knows no difference.
 from __future__ import annotations
 
 import shutil
-import sys
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -124,10 +123,9 @@ class Controller:
         from pytest_skillopt.report.terminal import lines
 
         terminalreporter.section("skillopt")
-        encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
         width = shutil.get_terminal_size().columns
         verbose = self._config.option.verbose > 0
-        for line in lines(self.result, width, encoding=encoding, verbose=verbose, live=True):
+        for line in lines(self.result, width, verbose=verbose, live=True):
             terminalreporter.write_line(line.text, **line.markup)
 
 

@@ -96,24 +96,15 @@ class Progress:
     """Rollouts that it takes at most."""
     thinking: int = 0
     """Optimizer calls that wait for their reply."""
-    asked: int = 0
-    """Optimizer calls of what is done now."""
 
     def begin(self, what: str) -> None:
-        self.what, self.here, self.passed, self.asked = what, 0, 0, 0
+        self.what, self.here, self.passed = what, 0, 0
 
     def count(self, *, passed: bool, error: bool) -> None:
         self.done += not error
         self.here += not error
         self.passed += passed
         self.errors += error
-
-    def think(self, calls: int) -> bool:
-        """Count optimizer calls in or out; whether they are the first of what is done now."""
-        first = calls > 0 and not self.asked
-        self.thinking += calls
-        self.asked += max(calls, 0)
-        return first
 
     def line(self, seconds: float, spent: str = "") -> str:
         """One line.
@@ -213,8 +204,8 @@ class Display:
     def thinking(self, calls: int) -> None:
         """The optimizer was given a call (1), or has answered one (-1)."""
         with self._lock:
-            first = self._progress.think(calls)
-            self._show(at_once=first and not self._in_place)
+            self._progress.thinking += calls
+            self._show()
 
     def step(self, row: StepRow) -> None:
         with self._lock:
@@ -237,11 +228,11 @@ class Display:
                 self._reporter.write("\r\x1b[K", flush=True)
                 self._drawn = False
 
-    def _show(self, *, at_once: bool = False) -> None:
+    def _show(self) -> None:
         """Say how far it is, in place or now and then."""
         now = time.monotonic()
         every = _REDRAWN_SECONDS if self._in_place else _EVERY_SECONDS
-        if self._quiet or (now - self._shown < every and not at_once):
+        if self._quiet or now - self._shown < every:
             return
         self._shown = now
         text = self._progress.line(now - self._began, self._spent())

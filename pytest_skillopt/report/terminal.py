@@ -8,28 +8,14 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
 from pytest_skillopt.report.live import step_line
-from pytest_skillopt.report.text import (
-    Line,
-    clip,
-    columns,
-    encodable,
-    one_line,
-    paragraph,
-)
+from pytest_skillopt.report.text import Line, clip, columns, one_line, paragraph
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.report.advice import Advice
-    from pytest_skillopt.run.result import (
-        EditRow,
-        Mode,
-        Result,
-        SkillResult,
-        TaskRow,
-    )
-
+    from pytest_skillopt.run.result import EditRow, Mode, Result, SkillResult, TaskRow
 
 _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
 
@@ -43,29 +29,20 @@ MOST_EDIT = 100
 
 
 def lines(
-    result: Result,
-    width: int = 80,
-    *,
-    encoding: str = "utf-8",
-    verbose: bool = False,
-    live: bool = False,
+    result: Result, width: int = 80, *, verbose: bool = False, live: bool = False
 ) -> Iterator[Line]:
     """The report of a run for a terminal.
 
     Args:
-        result: the run.
         width: columns of the terminal.
-        encoding: what the terminal can show; other characters are written as escapes.
         verbose: every task, every edit, and the usage by stage.
         live: the run has just ended, so that it can be continued if it ended early.
     """
-    for line in _report(result, width, verbose, live):
-        yield Line(encodable(line.text, encoding), line.markup)
-
-
-def _report(result: Result, width: int, verbose: bool, live: bool) -> Iterator[Line]:
     top = headline(result)
-    yield from _headline(top, width)
+    colour = _TONES.get(top.tone)
+    yield Line(f"{top.answer}.", {"bold": True, colour: True} if colour else {"bold": True})
+    yield from paragraph(top.sentence, width)
+    yield from _cautions(top.cautions, width)
     for skill in result.skills:
         yield Line()
         yield from _skill(result, skill, top, width, verbose)
@@ -75,13 +52,6 @@ def _report(result: Result, width: int, verbose: bool, live: bool) -> Iterator[L
         yield from paragraph(f"note: {note}", width, hang="  ")
     yield Line()
     yield from _way_on(result, width, live)
-
-
-def _headline(said: Advice, width: int) -> Iterator[Line]:
-    colour = _TONES.get(said.tone)
-    yield Line(f"{said.answer}.", {"bold": True, colour: True} if colour else {"bold": True})
-    yield from paragraph(said.sentence, width)
-    yield from _cautions(said.cautions, width)
 
 
 def _cautions(cautions: Iterable[str], width: int) -> Iterator[Line]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import unicodedata
+import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -34,45 +34,9 @@ def one_line(text: str) -> str:
     return " ".join(printable(text).split())
 
 
-def cells(text: str) -> int:
-    """Columns a terminal needs for ``text``: 2 for wide East Asian characters, 0 for marks."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
-    )
-
-
 def clip(text: str, width: int) -> str:
-    """At most ``width`` columns, the cut shown by three dots."""
-    if cells(text) <= width:
-        return text
-    return _head(text, width - 3) + "..." if width > 3 else "..."[: max(width, 0)]
-
-
-def wrap(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
-    """Break one line of text at spaces, and words that are too long anywhere.
-
-    Args:
-        text: without line breaks.
-        width: columns of a line, the indentation included.
-        first: indentation of the first line.
-        rest: indentation of the others.
-    """
-    width = max(width, NARROWEST)
-    lines: list[str] = []
-    current = first
-    empty = True
-    for word in text.split():
-        gap = "" if empty else " "
-        if not empty and cells(current) + 1 + cells(word) > width:
-            lines.append(current)
-            current, gap = rest, ""
-        while cells(current) + len(gap) + cells(word) > width:
-            head = _head(word, width - cells(current))
-            lines.append(current + head)
-            word, current = word[len(head) :], rest
-        current, empty = current + gap + word, False
-    return [*lines, current] if not empty else [first.rstrip()]
+    """At most ``width`` characters, the cut shown by three dots."""
+    return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
 
 def paragraph(
@@ -84,32 +48,23 @@ def paragraph(
     hang: str = "",
 ) -> Iterator[Line]:
     """Text of unknown origin as wrapped lines, those after the first indented by ``hang`` more."""
-    for line in wrap(one_line(text), width, first=indent, rest=indent + hang):
+    wrapped = textwrap.wrap(
+        one_line(text),
+        max(width, NARROWEST),
+        initial_indent=indent,
+        subsequent_indent=indent + hang,
+        break_on_hyphens=False,
+    )
+    for line in wrapped or [""]:
         yield Line(line, markup or {})
 
 
 def columns(rows: Sequence[Sequence[str]], align: str, *, indent: str = "  ") -> list[str]:
     """Lay rows out in columns as wide as their widest cell; ``align`` has an l or r for each."""
-    widths = [max(cells(row[i]) for row in rows) for i in range(len(align))]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(align))]
     laid = []
     for row in rows:
-        padded = []
-        for cell, width, side in zip(row, widths, align, strict=True):
-            space = " " * (width - cells(cell))
-            padded.append(space + cell if side == "r" else cell + space)
+        cells = zip(row, widths, align, strict=True)
+        padded = [cell.rjust(n) if side == "r" else cell.ljust(n) for cell, n, side in cells]
         laid.append((indent + "  ".join(padded)).rstrip())
     return laid
-
-
-def encodable(text: str, encoding: str) -> str:
-    """``text`` with what the terminal's encoding does not have written as an escape."""
-    return text.encode(encoding, "backslashreplace").decode(encoding)
-
-
-def _head(word: str, width: int) -> str:
-    taken = 0
-    for i, char in enumerate(word):
-        taken += cells(char)
-        if taken > width:
-            return word[: max(i, 1)]
-    return word
