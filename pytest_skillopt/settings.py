@@ -42,27 +42,21 @@ _GONE = {
 """Settings that were, and what to do instead."""
 
 
-def _setting(
-    default: Any,
-    help: str = "",
-    *,
-    low: float = -math.inf,
-    high: float = math.inf,
-    choices: tuple[str, ...] = (),
-    metavar: str = "",
-    many: str = "",
-    option: bool = False,
-    published: bool = False,
-) -> Any:
-    """A field with what it may be and what is said of it.
+_ABOUT = {
+    "low": -math.inf,
+    "high": math.inf,
+    "choices": (),
+    "metavar": "",
+    "many": "",  # what stands between the values of one that takes several
+    "option": False,
+    "published": False,  # of a mechanism that docs/published.md explains; an ini key alone
+    "fixed": False,
+}
 
-    Args:
-        many: what stands between the values of one that takes several.
-        published: of a mechanism that ``docs/published.md`` explains; an ini key alone.
-    """
-    about = {"help": help, "low": low, "high": high, "choices": choices, "metavar": metavar}
-    about |= {"many": many, "option": option, "published": published}
-    return dataclasses.field(default=default, metadata=about)
+
+def _setting(default: Any, help: str = "", **about: Any) -> Any:
+    """A field with what it may be (``_ABOUT`` lists what can be said) and what is said of it."""
+    return dataclasses.field(default=default, metadata=_ABOUT | {"help": help} | about)
 
 
 def _option(default: Any, help: str, **how: Any) -> Any:
@@ -71,10 +65,6 @@ def _option(default: Any, help: str, **how: Any) -> Any:
 
 def _published(default: Any, **how: Any) -> Any:
     return _setting(default, published=True, **how)
-
-
-def _fixed(default: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"fixed": True})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +88,7 @@ class Settings:
     train_description: bool = _setting(False, "train the description, too, on trigger tasks")
     write: bool = _option(True, "write the better skill; no: only propose")
     propose_skills: str = _setting(
-        "",
-        "skills that proposals may change (default: the skill)",
-        many=",",
+        "", "skills that proposals may change (default: the skill)", many=","
     )
 
     # models
@@ -143,9 +131,7 @@ class Settings:
     preferences: str = _setting("", "house rules for the optimizer: a text or a Markdown file")
     prompts: str = _setting("", "folder of Markdown templates that replace ours")
     feedback: str = _setting(
-        "full",
-        "shown of a failure: full, message, score",
-        choices=("full", "message", "score"),
+        "full", "shown of a failure: full, message, score", choices=("full", "message", "score")
     )
     max_skill_tokens: int = _setting(0, "largest skill, at 4 characters a token", low=0)
     lint_allow: str = _setting("", "rules of the lint that do not apply", many=",")
@@ -159,9 +145,7 @@ class Settings:
     )
     gate_alpha: float = _option(0.05, "chance of accepting a void edit", low=1e-6, high=0.5)
     metric: Literal["hard", "soft", "mixed"] = _setting(
-        "hard",
-        "hard, soft or mixed (half of each)",
-        choices=("hard", "soft", "mixed"),
+        "hard", "hard, soft or mixed (half of each)", choices=("hard", "soft", "mixed")
     )
     final_rollouts: int = _setting(5, "fresh samples a task before a write", low=1)
 
@@ -197,15 +181,15 @@ class Settings:
     gate_broad: bool = _published(False)
 
     # no settings: what nobody has needed to change; tests and benchmarks do
-    breaker: int = _fixed(20)
+    breaker: int = _setting(20, fixed=True)
     """Infrastructure errors in a row that stop the run."""
-    call_retries: int = _fixed(6)
+    call_retries: int = _setting(6, fixed=True)
     """Retries of a model call that met a passing fault."""
-    max_reply_bytes: int = _fixed(4_000_000)
+    max_reply_bytes: int = _setting(4_000_000, fixed=True)
     """Bytes of one reply above which it is refused."""
-    contrastive: bool = _fixed(True)
+    contrastive: bool = _setting(True, fixed=True)
     """Show passed and failed samples of one task side by side."""
-    optimizer_workers: int = _fixed(8)
+    optimizer_workers: int = _setting(8, fixed=True)
     """Optimizer calls at once."""
 
     @classmethod
@@ -213,7 +197,7 @@ class Settings:
         """Read options and ini keys; UsageError for a bad value, or a name that is no setting any
         more."""
         refuse_old_keys(config)
-        fields = (f for f in dataclasses.fields(cls) if "fixed" not in f.metadata)
+        fields = (f for f in dataclasses.fields(cls) if not f.metadata["fixed"])
         settings = cls(**{field.name: _read(config, field) for field in fields})
         if config.getoption("skillopt_train", None) == "description":
             settings = dataclasses.replace(settings, train_description=True)
@@ -226,18 +210,18 @@ class Settings:
         return settings
 
     def to_json(self) -> dict[str, Any]:
-        fixed = {field.name for field in dataclasses.fields(self) if "fixed" in field.metadata}
+        fixed = {field.name for field in dataclasses.fields(self) if field.metadata["fixed"]}
         return {k: v for k, v in dataclasses.asdict(self).items() if k not in fixed}
 
 
 def declared() -> list[dataclasses.Field[Any]]:
     """The settings but those of published mechanisms, in the order of the documentation."""
-    return [field for field in dataclasses.fields(Settings) if field.metadata.get("help")]
+    return [field for field in dataclasses.fields(Settings) if field.metadata["help"]]
 
 
 def published() -> list[str]:
     """Names of the settings of published mechanisms."""
-    return [field.name for field in dataclasses.fields(Settings) if field.metadata.get("published")]
+    return [field.name for field in dataclasses.fields(Settings) if field.metadata["published"]]
 
 
 def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
@@ -265,7 +249,7 @@ def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
 def add_quiet_keys(parser: pytest.Parser) -> None:
     """Declare the ini keys that ``pytest --help`` leaves out."""
     for field in dataclasses.fields(Settings):
-        if field.metadata.get("option") or field.metadata.get("published"):
+        if field.metadata["option"] or field.metadata["published"]:
             parser.addini(_key(field.name), "", type=_ini_type(field), default=None)
     for name in _GONE:
         parser.addini(_key(name), "", default=None)
@@ -274,15 +258,13 @@ def add_quiet_keys(parser: pytest.Parser) -> None:
 def refuse_old_options(args: Sequence[str]) -> None:
     """UsageError, which says what there is instead, for an option that is no more."""
     options = {field.name: field.metadata["option"] for field in declared()}
-    options |= dict.fromkeys(published(), False)
+    keys = {name for name, is_option in options.items() if not is_option}.union(published())
     for word in args:
-        flag = word.partition("=")[0]
-        name = flag.removeprefix("--skillopt-").replace("-", "_")
-        if not flag.startswith("--skillopt-") or options.get(name, name not in _GONE):
-            continue
-        key = _key(name)
-        instead = _GONE.get(name, f"write -o {key}=VALUE, or {key} in the configuration file")
-        raise pytest.UsageError(f"{flag} is no option any more: {instead}")
+        prefix, flag, name = word.partition("=")[0].rpartition("--skillopt-")
+        name = name.replace("-", "_")
+        if flag and not prefix and name in _GONE.keys() | keys:
+            how = f"write -o {_key(name)}=VALUE, or {_key(name)} in the configuration file"
+            raise pytest.UsageError(f"{_flag(name)} is no option any more: {_GONE.get(name, how)}")
 
 
 def refuse_old_keys(config: pytest.Config) -> None:
@@ -317,7 +299,7 @@ def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
     default, meta = field.default, field.metadata
     if isinstance(value, list):
         # pytest hands a TOML list on where the file's form has no types, whatever was declared.
-        if not meta.get("many"):
+        if not meta["many"]:
             raise pytest.UsageError(f"{where}: {value} is a list where one text is wanted")
         value = meta["many"].join(value)
     value = value.strip() if isinstance(value, str) else value
@@ -361,7 +343,7 @@ def _dest(name: str) -> str:
 
 
 def _ini_type(field: dataclasses.Field[Any]) -> _IniType:
-    return "linelist" if field.metadata.get("many") else _INI_TYPES[type(field.default)]
+    return "linelist" if field.metadata["many"] else _INI_TYPES[type(field.default)]
 
 
 def _metavar(field: dataclasses.Field[Any]) -> str:

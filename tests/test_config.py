@@ -24,7 +24,7 @@ OPTIONS = [field.name for field in DECLARED if field.metadata["option"]]
 LATER = ("harness", "harness_env", "sandbox", "files", "train_description", "max_cost_increase")
 """Settings of capabilities that have a budget of their own."""
 KEYS = [field.name for field in DECLARED if not field.metadata["option"]]
-FIELDS = [field for field in dataclasses.fields(Settings) if "fixed" not in field.metadata]
+FIELDS = [field for field in dataclasses.fields(Settings) if not field.metadata["fixed"]]
 NAMES = [field.name for field in FIELDS]
 CANNED = """
 import json
