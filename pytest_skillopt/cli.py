@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from pytest_skillopt import __version__
 from pytest_skillopt.untrusted import no_command, shown
 
 if TYPE_CHECKING:
@@ -52,11 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has seen enough (`... | head`); without this, Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except ProposeError as error:
+    except (ProposeError, RunError, ModelError) as error:
         _fail(str(error))
-        return 1
-    except (RunError, ModelError) as error:
-        return _fail(str(error))
+        return 1 if isinstance(error, ProposeError) else USAGE_ERROR
     return code
 
 
@@ -65,10 +64,9 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
         prog="pytest-skillopt",
         description="Look at runs, propose what a training found.",
     )
-    parser.add_argument("--version", action="version", version=_version(argv))
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_own(commands)
-    _add_shorten(commands)
     if not argv or argv[0] not in _OWN:
         # git, HTTP and crontab are needed by these commands alone.
         from pytest_skillopt.propose.commands import add_commands
@@ -83,19 +81,10 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     return parser
 
 
-def _version(argv: Sequence[str]) -> str:
-    if "--version" not in argv[:1]:
-        return ""
-    from importlib.metadata import version
-
-    return f"%(prog)s {version('pytest-skillopt')}"
-
-
 def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
     show = commands.add_parser("show", help="print the report of a run")
-    show.add_argument(
-        "-v", "--verbose", action="store_true", help="every task, every edit, usage by stage"
-    )
+    text = "every task, every edit, usage by stage"
+    show.add_argument("-v", "--verbose", action="store_true", help=text)
     text = "print what a run changed, as a patch that `git apply` takes"
     diff = commands.add_parser("diff", help=text)
     diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
@@ -107,16 +96,12 @@ def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
         if parser is not runs:
             text = "id of a run or its start (default: the latest)"
             parser.add_argument("run", metavar="RUN", nargs="?", help=text)
-        _add_dir(parser)
+        place = "where runs and the cache are kept (default: the nearest .skillopt)"
+        parser.add_argument("--dir", type=Path, metavar="DIR", help=place)
         parser.set_defaults(handle=handle)
-
-
-def _add_shorten(commands: argparse._SubParsersAction[_Parser]) -> None:
-    parser = commands.add_parser(
-        "shorten", help="take out of a skill what no task needs; is `pytest --skillopt-train` so"
-    )
-    parser.usage = "%(prog)s [ARGUMENTS OF PYTEST]"
-    parser.set_defaults(handle=_shorten)
+    text = "take out of a skill what no task needs; is `pytest --skillopt-train` so"
+    shorten = commands.add_parser("shorten", help=text, usage="%(prog)s [ARGUMENTS OF PYTEST]")
+    shorten.set_defaults(handle=_shorten)
 
 
 def _shorten(args: argparse.Namespace) -> int:
@@ -124,15 +109,6 @@ def _shorten(args: argparse.Namespace) -> int:
 
     command = [sys.executable, "-m", "pytest", "--skillopt-train", "--skillopt-search=shorten"]
     return subprocess.run([*command, *args.arguments]).returncode
-
-
-def _add_dir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--dir",
-        type=Path,
-        metavar="DIR",
-        help="where runs and the cache are kept (default: the nearest .skillopt)",
-    )
 
 
 def _home(args: argparse.Namespace) -> Home:
@@ -179,7 +155,7 @@ def _runs(args: argparse.Namespace) -> int:
     if not runs:
         return _fail(f"no run in {home.runs} ({ELSEWHERE})")
     for line in list_runs(runs):
-        _say(line)
+        print(shown(line))
     return 0
 
 
@@ -200,10 +176,6 @@ def _watch(args: argparse.Namespace) -> int:
     with contextlib.suppress(KeyboardInterrupt), server:
         server.serve_forever()
     return 0
-
-
-def _say(text: str) -> None:
-    print(shown(text))
 
 
 def _print(report: Iterable[Line]) -> None:
