@@ -35,7 +35,7 @@ from pytest_skillopt.harness.adapters import KNOWN, Harness
 from pytest_skillopt.harness.agent import HarnessAgent
 from pytest_skillopt.harness.processes import Runner, bundled_path, resolve
 from pytest_skillopt.harness.proxy import Proxy
-from pytest_skillopt.model.cache import Replies
+from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.skill.document import Document
@@ -217,7 +217,7 @@ def main() -> None:
                     done.result()
             walls.append(time.perf_counter() - before)
         kept_bars.append(tell("8 at once over 8 bare ones", walls[1] / walls[0], 1.2, ""))
-        replies = Replies.open(Path(name) / "cache", "rw")
+        replies = Replies("rw", DiskCache(Path(name) / "cache"))
         bench.ours(replies)
         calls = server.calls
         kept = median(lambda: bench.ours(replies), given.runs)

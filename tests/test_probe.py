@@ -68,6 +68,18 @@ def test_a_model_that_is_refused_is_a_usage_error_before_anything_is_paid(
     assert not list((project.path / ".skillopt").glob("runs/*"))
 
 
+@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n1",)], ids=str)
+def test_a_training_without_a_model_leaves_no_file(
+    project: pytest.Pytester, chat_server: ChatServer, workers: tuple[str, ...]
+) -> None:
+    project.makepyprojecttoml("[tool.pytest.ini_options]\n")
+    done = project.runpytest_inprocess("--skillopt-train", *workers)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["ERROR: *skillopt_model*"])
+    assert not chat_server.probes
+    assert not (project.path / ".skillopt").exists()
+
+
 def test_each_model_is_asked_once_and_never_again_what_the_cache_holds(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:

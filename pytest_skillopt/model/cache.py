@@ -146,12 +146,6 @@ class Replies:
         self._claims: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._lock = threading.Lock()
 
-    @classmethod
-    def open(cls, directory: Path, mode: CacheMode) -> Replies:
-        """The replies in ``directory``, which is made unless the mode is ``off``; CacheError where
-        it cannot be used."""
-        return cls(mode, None if mode == "off" else DiskCache(directory))
-
     def find(self, key: str, what: str = "") -> Completion | None:
         """The kept reply, with a usage that says it was free; CacheError where it cannot be
         read, CacheMiss where it is only read and lacks the reply of the call ``what``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.cache import Replies
+from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import check_prices, model_config
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import ROLES, ModelConfigError
@@ -66,14 +66,23 @@ def opened(
     if settings.scan and mode.name == "train":
         check_command(settings.scan, root)
     most_increase(settings.max_cost_increase)
+    resumed = None if mode.resume is None else home.find(mode.resume, "training")
     limits = Meter(settings)
-    models = _make_models(config, settings, home, limits, services)
+    replies = Replies(settings.cache)
+    models = Models(config, settings, throttle=limits, cache=replies)
+    config.stash[MODELS] = models
     with contextlib.ExitStack() as stack:
         stack.callback(models.close)
-        roles = _configured_roles(models, mode, tasks)
-        fingerprints = {role: models.get(role).fingerprint for role in roles}
+        roles = wanted_roles(mode, tasks)
+        found = {role: models.get(role) for role in roles}
+        fingerprints = {role: model.fingerprint for role, model in found.items()}
+        if settings.max_cost:
+            check_prices([model.config for model in found.values() if hasattr(model, "config")])
+        if settings.cache != "off":
+            replies.cache = DiskCache(home.cache)
+        services.open(limits, models)
         models.probe(probed_roles(roles, tasks), lambda: executor.ended)
-        directory = _run_directory(home, mode)
+        directory = RunDirectory.open(resumed) if resumed else home.new_run()
         stack.callback(directory.close)
         journal = stack.enter_context(Journal(directory.journal))
         documents = documents_at_start(journal, directory, documents)
@@ -120,8 +129,8 @@ def opened(
                 *_notes_on_sandbox(tasks, settings),
                 *(f"journal line {n} was corrupt and is measured again" for n in journal.corrupt),
             ],
-            roles={role: models.get(role).name for role in roles},
-            simulated=any(models.get(role).simulated for role in roles),
+            roles={role: model.name for role, model in found.items()},
+            simulated=any(model.simulated for model in found.values()),
             unfinished=_unfinished(home, mode, directory, about),
         )
 
@@ -133,29 +142,11 @@ def probed_roles(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role
     return [role for role in roles if role != "target" or own]
 
 
-def _make_models(
-    config: pytest.Config, settings: Settings, home: Home, limits: Meter, services: Services
-) -> Models:
-    replies = Replies.open(home.cache, settings.cache)
-    models = Models(config, settings, throttle=limits, cache=replies)
-    services.open(limits, models)
-    config.stash[MODELS] = models
-    return models
-
-
 def wanted_roles(mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
     wanted = {role for task in tasks for role in task.roles}
     if mode.name == "train":
         wanted.add("optimizer")
     return [role for role in ROLES if role in wanted]
-
-
-def _configured_roles(models: Models, mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
-    roles = wanted_roles(mode, tasks)
-    found = [models.get(role) for role in roles]
-    if models.settings.max_cost:
-        check_prices([model.config for model in found if hasattr(model, "config")])
-    return roles
 
 
 def _target_of_own_agents(settings: Settings) -> str:
@@ -164,13 +155,6 @@ def _target_of_own_agents(settings: Settings) -> str:
     with contextlib.suppress(ModelConfigError):
         return model_config(settings, "target").fingerprint
     return ""
-
-
-def _run_directory(home: Home, mode: Mode) -> RunDirectory:
-    home.make()
-    if mode.resume is None:
-        return home.new_run()
-    return RunDirectory.open(home.find(mode.resume, "training"))
 
 
 def _notes_on_sandbox(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:

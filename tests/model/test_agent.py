@@ -11,7 +11,7 @@ import pytest
 from patience import PATIENCE, wait_until
 
 from pytest_skillopt.model.agent import Agent, Reply, ReplyError, ToolRun
-from pytest_skillopt.model.cache import Replies
+from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.types import ModelFault, Usage
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ def test_asked_twice_in_one_rollout_a_model_draws_twice(
 ) -> None:
     counter = iter(range(9))
     chat_server.reply = lambda body: str(next(counter))
-    model = make_model(cache=Replies.open(tmp_path / "cache", "rw"))
+    model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")))
 
     def rollout(sample: str) -> list[str]:
         agent = Agent(model, system=SKILL, sample=sample)

@@ -269,7 +269,7 @@ def test_what_a_killed_writer_left_is_found(directory: Path) -> None:
 
 
 def test_a_completion_comes_back_free(directory: Path) -> None:
-    replies = Replies.open(directory, "rw")
+    replies = Replies("rw", DiskCache(directory))
     replies.keep(KEY, DONE)
     found = replies.find(KEY)
     replies.close()
@@ -308,7 +308,7 @@ def test_replies_are_kept_across_a_channel() -> None:
 
 def test_refused_rows_are_told_to_the_reader(stored: Path) -> None:
     tamper(stored, "UPDATE Cache SET mode = 4")
-    replies = Replies.open(stored, "rw")
+    replies = Replies("rw", DiskCache(stored))
     assert not replies.notes
     assert replies.find(KEY) is None
     assert list(replies.notes) == [
@@ -344,7 +344,7 @@ def test_keys_tell_requests_apart_and_nothing_else() -> None:
 
 
 def test_one_thread_at_a_time_works_on_a_key_and_other_keys_do_not_wait(directory: Path) -> None:
-    replies = Replies.open(directory, "rw")
+    replies = Replies("rw", DiskCache(directory))
     inside: list[int] = []
     most: list[int] = []
 

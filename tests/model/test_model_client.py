@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patience import PATIENCE, wait_until
 
-from pytest_skillopt.model.cache import Replies
+from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import Server
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import (
@@ -150,7 +150,7 @@ def test_an_empty_reply_is_asked_for_once_more_and_is_then_the_answer(
 ) -> None:
     limits = Meter()
     chat_server.reply = lambda body: chat_server.answer(text=text)
-    cache = Replies.open(tmp_path / "cache", "rw")
+    cache = Replies("rw", DiskCache(tmp_path / "cache"))
     model = make_model(throttle=limits, cache=cache, retries=retries)
     done = model.complete(HI, sample="0")
     tries = 2 if retries else 1
@@ -484,7 +484,7 @@ def test_samples_are_kept_apart_and_repetitions_are_free(
     replies = iter(["first", "second"])
     chat_server.reply = lambda body: next(replies)
     limits = Meter()
-    model = make_model(cache=Replies.open(tmp_path / "cache", "rw"), throttle=limits)
+    model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")), throttle=limits)
     texts = [model.complete(HI, sample=s, stage="s").text for s in ("0", "1", "0", "1")]
     assert texts == ["first", "second", "first", "second"]
     assert model.complete(HI, sample="0").usage == Usage(cached=1)
@@ -495,10 +495,10 @@ def test_samples_are_kept_apart_and_repetitions_are_free(
 def test_a_replay_sends_nothing_and_names_the_task_it_lacks(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
-    recorded = Replies.open(tmp_path / "cache", "rw")
+    recorded = Replies("rw", DiskCache(tmp_path / "cache"))
     make_model(cache=recorded).complete(HI, sample="0", task="t.py::test_a")
     recorded.close()
-    replay = make_model(cache=Replies.open(tmp_path / "cache", "ro"))
+    replay = make_model(cache=Replies("ro", DiskCache(tmp_path / "cache")))
     chat_server.stop()
     assert replay.complete(HI, sample="0", task="t.py::test_a").text == "ok"
     with pytest.raises(CacheMiss, match=r"a rollout call of t\.py::test_a \(sample 1.*cache=ro"):
@@ -508,10 +508,10 @@ def test_a_replay_sends_nothing_and_names_the_task_it_lacks(
 def test_refresh_pays_once_a_session(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
-    old = Replies.open(tmp_path / "cache", "rw")
+    old = Replies("rw", DiskCache(tmp_path / "cache"))
     make_model(cache=old).complete(HI, sample="0")
     chat_server.reply = lambda body: "new"
-    model = make_model(cache=Replies.open(tmp_path / "cache", "refresh"))
+    model = make_model(cache=Replies("refresh", DiskCache(tmp_path / "cache")))
     assert model.complete(HI, sample="0").text == "new"
     assert model.complete(HI, sample="0").usage.cached == 1
     assert make_model(cache=old).complete(HI, sample="0").text == "new"
@@ -521,7 +521,7 @@ def test_refresh_pays_once_a_session(
 def test_off_pays_for_every_call(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
-    model = make_model(cache=Replies.open(tmp_path / "cache", "off"))
+    model = make_model(cache=Replies("off"))
     model.complete(HI, sample="0")
     model.complete(HI, sample="0")
     assert chat_server.calls == 2
@@ -532,7 +532,7 @@ def test_who_asks_the_same_at_once_pays_once(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:
     chat_server.latency = 0.1
-    model = make_model(cache=Replies.open(tmp_path / "cache", "rw"))
+    model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")))
     with ThreadPoolExecutor(12) as pool:
         done = list(pool.map(lambda i: model.complete(HI, sample="0"), range(12)))
     assert chat_server.calls == 1
@@ -545,7 +545,7 @@ def test_a_failed_call_frees_those_who_wait_for_it(
 ) -> None:
     chat_server.latency = 0.05
     chat_server.script(chat_server.answer.error(400))
-    model = make_model(cache=Replies.open(tmp_path / "cache", "rw"))
+    model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")))
     outcomes: list[object] = []
 
     def ask() -> None:
@@ -570,7 +570,7 @@ def test_a_paid_reply_survives_a_throttle_that_fails(
         def done(self, *args: Any, **kwargs: Any) -> None:
             raise ConnectionError("the controller is gone")
 
-    cache = Replies.open(tmp_path / "cache", "rw")
+    cache = Replies("rw", DiskCache(tmp_path / "cache"))
     with pytest.raises(ConnectionError):
         make_model(cache=cache, throttle=Broken()).complete(HI, sample="0")
     assert make_model(cache=cache).complete(HI, sample="0").usage.cached == 1
@@ -580,7 +580,7 @@ def test_a_paid_reply_survives_a_throttle_that_fails(
 def test_a_full_disk_costs_no_reply(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = Replies.open(tmp_path / "cache", "rw")
+    cache = Replies("rw", DiskCache(tmp_path / "cache"))
 
     def full(*args: Any, **kwargs: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -610,7 +610,7 @@ def test_a_faulty_server_costs_no_reply_and_no_reply_is_paid_for_twice(
         return said
 
     chat_server.reply = reply
-    model = make_model(cache=Replies.open(tmp_path / "cache", "rw"))
+    model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")))
 
     def ask(index: int) -> str:
         said = [{"role": "user", "content": f"n{index}"}]
