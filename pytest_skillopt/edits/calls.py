@@ -9,15 +9,15 @@ import posixpath
 import string
 import threading
 from collections.abc import Sequence  # noqa: TC003 (pydantic reads it)
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from pytest_skillopt.model.structured import ask_json
-from pytest_skillopt.model.types import CapReached, ModelError, ModelFault, Usage
+from pytest_skillopt.model.structured import Answer, ask_json
+from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import Edit, EditField, Op
 from pytest_skillopt.suite.sampler import StopRun
@@ -26,7 +26,7 @@ from pytest_skillopt.untrusted import redact, strip_invisible
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pytest_skillopt.model.types import Model
+    from pytest_skillopt.model.types import Model, Usage
 
 _BUILT_IN = Path(__file__).parent / "prompts"
 NAMES = tuple(sorted(path.stem for path in _BUILT_IN.glob("*.md")))
@@ -174,7 +174,6 @@ class EditCount(_Form):
 
 FormT = TypeVar("FormT", bound=BaseModel)
 
-_Arrived: TypeAlias = "SimpleQueue[tuple[int, _Reply[FormT] | BaseException]]"
 _LOOK_UP = 0.2
 """Seconds after which whoever waits for answers looks whether the session has been interrupted."""
 UNREADABLE = "unreadable"
@@ -261,107 +260,74 @@ class Calls:
                 row, or a read-only cache without the reply.
         """
         answers: list[FormT | None] = []
-        waiting = list(range(len(questions)))
-        running: set[int] = set()
-        replies: dict[int, _Reply[FormT]] = {}
-        arrived: _Arrived[FormT] = SimpleQueue()
+        begun: list[Future[Answer[FormT]]] = []
+        last: dict[tuple[str, str], Future[Answer[FormT]]] = {}
         try:
             while len(answers) < len(questions):
-                for number in self._next(questions, waiting, running, len(answers)):
-                    waiting.remove(number)
-                    running.add(number)
-                    self._begin(number, questions[number], arrived)
-                number, reply = self._receive(arrived)
-                running.remove(number)
-                replies[number] = reply
-                while len(answers) in replies:
-                    answers.append(self._account(replies.pop(len(answers))))
+                for question in questions[len(begun) : len(answers) + self._workers]:
+                    begun.append(self._begin(question, last.get(question.prompt)))
+                    last[question.prompt] = begun[-1]
+                answers.append(self._account(begun[len(answers)]))
         except StopRun as stop:
-            if stop.kind != "interrupted":
-                for _ in running:  # they are paid for
-                    self._receive(arrived)
+            for call in begun:
+                if not call.cancel() and stop.kind != "interrupted":
+                    self._wait(call)  # it is paid for
             raise
         return answers
 
-    def _begin(self, number: int, question: Question[FormT], arrived: _Arrived[FormT]) -> None:
-        """Ask in a thread of its own, which does not keep an interrupted process from ending."""
+    def _begin(
+        self, question: Question[FormT], before: Future[Answer[FormT]] | None
+    ) -> Future[Answer[FormT]]:
+        """Ask in a thread of its own, which does not keep an interrupted process from ending.
+
+        Args:
+            before: the last equal question, which is to be answered first.
+        """
+        call: Future[Answer[FormT]] = Future()
 
         def ask() -> None:
+            wait([before] if before else [])
+            if not call.set_running_or_notify_cancel():
+                return
             try:
-                arrived.put((number, self._ask(question)))
+                about = {"sample": question.label, "stage": question.stage}
+                call.set_result(ask_json(self._model, question.messages, question.form, **about))
             except BaseException as error:
-                arrived.put((number, error))
+                call.set_exception(error)
 
         threading.Thread(target=ask, name="skillopt-optimizer", daemon=True).start()
+        return call
 
-    def _receive(self, arrived: _Arrived[FormT]) -> tuple[int, _Reply[FormT]]:
+    def _wait(self, call: Future[Answer[FormT]]) -> None:
         """Wait for an answer; calls on their way when the session is interrupted are left alone.
 
         Raises:
             StopRun: the session was interrupted.
         """
-        while True:
-            try:
-                number, reply = arrived.get(timeout=_LOOK_UP)
-            except Empty:
-                if reason := self._interrupted():
-                    raise StopRun(reason, kind="interrupted") from None
-            except KeyboardInterrupt as interrupt:
-                raise StopRun("the session was interrupted", kind="interrupted") from interrupt
-            else:
-                if isinstance(reply, BaseException):
-                    raise reply
-                return number, reply
-
-    def _next(
-        self,
-        questions: Sequence[Question[FormT]],
-        waiting: Sequence[int],
-        running: set[int],
-        answered: int,
-    ) -> list[int]:
-        """Questions to ask now: no two equal ones at once, and none far ahead of the answers."""
-        busy = {questions[number].prompt for number in running}
-        chosen: list[int] = []
-        for number in waiting:
-            if len(running) + len(chosen) >= self._workers or number >= answered + self._workers:
-                break
-            if questions[number].prompt not in busy:
-                busy.add(questions[number].prompt)
-                chosen.append(number)
-        return chosen
-
-    def ask_one(self, question: Question[FormT]) -> FormT | None:
-        return self.ask([question])[0]
-
-    def _ask(self, question: Question[FormT]) -> _Reply[FormT]:
         try:
-            answer = ask_json(
-                self._model,
-                question.messages,
-                question.form,
-                sample=question.label,
-                stage=question.stage,
-            )
-        except ModelError as error:
-            return _Reply(None, Usage(), error)
-        came = f"{answer.problem} in {_quoted(answer.reply)}" if answer.value is None else ""
-        return _Reply(answer.value, answer.usage, came=came)
+            while not wait([call], _LOOK_UP).done:
+                if reason := self._interrupted():
+                    raise StopRun(reason, kind="interrupted")
+        except KeyboardInterrupt as interrupt:
+            raise StopRun("the session was interrupted", kind="interrupted") from interrupt
 
-    def _account(self, reply: _Reply[FormT]) -> FormT | None:
+    def _account(self, call: Future[Answer[FormT]]) -> FormT | None:
+        self._wait(call)
         self.asked += 1
-        if self._on_usage:
-            self._on_usage(reply.usage)
-        if reply.error is not None:
-            self._lose(reply.error)
+        try:
+            answer = call.result()
+        except ModelError as error:
+            self._lose(error)
             return None
+        if self._on_usage:
+            self._on_usage(answer.usage)
         self._lost_in_a_row = 0
-        if reply.value is not None:
+        if answer.value is not None:
             self._unreadable_in_a_row = 0
-            return reply.value
+            return answer.value
         self.unreadable += 1
         self._unreadable_in_a_row += 1
-        self.came = reply.came
+        self.came = f"{answer.problem} in {_quoted(answer.reply)}"
         if self._unreadable_in_a_row >= _MOST_UNREADABLE:
             raise StopRun(
                 f"{self._unreadable_in_a_row} replies of the optimizer in a row could not be read "
@@ -382,15 +348,6 @@ class Calls:
                 f"{error}",
                 kind="breaker",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply(Generic[FormT]):
-    value: FormT | None
-    usage: Usage
-    error: ModelError | None = None
-    came: str = ""
-    """What came, where it could not be read."""
 
 
 def _quoted(reply: str) -> str:

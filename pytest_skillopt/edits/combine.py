@@ -6,13 +6,14 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import EditCount, Edits, Question, Ranking
-from pytest_skillopt.edits.material import UNBOUNDED, material, numbered
+from pytest_skillopt.edits.calls import EditCount, Ranking
+from pytest_skillopt.edits.material import UNBOUNDED, numbered
 from pytest_skillopt.edits.patches import Patch, deduplicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from pytest_skillopt.edits.calls import Edits
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.skill.edits import Edit
 
@@ -73,7 +74,17 @@ def by_levels(
 def _merge_edits(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
     united = [deduplicate(e for patch in batch for e in patch.edits) for batch in batches]
     need = [i for i, edits in enumerate(united) if len(edits) > context.budget]
-    questions = [_question(united[i], context, f"{context.label}/{name}/{i}") for i in need]
+    questions = [
+        context.question(
+            "aggregate",
+            "merge",
+            context.form,
+            ("Proposed edits", numbered(united[i])),
+            label=f"{name}/{i}",
+            budget=context.budget,
+        )
+        for i in need
+    ]
     answers = dict(zip(need, context.calls.ask(questions), strict=True))
     return [
         _merged(edits, answers[i], context, batches[i])
@@ -81,18 +92,6 @@ def _merge_edits(batches: Sequence[Sequence[Patch]], context: Context, name: str
         else Patch(tuple(edits), note=notes(batches[i]))
         for i, edits in enumerate(united)
     ]
-
-
-def _question(edits: Sequence[Edit], context: Context, label: str) -> Question[Edits]:
-    prompts = context.calls.prompts
-    task = prompts.render("merge", budget=context.budget)
-    return Question(
-        "aggregate",
-        label,
-        f"{task}\n\n{context.how_to_answer}",
-        material(context, ("Proposed edits", numbered(edits))),
-        context.form,
-    )
 
 
 def _merged(
@@ -160,28 +159,14 @@ def _budget(edits: Sequence[Edit], context: Context) -> int:
     asked_for = context.settings.autonomous_budget and context.budget < UNBOUNDED
     if not asked_for or len(edits) < 2:
         return context.budget
-    answer = context.calls.ask_one(
-        Question(
-            "select",
-            f"{context.label}/budget/{context.draw}",
-            context.calls.prompts.render("budget", limit=len(edits)),
-            material(context, ("Proposed edits", numbered(edits))),
-            EditCount,
-        )
-    )
+    shown = ("Proposed edits", numbered(edits))
+    answer = context.ask("select", "budget", EditCount, shown, limit=len(edits))
     return context.budget if answer is None else min(max(answer.count, 1), len(edits))
 
 
 def _rank(edits: Sequence[Edit], budget: int, context: Context) -> list[Edit]:
-    answer = context.calls.ask_one(
-        Question(
-            "select",
-            f"{context.label}/rank/{context.draw}",
-            context.calls.prompts.render("rank", budget=budget),
-            material(context, ("Proposed edits", numbered(edits))),
-            Ranking,
-        )
-    )
+    shown = ("Proposed edits", numbered(edits))
+    answer = context.ask("select", "rank", Ranking, shown, budget=budget)
     chosen = dict.fromkeys(answer.selected_indices if answer else ())
     kept = [edits[i] for i in chosen if 0 <= i < len(edits)]
     return kept[:budget] or by_support(edits)[:budget]

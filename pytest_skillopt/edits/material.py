@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.edits.calls import Edits, PlacedEdits
+from pytest_skillopt.edits.calls import Edits, FormT, PlacedEdits, Question
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import bound, fence, redact, strip_invisible
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
 
+Section = tuple[str, str]
+"""Title and text of a part of the material."""
 UNBOUNDED = 10**6
 """A budget that clips nothing, for a search that tries edits one by one."""
 
@@ -78,6 +80,36 @@ class Context:
     def label(self) -> str:
         """Stable prefix of the sample labels of this step's calls."""
         return f"step {self.step}"
+
+    def ask(
+        self, stage: str, template: str, form: type[FormT], *sections: Section, **values: Any
+    ) -> FormT | None:
+        """Put one question; see ``question``. None for a lost or unreadable answer."""
+        return self.calls.ask([self.question(stage, template, form, *sections, **values)])[0]
+
+    def question(
+        self,
+        stage: str,
+        template: str,
+        form: type[FormT],
+        *sections: Section,
+        label: str = "",
+        **values: Any,
+    ) -> Question[FormT]:
+        """A call with this template as its instructions.
+
+        Args:
+            sections: what is shown beside what every call is shown.
+            label: where in the step it is asked; else by the template and the draw.
+            values: of the placeholders.
+        """
+        instructions = self.calls.prompts.render(template, **values)
+        if issubclass(form, Edits):
+            instructions += f"\n\n{self.how_to_answer}"
+        where = label or f"{template}/{self.draw}"
+        return Question(
+            stage, f"{self.label}/{where}", instructions, material(self, *sections), form
+        )
 
     def at(self, **changes: Any) -> Context:
         return replace(self, **changes)
@@ -151,8 +183,8 @@ _DOC_CHARS = 1_000
 _REASON_CHARS = 400
 
 
-def material(context: Context, *sections: tuple[str, str]) -> str:
-    """The document, what is fixed and known, then the sections of this call (title, text)."""
+def material(context: Context, *sections: Section) -> str:
+    """The document, what is fixed and known, then the sections of this call."""
     parts = [
         ("The document", fence(redact(context.document.text))),
         *(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import FormT, Question
-from pytest_skillopt.edits.material import evidence, material
+from pytest_skillopt.edits.material import evidence
 from pytest_skillopt.edits.patches import Patch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pytest_skillopt.edits.calls import FormT
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.skill.edits import Origin
@@ -69,9 +69,7 @@ def _informative(record: TaskRecord) -> float:
 
 
 def _edits(template: str, records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
-    for batch, answer in ask_analysts(
-        template, context.form, records, context, ending=context.how_to_answer
-    ):
+    for batch, answer in ask_analysts(template, context.form, records, context):
         about = {"reason": answer.reasoning, "tasks": ids(batch), "step": context.step}
         edits = [
             edit.read(origin=_origin(batch), **about) for edit in answer.edits[: context.budget]
@@ -81,21 +79,9 @@ def _edits(template: str, records: Sequence[TaskRecord], context: Context) -> It
 
 
 def ask_analysts(
-    template: str,
-    form: type[FormT],
-    records: Sequence[TaskRecord],
-    context: Context,
-    *,
-    ending: str = "",
+    template: str, form: type[FormT], records: Sequence[TaskRecord], context: Context
 ) -> list[tuple[list[TaskRecord], FormT]]:
-    """Put the minibatches of every draw before an analyst; those answered, with the answers.
-
-    Args:
-        ending: goes below the template.
-    """
-    instructions = context.calls.prompts.render(template, budget=context.budget)
-    if ending:
-        instructions += f"\n\n{ending}"
+    """Put the minibatches of every draw before an analyst; those answered, with the answers."""
     drawn = [
         (f"{template}/{draw}/{number}", batch)
         for draw in range(context.draw, context.draw + context.repeat)
@@ -103,23 +89,19 @@ def ask_analysts(
             minibatches(records, context.minibatch, context, f"{template}/{draw}")
         )
     ]
-    answers = context.calls.ask(
-        [
-            Question(
-                "reflect",
-                f"{context.label}/{name}",
-                instructions,
-                material(context, ("Rollouts", evidence(batch, context))),
-                form,
-            )
-            for name, batch in drawn
-        ]
-    )
-    return [
-        (batch, answer)
-        for (_, batch), answer in zip(drawn, answers, strict=True)
-        if answer is not None
+    questions = [
+        context.question(
+            "reflect",
+            template,
+            form,
+            ("Rollouts", evidence(batch, context)),
+            label=name,
+            budget=context.budget,
+        )
+        for name, batch in drawn
     ]
+    answers = zip(drawn, context.calls.ask(questions), strict=True)
+    return [(batch, answer) for (_, batch), answer in answers if answer is not None]
 
 
 def ids(batch: Sequence[TaskRecord]) -> tuple[str, ...]:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import Question
-from pytest_skillopt.edits.material import material, numbered
+from pytest_skillopt.edits.material import numbered
 from pytest_skillopt.edits.vetting import Refusal
 
 if TYPE_CHECKING:
@@ -54,19 +53,12 @@ def generalise(leaking: Sequence[Refusal], context: Context) -> list[Edit]:
     named = "\n".join(
         f"- edit {i}: {', '.join(refusal.terms)}" for i, refusal in enumerate(leaking)
     )
-    prompts = context.calls.prompts
-    answer = context.calls.ask_one(
-        Question(
-            "update",
-            f"{context.label}/generalise/{context.draw}",
-            f"{prompts.render('generalise')}\n\n{context.how_to_answer}",
-            material(
-                context,
-                ("Edits", numbered([refusal.edit for refusal in leaking])),
-                ("Terms to do without", named),
-            ),
-            context.form,
-        )
+    answer = context.ask(
+        "update",
+        "generalise",
+        context.form,
+        ("Edits", numbered([refusal.edit for refusal in leaking])),
+        ("Terms to do without", named),
     )
     if answer is None:
         return []

@@ -9,8 +9,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import Question, Reminders
-from pytest_skillopt.edits.material import material, quote
+from pytest_skillopt.edits.calls import Reminders
+from pytest_skillopt.edits.material import quote
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.reflect import ask_analysts, ids
 from pytest_skillopt.edits.vetting import Refusal
@@ -120,15 +120,8 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
 
 def _consolidate(lines: list[str], context: Context) -> tuple[list[str], str]:
     limit = context.settings.appendix_threshold
-    answer = context.calls.ask_one(
-        Question(
-            "update",
-            f"{context.label}/appendix/{context.draw}",
-            context.calls.prompts.render("appendix", limit=limit),
-            material(context, ("Reminders", quote("\n".join(f"- {line}" for line in lines)))),
-            Reminders,
-        )
-    )
+    shown = ("Reminders", quote("\n".join(f"- {line}" for line in lines)))
+    answer = context.ask("update", "appendix", Reminders, shown, limit=limit)
     merged = [" ".join(line.split()) for line in answer.reminders] if answer else []
     if merged:
         return merged[:limit], ""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import Guidance, Question
+from pytest_skillopt.edits.calls import Guidance
 from pytest_skillopt.edits.compose import extend
-from pytest_skillopt.edits.material import evidence, material, quote
+from pytest_skillopt.edits.material import evidence, quote
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.published.blocks import GUIDANCE, get_block
@@ -85,20 +85,15 @@ def _ask_for_guidance(
     )
     shown = [pairs[task][1] for _, task in listed[:_TRANSCRIPTS]]
     guidance = get_block(context.document, GUIDANCE)
-    answer = context.calls.ask_one(
-        Question(
-            "slow update",
-            f"{context.label}/slow_update",
-            context.calls.prompts.render("slow_update"),
-            material(
-                context,
-                ("The document at the end of the previous epoch", quote(before.text)),
-                ("The guidance that stands in the document now", quote(guidance)),
-                ("Tasks under both", listing),
-                ("Rollouts under the current document", evidence(shown, context)),
-            ),
-            Guidance,
-        )
+    answer = context.ask(
+        "slow update",
+        "slow_update",
+        Guidance,
+        ("The document at the end of the previous epoch", quote(before.text)),
+        ("The guidance that stands in the document now", quote(guidance)),
+        ("Tasks under both", listing),
+        ("Rollouts under the current document", evidence(shown, context)),
+        label="slow_update",
     )
     text = answer.text.strip() if answer else ""
     if answer is None or text in ("", guidance.strip()):
@@ -140,14 +135,7 @@ def learn_from_epoch(context: Context) -> None:
     tried = context.memory.render(40, accepted=True)
     if not tried:
         return
-    answer = context.calls.ask_one(
-        Question(
-            "meta",
-            f"{context.label}/meta",
-            context.calls.prompts.render("meta"),
-            material(context, ("What became of the edits so far", quote(tried))),
-            Guidance,
-        )
-    )
+    shown = ("What became of the edits so far", quote(tried))
+    answer = context.ask("meta", "meta", Guidance, shown, label="meta")
     if answer is not None and answer.text.strip():
         context.memory.advice = answer.text.strip()[:_MOST_ADVICE]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import Body, Question
+from pytest_skillopt.edits.calls import Body
 from pytest_skillopt.edits.combine import notes
-from pytest_skillopt.edits.material import material, numbered, quote
+from pytest_skillopt.edits.material import numbered, quote
 from pytest_skillopt.edits.patches import Patch, deduplicate, whole_body
 from pytest_skillopt.edits.reflect import ask_analysts, ids
 from pytest_skillopt.edits.update import Update, apply_all
@@ -33,14 +33,13 @@ def reflect_bodies(records: Sequence[TaskRecord], context: Context) -> Iterator[
 
 def merge_bodies(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
     """A failed merge keeps the first body."""
-    instructions = context.calls.prompts.render("merge_rewrites")
     questions = [
-        Question(
+        context.question(
             "aggregate",
-            f"{context.label}/{name}/{i}",
-            instructions,
-            material(context, ("Proposed bodies", _listed(batch))),
+            "merge_rewrites",
             Body,
+            ("Proposed bodies", _listed(batch)),
+            label=f"{name}/{i}",
         )
         for i, batch in enumerate(batches)
     ]
@@ -70,15 +69,7 @@ def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Upda
     """The document with this body, or where there is none with one that follows the edits."""
     if body is not None:
         return _with_body(body, edits, context)
-    answer = context.calls.ask_one(
-        Question(
-            "update",
-            f"{context.label}/rewrite/{context.draw}",
-            context.calls.prompts.render("rewrite"),
-            material(context, ("Suggestions", numbered(edits))),
-            Body,
-        )
-    )
+    answer = context.ask("update", "rewrite", Body, ("Suggestions", numbered(edits)))
     if answer is not None:
         return _with_body(answer.body, edits, context)
     fallback = apply_all(edits, context)
@@ -107,18 +98,12 @@ def _try_body(body: str, edit: Edit, context: Context) -> Document | Refusal:
 
 def _generalise_body(body: str, refusal: Refusal, context: Context) -> Document | Refusal:
     """Ask once for the body without the words of a task; the refusal stands without an answer."""
-    answer = context.calls.ask_one(
-        Question(
-            "update",
-            f"{context.label}/generalise_rewrite/{context.draw}",
-            context.calls.prompts.render("generalise_rewrite"),
-            material(
-                context,
-                ("Body", quote(body, _BODY_CHARS)),
-                ("Terms to do without", quote("\n".join(refusal.terms))),
-            ),
-            Body,
-        )
+    answer = context.ask(
+        "update",
+        "generalise_rewrite",
+        Body,
+        ("Body", quote(body, _BODY_CHARS)),
+        ("Terms to do without", quote("\n".join(refusal.terms))),
     )
     return refusal if answer is None else _try_body(answer.body, refusal.edit, context)
 

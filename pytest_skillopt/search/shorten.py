@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import Question
 from pytest_skillopt.edits.compose import extend
-from pytest_skillopt.edits.material import material
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.shorter import LOOKS
 from pytest_skillopt.search.budget import OutOfBudget
@@ -60,24 +58,15 @@ class ShortenSearch:
 
     def _propose(self, context: Context) -> list[Edit]:
         """What nobody has tried yet, the largest first."""
-        prompts = context.calls.prompts
-        answer = context.calls.ask_one(
-            Question(
-                "shorten",
-                f"{context.label}/shorten",
-                f"{prompts.render('shorten', budget=context.settings.edit_budget)}\n\n"
-                f"{context.how_to_answer}",
-                material(context),
-                context.form,
-            )
-        )
+        budget = context.settings.edit_budget
+        answer = context.ask("shorten", "shorten", context.form, label="shorten", budget=budget)
         forms = answer.edits if answer else ()
         reason = answer.reasoning if answer else ""
         edits = [form.read(reason=reason, step=context.step, origin="success") for form in forms]
         fresh = [edit for edit in edits if edit.key not in self._tried]
         self._tried |= {edit.key for edit in fresh}
         fresh.sort(key=lambda edit: len(edit.content) - len(edit.target))
-        return fresh[: context.settings.edit_budget]
+        return fresh[:budget]
 
     def _try(self, edit: Edit, context: Context) -> bool:
         state = self._state
