@@ -50,6 +50,7 @@ _ABOUT = {
     "many": "",  # what stands between the values of one that takes several
     "option": False,
     "published": False,  # of a mechanism that docs/published.md explains; an ini key alone
+    "batch": False,  # without effect but in the search of that name
     "fixed": False,
 }
 
@@ -65,6 +66,10 @@ def _option(default: Any, help: str, **how: Any) -> Any:
 
 def _published(default: Any, **how: Any) -> Any:
     return _setting(default, published=True, **how)
+
+
+def _batch(default: Any, **how: Any) -> Any:
+    return _published(default, batch=True, **how)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,26 +157,26 @@ class Settings:
     # what published mechanisms go by
     epochs: int = _published(4, low=1)
     batch_size: int = _published(0, low=0)
-    minibatch_size: int = _published(0, low=0)
-    accumulation: int = _published(1, low=1)
-    merge_batch_size: int = _published(8, low=2)
-    failure_only: bool = _published(False)
+    minibatch_size: int = _batch(0, low=0)
+    accumulation: int = _batch(1, low=1)
+    merge_batch_size: int = _batch(8, low=2)
+    failure_only: bool = _batch(False)
     update_mode: str = _published(
         "patch", choices=("patch", "rewrite_from_suggestions", "full_rewrite_minibatch")
     )
-    autonomous_budget: bool = _published(False)
+    autonomous_budget: bool = _batch(False)
     edit_budget: int = _published(4, low=1)
-    min_edit_budget: int = _published(0, low=0)
-    schedule: str = _published("cosine", choices=("constant", "linear", "cosine"))
-    candidates: int = _published(1, low=1)
-    splitting: bool = _published(True)
+    min_edit_budget: int = _batch(0, low=0)
+    schedule: str = _batch("cosine", choices=("constant", "linear", "cosine"))
+    candidates: int = _batch(1, low=1)
+    splitting: bool = _batch(True)
     pruning: bool = _published(True)
-    slow_update: bool = _published(True)
-    slow_update_samples: int = _published(8, low=1)
-    slow_update_pairs: str = _published("mixed", choices=("mixed", "changed", "unchanged"))
-    meta_skill: bool = _published(True)
-    skill_aware: bool = _published(False)
-    appendix_threshold: int = _published(6, low=1)
+    slow_update: bool = _batch(True)
+    slow_update_samples: int = _batch(8, low=1)
+    slow_update_pairs: str = _batch("mixed", choices=("mixed", "changed", "unchanged"))
+    meta_skill: bool = _batch(True)
+    skill_aware: bool = _batch(False)
+    appendix_threshold: int = _batch(6, low=1)
     gate_margin: float = _published(0.05, low=0, high=1)
     gate_k0: int = _published(3, low=1)
     gate_kc: int = _published(3, low=1)

@@ -137,11 +137,6 @@ class Begun:
     prior: float
     """E-value of the search's own samples, where it is the only decision."""
 
-    def stream(self, *besides: object) -> str:
-        """A name for all this and what else is given, in 12 hexadecimal digits."""
-        parts = [*astuple(self), *besides]
-        return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
-
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -173,18 +168,13 @@ class FinalComparison:
         self._state = state
         self._skill = skill
         self._begun = [Begun(**{**data, "first": tuple(data["first"])}) for data in begun]
-        self._plan = plan_final(state.settings, len(state.suite), alone=state.sole)
+        self.plan = plan_final(state.settings, len(state.suite), alone=state.sole)
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
         self.set_aside()
 
     def set_aside(self, more: int = 0) -> None:
         """Keep samples back for it, for the test split, and so many more."""
-        self._state.budget.reserve = self._plan.samples + self._test_samples + more
-
-    def shortage(self) -> str:
-        """Why the caps cannot pay for the final comparison and a search before it, if so."""
-        state = self._state
-        return shortage(state.settings, self._plan, [*state.suite, *state.test])
+        self._state.budget.reserve = self.plan.samples + self._test_samples + more
 
     def run(self) -> Measured:
         """Compare.
@@ -255,7 +245,7 @@ class FinalComparison:
         begun = next((one for one in self._begun if one.candidate == candidate), None)
         if begun is None:
             left = state.budget.left()
-            plan = self._plan.within(left)
+            plan = self.plan.within(left)
             begun = Begun(
                 skill=self._skill,
                 candidate=candidate,
@@ -275,28 +265,29 @@ class FinalComparison:
         return begun
 
     def _stream(self, begun: Begun) -> str:
+        """A name for all that is compared, and how, in 12 hexadecimal digits."""
         state = self._state
         tasks = sorted((task.id, task.split, task.must_pass) for task in state.suite)
         options = asdict(gate_options(state.settings))
-        return begun.stream(state.start.version, state.settings.seed, tasks, options)
+        parts = [*astuple(begun), state.start.version, state.settings.seed, tasks, options]
+        return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:12]
 
     def _open_gate(self, begun: Begun) -> Gate:
-        state = self._state
+        state, decision = self._state, self._stream(begun)
+        rollouts, budget = begun.rollouts, begun.budget
+        held_out = tuple(task.id for task in state.val)
+        if state.settings.search == "shorten":
+            return state.shorter_gate(decision, rollouts=rollouts, budget=budget, held_out=held_out)
         options = replace(
             gate_options(state.settings),
-            rollouts=begun.rollouts,
+            rollouts=rollouts,
             first=begun.first,
-            held_out=tuple(task.id for task in state.val) if begun.alone else (),
-            budget=begun.budget,
+            held_out=held_out if begun.alone else (),
+            budget=budget,
             alone=begun.alone,
             prior=begun.prior,
         )
-        if state.settings.search == "shorten":
-            held_out = tuple(task.id for task in state.val)
-            budget, rollouts = begun.budget, begun.rollouts
-            decision = self._stream(begun)
-            return state.shorter_gate(decision, rollouts=rollouts, budget=budget, held_out=held_out)
-        return FinalGate(gate_tasks(state.suite), options, decision=self._stream(begun))
+        return FinalGate(gate_tasks(state.suite), options, decision=decision)
 
     def open_test(self, measured: Measured) -> Measured:
         """Measure the test tasks under both documents, for the report alone; once, at the end."""

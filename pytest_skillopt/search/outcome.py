@@ -14,7 +14,7 @@ from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSa
 from pytest_skillopt.skill.document import SkillError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Change, Verdict
     from pytest_skillopt.run.result import EditRow, Status, StepRow
@@ -109,33 +109,27 @@ def cost_of(
     before: Mapping[str, Sequence[Rollout]], after: Mapping[str, Sequence[Rollout]]
 ) -> CostRow | None:
     """Tokens and seconds of a rollout, over the tasks that were measured under both versions."""
-    arms = [_means(arm, before.keys() & after.keys()) for arm in (before, after)]
-    tasks = [task for task in arms[0] if task in arms[1]]
+    old, new = (
+        {task: [r for r in rollouts if r.measured] for task, rollouts in sorted(arm.items())}
+        for arm in (before, after)
+    )
+    tasks = [task for task in old if old[task] and new.get(task)]
     if not tasks:
         return None
-    (tokens, seconds), (tokens_after, seconds_after) = (
-        [fmean(arm[task][i] for task in tasks) for i in (0, 1)] for arm in arms
-    )
+
+    def mean(arm: Mapping[str, Sequence[Rollout]], of: Callable[[Rollout], float]) -> float:
+        return fmean(fmean(map(of, arm[task])) for task in tasks)
+
     return CostRow(
-        tokens_before=tokens,
-        tokens_after=tokens_after,
-        seconds_before=seconds,
-        seconds_after=seconds_after,
+        tokens_before=mean(old, _tokens),
+        tokens_after=mean(new, _tokens),
+        seconds_before=mean(old, lambda rollout: rollout.duration),
+        seconds_after=mean(new, lambda rollout: rollout.duration),
     )
 
 
-def _means(
-    arm: Mapping[str, Sequence[Rollout]], tasks: Iterable[str]
-) -> dict[str, tuple[float, float]]:
-    measured = {task: [r for r in arm[task] if r.measured] for task in sorted(tasks)}
-    return {
-        task: (
-            fmean(r.usage.input_tokens + r.usage.output_tokens for r in rollouts),
-            fmean(r.duration for r in rollouts),
-        )
-        for task, rollouts in measured.items()
-        if rollouts
-    }
+def _tokens(rollout: Rollout) -> int:
+    return rollout.usage.input_tokens + rollout.usage.output_tokens
 
 
 def noise_of(at_start: Mapping[str, Sequence[Rollout]], rollouts: int) -> float | None:

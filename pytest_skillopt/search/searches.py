@@ -2,31 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_skillopt.settings import Settings
-
-BATCH_ONLY = (
-    "accumulation",
-    "appendix_threshold",
-    "autonomous_budget",
-    "candidates",
-    "failure_only",
-    "merge_batch_size",
-    "meta_skill",
-    "min_edit_budget",
-    "minibatch_size",
-    "schedule",
-    "skill_aware",
-    "slow_update",
-    "slow_update_pairs",
-    "slow_update_samples",
-    "splitting",
-)
-"""Settings of the published pipeline, the search ``batch``."""
 
 
 def searches_in_batches(settings: Settings) -> bool:
@@ -53,7 +35,6 @@ def notes_on_search(settings: Settings) -> Iterator[str]:
                 "tried edit by edit: the search is batch"
             )
         return
-    standard = type(settings)()
-    for name in BATCH_ONLY:
-        if getattr(settings, name) != getattr(standard, name):
-            yield f"skillopt_{name} changes nothing here, it is for --skillopt-search=batch"
+    for field in fields(settings):
+        if field.metadata["batch"] and getattr(settings, field.name) != field.default:
+            yield f"skillopt_{field.name} changes nothing here, it is for --skillopt-search=batch"

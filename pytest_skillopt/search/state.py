@@ -63,7 +63,6 @@ class TrainingState:
         self.train = [task for task in tasks if task.split in ("train", "both")]
         self.val = [task for task in tasks if task.split in ("val", "both")]
         self.test = [task for task in tasks if task.split == "test"]
-        self.shared = any(task.split == "both" for task in tasks)
         self.samples = Samples(sampler, budget, skill=skill, start=context.document)
         self.history = History(context.memory, observer)
         self.verdicts: list[Verdict] = []
@@ -121,12 +120,11 @@ class TrainingState:
         gates = {i: self.open_gate(self._options(candidates[i][1], len(running))) for i in running}
         best = running[0]
         if len(running) > 1:
-            documents = {i: candidates[i][0] for i in running}
             looks = {
-                i: self.samples.first_look(gates[i], self.incumbent, document)
-                for i, document in documents.items()
+                i: self.samples.first_look(gates[i], self.incumbent, candidates[i][0])
+                for i in running
             }
-            best = min(running, key=lambda i: (-looks[i], documents[i].tokens, i))
+            best = min(running, key=lambda i: (-looks[i], candidates[i][0].tokens, i))
         for loser in (i for i in running if i != best):
             why = "another candidate of the step looked better"
             self.history.settle(candidates[loser][1], "dropped", why)
@@ -206,7 +204,8 @@ class TrainingState:
             edits: that make it out of the incumbent, each of them checked.
         """
         self.incumbent = candidate
-        if self._is_made_of_lines(candidate, edits):
+        rebuilt = rebuild(self.base, [*self.lines, *edits])
+        if rebuilt == candidate and all(edit.origin in _LINES for edit in edits):
             self.lines += edits
         else:
             self._older += [*self.lines, *edits]
@@ -231,12 +230,6 @@ class TrainingState:
             self.history.decide(self.accepted, verdict)
         elif self.sole:
             self.history.settle(self.accepted, "dropped", "the last comparison was not completed")
-
-    def _is_made_of_lines(self, candidate: Document, edits: Sequence[Edit]) -> bool:
-        """Whether each edit of the candidate can be left out again."""
-        if not all(edit.origin in _LINES for edit in edits):
-            return False
-        return rebuild(self.base, [*self.lines, *edits]) == candidate
 
     def without(self, line: Edit) -> Document | None:
         """The incumbent without one of its lines; None where another one builds on it."""

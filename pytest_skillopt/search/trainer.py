@@ -16,7 +16,7 @@ from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.search.budget import SPENT, Budget
-from pytest_skillopt.search.final_comparison import FinalComparison
+from pytest_skillopt.search.final_comparison import FinalComparison, shortage
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import (
     TrainOutcome,
@@ -144,7 +144,7 @@ class Trainer:
     def run(self) -> TrainOutcome:
         """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
         state = self._state
-        if short := self._final.shortage():
+        if short := shortage(self._settings, self._final.plan, [*state.suite, *state.test]):
             return self._outcome("unchanged", short)
         stopped, reason = self._search()
         if state.incumbent == state.start:
@@ -253,7 +253,7 @@ class Trainer:
             tasks=tuple(rows),
             cost=cost_of(measured.before, measured.after) if measured else None,
             noise=noise_of(state.samples.at_start(), self._settings.rollouts),
-            shared_train_val=state.shared,
+            shared_train_val=any(task.split == "both" for task in state.val),
             warnings=tuple(state.context.vetting.warnings(state.start, state.incumbent)),
             notes=tuple(self._notes()),
             samples=state.budget.samples,
