@@ -308,17 +308,15 @@ def _fresh_session(n: int) -> float:
 @dataclass(frozen=True)
 class Shape:
     workers: int
-    """0: the rollouts run in the controller."""
     lanes: int
 
     @property
     def options(self) -> list[str]:
-        workers = [f"-n{self.workers}"] if self.workers else []
-        return [*workers, f"--skillopt-lanes={self.lanes}"]
+        return [f"-n{self.workers}", f"--skillopt-lanes={self.lanes}"]
 
     @property
     def in_flight(self) -> int:
-        return max(1, self.workers) * self.lanes
+        return self.workers * self.lanes
 
     def __str__(self) -> str:
         return f"-n {self.workers} x {self.lanes}"
@@ -609,7 +607,7 @@ def main() -> None:
     parser.add_argument("--large", action="store_true", help="a suite of 10,000 tasks alone")
     options = parser.parse_args()
     quick = options.quick
-    shapes = [Shape(8, 1), Shape(2, 4), Shape(2, 32), Shape(4, 16), Shape(0, 64)]
+    shapes = [Shape(8, 1), Shape(2, 4), Shape(2, 32), Shape(4, 16), Shape(1, 64)]
     print(f"{'quantity':<62}{'measured':<76}at most")
     alone = [measure_soak(20 if quick else 600)] if options.soak else []
     alone += [measure_large(500 if quick else 10_000)] if options.large else []

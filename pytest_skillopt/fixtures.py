@@ -62,8 +62,8 @@ def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
         return Agent(
             GuardedModel(models.get("target")),
             system=skill.body if own_tools else skill.text,
-            sample=running.sample,
-            stage=running.stage,
+            sample=running.request.sample,
+            stage=running.request.stage,
             task=request.node.nodeid,
             record=running.record,
             on_usage=running.add_usage,
@@ -101,8 +101,8 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
     with _without_traceback():
         return Judge(
             GuardedModel(Models.of(request.config).get("judge")),
-            sample=running.sample,
-            stage=running.stage,
+            sample=running.request.sample,
+            stage=running.request.stage,
             task=request.node.nodeid,
             on_usage=running.add_judge_usage,
         )

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.run.result import Result
     from pytest_skillopt.suite.executor import SkillExecutor
-    from pytest_skillopt.suite.lanes import LanesExecutor
-    from pytest_skillopt.suite.serial import SerialExecutor
     from pytest_skillopt.suite.tasks import SkillTask
     from pytest_skillopt.suite.workers import XdistRun
 
@@ -57,12 +55,14 @@ class Controller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Choose who runs the rollouts; xdist has decided by now whether there are workers."""
-        if config.getoption("dist", "no") == "no":
+        """Choose who runs the rollouts; xdist has read by now whether workers are wanted."""
+        if config.getoption("dist", "no") == "no" and self.settings.lanes == 1:
             config.pluginmanager.register(_InProcess(config, self.settings, self._work))
             return
+        from pytest_skillopt.suite.internals.xdist import ensure_worker
         from pytest_skillopt.suite.workers import XdistRun
 
+        ensure_worker(config)
         run = XdistRun(
             config,
             self._work,
@@ -130,7 +130,7 @@ class Controller:
 
 
 class _InProcess:
-    """Runs the rollouts in this process, in lanes where they are asked for."""
+    """Runs the rollouts in this process, one after another."""
 
     def __init__(
         self,
@@ -151,20 +151,11 @@ class _InProcess:
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         tasks = describe_tasks(self._config, self._settings, session.items)
-        executor = self._executor(session)
+        from pytest_skillopt.suite.serial import SerialExecutor
+
+        executor = SerialExecutor(session, timeout=self._settings.timeout)
         try:
             self._work(executor, tasks)
         finally:
             executor.close()
         return True
-
-    def _executor(self, session: pytest.Session) -> SerialExecutor | LanesExecutor:
-        if self._settings.lanes > 1:
-            from pytest_skillopt.suite.lanes import LanesExecutor
-
-            return LanesExecutor(
-                session, lanes=self._settings.lanes, timeout=self._settings.timeout
-            )
-        from pytest_skillopt.suite.serial import SerialExecutor
-
-        return SerialExecutor(session, timeout=self._settings.timeout)

@@ -81,7 +81,7 @@ class Settings:
     split: str = _option("2:1:1", "ratio train:val:test", metavar="T:V:T")
     seed: int = _option(0, "of every random choice of a training", low=0)
     rollouts: int = _option(3, "K, rollouts of a task under one version", low=1)
-    lanes: int = _option(1, "rollouts at once in each process", low=1, high=256)
+    lanes: int = _option(1, "rollouts at once in each worker", low=1, high=256)
     timeout: float = _option(600.0, "seconds of a rollout; 0: no end", low=0)
     min_pass_rate: float = _setting(0.5, "pass rate at which a task has passed", low=0, high=1)
     max_attempts: int = _setting(3, "tries of a rollout that ends in an error", low=1)

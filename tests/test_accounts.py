@@ -122,8 +122,8 @@ def test_tasks_that_share_a_prompt_draw_replies_of_their_own(
 @pytest.mark.parametrize("probe", [False, True], ids=["rollout", "probe"])
 @pytest.mark.parametrize(
     "arguments",
-    [("-p", "no:xdist", "--skillopt-lanes=4"), ("-n1", "--skillopt-lanes=4")],
-    ids=["here", "worker"],
+    [("-p", "no:xdist"), ("-n1",), ("--skillopt-lanes=4",)],
+    ids=["here", "worker", "lanes"],
 )
 def test_an_interrupt_waits_for_no_reply(
     project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...], probe: bool

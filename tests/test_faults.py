@@ -416,7 +416,7 @@ def stumble(*arguments, **options):
 {cls}.{method} = stumble
 """
 FULL = {
-    "module": "runner",
+    "module": "folders",
     "cls": "SkillVersions",
     "method": "_materialise",
     "error": "OSError(28, 'No space left on device')",
@@ -424,7 +424,7 @@ FULL = {
 BUG = {
     "module": "runner",
     "cls": "RolloutRunner",
-    "method": "run",
+    "method": "_run",
     "error": "RuntimeError('what nobody has thought of')",
 }
 
@@ -433,7 +433,7 @@ BUG = {
     ("arguments", "stumble"),
     [
         (("-p", "no:xdist"), FULL),
-        (("-p", "no:xdist", "--skillopt-lanes=2"), FULL),
+        (("-n1", "--skillopt-lanes=2"), FULL),
         (WORKERS, BUG),
     ],
     ids=["serial, disk", "lanes, disk", "workers, bug"],
@@ -547,8 +547,8 @@ def _copy_invoices(folder: Path) -> Path:
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts in /proc")
 @pytest.mark.parametrize(
     "arguments",
-    [("-p", "no:xdist", "--skillopt-lanes=64"), ("-n2", "--skillopt-lanes=32")],
-    ids=["here", "workers"],
+    [("-n1", "--skillopt-lanes=64"), ("-n2", "--skillopt-lanes=32")],
+    ids=["worker", "workers"],
 )
 def test_nothing_is_left_of_64_calls_in_flight(
     project: FaultProject,

@@ -23,7 +23,8 @@ PAID = pathlib.Path(__file__).with_name("paid")
 @pytest.mark.parametrize("name", {NAMES!r}.split())
 def test_greeting(skill, rollout, name):
     with PAID.open("a") as file:
-        file.write(f"{{name}} {{skill.version}} {{rollout.sample}} {{rollout.stage}}\\n")
+        asked = rollout.request
+        file.write(f"{{name}} {{skill.version}} {{asked.sample}} {{asked.stage}}\\n")
     rollout.usage(calls=2, input_tokens=30, output_tokens=5, cost=0.01)
     time.sleep(float(os.environ.get("SLOW", "0")) * (rollout.index % 2))
     assert "exclamation" in skill.text

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.agent import ToolRun
-from pytest_skillopt.suite.context import shorten
+from pytest_skillopt.suite.rollouts import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

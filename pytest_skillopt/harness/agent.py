@@ -171,7 +171,8 @@ class HarnessAgent:
             if replies is not None:
                 key = self._key(laid, *given, *map(digest_of, rivals))
                 stack.enter_context(replies.claim(key))
-                who = f"a run of {self.recorder.request.task} (sample {self.recorder.sample})"
+                asked = self.recorder.request
+                who = f"a run of {asked.task} (sample {asked.sample})"
                 found = replies.find(key, who)
             run = self._make(laid, *given) if found is None else self._replayed(found.text, laid)
             files = laid.look()
@@ -207,7 +208,7 @@ class HarnessAgent:
     def _key(self, laid: Workspace, *parts: Any) -> str:
         """Of a run: all that it depends on."""
         given = [self.proxy.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
-        before = [digest_of(self.skill.path), laid.digest, self.recorder.sample]
+        before = [digest_of(self.skill.path), laid.digest, self.recorder.request.sample]
         whole = [REVISION, str(self.harness), *parts, *before, *given]
         text = json.dumps(whole, sort_keys=True)
         self.asked[text] += 1
@@ -220,7 +221,7 @@ class HarnessAgent:
         run["usage"] = Usage(cached=run["usage"]["calls"])
         run["turns"] = tuple(map(tuple, run["turns"]))
         self.recorder.add_usage(run["usage"])
-        account = ("target", self.recorder.stage, self.recorder.request.task)
+        account = ("target", self.recorder.request.stage, self.recorder.request.task)
         self.proxy.throttle.note(run["usage"], account)
         return run
 
@@ -231,7 +232,7 @@ class HarnessAgent:
         harness, root = self.harness, str(laid.root)
         ticket = Ticket(
             marks_of(self.skill.body, self.skill.text.removesuffix(self.skill.body), prompt),
-            account=("target", self.recorder.stage, self.recorder.request.task),
+            account=("target", self.recorder.request.stage, self.recorder.request.task),
             most_calls=max_turns,
             stop_when_read=only_trigger,
             on_usage=self.recorder.add_usage,

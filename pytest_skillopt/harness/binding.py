@@ -90,7 +90,7 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
             return _URLS[owner]
         ticket = Ticket(marks_of(skill.body, skill.text.removesuffix(skill.body)))
         if context is not None:
-            ticket.account = ("target", context.stage, context.request.task)
+            ticket.account = ("target", context.request.stage, context.request.task)
             ticket.on_usage = context.add_usage
         serving = _opened(config)[0].serving(ticket)
         _URLS[owner] = serving.__enter__()

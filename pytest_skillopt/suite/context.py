@@ -19,8 +19,7 @@ from pytest_skillopt.model.types import (
     ModelFault,
     Usage,
 )
-from pytest_skillopt.suite.rollouts import Message, RolloutRequest
-from pytest_skillopt.untrusted import bound, encodable
+from pytest_skillopt.suite.rollouts import Message, RolloutRequest, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -134,16 +133,6 @@ class Recorder:
         return self.request.key
 
     @property
-    def sample(self) -> str:
-        """What keeps the model replies of two samples apart, for a cache of one's own."""
-        return self.request.sample
-
-    @property
-    def stage(self) -> str:
-        """What the sample is for, as in the report's accounts, such as ``train`` or ``final``."""
-        return self.request.stage
-
-    @property
     def target(self) -> Target:
         """The target model of the settings, for an agent of one's own; a fatal ModelFault where
         they name none."""
@@ -181,9 +170,8 @@ class Recorder:
                 content = json.dumps(content, ensure_ascii=False, allow_nan=False)
         with self._lock:
             if len(self.transcript) < _MESSAGES_LIMIT:
-                self.transcript.append(
-                    Message(encodable(str(role)), shorten(content, _MESSAGE_LIMIT))
-                )
+                kept = (shorten(said, _MESSAGE_LIMIT) for said in (str(role), content))
+                self.transcript.append(Message(*kept))
 
     def usage(
         self,
@@ -319,8 +307,3 @@ class GuardedModel:
             raise
         except Exception as error:
             raise OwnFault(f"{type(error).__name__}: {error}") from error
-
-
-def shorten(text: str, limit: int) -> str:
-    """Keep the head and the tail of a text that is longer than ``limit`` characters."""
-    return encodable(bound(text, limit // 2, limit // 2))

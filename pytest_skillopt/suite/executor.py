@@ -15,14 +15,14 @@ from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pytest_skillopt.suite.rollouts import InfraError, Rollout
+from pytest_skillopt.suite.folders import SkillVersions
+from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.untrusted import hide_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pytest_skillopt.suite.rollouts import RolloutRequest
-    from pytest_skillopt.suite.runner import SkillVersions
 
 
 class Executor(Protocol):
@@ -135,7 +135,8 @@ class Worker:
         self.running: dict[str, RolloutRequest] = {}
         self.last: RolloutRequest | None = None
         self._channel = channel
-        self._known: set[tuple[str, ...]] = set()
+        self._known: set[tuple[str, str]] = set()
+        """Skills and versions that it has been sent; version "" for the files of a skill."""
         # execnet's socket gateways tear the stream when two threads send at once.
         self._sending = threading.Lock()
 
@@ -154,30 +155,30 @@ class Worker:
         with self._sending:
             shutdown()
 
-    def run(self, request: RolloutRequest, before: Iterable[tuple[Any, ...]]) -> None:
-        """Send a request, after those messages about its skill that it has not been sent yet."""
+    def run(self, request: RolloutRequest, versions: SkillVersions) -> None:
+        """Send a request, after what it has not been sent yet of its skill."""
+        skill, version = request.skill, request.version
         with self._sending, contextlib.suppress(OSError):
-            for message in before:
-                if message[:-1] not in self._known:
-                    self._channel.send(message)
-                    self._known.add(message[:-1])
+            if (skill, "") not in self._known:
+                files = {os.fsencode(n): data for n, data in versions.files(skill).items()}
+                self._channel.send(("skill", skill, files))
+            if (skill, version) not in self._known:
+                content = versions.content(skill, version)
+                self._channel.send(("version", skill, version, content))
+            self._known |= {(skill, ""), (skill, version)}
             self._channel.send(("run", json.dumps(request.to_json())))
 
 
 class WorkersExecutor:
     """Spreads requests over the workers. Thread-safe."""
 
-    def __init__(self, local: SkillVersions | None = None) -> None:
-        """``local``: what this process itself runs rollouts with."""
-        self._local = local
+    def __init__(self) -> None:
+        self._versions = SkillVersions()
         self._changed = threading.Condition()
         self._pending: OrderedDict[str, RolloutRequest] = OrderedDict()
         self._workers: list[Worker] = []
         self._done: OrderedDict[str, str | Rollout] = OrderedDict()
         """By key, what nobody has asked for yet."""
-        self._files: dict[str, tuple[Any, ...]] = {}
-        self._versions: dict[tuple[str, str], tuple[Any, ...]] = {}
-        """What workers are told of skills and versions, before the first request that needs it."""
         self._closed = ""
 
     @property
@@ -190,20 +191,16 @@ class WorkersExecutor:
         return self._closed
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
-        self._files[skill] = ("skill", skill, {os.fsencode(n): data for n, data in files.items()})
-        if self._local is not None:
-            self._local.add_skill(skill, files)
+        self._versions.add_skill(skill, files)
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
-        self._versions[skill, version] = ("version", skill, version, content)
-        if self._local is not None:
-            self._local.add_version(skill, version, content)
+        self._versions.add_version(skill, version, content)
 
     def submit(self, requests: Iterable[RolloutRequest]) -> None:
         """KeyError where a request names a version that was never added."""
         requests = list(requests)
         for request in requests:
-            self._versions[request.skill, request.version]
+            self._versions.content(request.skill, request.version)
         with self._changed:
             begun = {key for worker in self._workers for key in worker.running} | self._done.keys()
             for request in requests:
@@ -241,8 +238,8 @@ class WorkersExecutor:
                 self._workers.append(worker)
         self._dispatch()
 
-    def finished(self, worker: Worker, key: str, done: str | Rollout) -> None:
-        """A worker has carried out a request; a rollout that was sent is JSON text.
+    def finished(self, worker: Worker, key: str, done: str) -> None:
+        """A worker has carried out a request; ``done`` is the rollout as JSON text.
 
         What ends after ``stop`` is not taken: an interrupt reaches the processes of a test too,
         and what they then do wrong is no wrong answer.
@@ -264,8 +261,10 @@ class WorkersExecutor:
             if worker in self._workers:
                 self._workers.remove(worker)
             for request in worker.running.values():
-                error = InfraError("worker", f"worker {worker.name} died while it ran this task")
-                self._done[request.key] = Rollout(request, "error", error=error, worker=worker.name)
+                said = f"worker {worker.name} died while it ran this task"
+                self._done[request.key] = Rollout.of_error(
+                    request, "worker", said, worker=worker.name
+                )
             worker.running = {}
             self._changed.notify_all()
 
@@ -274,9 +273,7 @@ class WorkersExecutor:
             assigned = [] if self._closed else self._assign()
         # Outside of the lock: a worker behind a slow network must not stop the others.
         for worker, request in assigned:
-            files = self._files.get(request.skill)
-            version = self._versions[request.skill, request.version]
-            worker.run(request, [files, version] if files else [version])
+            worker.run(request, self._versions)
 
     def _assign(self) -> list[tuple[Worker, RolloutRequest]]:
         assigned = []

@@ -1,4 +1,5 @@
-"""Temporary folders that the next process removes if the one that made them is killed."""
+"""Temporary folders that the next process removes if the one that made them is killed, and the
+versions of skills that are laid out in one."""
 
 from __future__ import annotations
 
@@ -7,8 +8,17 @@ import fcntl
 import os
 import shutil
 import tempfile
+import threading
 import time
-from pathlib import Path
+from collections import OrderedDict
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.files import materialise
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _NEW_SECONDS = 10.0
 """Age below which a folder may still be one that its process has not locked yet."""
@@ -55,3 +65,70 @@ def _lock(folder: Path) -> int:
         os.close(held)
         raise
     return held
+
+
+_DIRECTORIES_KEPT = 16
+
+
+class SkillVersions:
+    """Content arrives once a process; a directory is made when a rollout first needs it.
+
+    Nothing is read from the project, which may lie on another machine. Thread-safe.
+    """
+
+    def __init__(self, *, kept: int = 0) -> None:
+        """``kept``: directories that may be in use at once, over those kept anyway."""
+        self._kept = _DIRECTORIES_KEPT + kept
+        self._files: dict[str, Mapping[str, bytes]] = {}
+        self._contents: dict[tuple[str, str], bytes] = {}
+        self._directories: OrderedDict[tuple[str, str], Path] = OrderedDict()
+        self._root: TemporaryFolder | None = None
+        self._lock = threading.Lock()
+
+    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
+        """Keep the files beside a skill's document, by path relative to it, with ``/``."""
+        self._files[skill] = files
+
+    def files(self, skill: str) -> Mapping[str, bytes]:
+        return self._files.get(skill, {})
+
+    def add_version(self, skill: str, version: str, content: bytes) -> None:
+        self._contents[skill, version] = content
+
+    def content(self, skill: str, version: str) -> bytes:
+        """KeyError for a version that was never added."""
+        return self._contents[skill, version]
+
+    def directory(self, skill: str, version: str) -> Path:
+        """The directory that holds the skill with this version of its document."""
+        key = skill, version
+        with self._lock:
+            if key not in self._directories:
+                self._directories[key] = self._materialise(skill, version)
+                self._drop_oldest()
+            self._directories.move_to_end(key)
+            return self._directories[key]
+
+    def close(self) -> None:
+        with self._lock:
+            self._directories.clear()
+            if self._root is not None:
+                self._root.remove()
+                self._root = None
+
+    def _materialise(self, skill: str, version: str) -> Path:
+        if self._root is None:
+            # Not tmp_path_factory: xdist gives remote workers a base that is not on their machine.
+            self._root = TemporaryFolder("skillopt-skills-")
+        path = PurePosixPath(skill)
+        # An agent may check that the directory is called like the skill.
+        directory = Path(tempfile.mkdtemp(dir=self._root.path)) / (path.parent.name or "skill")
+        document = Document.unpack(self._contents[skill, version])
+        files = {**self.files(skill), **dict(document.files)}
+        materialise(directory, files, path.name, document.data)
+        return directory
+
+    def _drop_oldest(self) -> None:
+        while len(self._directories) > self._kept:
+            _, directory = self._directories.popitem(last=False)
+            shutil.rmtree(directory.parent, ignore_errors=True)

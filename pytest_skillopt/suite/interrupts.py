@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from pytest_skillopt.suite.context import shorten
+from pytest_skillopt.suite.rollouts import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -15,14 +15,13 @@ import pytest
 
 from pytest_skillopt.model import faults
 from pytest_skillopt.model.types import ModelError
-from pytest_skillopt.suite.context import OwnFault, shorten
-from pytest_skillopt.suite.rollouts import InfraError
+from pytest_skillopt.suite.context import OwnFault
+from pytest_skillopt.suite.rollouts import InfraError, Rollout, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
-    from pytest_skillopt.suite.rollouts import Outcome
+    from pytest_skillopt.suite.rollouts import RolloutRequest
 
 
 _REPLY_ATTRIBUTES = frozenset({"choices", "output_text", "output", "usage"})
@@ -115,20 +114,18 @@ def _words(exception: BaseException) -> str:
 
 
 _MESSAGE_LIMIT = 4_000
-_OUTPUT_LIMIT = 16_000
-_ERROR_LIMIT = 2_000
+OUTPUT_LIMIT = 16_000
+"""Characters of its output that a rollout keeps."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Phase:
     """A report pytest made of the rollout, and the exception it was made from."""
 
     report: pytest.TestReport
     excinfo: pytest.ExceptionInfo[BaseException] | None
-    main: bool = True
-    """False for the report of a subtest."""
-    subtest: str = ""
-    """How a subtest is called, with its parameters."""
+    subtest: str | None = None
+    """How a subtest is called, with its parameters; None for the test itself."""
 
     @property
     def exception(self) -> BaseException | None:
@@ -139,52 +136,44 @@ class Phase:
         return hasattr(self.report, "wasxfail")
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a rollout ended, as far as pytest's reports tell."""
-
-    outcome: Outcome
-    message: str = ""
-    location: str = ""
-    error: InfraError | None = None
-
-    @classmethod
-    def of_error(cls, kind: str, message: str, *, fatal: bool = False) -> Ending:
-        return cls("error", error=InfraError(kind, shorten(message, _ERROR_LIMIT), fatal))
-
-
-def conclude(config: pytest.Config, phases: Sequence[Phase], refusals: Sequence[str]) -> Ending:
+def conclude(
+    request: RolloutRequest,
+    config: pytest.Config,
+    phases: Sequence[Phase],
+    refusals: Sequence[str],
+) -> Rollout:
     """Say how a rollout ended, from its phases in order and what the test failed to record."""
     error = _infrastructure_error(config, phases)
     if error is not None:
-        return Ending("error", error=error)
+        return Rollout(request, "error", error=error)
     failed = [phase for phase in phases if phase.report.failed]
     asserted = [phase for phase in failed if _is_failure(phase)]
     if asserted:
-        return Ending("failed", _message(asserted), _location(config, asserted[0]))
+        location = _location(config, asserted[0])
+        return Rollout(request, "failed", message=_message(asserted), location=location)
     if failed:
         phase = failed[0]
         where = "set-up" if phase.report.when == "setup" else "teardown"
-        return Ending.of_error("setup", f"{where} failed: {_line(phase)}")
+        return Rollout.of_error(request, "setup", f"{where} failed: {_line(phase)}")
     if refusals:
-        return Ending("failed", shorten("\n".join(refusals), _MESSAGE_LIMIT))
-    main = [phase for phase in phases if phase.main]
-    if any(phase.report.skipped for phase in main):
-        return Ending("skipped", next(_reason(p) for p in main if p.report.skipped))
+        message = shorten("\n".join(refusals), _MESSAGE_LIMIT)
+        return Rollout(request, "failed", message=message)
+    main = [phase for phase in phases if phase.subtest is None]
+    for phase in main:
+        if phase.report.skipped:
+            return Rollout(request, "skipped", message=_reason(phase))
     if not any(phase.report.when == "call" for phase in main):
-        return Ending.of_error("internal", "pytest did not run the body of the test")
-    return Ending("passed")
+        return Rollout.of_error(request, "internal", "pytest did not run the body of the test")
+    return Rollout(request, "passed")
 
 
 def captured_output(phases: Sequence[Phase]) -> str:
-    subtests = [section for phase in phases if not phase.main for section in phase.report.sections]
-    main = [phase for phase in phases if phase.main]
+    main = [phase for phase in phases if phase.subtest is None]
     # pytest gives every report the sections of the phases before it, too.
-    sections = [*subtests, *(main[-1].report.sections if main else ())]
-    parts = [
-        f"{title}:\n{shorten(text, _OUTPUT_LIMIT)}" for title, text in sections if text.strip()
-    ]
-    return shorten("\n".join(parts), _OUTPUT_LIMIT)
+    kept = [*(phase for phase in phases if phase.subtest is not None), *main[-1:]]
+    sections = [section for phase in kept for section in phase.report.sections]
+    parts = [f"{title}:\n{shorten(text, OUTPUT_LIMIT)}" for title, text in sections if text.strip()]
+    return shorten("\n".join(parts), OUTPUT_LIMIT)
 
 
 def causes(exception: BaseException) -> Iterator[BaseException]:
@@ -229,7 +218,7 @@ def _is_failure(phase: Phase) -> bool:
 
 
 def _message(phases: Sequence[Phase]) -> str:
-    lines = (("" if p.main else f"{p.subtest}: ") + _text(p) for p in phases)
+    lines = (_text(p) if p.subtest is None else f"{p.subtest}: {_text(p)}" for p in phases)
     return shorten("\n".join(lines), _MESSAGE_LIMIT)
 
 
@@ -260,18 +249,12 @@ def _reason(phase: Phase) -> str:
 
 
 def _location(config: pytest.Config, phase: Phase) -> str:
-    innermost = ""
-    for frame in reversed([] if phase.excinfo is None else list(phase.excinfo.traceback)):
-        if frame.ishidden(phase.excinfo):
-            continue
-        path = _relative(config.rootpath, str(frame.path))
-        if path is not None:
-            return f"{path}:{frame.lineno + 1}"
-        innermost = innermost or f"{frame.path}:{frame.lineno + 1}"
-    return innermost
-
-
-def _relative(root: Path, path: str) -> str | None:
-    prefix = f"{root}/"
-    inside = path.startswith(prefix) and "site-packages" not in path
-    return path.removeprefix(prefix) if inside else None
+    """Of the innermost line of the project, else the innermost line of all."""
+    frames = [] if phase.excinfo is None else reversed(phase.excinfo.traceback)
+    shown = [frame for frame in frames if not frame.ishidden(phase.excinfo)]
+    prefix = f"{config.rootpath}/"
+    for frame in shown:
+        path = str(frame.path)
+        if path.startswith(prefix) and "site-packages" not in path:
+            return f"{path.removeprefix(prefix)}:{frame.lineno + 1}"
+    return f"{shown[0].path}:{shown[0].lineno + 1}" if shown else ""

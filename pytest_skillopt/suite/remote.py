@@ -20,27 +20,23 @@ import os
 import queue
 import signal
 import threading
-import traceback
+from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_skillopt.model import types
-from pytest_skillopt.suite.context import shorten
-from pytest_skillopt.suite.internals.xdist import worker_channel, worker_input
+from pytest_skillopt.suite.folders import SkillVersions
+from pytest_skillopt.suite.internals.xdist import worker_input
 from pytest_skillopt.suite.interrupts import Watchdog, end_now, handling
-from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
-from pytest_skillopt.suite.runner import RolloutRunner, SkillVersions, rollouts_only
+from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
+from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from pytest_skillopt.suite.lanes import Lanes
     from pytest_skillopt.suite.tasks import SkillTask
-
-
-_SEND_PATIENCE = 5.0
-"""Seconds that a process which is about to end waits for its other threads to have sent."""
 
 
 class LostController(ConnectionError):
@@ -55,33 +51,25 @@ class Link:
         # execnet's socket gateways tear the stream when two threads send at once.
         self._sending = threading.Lock()
         self._numbers = itertools.count()
-        self._asked: dict[int, queue.SimpleQueue[tuple[str, str]]] = {}
-        self._lost = False
-        self.dismissed = False
-        """The controller has said that it wants nothing more."""
-        self.muted = False
-        """This worker was interrupted: what its rollouts come to from now on is not sent."""
-        self._on_lost: Callable[[], None] | None = None
-        self._on_dismissed: Callable[[], None] | None = None
+        self._asked: dict[int, Future[str]] = {}
+        self._on_end: Callable[[], None] = lambda: None
+        self.ended = ""
+        """``stop`` once the controller wants nothing more, ``gone`` if it went without a word."""
         self.inbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
         """What the controller said, other than answers; ``("stop",)`` when it is gone."""
         self.prefix = f"{worker}:"
         """Begins the name of everything this worker asks for, so that it can be given up."""
 
-    def open(self, on_lost: Callable[[], None], on_dismissed: Callable[[], None]) -> None:
-        """Begin to receive. ``on_lost`` is called when the controller goes without a word,
-        ``on_dismissed`` when it wants nothing more, after all questions were answered."""
-        self._on_lost, self._on_dismissed = on_lost, on_dismissed
-        self._channel.setcallback(self._receive, endmarker=None)
+    def open(self, on_end: Callable[[], None]) -> None:
+        """Begin to receive. ``on_end`` is called once, when the controller wants nothing more or is
+        gone; whoever had asked for something knows it by then."""
+        self._on_end = on_end
+        self._channel.setcallback(self._receive, endmarker=("gone",))
 
-    def send(self, *message: Any, patience: float = -1) -> None:
-        """``patience``: seconds to wait for another thread that is sending; -1: as long as it
-        takes. OSError where the controller is gone."""
-        if self._sending.acquire(timeout=patience):
-            try:
-                self._channel.send(message)
-            finally:
-                self._sending.release()
+    def send(self, *message: Any) -> None:
+        """OSError where the controller is gone."""
+        with self._sending:
+            self._channel.send(message)
 
     def ask(self, method: str, *arguments: Any) -> Any:
         """Have the controller call one of its services, with JSON values.
@@ -91,55 +79,44 @@ class Link:
             LostController: no answer will come.
         """
         number = next(self._numbers)
-        answer: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
-        self._asked[number] = answer
+        self._asked[number] = answer = Future[str]()
         try:
-            if self._lost or self.dismissed:
-                raise LostController("the controller is gone")
-            self.send("ask", number, method, json.dumps(arguments))
-            value, error = answer.get()
+            if not self.ended:
+                self.send("ask", number, method, json.dumps(arguments))
+                return json.loads(answer.result())
         except OSError as gone:
             raise LostController(f"the controller is gone ({gone})") from gone
         finally:
-            del self._asked[number]
-        if error:
-            raise _restored(json.loads(error))
-        return json.loads(value)
+            self._asked.pop(number, None)
+        raise LostController("the controller is gone")
 
-    def _receive(self, message: tuple[Any, ...] | None) -> None:
+    def _receive(self, message: tuple[Any, ...]) -> None:
         """Runs in execnet's receiver thread."""
-        if message is None:
-            self._lost = True
-            self._answer_none()
+        kind, *rest = message
+        if kind == "answer":
+            number, value, error = rest
+            answer = self._asked.pop(number, None)
+            if answer is not None and error:
+                answer.set_exception(_restored(*json.loads(error)))
+            elif answer is not None:
+                answer.set_result(value)
+        elif kind in ("stop", "gone"):
+            ended, self.ended = self.ended, self.ended or kind
+            while self._asked:
+                # Whoever still waits is a rollout that nobody wants any more.
+                self._asked.popitem()[1].set_exception(LostController(kind))
             self.inbox.put(("stop",))
-            if self._on_lost is not None and not self.dismissed:
-                self._on_lost()
-        elif message[0] == "answer":
-            _, number, value, error = message
-            if number in self._asked:
-                self._asked[number].put((value, error))
+            if not ended:
+                self._on_end()
         else:
-            dismissed = message[0] == "stop" and not self.dismissed
-            self.dismissed |= dismissed
             self.inbox.put(message)
-            if dismissed:
-                self._answer_none()
-                if self._on_dismissed is not None:
-                    self._on_dismissed()
-
-    def _answer_none(self) -> None:
-        """Whoever still waits is a rollout that nobody wants any more."""
-        gone = json.dumps({"type": "LostController", "message": "the controller is gone"})
-        for waiting in list(self._asked.values()):
-            waiting.put(("", gone))
 
 
-def _restored(error: dict[str, Any]) -> Exception:
-    kind, message = error["type"], error["message"]
+def _restored(kind: str, message: str, fatal: bool) -> Exception:
     if kind == "ModelFault":
-        return types.ModelFault(message, fatal=error["fatal"])
-    cls = LostController if kind == "LostController" else getattr(types, kind, None)
-    if isinstance(cls, type) and issubclass(cls, types.ModelError | LostController):
+        return types.ModelFault(message, fatal=fatal)
+    cls = getattr(types, kind, None)
+    if isinstance(cls, type) and issubclass(cls, types.ModelError):
         return cls(message)
     return types.ModelFault(f"the controller could not answer ({kind}: {message})", fatal=True)
 
@@ -156,8 +133,8 @@ _ORPHAN = 5.0
 def link(config: pytest.Config) -> Link:
     """This worker's connection to the controller, to ask its services."""
     if _LINK not in config.stash:
-        worker = worker_input(config)["workerid"]
-        config.stash[_LINK] = Link(worker_channel(config), worker)
+        told = worker_input(config)
+        config.stash[_LINK] = Link(told["skillopt_channel"], told["workerid"])
     return config.stash[_LINK]
 
 
@@ -185,12 +162,14 @@ class WorkerLoop:
         self._others = others
         self._worker: str = worker_input(config)["workerid"]
         self._versions = SkillVersions(kept=lanes)
+        self._muted = False
+        """It was interrupted: what its rollouts come to from now on is not sent."""
         self._watchdog = Watchdog(timeout, self._give_up)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         session.config.option.no_summary = True  # nobody reads it, and plugins take their time
-        self._link.open(_end_soon, self._abandon)
+        self._link.open(self._give_up_rollouts)
         with contextlib.suppress(OSError), handling(signal.SIGINT, self._interrupted):
             facts: dict[str, Any] = {"slots": self._lanes, "collection_errors": session.testsfailed}
             engine, tasks = None, []
@@ -201,22 +180,33 @@ class WorkerLoop:
                 facts["refusal"] = str(error)
             facts |= {"tasks": json.dumps(tasks, sort_keys=True), "deselected": self._others()}
             self._link.send("hello", json.dumps(facts))
-            if engine is not None:
-                with rollouts_only(session.config):
-                    self._serve(engine)
-            while self._link.inbox.get()[0] != "stop":
-                continue
+            if engine is None:
+                self._link.inbox.get()
+                return True
+            with rollouts_only(session.config):
+                self._watchdog.start()
+                try:
+                    while self._obey(engine, *self._link.inbox.get()):
+                        pass
+                finally:
+                    self._watchdog.stop()
+                    for line in engine.close():
+                        self._link.send("stray", line)
+                    self._versions.close()
         return True
 
     def _interrupted(self, signum: int, frame: object) -> None:
         """Leave it to the controller, which a terminal interrupts as well, to end the session."""
-        self._link.muted = True
-        if self._link.dismissed:
+        self._muted = True
+        if self._link.ended == "stop":
             raise KeyboardInterrupt
 
-    def _abandon(self) -> None:
-        """End the rollouts that do not end by themselves now that they get no answers."""
-        if self._watchdog.watched:
+    def _give_up_rollouts(self) -> None:
+        """End the rollouts that do not end by themselves now that they get no answers; where the
+        controller was killed, with all that they have started."""
+        if self._link.ended == "gone":
+            _later(_ORPHAN, end_now)
+        elif self._watchdog.watched:
             _later(_INTERRUPT_AFTER, self._interrupt)
             _later(_END_AFTER, self._end)
 
@@ -238,18 +228,6 @@ class WorkerLoop:
         if left:
             _later(_LINGER, os._exit, 0)
 
-    def _serve(self, engine: RolloutRunner | Lanes) -> None:
-        put = self._run_here(engine) if isinstance(engine, RolloutRunner) else engine.put
-        self._watchdog.start()
-        try:
-            for request in self._requests():
-                put(request)
-        finally:
-            self._watchdog.stop()
-            for line in engine.close():
-                self._link.send("stray", line)
-            self._versions.close()
-
     def _engine(self, session: pytest.Session) -> RolloutRunner | Lanes:
         if self._lanes == 1:
             return RolloutRunner(session, self._versions, worker=self._worker)
@@ -259,60 +237,48 @@ class WorkerLoop:
             session,
             self._versions,
             self._deliver,
+            self._watchdog,
             lanes=self._lanes,
             worker=self._worker,
-            watchdog=self._watchdog,
         )
 
-    def _run_here(self, runner: RolloutRunner) -> Callable[[RolloutRequest], None]:
-        """Runs each rollout at once, in the main thread."""
+    def _obey(self, engine: RolloutRunner | Lanes, kind: str, *told: Any) -> bool:
+        """Do what the controller says; False where it wants nothing more."""
+        if kind == "skill":
+            skill, files = told
+            self._versions.add_skill(skill, {os.fsdecode(n): data for n, data in files.items()})
+        elif kind == "version":
+            self._versions.add_version(*told)
+        elif kind == "run":
+            request = RolloutRequest(**json.loads(told[0]))
+            if isinstance(engine, RolloutRunner):
+                self._run_here(engine, request)
+            else:
+                engine.put(request)
+        return kind != "stop"
 
-        def put(request: RolloutRequest) -> None:
-            try:
-                with self._watchdog.watching(request), self._watchdog.backed():
-                    rollout = runner.run(request)
-            except KeyboardInterrupt:
-                if self._link.dismissed:
-                    return
+    def _run_here(self, runner: RolloutRunner, request: RolloutRequest) -> None:
+        try:
+            with self._watchdog.watching(request), self._watchdog.backed():
+                rollout = runner.run(request)
+        except KeyboardInterrupt:
+            if not self._link.ended:
                 raise
-            except Exception:
-                # Let out, it would end the session as if the user had interrupted it.
-                error = InfraError("internal", shorten(traceback.format_exc(), 2_000))
-                rollout = Rollout(request, "error", error=error)
+        else:
             self._deliver(rollout)
-
-        return put
-
-    def _requests(self) -> Iterator[RolloutRequest]:
-        while True:
-            kind, *rest = self._link.inbox.get()
-            if kind == "run":
-                yield RolloutRequest(**json.loads(rest[0]))
-            elif kind in ("skill", "version"):
-                self._versions.receive(kind, *rest)
-            elif kind == "stop":
-                self._link.inbox.put(("stop",))
-                return
 
     def _deliver(self, rollout: Rollout) -> None:
         # When the controller is gone, a stop is in the inbox already.
         with contextlib.suppress(OSError):
-            if not self._link.muted:
+            if not self._muted:
                 self._link.send("result", rollout.request.key, json.dumps(rollout.to_json()))
 
     def _give_up(self, request: RolloutRequest, message: str) -> None:
         """End the worker: nothing else stops a rollout that hangs, or what it started."""
-        error = InfraError("timeout", message)
-        rollout = Rollout(request, "error", error=error, worker=self._worker)
         with contextlib.suppress(OSError):
             self._link.send("leaving")
-        self._deliver(rollout)
+        self._deliver(Rollout.of_error(request, "timeout", message, worker=self._worker))
         end_now()
-
-
-def _end_soon() -> None:
-    """Without a controller, a rollout that still runs is of no use to anybody."""
-    _later(_ORPHAN, end_now)
 
 
 def _later(seconds: float, function: Callable[..., object], *arguments: object) -> None:

@@ -6,7 +6,6 @@ journal in the form that ``to_json`` gives.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -14,6 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.untrusted import bound, encodable
+
+_ERROR_LIMIT = 2_000
 
 Outcome = Literal["passed", "failed", "skipped", "error"]
 """How a rollout ended. Only ``passed`` and ``failed`` are measurements."""
@@ -62,7 +64,7 @@ class RolloutRequest:
         return int(self.key[:8], 16)
 
     def to_json(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return dict(_plain(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,20 @@ class Rollout:
     error: InfraError | None = None
     """Set exactly when ``outcome`` is ``error``."""
 
+    @classmethod
+    def of_error(
+        cls,
+        request: RolloutRequest,
+        kind: str,
+        message: str,
+        *,
+        fatal: bool = False,
+        worker: str = "",
+    ) -> Rollout:
+        """One that could not be measured; ``kind``, ``message`` and ``fatal`` as in InfraError."""
+        error = InfraError(kind, shorten(message, _ERROR_LIMIT), fatal)
+        return cls(request, "error", worker=worker, error=error)
+
     @property
     def measured(self) -> bool:
         return self.outcome in ("passed", "failed")
@@ -122,8 +138,7 @@ class Rollout:
         return self.outcome == "passed"
 
     def to_json(self) -> dict[str, Any]:
-        plain: dict[str, Any] = _plain(self)
-        return plain
+        return dict(_plain(self))
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Rollout:
@@ -142,12 +157,10 @@ def _plain(value: Any) -> Any:
     """As JSON values; ``dataclasses.asdict`` would copy all that is in them."""
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
-    cls: type = value.__class__
-    names = _fields(cls)
+    names = getattr(value, "__dataclass_fields__", ())
     return {name: _plain(getattr(value, name)) for name in names} if names else value
 
 
-@functools.cache
-def _fields(cls: type) -> tuple[str, ...]:
-    fields = dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ()
-    return tuple(field.name for field in fields)
+def shorten(text: str, limit: int) -> str:
+    """Keep the head and the tail of a text that is longer than ``limit`` characters."""
+    return encodable(bound(text, limit // 2, limit // 2))

@@ -11,28 +11,21 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import dataclasses
-import os
 import re
 import shutil
-import tempfile
-import threading
 import time
+import traceback
 import warnings
-from collections import OrderedDict
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_skillopt import fixtures
 from pytest_skillopt.model.types import ModelError
-from pytest_skillopt.skill.document import Document
-from pytest_skillopt.skill.files import materialise
-from pytest_skillopt.suite.context import OwnFault, Recorder, shorten
-from pytest_skillopt.suite.folders import TemporaryFolder
+from pytest_skillopt.suite.context import OwnFault, Recorder
 from pytest_skillopt.suite.internals.items import (
     diverted_reports,
     finish_fixture,
@@ -41,26 +34,26 @@ from pytest_skillopt.suite.internals.items import (
     fresh_copy,
     prune_finalizers,
     run_protocol,
-    setup_stack,
     take_stop,
     tear_down_to,
 )
 from pytest_skillopt.suite.internals.probe import probe
 from pytest_skillopt.suite.outcome import (
-    Ending,
+    OUTPUT_LIMIT,
     Phase,
     RolloutTimeout,
     captured_output,
     classify,
     conclude,
 )
-from pytest_skillopt.suite.rollouts import Rollout
+from pytest_skillopt.suite.rollouts import Rollout, shorten
 from pytest_skillopt.suite.tasks import node_id
 from pytest_skillopt.untrusted import redact, secret_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Generator, Iterator
 
+    from pytest_skillopt.suite.folders import SkillVersions
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
 
@@ -94,81 +87,6 @@ def _same_in_every_process(text: str) -> str:
     return text
 
 
-_DIRECTORIES_KEPT = 16
-
-
-class SkillVersions:
-    """Content arrives once a process; a directory is made when a rollout first needs it.
-
-    Nothing is read from the project, which may lie on another machine. Thread-safe.
-    """
-
-    def __init__(self, *, kept: int = 0) -> None:
-        """``kept``: directories that may be in use at once, over those kept anyway."""
-        self._kept = _DIRECTORIES_KEPT + kept
-        self._files: dict[str, Mapping[str, bytes]] = {}
-        self._contents: dict[tuple[str, str], bytes] = {}
-        self._directories: OrderedDict[tuple[str, str], Path] = OrderedDict()
-        self._root: TemporaryFolder | None = None
-        self._lock = threading.Lock()
-
-    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
-        """Keep the files beside a skill's document, by path relative to it, with ``/``."""
-        self._files[skill] = files
-
-    def receive(self, kind: str, *told: Any) -> None:
-        """Take a message ``skill`` or ``version`` of the wire."""
-        if kind == "skill":
-            skill, files = told
-            self.add_skill(skill, {os.fsdecode(name): data for name, data in files.items()})
-        else:
-            self.add_version(*told)
-
-    def add_version(self, skill: str, version: str, content: bytes) -> None:
-        self._contents[skill, version] = content
-
-    def content(self, skill: str, version: str) -> bytes:
-        return self._contents[skill, version]
-
-    def directory(self, skill: str, version: str) -> Path:
-        """The directory that holds the skill with this version of its document."""
-        key = skill, version
-        with self._lock:
-            if key not in self._directories:
-                self._directories[key] = self._materialise(skill, version)
-                self._drop_oldest()
-            self._directories.move_to_end(key)
-            return self._directories[key]
-
-    def close(self) -> None:
-        with self._lock:
-            self._directories.clear()
-            if self._root is not None:
-                self._root.remove()
-                self._root = None
-
-    def _materialise(self, skill: str, version: str) -> Path:
-        if self._root is None:
-            # Not tmp_path_factory: xdist gives remote workers a base that is not on their machine.
-            self._root = TemporaryFolder("skillopt-skills-")
-        path = PurePosixPath(skill)
-        # An agent may check that the directory is called like the skill.
-        directory = Path(tempfile.mkdtemp(dir=self._root.path)) / (path.parent.name or "skill")
-        document = Document.unpack(self._contents[skill, version])
-        files = {**self._files.get(skill, {}), **dict(document.files)}
-        materialise(directory, files, path.name, document.data)
-        return directory
-
-    def _drop_oldest(self) -> None:
-        while len(self._directories) > self._kept:
-            _, directory = self._directories.popitem(last=False)
-            shutil.rmtree(directory.parent, ignore_errors=True)
-
-
-SKILL_FIXTURE = "skill"
-_OUTPUT_LIMIT = 16_000
-
-
 class RolloutRunner:
     """Runs requests over the items of one pytest session, within ``rollouts_only``. Not
     thread-safe: lanes have a session each. UsageError where a private interface of pytest has
@@ -181,164 +99,146 @@ class RolloutRunner:
         self._session = session
         self._versions = versions
         self._worker = worker
-        self._items = {node_id(item): item for item in session.items}
+        self.items = {node_id(item): item for item in session.items}
         self._shown: tuple[str, str] | None = None
         self._skills: list[tuple[Any, pytest.FixtureRequest]] = []
+        """The fixtures ``skill`` that are up, and who has asked for them."""
         self._stray: list[str] = []
 
-    @property
-    def items(self) -> Mapping[str, pytest.Item]:
-        return self._items
-
-    def run(self, request: RolloutRequest, *, alone: bool = True) -> Rollout:
-        """Run one rollout; whatever the test does is in what is returned. ``alone``: no other
-        rollout runs in this process meanwhile."""
-        started = time.perf_counter()
+    def run(self, request: RolloutRequest, running: Running | None = None) -> Rollout:
+        """Run one rollout; whatever the test does is in what is returned, and what goes wrong in
+        this package as well."""
         try:
-            collected = self._items[request.task]
-            content = self._versions.content(request.skill, request.version)
-            directory = self._versions.directory(request.skill, request.version)
-        except KeyError as missing:
-            ending = Ending.of_error("internal", f"{missing} was not collected here")
-            return self._rollout(request, ending, started)
-        except OSError as error:
-            ending = Ending.of_error("internal", f"the skill could not be laid out: {error}")
-            return self._rollout(request, ending, started)
-        context = Recorder(request, self._session.config, directory, content)
-        running = _Running(self._skills, alone)
-        token = _RUNNING.set(running)
-        try:
-            with context.active():
-                ending = self._run_item(fresh_copy(collected), running, context)
-        finally:
-            context.close()
-            _RUNNING.reset(token)
-        if context.fault is not None and ending.error is None:
-            fault = classify(self._session.config, context.fault)
-            ending = Ending("error", error=fault) if fault is not None else ending
-        return self._rollout(request, ending, started, running, context)
+            return self._run(request, running or Running())
+        except Exception:
+            return Rollout.of_error(request, "internal", traceback.format_exc())
 
     def close(self) -> list[str]:
         """Tear down every fixture that is still up; returns what went wrong between rollouts."""
-        self._tear_down(None)
-        stray, self._stray = self._stray, []
-        return stray
+        self._between(tear_down_to, self._session, None)
+        return self._stray
 
-    def _run_item(self, item: pytest.Item, running: _Running, context: Recorder) -> Ending:
+    def _run(self, request: RolloutRequest, running: Running) -> Rollout:
+        started = time.perf_counter()
+        recorder = Recorder(request)
         try:
-            self._switch(item, context.request)
-            # The next item is a copy: then exactly the function scope is torn down.
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=copy.copy(item))
-        except pytest.exit.Exception as exception:
+            collected = self.items[request.task]
+            content = self._versions.content(request.skill, request.version)
+            directory = self._versions.directory(request.skill, request.version)
+        except KeyError as missing:
+            rollout = Rollout.of_error(request, "internal", f"{missing} was not collected here")
+        except OSError as error:
+            said = f"the skill could not be laid out: {error}"
+            rollout = Rollout.of_error(request, "internal", said)
+        else:
+            recorder = Recorder(request, self._session.config, directory, content)
+            rollout = self._run_item(fresh_copy(collected), running, recorder)
+        stray, self._stray = self._stray, []
+        score = recorder.soft_score if rollout.measured else None
+        if rollout.measured and score is None:
+            score = float(rollout.passed)
+        rollout = replace(
+            rollout,
+            score=score,
+            feedback=recorder.told,
+            transcript=tuple(recorder.transcript),
+            usage=recorder.used,
+            judge_usage=recorder.judge_used,
+            reported=recorder.reported,
+            duration=time.perf_counter() - started,
+            output=shorten("\n".join([*stray, running.output()]), OUTPUT_LIMIT).strip(),
+            worker=self._worker,
+            skill_read=recorder.skill_read,
+        )
+        return cleaned(rollout)
+
+    def _run_item(self, item: pytest.Item, running: Running, recorder: Recorder) -> Rollout:
+        request = recorder.request
+        token = RUNNING.set(running)
+        try:
+            with recorder.active():
+                self._switch(item, request)
+                # The next item is a copy: then exactly the function scope is torn down.
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=copy.copy(item))
+                self._skills += running.skills
+        except BaseException as exception:
             self._start_over()
-            return Ending.of_error("setup", f"the test stopped the run: {exception}", fatal=True)
-        except RolloutTimeout as timeout:
-            self._start_over()
-            return Ending.of_error("timeout", str(timeout))
-        except Exception as exception:
-            self._start_over()
-            return Ending.of_error("internal", f"{type(exception).__name__}: {exception}")
-        except BaseException:
-            self._start_over()
+            if isinstance(exception, pytest.exit.Exception):
+                return _stopped(request, exception)
+            if isinstance(exception, RolloutTimeout):
+                return Rollout.of_error(request, "timeout", str(exception))
+            if isinstance(exception, Exception):
+                said = f"{type(exception).__name__}: {exception}"
+                return Rollout.of_error(request, "internal", said)
             raise
         finally:
             stop = take_stop(self._session)
-            self._tidy(item, running)
+            recorder.close()
+            RUNNING.reset(token)
+            prune_finalizers(item)
+            forget_subtests(item)
+            for path in running.temporary:
+                shutil.rmtree(path, ignore_errors=True)
         if stop:
-            return Ending.of_error("setup", f"the test stopped the run: {stop}", fatal=True)
-        return conclude(item.config, running.phases, context.refusals)
+            return _stopped(request, stop)
+        rollout = conclude(request, item.config, running.phases, recorder.refusals)
+        if recorder.fault is not None and rollout.error is None:
+            fault = classify(item.config, recorder.fault)
+            return Rollout(request, "error", error=fault) if fault is not None else rollout
+        return rollout
 
     def _switch(self, item: pytest.Item, request: RolloutRequest) -> None:
         """Tear down what the item does not share, and what depends on another version."""
         shown = request.skill, request.version
         if shown != self._shown:
             for fixturedef, subrequest in self._skills:
-                self._between(lambda f=fixturedef, s=subrequest: finish_fixture(f, s))
+                self._between(finish_fixture, fixturedef, subrequest)
             self._skills.clear()
             self._shown = shown
-        stack = setup_stack(self._session)
-        if stack != item.listchain()[: len(stack)]:
-            self._tear_down(item)
+        self._between(tear_down_to, self._session, item)
 
-    def _tear_down(self, item: pytest.Item | None) -> None:
-        self._between(lambda: tear_down_to(self._session, item))
-
-    def _between(self, step: Any) -> None:
+    def _between(self, step: Callable[..., object], *arguments: object) -> None:
         """What fails between two rollouts belongs to neither of them, but must be seen."""
         try:
-            step()
-        except Exception as exception:
+            step(*arguments)
+        except (Exception, pytest.fail.Exception) as exception:
             what = f"{type(exception).__name__}: {exception}"
             self._stray.append(f"teardown of a wider-scoped fixture failed: {what}")
 
     def _start_over(self) -> None:
         """Leave no half set-up state to the next rollout."""
         self._skills.clear()
-        self._tear_down(None)
-        if setup_stack(self._session):
-            forget_setup(self._session)
+        self._between(tear_down_to, self._session, None)
+        forget_setup(self._session)
 
-    def _tidy(self, item: pytest.Item, running: _Running) -> None:
-        prune_finalizers(item)
-        forget_subtests(item)
-        for path in running.temporary:
-            shutil.rmtree(path, ignore_errors=True)
 
-    def _rollout(
-        self,
-        request: RolloutRequest,
-        ending: Ending,
-        started: float,
-        running: _Running | None = None,
-        context: Recorder | None = None,
-    ) -> Rollout:
-        kept = context or Recorder(request)
-        score = None
-        if ending.outcome in ("passed", "failed"):
-            passed = float(ending.outcome == "passed")
-            score = passed if kept.soft_score is None else kept.soft_score
-        stray, self._stray = self._stray, []
-        output = [*stray, running.output() if running is not None else ""]
-        rollout = Rollout(
-            request=request,
-            outcome=ending.outcome,
-            score=score,
-            message=ending.message,
-            location=ending.location,
-            feedback=kept.told,
-            transcript=tuple(kept.transcript),
-            usage=kept.used,
-            judge_usage=kept.judge_used,
-            reported=kept.reported,
-            duration=time.perf_counter() - started,
-            output=shorten("\n".join(output), _OUTPUT_LIMIT).strip(),
-            worker=self._worker,
-            skill_read=kept.skill_read,
-            error=ending.error,
-        )
-        return cleaned(rollout)
+def _stopped(request: RolloutRequest, reason: object) -> Rollout:
+    return Rollout.of_error(request, "setup", f"the test stopped the run: {reason}", fatal=True)
 
 
 @dataclass
-class _Running:
+class Running:
     """What the hooks learn of the rollout in progress."""
 
-    skills: list[tuple[Any, pytest.FixtureRequest]]
-    alone: bool
+    alone: bool = True
+    """No other rollout runs in this process meanwhile."""
+    needs_process: bool = False
+    """It was to run beside others, and asked for a fixture that it cannot have there."""
+    skills: list[tuple[Any, pytest.FixtureRequest]] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
     recorded: list[warnings.WarningMessage] = field(default_factory=list)
+    printed: str = ""
+    """What it has printed beside others, where pytest captures nothing."""
 
     def output(self) -> str:
-        shown = dict.fromkeys(_shown(warning) for warning in self.recorded)
-        return "\n".join([captured_output(self.phases), *shown])
+        shown = dict.fromkeys(
+            f"{w.filename}:{w.lineno}: {w.category.__name__}: {w.message}" for w in self.recorded
+        )
+        return "\n".join([captured_output(self.phases), *shown, self.printed])
 
 
-def _shown(warning: warnings.WarningMessage) -> str:
-    return f"{warning.filename}:{warning.lineno}: {warning.category.__name__}: {warning.message}"
-
-
-_RUNNING: ContextVar[_Running | None] = ContextVar("skillopt_running", default=None)
+RUNNING: ContextVar[Running | None] = ContextVar("skillopt_running", default=None)
 
 
 @contextlib.contextmanager
@@ -355,9 +255,9 @@ def rollouts_only(config: pytest.Config) -> Iterator[None]:
 
 def _name_subtest(report: pytest.TestReport) -> None:
     """Subtests log their reports, with their name, right after they have been made."""
-    running = _RUNNING.get()
+    running = RUNNING.get()
     if running is not None and running.phases:
-        running.phases[-1] = dataclasses.replace(running.phases[-1], subtest=report.head_line or "")
+        running.phases[-1].subtest = report.head_line or ""
 
 
 class _RolloutHooks:
@@ -367,16 +267,15 @@ class _RolloutHooks:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> bool | None:
-        running = _RUNNING.get()
+        running = RUNNING.get()
         if running is None:
             return None
         if running.alone:
             # The hook's wrappers have set the filters; what is recorded here is not kept for ever.
             with warnings.catch_warnings(record=True) as running.recorded:
-                reports = run_protocol(item, nextitem)
+                run_protocol(item, nextitem)
         else:
-            reports = run_protocol(item, nextitem)
-        running.phases = list(_marked(running.phases, reports))
+            run_protocol(item, nextitem)
         return True
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -384,7 +283,7 @@ class _RolloutHooks:
         self, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        running = _RUNNING.get()
+        running = RUNNING.get()
         if running is not None:
             running.phases.append(Phase(report, call.excinfo))
         return report
@@ -393,7 +292,7 @@ class _RolloutHooks:
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
     ) -> Generator[None, object, object]:
-        running = _RUNNING.get()
+        running = RUNNING.get()
         try:
             value = yield
         except (Exception, pytest.fail.Exception) as error:
@@ -401,15 +300,8 @@ class _RolloutHooks:
             if running is None or not ours or isinstance(error, ModelError):
                 raise
             raise OwnFault(f"{fixturedef.argname}: {error}") from error
-        if running is not None and fixturedef.argname == SKILL_FIXTURE:
+        if running is not None and fixturedef.argname == "skill":
             running.skills.append((fixturedef, request))
         elif running is not None and isinstance(value, Path) and fixturedef.argname == "tmp_path":
             running.temporary.append(value)
         return value
-
-
-def _marked(phases: Iterable[Phase], reports: list[pytest.TestReport]) -> Iterator[Phase]:
-    """Tell the three reports of the test itself from those of its subtests."""
-    main = {id(report) for report in reports}
-    for phase in phases:
-        yield dataclasses.replace(phase, main=id(phase.report) in main)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.suite.executor import WorkersExecutor, cheapest
 from pytest_skillopt.suite.interrupts import kill_descendants, sigterm_interrupts
 from pytest_skillopt.suite.outcome import RolloutTimeout
-from pytest_skillopt.suite.rollouts import InfraError, Rollout
-from pytest_skillopt.suite.runner import RolloutRunner, SkillVersions, rollouts_only
+from pytest_skillopt.suite.rollouts import Rollout
+from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,9 +32,8 @@ class SerialExecutor(WorkersExecutor):
     """
 
     def __init__(self, session: pytest.Session, *, timeout: float = 0.0) -> None:
-        self._laid_out = SkillVersions()
-        super().__init__(self._laid_out)
-        self._runner = RolloutRunner(session, self._laid_out)
+        super().__init__()
+        self._runner = RolloutRunner(session, self._versions)
         self._timeout = timeout
         self._last: RolloutRequest | None = None
         self._open = contextlib.ExitStack()
@@ -49,12 +48,12 @@ class SerialExecutor(WorkersExecutor):
             with _interrupted_after(self._timeout, request.task):
                 return self._runner.run(request)
         except RolloutTimeout as late:  # between the rollout's end and the alarm's
-            return Rollout(request, "error", error=InfraError("timeout", str(late)))
+            return Rollout.of_error(request, "timeout", str(late))
 
     def close(self) -> list[str]:
         stray = self._runner.close()
         self._open.close()
-        self._laid_out.close()
+        self._versions.close()
         return stray
 
 

@@ -65,29 +65,23 @@ class _Threads:
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._counting = threading.Lock()
-        self._free = self._all = 0
+        self._idle = threading.Semaphore(0)
 
     def run(self, function: Callable[[], None]) -> None:
         """In a thread that has nothing to do, else in a new one."""
-        with self._counting:
-            fresh = not self._free
-            self._free -= not fresh
-            self._all += fresh
         self._waiting.put(function)
-        if fresh:
+        if not self._idle.acquire(blocking=False):
             threading.Thread(target=self._work, name="skillopt-service", daemon=True).start()
 
     def _work(self) -> None:
         while function := self._waiting.get():
             function()
-            with self._counting:
-                self._free += 1
+            self._idle.release()
+        self.close()
 
     def close(self) -> None:
         """End those that have nothing to do, and the others when they are done."""
-        for _ in range(self._all):
-            self._waiting.put(None)
+        self._waiting.put(None)
 
 
 _JOIN_PATIENCE = 30.0
@@ -125,16 +119,16 @@ class XdistRun:
         self._workers: dict[Any, Worker] = {}
         """By xdist's node, from its start to its end."""
         self._facts: dict[Worker, dict[str, Any]] = {}
-        self._admitted: set[Worker] = set()
+        """What those that are up have said of themselves."""
         self._collected: set[Any] = set()
         self._expected = 0
         self._failed_starts = 0
         self._tasks = ""
         self._executor = WorkersExecutor()
         self._threads = _Threads()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._timer: threading.Timer | None = None
-        self._overdue = False
         self._failure: BaseException | None = None
         self._stray: list[str] = []
         self.deselected = 0
@@ -156,7 +150,7 @@ class XdistRun:
         worker = self._workers[node] = Worker(node.gateway.id, channel)
         node.workerinput["skillopt_channel"] = channel
         wrap_shutdown(node, worker.shut_down)
-        channel.setcallback(functools.partial(self._receive, node, worker), endmarker=None)
+        channel.setcallback(functools.partial(self._receive, worker), endmarker=("end",))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self) -> XdistRun:
@@ -174,16 +168,16 @@ class XdistRun:
                 value = True  # xdist raises this once the last worker is gone
             else:
                 self._end("no worker is left")
-        if self._thread is None:
-            raise pytest.exit.Exception("no worker has come up", returncode=1)
         if self._failure is not None:
             raise self._failure
+        if self._thread is None:
+            raise pytest.exit.Exception("no worker has come up", returncode=1)
         return value
 
     # what workers say, in execnet's receiver threads
 
-    def _receive(self, node: Any, worker: Worker, message: tuple[Any, ...] | None) -> None:
-        kind, *rest = message or ("end",)
+    def _receive(self, worker: Worker, message: tuple[Any, ...]) -> None:
+        kind, *rest = message
         if kind == "result":
             self._executor.finished(worker, *rest)
         elif kind == "leaving":
@@ -193,8 +187,7 @@ class XdistRun:
         elif kind == "stray":
             self._stray.append(f"{worker.name}: {rest[0]}")
         elif kind == "hello":
-            self._facts[worker] = json.loads(rest[0])
-            wake_controller(node)
+            self._greet(worker, json.loads(rest[0]))
         elif kind == "end":
             self._executor.lost(worker)
             if self._on_lost is not None:
@@ -206,8 +199,8 @@ class XdistRun:
         try:
             value = json.dumps(self._services[method](*json.loads(arguments)))
         except Exception as raised:
-            said = {"message": str(raised), "fatal": getattr(raised, "fatal", False)}
-            error = json.dumps({"type": type(raised).__name__, **said})
+            fatal = getattr(raised, "fatal", False)
+            error = json.dumps([type(raised).__name__, str(raised), fatal])
         worker.send("answer", number, value, error)
 
     # xdist's scheduling protocol, in the main thread
@@ -232,26 +225,13 @@ class XdistRun:
 
     def schedule(self) -> None:
         """All workers have collected: those that do not speak up now never will."""
-        if self._timer is None and self._thread is None:
+        if self._timer is None:
             self._timer = threading.Timer(_HELLO_PATIENCE, self._lose_patience)
             self._timer.daemon = True
             self._timer.start()
 
     def mark_test_complete(self, node: Any, item_index: object, duration: float = 0) -> None:
-        """Called for every ``wake_controller``: look at the workers that have said hello."""
-        alive = [worker for worker in list(self._workers.values()) if not worker.lost]
-        new = [w for w in alive if w in self._facts and w not in self._admitted]
-        if self._thread is not None:
-            for worker in new:
-                self._admit(worker)
-        elif len(new) >= self._expected:
-            self._start(new)
-        elif self._overdue:
-            silent = [worker.name for worker in alive if worker not in self._facts]
-            raise pytest.UsageError(
-                f"{', '.join(silent)}: no answer within {_HELLO_PATIENCE:g} seconds after the "
-                "collection; is the same pytest-skillopt installed and enabled there?"
-            )
+        """Called for every ``wake_controller``, before ``tests_finished`` is looked at."""
 
     def mark_test_pending(self, item: str) -> None:
         raise NotImplementedError("rollouts are not scheduled by xdist")
@@ -273,21 +253,34 @@ class XdistRun:
 
     # the course of the run
 
+    def _greet(self, worker: Worker, facts: dict[str, Any]) -> None:
+        """A worker is up: admit it, or begin where it is the last that was awaited."""
+        with self._starting:
+            self._facts[worker] = facts
+            self._failed_starts = 0
+            up = [known for known in self._facts if not known.lost]
+            if self._thread is not None:
+                self._admit(worker)
+            elif len(up) >= self._expected:
+                try:
+                    self._start(up)
+                except (pytest.UsageError, KeyboardInterrupt) as error:
+                    self._finish(error)
+
     def _start(self, workers: list[Worker]) -> None:
         facts = {worker.name: self._facts[worker] for worker in workers}
         self._tasks = check_agreement(facts)
         self.deselected = max(said.get("deselected", 0) for said in facts.values())
         tasks = [SkillTask.from_json(data) for data in json.loads(self._tasks)]
-        self._thread = threading.Thread(target=self._work, args=(tasks,), name="skillopt-job")
+        self._thread = threading.Thread(
+            target=self._work, args=(tasks,), name="skillopt-job", daemon=True
+        )
         for worker in workers:
             self._admit(worker)
-        self._thread.daemon = True
         self._thread.start()
 
     def _admit(self, worker: Worker) -> None:
         facts = self._facts[worker]
-        self._admitted.add(worker)
-        self._failed_starts = 0
         try:
             check_agreement({"the others": {"tasks": self._tasks}, worker.name: facts})
         except (pytest.UsageError, KeyboardInterrupt) as error:
@@ -299,18 +292,25 @@ class XdistRun:
         try:
             self._job(self._executor, tasks)
         except ExecutorClosed as closed:
-            self._failure = pytest.exit.Exception(str(closed), returncode=1)
+            self._finish(pytest.exit.Exception(str(closed), returncode=1))
         except BaseException as error:
-            self._failure = error
-        finally:
-            self.tests_finished = True
-            self._wake()
+            self._finish(error)
+        else:
+            self._finish(None)
 
     def _lose_patience(self) -> None:
-        self._overdue = True
-        self._wake()
+        with self._starting:
+            if self._thread is None and self._failure is None:
+                alive = [w for w in list(self._workers.values()) if not w.lost]
+                silent = [worker.name for worker in alive if worker not in self._facts]
+                said = f"no answer within {_HELLO_PATIENCE:g} seconds after the collection"
+                hint = "is the same pytest-skillopt installed and enabled there?"
+                self._finish(pytest.UsageError(f"{', '.join(silent)}: {said}; {hint}"))
 
-    def _wake(self) -> None:
+    def _finish(self, failure: BaseException | None) -> None:
+        """Have the main thread end the session, with an exception where there is one."""
+        self._failure = failure
+        self.tests_finished = True
         for node in list(self._workers)[:1]:
             wake_controller(node)
 

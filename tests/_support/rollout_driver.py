@@ -55,7 +55,7 @@ def pytest_configure(config: pytest.Config) -> None:
         run = XdistRun(config, find_job(config), services=services)
         config.pluginmanager.register(run)
     else:
-        config.pluginmanager.register(InProcess(lanes, timeout))
+        config.pluginmanager.register(InProcess(timeout))
 
 
 def call_through_the_controller(config: pytest.Config) -> None:
@@ -86,21 +86,14 @@ def fail(kind: str) -> None:
 
 
 class InProcess:
-    def __init__(self, lanes: int, timeout: float) -> None:
-        self.lanes = lanes
+    def __init__(self, timeout: float) -> None:
         self.timeout = timeout
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        executor: SerialExecutor | LanesExecutor
-        if self.lanes > 1:
-            from pytest_skillopt.suite.lanes import LanesExecutor
+        from pytest_skillopt.suite.serial import SerialExecutor
 
-            executor = LanesExecutor(session, lanes=self.lanes, timeout=self.timeout)
-        else:
-            from pytest_skillopt.suite.serial import SerialExecutor
-
-            executor = SerialExecutor(session, timeout=self.timeout)
+        executor = SerialExecutor(session, timeout=self.timeout)
         try:
             find_job(session.config)(executor, collect(session.items))
         finally:

@@ -54,7 +54,7 @@ def train(project: Project, addition: str = RULE) -> dict[str, Any]:
         "skillopt_final_rollouts": 2,
         "skillopt_lanes": 4,
     }
-    project.pytest("--skillopt-train", "--skillopt-rollouts=1", "-p", "no:xdist")
+    project.pytest("--skillopt-train", "--skillopt-rollouts=1")
     return project.result
 
 
@@ -106,7 +106,7 @@ def test_a_description_is_trained_on_what_codex_asks_for(project: Project) -> No
     }
     few = "Ada or Ben or Cleo or Gus or Hal or Ida"
     quick = ("--skillopt-train=description", "--skillopt-rollouts=1", "-oskillopt_patience=1")
-    project.pytest(*quick, "-p", "no:xdist", "-k", few)
+    project.pytest(*quick, "-k", few)
     assert project.result["status"] == "accepted", project.result["reason"]
     assert f"\ndescription: {new}\n---\n" in project.skill.read_text()
 

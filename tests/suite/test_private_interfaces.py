@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pytest_skillopt
+from pytest_skillopt.suite.folders import SkillVersions
 from pytest_skillopt.suite.internals import probe, xdist
-from pytest_skillopt.suite.runner import SkillVersions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

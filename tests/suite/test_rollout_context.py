@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.suite.context import Recorder, current, shorten
-from pytest_skillopt.suite.rollouts import RolloutRequest
+from pytest_skillopt.suite.context import Recorder, current
+from pytest_skillopt.suite.rollouts import RolloutRequest, shorten
 
 REQUEST = RolloutRequest("a.py::t", "source", "SKILL.md", "v", "model", "train", 0)
 

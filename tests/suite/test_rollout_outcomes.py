@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 MODES = {
     "serial": ("-p", "no:xdist"),
     "workers": ("-n", "2"),
-    "lanes": ("-p", "no:xdist", "--drive-lanes=4"),
-    "worker lanes": ("-n", "1", "--drive-lanes=4"),
+    "lanes": ("-n", "1", "--drive-lanes=4"),
 }
 
 SUITE = """

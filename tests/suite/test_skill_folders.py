@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.suite.runner import SkillVersions
+from pytest_skillopt.suite.folders import SkillVersions
 
 if TYPE_CHECKING:
     import pytest
@@ -20,7 +20,7 @@ def test_folders_of_killed_processes_are_removed(
     """Those of processes that live are not, whatever their age."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     script = (
-        "import os, sys, tempfile; from pytest_skillopt.suite.runner import SkillVersions\n"
+        "import os, sys, tempfile; from pytest_skillopt.suite.folders import SkillVersions\n"
         f"tempfile.tempdir = {str(tmp_path)!r}\n"
         "versions = SkillVersions(); versions.add_version('s/SKILL.md', 'v', b'x')\n"
         "print(versions.directory('s/SKILL.md', 'v').parents[1], flush=True); sys.stdin.read()"

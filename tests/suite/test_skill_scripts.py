@@ -9,7 +9,7 @@ import pytest
 if TYPE_CHECKING:
     from tests.suite.conftest import Drive
 
-EXECUTORS = [("-p", "no:xdist"), ("-n1",), ("-p", "no:xdist", "--drive-lanes=2")]
+EXECUTORS = [("-p", "no:xdist"), ("-n1",), ("-n1", "--drive-lanes=2")]
 
 
 @pytest.mark.parametrize("args", EXECUTORS, ids=["here", "worker", "lanes"])

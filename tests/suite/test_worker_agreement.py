@@ -42,3 +42,9 @@ def test_a_worker_that_refuses() -> None:
 def test_errors_during_collection_end_the_session_as_ever() -> None:
     with pytest.raises(pytest.Session.Interrupted, match="2 errors during collection"):
         check_agreement({"gw0": said("a", errors=2)})
+
+
+def test_lanes_without_xdist_are_refused(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("--skillopt", "--skillopt-lanes=2", "-p", "no:xdist")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*skillopt_lanes needs pytest-xdist*"])

@@ -94,7 +94,7 @@ def test_all_workers_killed_are_replaced(drive: Drive) -> None:
 
         def test_slow(rollout):
             rollout.record("user", str(os.getpid()))
-            if rollout.stage == "again" and not pathlib.Path("killed").exists():
+            if rollout.request.stage == "again" and not pathlib.Path("killed").exists():
                 pathlib.Path(f"running-{os.getpid()}").touch()
                 time.sleep(1000)
         """,
@@ -199,30 +199,6 @@ def test_a_rollout_that_hangs_in_compiled_code_ends_too(drive: Drive) -> None:
         "--drive-timeout=2",
     )
     assert driven.one("test_hangs").outcome == "error"
-
-
-def test_a_hanging_rollout_in_lanes_without_a_worker_ends_the_run(drive: Drive) -> None:
-    driven = drive(
-        HANGING,
-        "-p",
-        "no:xdist",
-        "--drive-lanes=2",
-        "--drive-timeout=2",
-        job="jobs:job",
-        expect=1,
-        jobs="""
-        import pytest
-        from pytest_skillopt.suite.executor import ExecutorClosed
-        from rollout_driver import *
-
-        def job(executor, tasks):
-            try:
-                once(executor, tasks)
-            except ExecutorClosed as closed:
-                raise pytest.exit.Exception(str(closed), returncode=1)
-        """,
-    )
-    assert "it cannot be interrupted here, with -n 1 it can be" in driven.output
 
 
 def test_a_thread_left_behind_does_not_keep_the_session(drive: Drive) -> None:

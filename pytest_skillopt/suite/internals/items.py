@@ -53,8 +53,8 @@ def _forget_instance(clone: Any) -> None:
         clone._obj = None
 
 
-def run_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.TestReport]:
-    return runtestprotocol(item, log=False, nextitem=nextitem)
+def run_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    runtestprotocol(item, log=False, nextitem=nextitem)
 
 
 def finish_fixture(fixturedef: Any, request: pytest.FixtureRequest) -> None:
@@ -95,10 +95,6 @@ def forget_subtests(item: pytest.Item) -> None:
 
 
 _LOGGING_HOOKS = ("pytest_runtest_logreport", "pytest_exception_interact")
-
-
-def setup_stack(session: pytest.Session) -> list[pytest.Item | pytest.Collector]:
-    return list(cast("Any", session)._setupstate.stack)
 
 
 def tear_down_to(session: pytest.Session, item: pytest.Item | None) -> None:

@@ -7,17 +7,25 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 import execnet
+import pytest
 
 from pytest_skillopt.suite.internals.probe import probe_xdist
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pytest
-
 _RESTART_TRIES = 5
 _RESTART_PAUSE = 1.0
 """Seconds between two tries."""
+
+
+def ensure_worker(config: pytest.Config) -> None:
+    """Have xdist start one worker where none is asked for, as ``-n 1`` would: lanes live in
+    workers. UsageError where xdist is switched off."""
+    if not config.pluginmanager.hasplugin("xdist"):
+        raise pytest.UsageError("skillopt_lanes needs pytest-xdist, which is switched off here")
+    if config.option.dist == "no" or not config.option.tx:
+        config.option.dist, config.option.tx = "load", ["popen"]
 
 
 def check_node(config: pytest.Config, node: Any) -> None:
@@ -61,9 +69,5 @@ def _clone_patiently(
     return None
 
 
-def worker_channel(config: pytest.Config) -> Any:
-    return getattr(config, "workerinput", {}).get("skillopt_channel")
-
-
 def worker_input(config: pytest.Config) -> dict[str, Any]:
-    return cast("dict[str, Any]", getattr(config, "workerinput", {}))
+    return cast("dict[str, Any]", cast("Any", config).workerinput)
