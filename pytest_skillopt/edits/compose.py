@@ -1,4 +1,4 @@
-"""Documents out of edits, for leaving some out or adding one more, and the way back.
+"""Documents out of edits, for leaving some out, and the way back.
 
 An update stage answers with a document. Where the edits that it names make just that document, they
 are what is tried; where they do not, the stage made the document in its own way, and the difference
@@ -8,6 +8,7 @@ to the working skill is the edit.
 from __future__ import annotations
 
 import contextlib
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -22,31 +23,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.skill.document import Document
 
-MANAGED_BY = ("slow", "appendix")
-"""Origins of edits that write a block of the trainer's own."""
-
-
-def extend(document: Document, edit: Edit, context: Context) -> Document | Refusal:
-    """The document with one more edit, after all checks, or why it may not be."""
-    if edit.origin in MANAGED_BY:
-        from pytest_skillopt.published.blocks import extend_block
-
-        return extend_block(document, edit, context)
-    return context.vetting.try_edit(document, edit)
-
 
 def rebuild(base: Document, lines: Iterable[Edit]) -> Document | None:
     """The base with these edits, unchecked; None where one of them does not fit."""
-    document = base
     with contextlib.suppress(SkillError):
-        for line in lines:
-            if line.origin in MANAGED_BY:
-                from pytest_skillopt.published.blocks import with_block
-
-                document = with_block(document, line)
-            else:
-                document = apply(document, line)
-        return document
+        return functools.reduce(apply, lines, base)
     return None
 
 
@@ -70,12 +51,7 @@ def as_edits(update: Update, asked: Edit, context: Context) -> Update:
     checked = context.vetting.check(before, after, asked)
     if isinstance(checked, Refusal):
         return replace(update, applied=(), refused=(*update.refused, checked))
-    edit = None
-    if asked.origin in MANAGED_BY:
-        from pytest_skillopt.published.blocks import of_the_appendix
-
-        edit = of_the_appendix(before, after)
-    edit = edit or edit_between(before, after)
+    edit = edit_between(before, after)
     if edit is None:
         why = (
             "the document that the update stage made cannot be had by one edit; "

@@ -7,7 +7,6 @@ model is data from outside: bounded, cleaned, and quoted between marks which it 
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import bound, fence, redact, strip_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_skillopt.edits.calls import Calls
     from pytest_skillopt.edits.memory import Memory
@@ -122,21 +121,7 @@ class Context:
 _LIMIT = 8_000
 """Characters of preferences that go into a prompt."""
 _FROM_DOCSTRINGS = 12
-"""Statements taken from docstrings."""
-
-_ANSWERS = (
-    r"\b(?:answers?|repl(?:y|ies)|responds?|returns?|outputs?|writes?|gives?|produces?|emits?"
-    r"|prints?)\W+(?:[\w-]+\W+){0,5}?"
-)
-_FIXES = re.compile(
-    _ANSWERS + r"(?:(?:as|in|one|an?|only|valid)\W+){0,3}(?:json|yaml|xml|csv|toml|html|markdown"
-    r"|plain text|prose|english|german|french|spanish|italian|portuguese|dutch|polish|swedish"
-    r"|danish|finnish|czech|turkish|russian|ukrainian|arabic|hindi|chinese|japanese|korean)\b"
-    r"|\bno (?:\w+ )?questions\b|\b(?:never|without|do(?:es)? not) ask",
-    re.IGNORECASE,
-)
-_CONDITION = re.compile(r"\b(?:if|when|unless|where|except)\b", re.IGNORECASE)
-_SENTENCE = re.compile(r"(?<=[.!?;])\s+")
+"""Docstrings that are taken for what tasks fix."""
 
 
 def read_preferences(setting: str, root: Path | None = None) -> str:
@@ -158,20 +143,12 @@ def read_preferences(setting: str, root: Path | None = None) -> str:
 def contracts_of(train: Sequence[SkillTask]) -> tuple[str, ...]:
     """What the train tasks fix about their answers, each statement once.
 
-    That is the ``contract=`` of the marker, and the sentences of a docstring that say the form, the
-    language, or that nothing is asked back. Val and test tasks are not looked at.
+    That is the ``contract=`` of the marker, and the docstrings, the first ones if there are many.
+    Val and test tasks are not looked at.
     """
-    stated = dict.fromkeys(task.contract.strip() for task in train if task.contract.strip())
-    docs = dict.fromkeys(task.doc for task in train if task.doc)
-    said = dict.fromkeys(sentence for doc in docs for sentence in fixed_by(doc))
-    return tuple(dict.fromkeys([*stated, *list(said)[:_FROM_DOCSTRINGS]]))
-
-
-def fixed_by(text: str) -> Iterator[str]:
-    """The sentences of a docstring that say the form or the language of an answer."""
-    for sentence in _SENTENCE.split(" ".join(text.split())):
-        if _FIXES.search(sentence) and not _CONDITION.search(sentence):
-            yield sentence
+    stated = dict.fromkeys(task.contract.strip() for task in train)
+    said = dict.fromkeys(task.doc.strip()[:_DOC_CHARS] for task in train)
+    return tuple(dict.fromkeys([*filter(None, stated), *[*filter(None, said)][:_FROM_DOCSTRINGS]]))
 
 
 _EVIDENCE_CHARS = 48_000
@@ -192,7 +169,7 @@ def material(context: Context, *sections: Section) -> str:
             for name, data in context.document.files
         ),
         ("House rules", context.preferences),
-        ("What the tasks fix, and no edit may change", _list(context.contracts)),
+        ("What the tasks ask for, and no edit may change", _list(context.contracts)),
         ("Tried before", _quoted_if_any(context.memory.render())),
         ("Advice from earlier epochs", _quoted_if_any(context.memory.advice)),
         *sections,

@@ -45,20 +45,6 @@ def reflect_lapses(records: Sequence[TaskRecord], context: Context) -> Iterator[
             yield Patch(tuple(edits), why)
 
 
-def extend_block(document: Document, edit: Edit, context: Context) -> Document | Refusal:
-    """The document with one more guidance or reminder, or why it may not be."""
-    try:
-        after = with_block(document, edit)
-    except SkillError as error:
-        return Refusal(edit, str(error))
-    threshold = context.settings.appendix_threshold
-    if len(reminders_of(after)) > max(threshold, len(reminders_of(document))):
-        return Refusal(edit, f"the appendix holds {threshold} reminders already")
-    if after == document:
-        return Refusal(edit, "the document says it already")
-    return context.vetting.check(document, after, edit)
-
-
 def reminders_of(document: Document) -> list[str]:
     """The lines of the appendix, without their bullets."""
     lines = get_block(document, REMINDERS).split("\n")
@@ -67,29 +53,6 @@ def reminders_of(document: Document) -> list[str]:
 
 def set_reminders(document: Document, lines: Iterable[str]) -> Document:
     return set_block(document, REMINDERS, "\n".join(f"- {line}" for line in lines))
-
-
-def with_block(document: Document, edit: Edit) -> Document:
-    text = edit.content.strip()
-    if edit.origin == "slow":
-        return set_block(document, GUIDANCE, text)
-    if edit.op == "replace":
-        if "\n".join(reminders_of(document)) != edit.target:
-            raise SkillError("the appendix has changed since its reminders were consolidated")
-        return set_reminders(document, text.split("\n"))
-    line = " ".join(text.split())
-    return set_reminders(document, dict.fromkeys([*reminders_of(document), line]))
-
-
-def of_the_appendix(before: Document, after: Document) -> Edit | None:
-    """The replacement of all reminders, where nothing but them has changed."""
-    lines = reminders_of(after)
-    try:
-        if not lines or set_reminders(before, lines) != after:
-            return None
-    except SkillError:
-        return None
-    return Edit("replace", "\n".join(reminders_of(before)), "\n".join(lines))
 
 
 def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) -> Update:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import Guidance
-from pytest_skillopt.edits.compose import extend
 from pytest_skillopt.edits.material import evidence, quote
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.vetting import Refusal
-from pytest_skillopt.published.blocks import GUIDANCE, get_block
+from pytest_skillopt.published.blocks import GUIDANCE, get_block, set_block
+from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ def slow_update(state: TrainingState, before: Document, context: Context) -> boo
     edit = _ask_for_guidance(_measure_pairs(state, before, here), before, here)
     if edit is None:
         return False
-    candidate = extend(state.incumbent, edit, here)
+    try:
+        after = set_block(state.incumbent, GUIDANCE, edit.content)
+        candidate = here.vetting.check(state.incumbent, after, edit)
+    except SkillError as error:
+        candidate = Refusal(edit, str(error))
     if isinstance(candidate, Refusal):
         state.history.refuse([candidate])
         return False

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.compose import extend
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.shorter import LOOKS
 from pytest_skillopt.search.budget import OutOfBudget
@@ -70,7 +69,7 @@ class ShortenSearch:
 
     def _try(self, edit: Edit, context: Context) -> bool:
         state = self._state
-        candidate = extend(state.incumbent, edit, context)
+        candidate = context.vetting.try_edit(state.incumbent, edit)
         if isinstance(candidate, Refusal):
             state.history.refuse([candidate])
             return False

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import UNREADABLE
-from pytest_skillopt.edits.compose import as_edits, extend, rebuild
+from pytest_skillopt.edits.compose import as_edits, rebuild
 from pytest_skillopt.edits.material import UNBOUNDED
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.vetting import Refusal
@@ -305,7 +305,7 @@ class TrialSearch:
         fitting: list[Edit] = []
         self._pool.take(edits)
         for edit in edits:
-            extended = extend(document, edit, self._context())
+            extended = self._state.context.vetting.try_edit(document, edit)
             if isinstance(extended, Refusal):
                 self._state.history.refuse([extended])
             else:
@@ -392,10 +392,9 @@ class TrialSearch:
 
     def _join(self, trial: Trial, edits: Sequence[Edit]) -> None:
         """Let edits join the working skill, which may have changed during their trial."""
-        context = self._context()
         document = self._state.incumbent
         for edit in edits:
-            extended = extend(document, edit, context)
+            extended = self._state.context.vetting.try_edit(document, edit)
             if isinstance(extended, Refusal):
                 self._state.history.refuse([extended])
                 return

@@ -8,10 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.edits.compose import extend
-from pytest_skillopt.edits.material import fixed_by
 from pytest_skillopt.edits.patches import Patch
-from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.published.stages import aggregate_published as aggregate
 from pytest_skillopt.published.stages import update_published as update
 from pytest_skillopt.search.trainer import Trainer
@@ -194,18 +191,6 @@ def test_too_many_reminders_are_consolidated(toy: ModuleType) -> None:
     assert "could not be consolidated" in kept.note
 
 
-def test_one_proposal_at_a_time_finds_a_full_appendix(toy: ModuleType) -> None:
-    context = toy.make_context(appendix_threshold=2)
-    document = context.document
-    for name in "ab":
-        extended = extend(document, reminder(toy, f"Mind matter {name}."), context)
-        assert isinstance(extended, Document)
-        document = extended
-    refusal = extend(document, reminder(toy, "Mind matter c."), context)
-    assert isinstance(refusal, Refusal)
-    assert refusal.why == "the appendix holds 2 reminders already"
-
-
 def test_a_body_alone_is_a_patch(toy: ModuleType) -> None:
     result = update(Patch(body="# Toy\n\nBe brief."), toy.make_context())
     assert "Be brief." in result.document.text
@@ -249,19 +234,3 @@ def test_what_a_docstring_fixes_is_a_contract_too(toy: ModuleType) -> None:
     ).run()
     assert outcome.status == "unchanged"
     assert any("- Answers with a JSON object." in prompt for _, _, prompt in model.asked)
-
-
-@pytest.mark.parametrize(
-    ("doc", "fixed"),
-    [
-        ("Reads an invoice. Answers with one JSON object.", ["Answers with one JSON object."]),
-        ("Returns the total\n    as JSON, in English.", ["Returns the total as JSON, in English."]),
-        ("Greets a guest. No questions back.", ["No questions back."]),
-        ("Replies in German.", ["Replies in German."]),
-        ("Reads invoices in German.", []),
-        ("Reads a CSV file and adds up the column.", []),
-        ("If asked for it, answers in YAML.", []),
-    ],
-)
-def test_a_docstring_fixes_what_it_says_of_the_answer(doc: str, fixed: list[str]) -> None:
-    assert list(fixed_by(doc)) == fixed
