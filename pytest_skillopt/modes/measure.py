@@ -18,7 +18,7 @@ from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Comparison, SkillResult
-from pytest_skillopt.search.outcome import arm_of, comparison, suite_rate, task_row
+from pytest_skillopt.search.outcome import arm_of, comparison, suite_rate, task_row, task_rows
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.search.stages import configured_gate, gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified
@@ -177,12 +177,8 @@ def compared(
             raise
         verdict = _undecided(gate, stop.reason)
     run.journal.write("verdict", {"candidate": candidate, **verdict.to_json()})
-    changes = {task.task: task.change for task in verdict.tasks}
     old, new = rollouts["incumbent"], rollouts["candidate"]
-    rows = [
-        task_row(task, old.get(task.id, []), new.get(task.id, []), changes.get(task.id, "same"))
-        for task in run.tasks_of(skill)
-    ]
+    rows = task_rows(run.tasks_of(skill), old, new, verdict)
     # A gate may leave tasks out: a difference is told of those that were measured under both.
     both = [row for row in rows if row.before.n and row.after and row.after.n]
     return SkillResult(

@@ -5,24 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.compose import rebuild
-from pytest_skillopt.gate.statistics import log_bayes_factor
-from pytest_skillopt.search.ablation import count_good
+from pytest_skillopt.search.ablation import log_odds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
-    from pytest_skillopt.suite.rollouts import Rollout
 
 _TASKS = 3
 """Tasks on which an edit is left out, at most."""
 _MISSED = 1.0
 """Log Bayes factor of "its tasks do better with it" above which an edit stays."""
-
-_LeftOut = tuple["Edit", "Document", "list[str]"]
-"""An edit, the skill without it, and its tasks."""
 
 
 def prune(state: TrainingState) -> None:
@@ -45,41 +38,26 @@ def idle_edits(state: TrainingState, samples: int) -> list[Edit]:
     missed, and without both their tasks fall back.
 
     Args:
-        samples: of each arm and task; where the means do not reach for all edits, the first go
-            first.
+        samples: of each arm and task; none are taken where the means do not reach for all.
     """
     known = {task.id for task in state.train}
-    compared: list[_LeftOut] = []
+    lines: list[tuple[Edit, list[str]]] = []
+    arms: list[tuple[Document, dict[str, int]]] = []
     for line in state.lines:
-        without, tasks = state.without(line), [task for task in line.tasks if task in known]
+        without = state.without(line)
+        tasks = [task for task in line.tasks if task in known][:_TASKS]
         if without is not None and without != state.incumbent and tasks:
-            compared.append((line, without, tasks[:_TASKS]))
-    while compared and not state.budget.covers(samples * _size(compared)):
-        compared.pop()
-    if not compared:
+            lines.append((line, tasks))
+            arms.append((without, dict.fromkeys(tasks, samples)))
+    arms.append((state.incumbent, {task: samples for _, tasks in lines for task in tasks}))
+    if not state.budget.covers(sum(sum(wanted.values()) for _, wanted in arms)):
         return []
-    union = dict.fromkeys((task for _, _, tasks in compared for task in tasks), samples)
-    arms = [(without, dict.fromkeys(tasks, samples)) for _, without, tasks in compared]
-    whole, *others = state.samples.take_all([(state.incumbent, union), *arms], "trial")
+    *others, whole = state.samples.take_all(arms, "trial")
     idle: list[Edit] = []
     taken: set[str] = set()
-    for (line, _, tasks), other in reversed(list(zip(compared, others, strict=True))):
-        missed = sum(_log_factor(whole[task], other[task]) for task in tasks) > _MISSED
+    for (line, tasks), other in reversed(list(zip(lines, others, strict=True))):
+        missed = sum(log_odds(whole[task], other[task]) for task in tasks) > _MISSED
         if not missed and taken.isdisjoint(tasks):
             idle.insert(0, line)
             taken.update(tasks)
     return idle
-
-
-def _size(compared: Sequence[_LeftOut]) -> int:
-    """Arms and tasks to sample."""
-    union = {task for _, _, tasks in compared for task in tasks}
-    return len(union) + sum(len(tasks) for _, _, tasks in compared)
-
-
-def _log_factor(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
-    """Log Bayes factor that a task does better in the one arm."""
-    ours, theirs = ([r for r in arm if r.measured] for arm in (one, other))
-    return log_bayes_factor(
-        count_good(ours, theirs), len(ours), count_good(theirs, ours), len(theirs)
-    )

@@ -33,6 +33,7 @@ def reflect_bodies(records: Sequence[TaskRecord], context: Context) -> Iterator[
 
 def merge_bodies(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
     """A failed merge keeps the first body."""
+    several = {i: batch for i, batch in enumerate(batches) if len(batch) > 1}
     questions = [
         context.question(
             "aggregate",
@@ -41,10 +42,13 @@ def merge_bodies(batches: Sequence[Sequence[Patch]], context: Context, name: str
             ("Proposed bodies", _listed(batch)),
             label=f"{name}/{i}",
         )
+        for i, batch in several.items()
+    ]
+    answers = dict(zip(several, context.calls.ask(questions), strict=True))
+    return [
+        _merged_body(batch, answers[i]) if i in several else batch[0]
         for i, batch in enumerate(batches)
     ]
-    answers = context.calls.ask(questions)
-    return [_merged_body(batch, answer) for batch, answer in zip(batches, answers, strict=True)]
 
 
 def _listed(batch: Sequence[Patch]) -> str:
@@ -56,8 +60,6 @@ def _listed(batch: Sequence[Patch]) -> str:
 
 
 def _merged_body(batch: Sequence[Patch], answer: Body | None) -> Patch:
-    if len(batch) == 1:
-        return batch[0]
     edits = tuple(deduplicate(e for patch in batch for e in patch.edits))
     if answer is None:
         note = f"a merge of {len(batch)} bodies failed; the first was kept"
@@ -66,24 +68,30 @@ def _merged_body(batch: Sequence[Patch], answer: Body | None) -> Patch:
 
 
 def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Update:
-    """The document with this body, or where there is none with one that follows the edits."""
-    if body is not None:
-        return _with_body(body, edits, context)
-    answer = context.ask("update", "rewrite", Body, ("Suggestions", numbered(edits)))
-    if answer is not None:
-        return _with_body(answer.body, edits, context)
-    fallback = apply_all(edits, context)
-    return replace(fallback, note="the rewrite was unreadable; the edits were applied instead")
+    """The document with this body, or where there is none with one that follows the edits.
 
-
-def _with_body(body: str, edits: Sequence[Edit], context: Context) -> Update:
-    """A whole new body; frontmatter and protected regions stay by construction."""
+    Frontmatter and protected regions stay by construction. A body that takes words over from a task
+    is asked for once more without them.
+    """
+    if body is None:
+        answer = context.ask("update", "rewrite", Body, ("Suggestions", numbered(edits)))
+        if answer is None:
+            note = "the rewrite was unreadable; the edits were applied instead"
+            return replace(apply_all(edits, context), note=note)
+        body = answer.body
     made = tuple(edits) or (whole_body(step=context.step),)
     result = _try_body(body, made[0], context)
     if isinstance(result, Refusal) and result.terms:
-        result = _generalise_body(body, result, context)
+        general = context.ask(
+            "update",
+            "generalise_rewrite",
+            Body,
+            ("Body", quote(body, _BODY_CHARS)),
+            ("Terms to do without", quote("\n".join(result.terms))),
+        )
+        result = _try_body(general.body, made[0], context) if general else result
     if isinstance(result, Refusal):
-        refused = tuple(replace(result, edit=p, terms=()) for p in made)
+        refused = tuple(replace(result, edit=edit, terms=()) for edit in made)
         return Update(context.document, refused=refused)
     return Update(result, made)
 
@@ -94,18 +102,6 @@ def _try_body(body: str, edit: Edit, context: Context) -> Document | Refusal:
     except SkillError as error:
         return Refusal(edit, str(error))
     return context.vetting.check(context.document, document, edit)
-
-
-def _generalise_body(body: str, refusal: Refusal, context: Context) -> Document | Refusal:
-    """Ask once for the body without the words of a task; the refusal stands without an answer."""
-    answer = context.ask(
-        "update",
-        "generalise_rewrite",
-        Body,
-        ("Body", quote(body, _BODY_CHARS)),
-        ("Terms to do without", quote("\n".join(refusal.terms))),
-    )
-    return refusal if answer is None else _try_body(answer.body, refusal.edit, context)
 
 
 def rewrite_body(document: Document, new_body: str) -> Document:

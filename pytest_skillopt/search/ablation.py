@@ -48,11 +48,7 @@ class _Line:
     @property
     def odds(self) -> float:
         """Log Bayes factor of "the task does better with it" against "it does alike"."""
-        n = len(self.pairs)
-        ours, theirs = [one for one, _ in self.pairs], [other for _, other in self.pairs]
-        return (
-            log_bayes_factor(count_good(ours, theirs), n, count_good(theirs, ours), n) if n else 0.0
-        )
+        return log_odds([one for one, _ in self.pairs], [other for _, other in self.pairs])
 
 
 class Ablation:
@@ -166,7 +162,16 @@ def _apart(lines: Iterable[_Line]) -> list[_Line]:
     return list(chosen.values())
 
 
-def count_good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:
+def log_odds(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
+    """Log Bayes factor of "a task does better in the first arm" against "it does alike"."""
+    ours, theirs = ([rollout for rollout in arm if rollout.measured] for arm in (one, other))
+    if not ours or not theirs:
+        return 0.0
+    good = _count_good(ours, theirs), _count_good(theirs, ours)
+    return log_bayes_factor(good[0], len(ours), good[1], len(theirs))
+
+
+def _count_good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:
     """Rollouts that passed, or failed further on than every failure of the other arm."""
     failures = [rollout for rollout in other if not rollout.passed]
     return sum(rollout.passed or goes_further(rollout, failures) for rollout in arm)

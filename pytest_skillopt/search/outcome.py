@@ -72,14 +72,15 @@ def task_rows(
     tasks: Iterable[SkillTask],
     before: Mapping[str, Sequence[Rollout]],
     after: Mapping[str, Sequence[Rollout]],
-    verdict: Verdict | None,
+    verdict: Verdict,
 ) -> list[TaskRow]:
-    """A row for each task that was measured before; ``verdict`` says how it changed."""
-    changes = {row.task: row.change for row in verdict.tasks} if verdict else {}
+    """A row for each task; ``verdict`` says how it changed."""
+    changes = {row.task: row.change for row in verdict.tasks}
     return [
-        task_row(task, before[task.id], after.get(task.id, []), changes.get(task.id, "same"))
+        task_row(
+            task, before.get(task.id, ()), after.get(task.id, ()), changes.get(task.id, "same")
+        )
         for task in tasks
-        if task.id in before
     ]
 
 

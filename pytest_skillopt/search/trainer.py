@@ -231,7 +231,7 @@ class Trainer:
         verdict = measured.verdict if measured else None
         decided = verdict is not None and verdict.decision != "unmeasured"
         if measured:
-            tasks = [*state.suite, *state.test]
+            tasks = [t for t in (*state.suite, *state.test) if t.id in measured.before]
             rows = task_rows(tasks, measured.before, measured.after, measured.verdict)
         return TrainOutcome(
             skill=self._skill,
