@@ -17,6 +17,7 @@ from pytest_skillopt.propose.proposal import leave_proposal
 from pytest_skillopt.report.junit import task_properties
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.runs import write_reports
+from pytest_skillopt.report.words import plural
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow
@@ -99,10 +100,9 @@ def _carry_out(run: Run, display: Display) -> Result:
     """The mode's result; what stops a run before it has one is a result too."""
     status: Status = "unmeasured"
     # Imported when chosen: a check needs no optimizer.
-    name = {"train": "train.train", "aa": "measure.compare_with_itself"}.get(run.mode.name)
-    module, _, function = (name or f"measure.{run.mode.name}").partition(".")
+    module = "train" if run.mode.name == "train" else "measure"
     carry_out: Callable[[Run, Display], Result] = getattr(
-        import_module(f"pytest_skillopt.modes.{module}"), function
+        import_module(f"pytest_skillopt.modes.{module}"), run.mode.name
     )
     try:
         return carry_out(run, display)
@@ -161,57 +161,41 @@ def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
         missing = [task for task in run.tasks if task.id in unknown]
         rows += [TaskRow(id=task.id, split=task.split, before=Arm()) for task in missing]
     for row in rows:
-        judgement: tuple[Outcome, str] = ("passed", "")
+        outcome: Outcome = "passed"
+        said = ""
         if judged:
             own = least.get(row.id)
-            judgement = _judge(row, run.settings.min_pass_rate if own is None else own)
+            outcome, said = _judge(row, run.settings.min_pass_rate if own is None else own)
             if result.status == "measured" and not row.before.n and not row.before.errors:
-                judgement = ("skipped", "not measured: a cap ended the run before that")
-        outcome, words = judgement
-        yield _report(row, "call", outcome, words, measured=not judged)
-        yield _report(row, "teardown", "passed", words, measured=not judged)
+                outcome, said = "skipped", "not measured: a cap ended the run before that"
+        path, _, rest = row.id.partition("::")
+        ends: dict[Literal["call", "teardown"], Outcome]
+        ends = {"call": outcome, "teardown": "passed"}
+        for when, ended in ends.items():
+            yield pytest.TestReport(
+                nodeid=row.id,
+                location=(path, None, rest.replace("::", ".")),
+                keywords={},
+                outcome=ended,
+                longrepr=(path, 0, said) if ended == "skipped" else said or None,
+                when=when,
+                user_properties=task_properties(row),
+                skillopt_measured=not judged,
+            )
 
 
 def _judge(row: TaskRow, least: float) -> tuple[Outcome, str]:
     arm = row.before
+    met = f"\n{arm.sample.message}" if arm.sample and arm.sample.message else ""
     if row.skipped:
         return "skipped", "skipped in every rollout"
+    if not arm.n and not arm.errors:
+        return "failed", "never measured: the run ended before that"
     if not arm.n:
-        return "failed", _never_measured(arm)
+        ended = plural(arm.errors, "rollout")
+        return "failed", f"never measured: {ended} ended in an infrastructure error{met}"
     if arm.passed / arm.n >= least:
         return "passed", ""
-    words = f"passed {arm.passed} of {arm.n} rollouts, min_pass_rate is {least:g}"
-    if arm.sample and arm.sample.message and arm.sample.outcome == "failed":
-        words += f"\n{arm.sample.message}"
-    return "failed", words
-
-
-def _never_measured(arm: Arm) -> str:
-    if not arm.errors:
-        return "never measured: the run ended before that"
-    ended = "1 rollout" if arm.errors == 1 else f"{arm.errors} rollouts"
-    words = f"never measured: {ended} ended in an infrastructure error"
-    return f"{words}\n{arm.sample.message}" if arm.sample and arm.sample.message else words
-
-
-def _report(
-    row: TaskRow,
-    when: Literal["call", "teardown"],
-    outcome: Outcome,
-    words: str,
-    *,
-    measured: bool,
-) -> pytest.TestReport:
-    path, _, rest = row.id.partition("::")
-    location = (path, None, rest.replace("::", "."))
-    longrepr = (path, 0, words) if outcome == "skipped" else words or None
-    return pytest.TestReport(
-        nodeid=row.id,
-        location=location,
-        keywords={},
-        outcome=outcome,
-        longrepr=longrepr,
-        when=when,
-        user_properties=task_properties(row),
-        skillopt_measured=measured,
-    )
+    failed = arm.sample is not None and arm.sample.outcome == "failed"
+    said = f"passed {arm.passed} of {arm.n} rollouts, min_pass_rate is {least:g}"
+    return "failed", said + (met if failed else "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,7 +17,7 @@ from pytest_skillopt.modes.skills import RevisionError, at_revision, named_skill
 from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.run.result import Comparison, SkillResult
+from pytest_skillopt.run.result import Arm, Comparison, SkillResult
 from pytest_skillopt.search.outcome import arm_of, comparison, suite_rate, task_row, task_rows
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.search.stages import configured_gate, gate_options, gate_tasks
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Arm, Result, Status, TaskRow
+    from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
@@ -109,11 +109,22 @@ def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> S
     unmeasured = [row for row in rows if not row.before.n and not row.skipped]
     status: Status = "unmeasured"
     if unmeasured:
-        reason = f"{skill}: {_why_unmeasured(unmeasured, len(rows))}"
+        first = unmeasured[0]
+        sample = first.before.sample
+        met = f": {sample.message}" if sample and sample.message else ""
+        missed = f"{len(unmeasured)} of {len(rows)} tasks could not be measured"
+        reason = f"{skill}: {missed}, the first {first.id}{met}"
     elif rate is None:
         reason = f"{skill}: every task was skipped"
     else:
         status, reason = "measured", f"{skill}: pass rate {rate.rate:.1%} over {rate.tasks} tasks"
+    suite = Comparison(before=rate) if rate else None
+    return _of_one_version(skill, document, status, reason, suite=suite, tasks=rows)
+
+
+def _of_one_version(
+    skill: str, document: Document, status: Status, reason: str, **found: Any
+) -> SkillResult:
     return SkillResult(
         path=skill,
         name=document.name,
@@ -121,16 +132,8 @@ def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> S
         after=document.version,
         status=status,
         reason=reason,
-        suite=Comparison(before=rate) if rate else None,
-        tasks=rows,
+        **found,
     )
-
-
-def _why_unmeasured(rows: Sequence[TaskRow], tasks: int) -> str:
-    """How many of the tasks were never measured, and what the first of them met."""
-    first, sample = rows[0].id, rows[0].before.sample
-    met = f": {sample.message}" if sample and sample.message else ""
-    return f"{len(rows)} of {tasks} tasks could not be measured, the first {first}{met}"
 
 
 def compared(
@@ -175,7 +178,9 @@ def compared(
     except StopRun as stop:
         if stop.kind != "cap":
             raise
-        verdict = _undecided(gate, stop.reason)
+        # What was measured stays; what a cap left out is no evidence of anything.
+        undecided = f"stopped before it was decided: {stop.reason}"
+        verdict = Verdict("unmeasured", undecided, gate=getattr(gate, "name", type(gate).__name__))
     run.journal.write("verdict", {"candidate": candidate, **verdict.to_json()})
     old, new = rollouts["incumbent"], rollouts["candidate"]
     rows = task_rows(run.tasks_of(skill), old, new, verdict)
@@ -192,17 +197,6 @@ def compared(
         suite=comparison(both or rows),
         verdict=verdict.to_json(),
         tasks=rows,
-    )
-
-
-def _undecided(gate: Gate, reason: str) -> Verdict:
-    """What was measured stays; what a cap left out is no evidence of anything."""
-    asked = gate.ask()
-    wanting = 0 if isinstance(asked, Verdict) else len(asked)
-    return Verdict(
-        "unmeasured",
-        f"stopped before it was decided: {reason}; at least {wanting} more samples were wanted",
-        gate=getattr(gate, "name", type(gate).__name__),
     )
 
 
@@ -257,7 +251,7 @@ def compare(run: Run, display: Display) -> Result:
     return run.result(result.status, result.reason, [result])
 
 
-def compare_with_itself(run: Run, display: Display) -> Result:
+def aa(run: Run, display: Display) -> Result:
     """Two evaluations of one version: what differs between them is noise."""
     display.begin("comparison with itself")
     skills = [_measure(run, skill) for skill in run.documents]
@@ -279,16 +273,12 @@ def _measure(run: Run, skill: str) -> SkillResult:
             for task in tasks
         ]
     )
-    of: dict[str, list[Rollout]] = {task.id: [] for task in tasks}
+    of: dict[tuple[str, str], list[Rollout]] = {}
     for rollout in taken:
-        of[rollout.request.task].append(rollout)
-    rows = []
-    for task in tasks:
-        first, second = (
-            [r for r in of[task.id] if r.request.stream == s] for s in ("aa/1", "aa/2")
-        )
-        rows.append(task_row(task, first, second))
-    counts = [(sum(r.passed for r in f), sum(r.measured for r in f)) for f in of.values()]
+        of.setdefault((rollout.request.task, rollout.request.stream), []).append(rollout)
+    rows = [task_row(task, of[task.id, "aa/1"], of[task.id, "aa/2"]) for task in tasks]
+    arms = [(row.before, row.after or Arm()) for row in rows]
+    counts = [(first.passed + second.passed, first.n + second.n) for first, second in arms]
     floor = noise_floor(counts, rollouts)
     least = smallest_gain(counts, partial(configured_gate, run.settings))
     flaky = sum(row.flaky for row in rows)
@@ -303,13 +293,11 @@ def _measure(run: Run, skill: str) -> SkillResult:
         f"{words.plural(len(rows), 'task')} {'is' if flaky == 1 else 'are'} flaky; {seen}"
     )
     measured = any(n for _, n in counts)
-    return SkillResult(
-        path=skill,
-        name=document.name,
-        before=version,
-        after=version,
-        status="measured" if measured else "unmeasured",
-        reason=reason if measured else f"{skill}: nothing could be measured",
+    return _of_one_version(
+        skill,
+        document,
+        "measured" if measured else "unmeasured",
+        reason if measured else f"{skill}: nothing could be measured",
         suite=comparison(rows),
         noise_floor=floor,
         smallest_gain=least,
@@ -349,14 +337,7 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
         gate = RegressionCheck(tasks, gate_options(run.settings), tape=tape)
         result = compared(run, skill, gate, then, now, stored)
         return result.model_copy(update={"val": result.suite})
-    return SkillResult(
-        path=skill,
-        name=now.name,
-        before=now.version,
-        after=now.version,
-        status=status,
-        reason=reason,
-    )
+    return _of_one_version(skill, now, status, reason)
 
 
 def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:

@@ -30,7 +30,7 @@ from pytest_skillopt.skill.scan import check_command
 from pytest_skillopt.suite.sampler import Sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     import pytest
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.models import Services
     from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.executor import SkillExecutor
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
@@ -117,18 +118,7 @@ def opened(
             documents=documents,
             command=command_line(config.invocation_params.args),
             fingerprint=fingerprint,
-            notes=[
-                *notes,
-                *(f"{name}: {said}" for name, doc in documents.items() for said in doc.warnings),
-                *(
-                    [*notes_on_tasks(tasks, settings), *notes_on_search(settings)]
-                    if mode.name == "train"
-                    else ()
-                ),
-                *_notes_on_resuming(mode, journal),
-                *_notes_on_sandbox(tasks, settings),
-                *(f"journal line {n} was corrupt and is measured again" for n in journal.corrupt),
-            ],
+            notes=[*notes, *_notes(mode, settings, tasks, documents, journal)],
             roles={role: model.name for role, model in found.items()},
             simulated=any(model.simulated for model in found.values()),
             unfinished=_unfinished(home, mode, directory, about),
@@ -157,18 +147,28 @@ def _target_of_own_agents(settings: Settings) -> str:
     return ""
 
 
-def _notes_on_sandbox(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
+def _notes(
+    mode: Mode,
+    settings: Settings,
+    tasks: Sequence[SkillTask],
+    documents: Mapping[str, Document],
+    journal: Journal,
+) -> Iterator[str]:
+    """What a reader must know before the run begins."""
+    for name, document in documents.items():
+        yield from (f"{name}: {said}" for said in document.warnings)
+    if mode.name == "train":
+        yield from notes_on_tasks(tasks, settings)
+        yield from notes_on_search(settings)
+    if mode.resume is not None:
+        kept = sum(entry.kind == "rollout" for entry in journal.entries)
+        yield f"continued with {kept} rollouts of earlier sessions; caps and cost are of this one"
     if any(task.harness for task in tasks):
         from pytest_skillopt.harness.processes import resolve
 
         if resolve(settings.sandbox) == "none":
             yield "coding agents ran without a sandbox: they can do what you can (skillopt_sandbox)"
-
-
-def _notes_on_resuming(mode: Mode, journal: Journal) -> Iterator[str]:
-    kept = sum(entry.kind == "rollout" for entry in journal.entries)
-    if mode.resume is not None:
-        yield f"continued with {kept} rollouts of earlier sessions; caps and cost are of this one"
+    yield from (f"journal line {n} was corrupt and is measured again" for n in journal.corrupt)
 
 
 def _unfinished(home: Home, mode: Mode, directory: RunDirectory, about: dict[str, Any]) -> str:
