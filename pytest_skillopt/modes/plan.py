@@ -108,22 +108,18 @@ class Expected:
     most: int
     """Rollouts at most; those that end in an infrastructure error and are retried come on top."""
     typical: int
-    calls: int = 0
+    calls: int
     """Optimizer calls at most."""
-    typical_calls: int = 0
+    typical_calls: int
 
 
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
     """The upper bound and, for a training, what ``benchmarks/plan.py`` has found to be typical."""
     most = most_rollouts(tasks, mode, settings)
+    typical = most if mode.name in ("evaluate", "aa") else round(_TYPICAL * most)
     cap = settings.max_rollouts or most
-    if mode.name == "evaluate" or mode.name == "aa":
-        return Expected(min(most, cap), min(most, cap))
-    if mode.name != "train":
-        return Expected(min(most, cap), min(round(_TYPICAL * most), cap))
-    calls = _most_of_search(tasks, settings)[1]
-    typical = min(round(_TYPICAL * most), cap)
-    return Expected(min(most, cap), typical, calls, round(_TYPICAL_CALLS * calls))
+    calls = _most_of_search(tasks, settings)[1] if mode.name == "train" else 0
+    return Expected(min(most, cap), min(typical, cap), calls, round(_TYPICAL_CALLS * calls))
 
 
 def _forecast(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:

@@ -11,6 +11,7 @@ import yaml
 from pytest_skillopt.propose import ProposeError
 from pytest_skillopt.propose.git import Clone
 from pytest_skillopt.propose.proposal import slug, unnamed
+from pytest_skillopt.report.advice import full_stop
 from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_trained, read_version
 from pytest_skillopt.suite.splits import assign_splits
@@ -72,21 +73,14 @@ def make_skill(path: Path, tasks: Sequence[SkillTask]) -> None:
     """Write a skill that names its purposes, from the first lines of the tasks' docstrings."""
     purposes = list(dict.fromkeys(task.doc.split("\n")[0].strip() for task in tasks if task.doc))
     name = slug(unnamed(path))
-    about = " ".join(_sentence(purpose) for purpose in purposes)
+    about = " ".join(map(full_stop, purposes))
     description = about[:_DESCRIPTION_LIMIT] or f"How to work on {name}."
-    body = "\n".join(
-        [f"# {name}", "", "This skill is for:", "", *(f"- {purpose}" for purpose in purposes)]
-        if purposes
-        else [f"# {name}"]
-    )
+    listed = ["", "This skill is for:", "", *(f"- {purpose}" for purpose in purposes)]
+    body = "\n".join([f"# {name}", *(listed if purposes else [])])
     fields = {"name": name, "description": " ".join(description.split())}
     head = yaml.safe_dump(fields, sort_keys=False, allow_unicode=True, width=10**6)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(f"---\n{head}---\n\n{body}\n".encode())
-
-
-def _sentence(text: str) -> str:
-    return text if text.endswith((".", "!", "?")) else text + "."
 
 
 class RevisionError(Exception):

@@ -28,7 +28,8 @@ MAX_WAIT = 90.0
 """Seconds that a call waits for a rate limit, all its attempts together."""
 _TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
-_SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^:/\s]+):(?P<path>[^\s]+)")
+_SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^.:/\s][^:/\s]*):(?!//)(?P<path>\S+)")
+"""The form ``user@host:path`` of a remote."""
 _PORTS = {"https": 443, "http": 80}
 
 
@@ -67,18 +68,12 @@ class Place:
 
 def place(url: str) -> Place | None:
     """Where a remote lies; None for a folder of this machine."""
-    if "://" in url:
-        parts = urlsplit(url)
-        if parts.scheme == "file" or not parts.hostname:
-            return None
-        host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
-        path, scheme = parts.path, parts.scheme
-    else:
-        match = _SCP.fullmatch(url)
-        if match is None or url.startswith((".", "/")):
-            return None
-        host, path, scheme = match["host"], match["path"], "ssh"
-    return Place(host, path.strip("/").removesuffix(".git"), scheme)
+    match = _SCP.fullmatch(url)
+    parts = urlsplit(f"ssh://{match['host']}/{match['path']}" if match else url)
+    if parts.scheme == "file" or not parts.hostname:
+        return None
+    host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+    return Place(host, parts.path.strip("/").removesuffix(".git"), parts.scheme)
 
 
 def server_of(environ: Mapping[str, str]) -> str:

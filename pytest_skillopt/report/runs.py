@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pydantic import ValidationError
-
 from pytest_skillopt.report import words
 from pytest_skillopt.report.html import render_html
 from pytest_skillopt.report.markdown import step_summary
 from pytest_skillopt.report.text import columns, one_line
 from pytest_skillopt.run.directory import Home, RunError, replace_file
-from pytest_skillopt.run.result import SCHEMA, Result
+from pytest_skillopt.run.result import Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +30,6 @@ class Run:
     """A directory under ``runs/``, with its result or why there is none."""
 
     id: str
-    path: Path
     result: Result | None
     problem: str = ""
 
@@ -86,56 +83,33 @@ def list_runs(runs: Sequence[Run]) -> Iterator[str]:
 
 def _load(path: Path) -> Run:
     try:
-        result = Result.load((path / RESULT).read_bytes())
-        if result.schema_ == SCHEMA:
-            return Run(path.name, path, result)
-        problem = f"result.json has schema {result.schema_!r}, not {SCHEMA!r}"
+        return Run(path.name, Result.load((path / RESULT).read_bytes()))
     except FileNotFoundError:
         problem = "no result.json (it was cut off, or is still running)"
     except OSError as error:
         problem = f"result.json: {error.strerror or error}"
-    except ValidationError as error:
-        problem = f"result.json is not a result: {_first(error)}"
-    return Run(path.name, path, None, problem)
-
-
-def _first(error: ValidationError) -> str:
-    problem = error.errors(include_url=False, include_input=False)[0]
-    where = ".".join(str(part) for part in problem["loc"])
-    return one_line(f"{where}: {problem['msg']}" if where else problem["msg"])
+    except ValueError as error:
+        problem = one_line(str(error))
+    return Run(path.name, None, problem)
 
 
 def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
-    used = words.total(result.usage)
-    before, after = _ends(skill)
+    used, missing = words.total(result.usage), words.unpriced(result.usage)
+    measured = (skill.suite or skill.val) if skill else None
+    after = measured.after if measured else None
+    left_out = f" without {', '.join(missing)}" if missing and used.cost is not None else ""
     return (
         one_line(result.run),
         one_line(result.started)[:10],
         result.mode,
         skill.status if skill else result.status,
         one_line(skill.name or skill.path) if skill else "",
-        words.percent(before),
-        words.percent(after),
+        words.percent(measured.before.rate if measured else None),
+        words.percent(after.rate if after else None),
         words.number(used.calls),
         words.number(used.input_tokens + used.output_tokens),
-        _cost(result),
+        words.money(used.cost) + left_out,
     )
-
-
-def _cost(result: Result) -> str:
-    """With what it leaves out: a role whose model has no known price."""
-    known, missing = words.total(result.usage).cost, words.unpriced(result.usage)
-    if known is None:
-        return words.UNKNOWN
-    return words.money(known) + (f" without {', '.join(missing)}" if missing else "")
-
-
-def _ends(skill: SkillResult | None) -> tuple[float | None, float | None]:
-    """Pass rate of the suite before and after, None where it was not measured."""
-    measured = (skill.suite or skill.val) if skill else None
-    if measured is None:
-        return None, None
-    return measured.before.rate, measured.after.rate if measured.after else None
 
 
 def write_reports(directory: Path, result: Result) -> None:

@@ -263,7 +263,7 @@ def _usage_lines(result: Result) -> Iterator[Line]:
                 row.role,
                 row.stage,
                 *map(words.number, (row.calls, row.cached, row.input_tokens, row.output_tokens)),
-                words.known_money(row.cost),
+                words.money(row.cost),
             )
             for row in result.usage
         ]

@@ -119,17 +119,13 @@ def number(n: int) -> str:
 
 
 def money(cost: float | None) -> str:
-    """US dollars, to the cent above ten cents and to two significant digits below."""
+    """US dollars, to the cent above ten cents and to two significant digits below; ``-`` where no
+    price is known."""
     if cost is None:
-        return "not known"
+        return UNKNOWN
     if cost == 0 or cost >= 0.1:
         return f"${cost:,.2f}"
     return f"${cost:.2g}" if cost >= 0.0001 else "below $0.0001"
-
-
-def known_money(cost: float | None) -> str:
-    """Likewise, ``-`` where no price is known."""
-    return UNKNOWN if cost is None else money(cost)
 
 
 def duration(seconds: float) -> str:
@@ -337,7 +333,7 @@ def some(names: Sequence[str], most: int = 3) -> str:
 FILTERS = {
     function.__name__: function
     for function in (
-        comparisons, duration, explained, hunks, interval, known_money, moment, money, muted,
+        comparisons, duration, explained, hunks, interval, moment, money, muted,
         not_kept, number, ordered, percent, precision, rollouts, scanned, verdict, version,
     )
 }  # fmt: skip

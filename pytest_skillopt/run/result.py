@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from pytest_skillopt.model.structured import problems
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import EditField  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.untrusted import redact
@@ -293,5 +294,12 @@ class Result(_Record):
 
     @classmethod
     def load(cls, text: str | bytes) -> Result:
-        """Read it back. Raises ``pydantic.ValidationError`` for anything else than a result."""
-        return cls.model_validate_json(text)
+        """Read it back. ValueError, which says why, for anything else than a result of this
+        schema."""
+        try:
+            result = cls.model_validate_json(text)
+        except ValidationError as error:
+            raise ValueError(f"result.json is not a result: {problems(error, 'it')}") from None
+        if result.schema_ != SCHEMA:
+            raise ValueError(f"result.json has schema {result.schema_!r}, not {SCHEMA!r}")
+        return result

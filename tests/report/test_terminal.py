@@ -18,8 +18,6 @@ from pytest_skillopt.report.runs import Run, list_runs
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_skillopt.gate.data import Change
 
 MakeResult = Callable[..., Result]
@@ -139,7 +137,7 @@ def test_a_run_that_can_go_on_ends_with_that_command(make_result: MakeResult) ->
     assert "--skillopt-resume" not in later, "by then it may be refused"
 
 
-def test_cost_says_what_it_leaves_out(make_result: MakeResult, tmp_path: Path) -> None:
+def test_cost_says_what_it_leaves_out(make_result: MakeResult) -> None:
     result = make_result()
     target, optimizer = result.usage
     partly = result.model_copy(
@@ -148,9 +146,7 @@ def test_cost_says_what_it_leaves_out(make_result: MakeResult, tmp_path: Path) -
     assert "cost $1.61, without the optimizer (no price)" in joined(partly)
     for shown in (render_html(partly), pull_request_body(partly), step_summary(partly)):
         assert "without the optimizer" in shown
-    assert any(
-        "$1.61 without optimizer" in line for line in list_runs([Run("r", tmp_path, partly)])
-    )
+    assert any("$1.61 without optimizer" in line for line in list_runs([Run("r", partly)]))
     unknown = [row.model_copy(update={"cost": None}) for row in result.usage]
     assert "cost not known" in joined(result.model_copy(update={"usage": unknown}))
 
