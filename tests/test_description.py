@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from pytest_skillopt.skill.document import Document
-from pytest_skillopt.skill.edits import Edit, EditError, apply, with_description
+from pytest_skillopt.skill.document import Document, SkillError
+from pytest_skillopt.skill.edits import Edit, apply, with_description
 from pytest_skillopt.skill.lint import lint
 
 if TYPE_CHECKING:
@@ -190,5 +190,5 @@ def test_only_the_value_of_the_description_changes(old: str, newline: str, mark:
 def test_a_skill_without_a_description_gets_none() -> None:
     edit = Edit("replace", content="Greets.", field="description")
     for text in ("# Body\n", "---\nname: a\n---\nbody\n"):
-        with pytest.raises(EditError, match="no description that could be replaced"):
+        with pytest.raises(SkillError, match="no description that could be replaced"):
             apply(Document.from_text(text), edit)

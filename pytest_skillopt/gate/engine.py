@@ -100,6 +100,7 @@ class SequentialGate:
     name: str
     final = False
     """Whether it is the final comparison."""
+    validated = True
     alpha_of_tasks = 1.0
     """Part of alpha, in (0, 1], that is for the evidence on single tasks."""
 
@@ -352,6 +353,7 @@ class SequentialGate:
             reason=reason,
             gate=self.name,
             final=self.final,
+            validated=self.validated,
             metric=self.options.metric,
             before=before,
             after=after,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.engine import SequentialGate
@@ -52,11 +51,11 @@ class OffGate(SequentialGate):
     """No gate: takes every candidate, measures nothing, and says so."""
 
     name = "off"
+    validated = False
 
     def decide(self) -> Plan:
         yield from ()
-        verdict = self.verdict("accepted", "not validated: the gate is off")
-        return dataclasses.replace(verdict, validated=False)
+        return self.verdict("accepted", "not validated: the gate is off")
 
 
 GATES: dict[str, type[SequentialGate]] = {

@@ -87,7 +87,7 @@ _LONGEST = 300
 
 
 def addresses(text: str) -> Iterator[str]:
-    """Hosts of URLs, mail addresses and IP addresses, in lower case, each once.
+    """Hosts of URLs, mail addresses and IP addresses, in lower case.
 
     Names that are reserved for examples and private networks are left out; disguises (``[.]``,
     entities, percent signs) are undone. A name without a scheme counts where it cannot be taken for
@@ -95,10 +95,8 @@ def addresses(text: str) -> Iterator[str]:
     """
     plain = strip_invisible(html.unescape(to_lf(text)))
     plain = unicodedata.normalize("NFKC", plain).lower().translate(_UNQUOTED)
-    found: dict[str, None] = {}
     for form in dict.fromkeys((plain, _DOT.sub(".", plain), unquote(plain))):
-        found.update(dict.fromkeys(_addresses(form)))
-    yield from found
+        yield from _addresses(form)
 
 
 _UNQUOTED = str.maketrans("", "", "*\\")
@@ -146,8 +144,7 @@ def _outside_ip(text: str) -> Iterator[str]:
 
 
 def shell_commands(text: str) -> Iterator[str]:
-    """Commands in code blocks, code spans and sentences, white space collapsed, each once."""
-    found: dict[str, None] = {}
+    """Commands in code blocks, code spans and sentences, white space collapsed."""
     fence, is_shell = "", False
     for line in to_lf(text).split("\n"):
         mark = _FENCE.match(line)
@@ -159,14 +156,13 @@ def shell_commands(text: str) -> Iterator[str]:
             bare = _PROMPT.sub("", line, count=1).strip()
             is_comment = is_shell and bare.startswith(("#", "//"))
             if bare and not is_comment and (is_shell or _LINE.match(line)):
-                found.setdefault(collapsed(bare))
+                yield collapsed(bare)
         else:
             for span in _SPAN.finditer(line):
                 if _LINE.match(span[2]):
-                    found.setdefault(collapsed(_PROMPT.sub("", span[2], count=1)))
+                    yield collapsed(_PROMPT.sub("", span[2], count=1))
             for prose in _IN_PROSE.finditer(_SPAN.sub(" ", line)):
-                found.setdefault(collapsed(prose[0]))
-    yield from found
+                yield collapsed(prose[0])
 
 
 def collapsed(text: str) -> str:

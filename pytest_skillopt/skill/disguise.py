@@ -84,12 +84,7 @@ def hidden_characters(text: str) -> Iterator[str]:
     for at in invisible(text):
         name = unicodedata.name(text[at], "unnamed character")
         around = text[max(0, at - 12) : at + 13].replace("\n", " ")
-        shown = "".join(_escaped(char) for char in around)
-        yield f"U+{ord(text[at]):04X} {name} in {shown!r}"
-
-
-def _escaped(char: str) -> str:
-    return char if char.isprintable() else f"<U+{ord(char):04X}>"
+        yield f"U+{ord(text[at]):04X} {name} in {around!r}"
 
 
 def disguised_words(text: str) -> Iterator[str]:

@@ -35,6 +35,10 @@ DESCRIPTION_LIMIT = 1024
 """Characters of a skill's description (Agent Skills specification)."""
 
 _WORD = re.compile(r"\w+")
+# With the lines that go on with its value: they are indented.
+_DESCRIPTION = re.compile(
+    rf"(?<![^\r\n])description:[^\r\n]*(?:{NEWLINE}(?:[ \t]*{NEWLINE})*[ \t][^\r\n]*)*"
+)
 # Neither a URL nor an anchor nor a path from the root.
 _FILE_LINK = re.compile(r"\]\(<?((?![a-z][a-z0-9+.-]*:|/)[^)\s<>#?]+)[^)\s]*\)", re.IGNORECASE)
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
@@ -90,10 +94,6 @@ class Edit:
         return f"{self.op} {' '.join((self.content or self.target).split())}"
 
 
-class EditError(SkillError):
-    """An edit does not fit; the message is the reason."""
-
-
 _Change: TypeAlias = tuple[int, int, str]
 """Start and end of what is replaced in the text, and what by."""
 
@@ -109,11 +109,11 @@ def apply(document: Document, edit: Edit) -> Document:
     endings of a target match those of the document, added ones take the document's style.
 
     Raises:
-        EditError: it does not fit; says why.
+        SkillError: it does not fit; says why.
     """
     if edit.field == "description":
         if (edit.op, edit.file) != ("replace", SKILL_FILE):
-            raise EditError("a description is that of the SKILL.md, and is replaced as a whole")
+            raise SkillError("a description is that of the SKILL.md, and is replaced as a whole")
         return with_description(document, edit.content)
     if edit.file in document.names:
         changed = _apply(document.file(edit.file), edit)
@@ -123,37 +123,29 @@ def apply(document: Document, edit: Edit) -> Document:
 
 
 def with_description(document: Document, description: str) -> Document:
-    """The skill with another description; the rest of its frontmatter stays byte for byte.
+    """The skill with another description in its lines; the rest of the frontmatter stays.
 
     Raises:
-        EditError: none would be valid by the Agent Skills specification, or there is no place.
+        SkillError: none would be valid by the Agent Skills specification, or there is no place.
     """
     description = " ".join(description.split())
     if not 1 <= len(description) <= DESCRIPTION_LIMIT:
-        raise EditError(
+        raise SkillError(
             f"a description has 1 to {DESCRIPTION_LIMIT} characters, this one has "
             f"{len(description)}"
         )
     if not description.isprintable():
-        raise EditError("a description holds no control and no invisible characters")
+        raise SkillError("a description holds no control and no invisible characters")
     if "<" in description or ">" in description:
-        raise EditError("a description holds no < or >: agents put it into markup")
+        raise SkillError("a description holds no < or >: agents put it into markup")
     if "description" not in (document.frontmatter or {}):
-        raise EditError("the frontmatter has no description that could be replaced")
-    lines = split_lines(document.frontmatter_text)
-    node = yaml.compose("".join(lines[1:-1]), Loader=yaml.SafeLoader)
-    assert isinstance(node, yaml.MappingNode)
-    (value,) = (value for key, value in node.value if key.value == "description")
-    start, end = (len(lines[0]) + mark.index for mark in (value.start_mark, value.end_mark))
-    text = document.text
-    new = yaml.safe_dump({"description": description}, allow_unicode=True, width=10**6)
-    new = new.removeprefix("description: ").rstrip("\n")
-    # The text of a block goes on to the next line.
-    new += document.newline if text[start:end].endswith(("\n", "\r")) else ""
-    result = document.with_text(text[:start] + new + text[end:])
+        raise SkillError("the frontmatter has no description that could be replaced")
+    new = yaml.safe_dump({"description": description}, allow_unicode=True, width=10**6).rstrip()
+    head = _DESCRIPTION.sub(lambda match: new, document.frontmatter_text, count=1)
+    result = document.with_text(head + document.body)
     fields_after = {**(document.frontmatter or {}), "description": description}
     if result.frontmatter != fields_after or result.body != document.body:
-        raise EditError("the description stands where it cannot be replaced by itself")
+        raise SkillError("the description stands where it cannot be replaced by itself")
     return result
 
 
@@ -161,16 +153,16 @@ def only_description(before: Document, after: Document) -> bool:
     """Whether the frontmatter differs in nothing but the value of the description."""
     try:
         made = with_description(before, str((after.frontmatter or {}).get("description", "")))
-    except EditError:
+    except SkillError:
         return False
     return made.same_frontmatter(after)
 
 
 def _new_file(document: Document, edit: Edit) -> Document:
     if edit.file not in file_links(document, SKILL_FILE):
-        raise EditError(f"{edit.file} is no trained file of the skill, and nothing links to it")
+        raise SkillError(f"{edit.file} is no trained file of the skill, and nothing links to it")
     if edit.op != "append":
-        raise EditError(f"{edit.file} is not there yet; append its text")
+        raise SkillError(f"{edit.file} is not there yet; append its text")
     _check_form(edit)
     return Document.from_text(to_lf(edit.content).strip("\n") + "\n")
 
@@ -188,28 +180,25 @@ def _apply(document: Document, edit: Edit) -> Document:
     text = document.text
     after = text[:start] + new + text[end:]
     if after == text:
-        raise EditError("no-op: the document would stay as it is")
-    try:
-        result = Document.from_text(after)
-    except SkillError as error:
-        raise EditError(f"the result is no skill document ({error})") from None
+        raise SkillError("no-op: the document would stay as it is")
+    result = Document.from_text(after)
     if not result.body.strip():
-        raise EditError("nothing would be left of the body")
+        raise SkillError("nothing would be left of the body")
     if not result.same_frontmatter(document):
-        raise EditError("it would change what is read as the frontmatter")
+        raise SkillError("it would change what is read as the frontmatter")
     if protected_texts(result) != protected_texts(document):
-        raise EditError("it would change what a protected region covers")
+        raise SkillError("it would change what a protected region covers")
     return result
 
 
 def _check_form(edit: Edit) -> None:
     if edit.op != "append" and not edit.target.strip():
-        raise EditError(f"empty target: {edit.op} needs a text that stands in the body")
+        raise SkillError(f"empty target: {edit.op} needs a text that stands in the body")
     if edit.op != "delete" and not edit.content.strip():
         way_out = "; use delete to remove text" if edit.op == "replace" else ""
-        raise EditError(f"empty content{way_out}")
+        raise SkillError(f"empty content{way_out}")
     if edit.op != "delete" and _MARKER.search(edit.content):
-        raise EditError("the content holds a skillopt marker, which only the user may set")
+        raise SkillError("the content holds a skillopt marker, which only the user may set")
 
 
 def _change(document: Document, edit: Edit) -> _Change:
@@ -235,14 +224,14 @@ def _find(document: Document, target: str) -> tuple[int, int]:
     if len(editable) == 1:
         return editable[0]
     if len(editable) > 1:
-        raise EditError(f"target found {len(editable)} times; quote enough of it to be unique")
+        raise SkillError(f"target found {len(editable)} times; quote enough of it to be unique")
     for start, end in spans:
         region = document.protected(start, end)
         if region:
-            raise EditError(f"target lies in or overlaps the protected region {region.name}")
+            raise SkillError(f"target lies in or overlaps the protected region {region.name}")
     if spans:
-        raise EditError("target lies in or overlaps the frontmatter")
-    raise EditError("target not found; it must be quoted exactly from the body")
+        raise SkillError("target lies in or overlaps the frontmatter")
+    raise SkillError("target not found; it must be quoted exactly from the body")
 
 
 def _occurrences(text: str, target: str) -> list[tuple[int, int]]:
@@ -256,13 +245,13 @@ def _append_offset(document: Document) -> int:
     end = len(document.text)
     for region in reversed(document.regions):
         if not region.closed:
-            raise EditError(f"the region {region.name} is never closed and protects the end")
+            raise SkillError(f"the region {region.name} is never closed and protects the end")
         if region.name not in MANAGED or document.text[region.end : end].strip():
             break
         end = region.start
     fence = document.fence_at(end)
     if fence and not fence.closed:
-        raise EditError("the document ends in a code block that is never closed")
+        raise SkillError("the document ends in a code block that is never closed")
     return end
 
 
@@ -278,7 +267,7 @@ def _insert_offset(document: Document, end: int) -> int:
         position += len(line)
     region = document.protected(position, position)
     if region:
-        raise EditError(f"the target's paragraph runs into the protected region {region.name}")
+        raise SkillError(f"the target's paragraph runs into the protected region {region.name}")
     return position
 
 

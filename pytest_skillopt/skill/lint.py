@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pytest_skillopt.skill.contact import addresses, collapsed, shell_commands, stands_in
+from pytest_skillopt.skill.contact import addresses, shell_commands, stands_in
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.disguise import (
     disguised_words,
@@ -167,8 +167,8 @@ def _judge_added(
     yield from (("html-comment", text) for text in hidden_markup(_OWN_MARKER.sub("", shown)))
     own = {*addresses(was), *shell_commands(was)}
     yield from (("contact", x) for x in addresses(added) if x not in own and not known(x))
-    commands = map(collapsed, shell_commands(after.text))
-    yield from (("command", x) for x in commands if x not in own and not known(x))
+    commands = (x for x in shell_commands(after.text) if x not in own and not known(x))
+    yield from (("command", command) for command in commands)
 
 
 def _judge_damage(before: Document, after: Document, max_tokens: int) -> Iterator[tuple[str, str]]:

@@ -11,7 +11,6 @@ from pytest_skillopt.published.rewrites import rewrite_body
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import (
     Edit,
-    EditError,
     apply,
     protected_texts,
 )
@@ -43,7 +42,7 @@ def test_ordinary_edits_may_not_touch_a_block() -> None:
         Edit("insert_after", "slow down", "x"),
     )
     for edit in edits:
-        with pytest.raises(EditError):
+        with pytest.raises(SkillError):
             apply(document, edit)
     assert get_block(apply(document, Edit("append", content="b")), "reminders") == "slow down"
 

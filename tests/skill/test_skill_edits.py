@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.skill.document import Document
-from pytest_skillopt.skill.edits import Edit, EditError, Op, apply, protected_texts
+from pytest_skillopt.skill.document import Document, SkillError
+from pytest_skillopt.skill.edits import Edit, Op, apply, protected_texts
 
 TEXT = st.text(st.sampled_from([*"ab -#`|<>!.\n\r\u2028é"]), max_size=12)
 PIECES = (
@@ -60,7 +60,7 @@ def change(text: str, *edits: Edit) -> str:
 
 
 def refusal(text: str, edit: Edit) -> str:
-    with pytest.raises(EditError) as refused:
+    with pytest.raises(SkillError) as refused:
         apply(read(text), edit)
     return str(refused.value)
 
@@ -181,7 +181,7 @@ def test_what_does_not_fit_is_refused(text: str, edit: Edit, why: str) -> None:
 def changed(document: Document, edit: Edit) -> Document:
     try:
         return apply(document, edit)
-    except EditError:
+    except SkillError:
         return document
 
 
