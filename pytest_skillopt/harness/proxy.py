@@ -12,12 +12,18 @@ import re
 import secrets
 import threading
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.client import ChatModel
-from pytest_skillopt.model.faults import Fault, brief, classify, estimate_tokens, judge_status
+from pytest_skillopt.model.faults import (
+    brief,
+    classify,
+    estimate_tokens,
+    judge_status,
+    provider_words,
+)
 from pytest_skillopt.model.types import (
     NO_KEY,
     Completion,
@@ -174,30 +180,26 @@ class Proxy(ChatModel):
         self._server.server_close()
         super().close()
 
-    def _send(self, request: dict[str, Any]) -> tuple[Completion | Fault, Usage]:
+    def _send(self, request: dict[str, Any]) -> Completion:
         began, ticket = time.monotonic(), self.served.ticket
-        fault: Fault | None
-        refused: str | None = None
         try:
             said = self._post(**request).decode(errors="replace")
             fault = _fault_in(said)
         except ModelConfigError as error:
-            fault = Fault(str(error), fatal=True)
+            fault = ModelFault(str(error), fatal=True)
         except Exception as error:
             fault = classify(error)
             if fault is None:
                 raise
             if fault.status == 400 and not fault.fatal:  # Such as a context that is too long.
+                ticket.fault = ModelFault(f"{self.name}: {fault}")
                 # What has a status came with a response.
-                refused = error.response.text  # type: ignore[attr-defined]
-        ticket.fault = fault and ModelFault(f"{self.name}: {fault.message}", fatal=fault.fatal)
-        if refused is not None:
-            return Completion(refused, finish_reason=_REFUSED), Usage()
+                return Completion(error.response.text, finish_reason=_REFUSED)  # type: ignore[attr-defined]
+        ticket.fault = fault and ModelFault(f"{self.name}: {fault}", fatal=fault.fatal)
         if fault is not None:
             ticket.lost(time.monotonic() - began)
-            return fault, Usage()
-        usage = self._used(request["messages"], said)
-        return Completion(said, usage=usage), usage
+            raise fault
+        return Completion(said, usage=self._used(request["messages"], said))
 
     def _post(
         self, messages: str, body: dict[str, Any], speaks: str, path: str, headers: Any
@@ -331,7 +333,7 @@ def marks_of(body: str, *known: str) -> tuple[str, ...]:
     return tuple(json.dumps(line)[1:-1] for line in best)
 
 
-def _fault_in(said: str) -> Fault | None:
+def _fault_in(said: str) -> ModelFault | None:
     """What is wrong with a reply of status 200: an object, a list of them, or events with data."""
     events: list[Any] = []
     for part in re.findall(r"^data:(.*)", said, re.MULTILINE) or [said]:
@@ -340,16 +342,16 @@ def _fault_in(said: str) -> Fault | None:
             events += value if isinstance(value, list) else [value]
     events = [event for event in events if isinstance(event, dict)]
     if not events:
-        return Fault(f"unreadable reply: {brief(said) or 'empty'}", retry=True, answered=True)
+        return ModelFault(f"unreadable reply: {brief(said) or 'empty'}", retry=True, answered=True)
     for event in events:
         error = event.get("error")
         if event.get("type") in ("error", "response.failed"):
             inner = event.get("response") or event
             error = inner.get("error") or inner
         if error:
-            fault = judge_status(500, error, {})
-            words = fault.message.replace("HTTP 500", "an error in place of the reply")
-            return replace(fault, message=words, status=200)
+            words = f"an error in place of the reply: {provider_words(error)}"
+            judged = judge_status(500, error, {})
+            return ModelFault(words, fatal=judged.fatal, retry=judged.retry)
     if "data:" in said and not _END.search(said):
-        return Fault("the reply broke off", retry=True, answered=True)
+        return ModelFault("the reply broke off", retry=True, answered=True)
     return None

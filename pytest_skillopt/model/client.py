@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import is_local
-from pytest_skillopt.model.faults import Fault, classify
+from pytest_skillopt.model.faults import classify
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.replies import read_response
 from pytest_skillopt.model.types import NO_KEY, Completion, ModelConfigError, ModelFault, Usage
@@ -144,13 +144,18 @@ class ChatModel:
         if self.simulated or self._replies.mode == "ro" or self._replies.find(key) is not None:
             return ""
         account = (self.config.role, "probe", "")
-        outcome, _ = self._call(key, request, account, last=True)
-        if not isinstance(outcome, Fault):
-            return ""
-        said = self._fault_words(outcome, 0)
-        if outcome.fatal or (400 <= outcome.status < 500 and not outcome.retry):
-            raise ModelConfigError(f"the {self.config.role} model cannot be used: {said}")
-        return said
+        try:
+            self._call(key, request, account)
+        except ModelFault as fault:
+            if fault.stays is not None:
+                self._replies.keep(key, fault.stays)
+                return ""
+            said = f"{self.name}: {fault}"
+            if fault.fatal or (400 <= fault.status < 500 and not fault.retry):
+                words = f"the {self.config.role} model cannot be used: {said}"
+                raise ModelConfigError(words) from None
+            return said
+        return ""
 
     def close(self) -> None:
         """Close the connections; a call that this breaks off ends at once, and for good."""
@@ -195,57 +200,55 @@ class ChatModel:
         paid = Usage()
         without_schema = False
         while True:
-            outcome, used = self._call(
-                key,
-                request,
-                account,
-                last=answered + 1 >= MOST_ANSWERED or attempt >= self.config.retries,
-            )
-            paid += used
-            if isinstance(outcome, Completion):
+            try:
+                reply = self._call(key, request, account)
                 self._takes_schema &= not without_schema
-                return dataclasses.replace(outcome, usage=paid)
+                return dataclasses.replace(reply, usage=paid + reply.usage)
+            except ModelFault as caught:
+                fault = caught
+            paid += fault.usage
             # A server that does not know json_schema may have answered so.
-            refused = outcome.status in (400, 422) and not outcome.fatal
+            refused = fault.status in (400, 422) and not fault.fatal
             if refused and "response_format" in request:
                 request = {k: v for k, v in request.items() if k != "response_format"}
                 without_schema = True
                 continue
-            answered += outcome.answered
-            hopeless = not outcome.retry or answered >= MOST_ANSWERED
+            answered += fault.answered
+            hopeless = not fault.retry or answered >= MOST_ANSWERED
             if hopeless or attempt >= self.config.retries:
-                raise ModelFault(self._fault_words(outcome, attempt), fatal=outcome.fatal)
-            if not outcome.retry_after:
+                if fault.stays is not None:
+                    self._replies.keep(key, fault.stays)
+                    return dataclasses.replace(fault.stays, usage=paid)
+                tries = f" (after {attempt + 1} tries)" if attempt else ""
+                raise ModelFault(f"{self.name}: {fault}{tries}", fatal=fault.fatal)
+            if not fault.retry_after:
                 delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR**attempt)
                 self._wait(delay * (0.5 + 0.5 * self._jitter()))
             attempt += 1
 
-    def _call(
-        self, key: str, request: dict[str, Any], account: tuple[str, str, str], *, last: bool
-    ) -> tuple[Completion | Fault, Usage]:
+    def _call(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
         """One call, let go by the throttle (CapReached, ModelFault). A reply is kept before
-        anything else can fail. ``last``: what is of no use is taken for what it is."""
+        anything else can fail."""
         call = f"{self._prefix}-{next(self._calls)}"
         wish = self.config.wish(json.dumps(request["messages"]))
-        while pause := self._throttle.ask(call, wish):
-            if pause > LONGEST_PAUSE:
-                raise ModelFault(f"{wish.provider}: the provider asks to wait {pause:.0f} s")
-            self._wait(min(pause, _NAP) * (1 + 0.1 * self._jitter()))
-        used, after = Usage(), 0.0
+        while wait := self._throttle.ask(call, wish):
+            if wait > LONGEST_PAUSE:
+                raise ModelFault(f"{wish.provider} asks to wait {wait:.0f} s")
+            self._wait(min(wait, _NAP) * (1 + 0.1 * self._jitter()))
+        used, pause = Usage(), 0.0
         try:
             with _TURN:
-                outcome, used = self._send(request)
-            if isinstance(outcome, Fault) and outcome.stays is not None and last:
-                outcome = outcome.stays
-            if isinstance(outcome, Completion):
-                if self.config.role != "target":  # what that says is the test's to judge, as it is
-                    outcome = dataclasses.replace(outcome, text=redact(outcome.text))
-                self._replies.keep(key, outcome)
-            else:
-                after = outcome.retry_after
-            return outcome, used
+                reply = self._send(request)
+            used = reply.usage
+            if self.config.role != "target":  # what that says is the test's to judge, as it is
+                reply = dataclasses.replace(reply, text=redact(reply.text))
+            self._replies.keep(key, reply)
+            return reply
+        except ModelFault as fault:
+            used, pause = fault.usage, fault.retry_after
+            raise
         finally:
-            self._throttle.done(call, used, account, after)
+            self._throttle.done(call, used, account, pause)
 
     def _wait(self, seconds: float) -> None:
         self._sleep(seconds)
@@ -253,10 +256,10 @@ class ChatModel:
 
     def _check_open(self) -> None:
         if self._ended.is_set():
-            raise ModelFault(f"{self.name}: the session has ended")
+            raise ModelFault("the session has ended")
 
-    def _send(self, request: dict[str, Any]) -> tuple[Completion | Fault, Usage]:
-        """One HTTP request: the reply or the fault, and what it consumed either way."""
+    def _send(self, request: dict[str, Any]) -> Completion:
+        """One HTTP request; ModelFault, with what was paid, where it brings no reply."""
         try:
             headers = self._headers
             if self.config.key_command:
@@ -269,12 +272,12 @@ class ChatModel:
                 "/chat/completions", cast_to=bytes, body=body, options={"headers": headers}
             )
         except ModelConfigError as error:
-            return Fault(str(error), fatal=True), Usage()
+            raise ModelFault(str(error), fatal=True) from None
         except Exception as error:
             fault = classify(error)
             if fault is None:
                 raise
-            return fault, Usage()
+            raise fault from None
         return read_response(content, request["messages"], self.config)
 
     def _client(self) -> Any:
@@ -303,7 +306,3 @@ class ChatModel:
                     http_client=client,
                 )
             return self._sdk
-
-    def _fault_words(self, fault: Fault, attempt: int) -> str:
-        tries = f" (after {attempt + 1} tries)" if attempt else ""
-        return f"{self.name}: {fault.message}{tries}"

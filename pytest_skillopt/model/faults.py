@@ -11,16 +11,13 @@ import re
 import sys
 import traceback
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, ModelFault
+from pytest_skillopt.model.types import ModelFault
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-
-    from pytest_skillopt.model.types import Completion
 
 _MAX_WORDS = 400
 _CHARACTERS_PER_TOKEN = 4
@@ -42,72 +39,39 @@ _KEY_SHAPE = re.compile(r"\b(sk|gsk|xai|hf)[-_][A-Za-z0-9_*.\-]{6,}|(?<=Bearer )
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Why there is no reply. Never a wrong answer of the model."""
-
-    message: str
-    kind: Literal["provider", "cap", "cache"] = "provider"
-    fatal: bool = False
-    """No retry can help (a wrong key, no quota, an unknown model)."""
-    retry: bool = False
-    """The same request may well succeed a moment later."""
-    retry_after: float = 0.0
-    """Seconds that the provider asked everybody to wait; 0: it said nothing."""
-    status: int = 0
-    """HTTP status of a refusal, else 0."""
-    answered: bool = False
-    """The provider may have been paid: it had the request and did not refuse it."""
-    stays: Completion | None = None
-    """What the reply is taken for when a repetition brings the same."""
+def too_slow(*, answered: bool = True) -> ModelFault:
+    words = "the provider did not answer in time (skillopt_request_timeout)"
+    return ModelFault(words, retry=True, answered=answered)
 
 
-class BadReply(Exception):
-    """Raised by our HTTP client, of which the SDK makes an exception of its own."""
-
-    def __init__(self, fault: Fault) -> None:
-        super().__init__(fault.message)
-        self.fault = fault
-
-
-TOO_SLOW = Fault(
-    "the provider did not answer in time (skillopt_request_timeout)", retry=True, answered=True
-)
-
-
-def classify(error: BaseException) -> Fault | None:
-    """Judge an exception, of the SDK or of this package; None for any other.
+def classify(error: BaseException) -> ModelFault | None:
+    """Judge an exception of the SDK or of a model; None for any other.
 
     One of another library counts when it was raised inside the SDK, such as a ``JSONDecodeError``
     of a broken body; raised by a test, it is the test's own affair.
     """
-    if isinstance(error, CapReached):
-        return Fault(str(error), "cap")
-    if isinstance(error, CacheMiss | CacheError):
-        return Fault(str(error), "cache")
     if isinstance(error, ModelFault):
-        return Fault(str(error), fatal=error.fatal)
+        return error
     sdk = sys.modules.get("openai")
     if sdk is None:
         return None
     if isinstance(error, sdk.APIStatusError):
         return judge_status(error.status_code, error.body or str(error), error.response.headers)
     # Version 2 of the SDK wraps even its own exceptions when the HTTP client raises them.
-    for raised in (error, error.__cause__):
-        if isinstance(raised, BadReply):
-            return raised.fault
+    if isinstance(error, sdk.APIConnectionError) and isinstance(error.__cause__, ModelFault):
+        return error.__cause__
     if isinstance(error, sdk.APITimeoutError):
         unsent = {"ConnectTimeout", "PoolTimeout"} & {type(e).__name__ for e in _causes(error)}
-        return replace(TOO_SLOW, answered=not unsent)
+        return too_slow(answered=not unsent)
     if isinstance(error, sdk.APIConnectionError):
         *_, first = _causes(error)
         url = error.request.url
         place = f"{url.scheme}://{url.netloc.decode()}"
         reason = brief(str(first) or type(first).__name__)
-        return Fault(f"cannot reach {place}: {reason}", retry=True)
+        return ModelFault(f"cannot reach {place}: {reason}", retry=True)
     if isinstance(error, sdk.OpenAIError) or _raised_inside_sdk(error):
         words = f"unreadable reply ({type(error).__name__}: {brief(str(error))})"
-        return Fault(words, retry=True, answered=True)
+        return ModelFault(words, retry=True, answered=True)
     return None
 
 
@@ -126,7 +90,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
     return 0.0
 
 
-def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
+def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFault:
     """Judge a refusal by its HTTP status, the error in its body (parsed, or a text) and its
     headers."""
     code = str(body.get("code") or body.get("type") or "") if isinstance(body, dict) else ""
@@ -138,7 +102,7 @@ def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> Fault:
         target = brief(headers.get("location") or "another place")
         words, fatal = f"redirects to {target}, which is not followed", True
         hint = "; set skillopt_base_url to where the model is"
-    return Fault(
+    return ModelFault(
         f"HTTP {status}: {words}{hint}",
         fatal=fatal,
         retry=passing and not fatal,

@@ -7,12 +7,13 @@ choices or a reply cut off in the middle is a fault (docs/decisions/replies.md).
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
-from pytest_skillopt.model.faults import Fault, brief, estimate_tokens, provider_words
-from pytest_skillopt.model.types import Completion, ToolCall, Usage
+from pytest_skillopt.model.faults import brief, estimate_tokens, provider_words
+from pytest_skillopt.model.types import Completion, ModelFault, ToolCall, Usage
 from pytest_skillopt.untrusted import encodable
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ class _Counts(BaseModel):
 
 def read_response(
     body: bytes, messages: Sequence[dict[str, Any]], config: ModelConfig
-) -> tuple[Completion | Fault, Usage]:
-    """The completion or the fault, and what the call consumed either way.
+) -> Completion:
+    """The completion; ModelFault, with what was paid for it, where it is none.
 
     Args:
         body: of a response with status 200.
@@ -89,7 +90,7 @@ def read_response(
         data = json.loads(body)
     except (ValueError, RecursionError):
         page = brief(body[:4000].decode("utf-8", "replace"))
-        return Fault(f"not JSON but: {page}", retry=True, answered=True), Usage()
+        raise ModelFault(f"not JSON but: {page}", retry=True, answered=True) from None
     usage = _reported(data, config)
     try:
         choice = _Reply.model_validate(data).choices[0]
@@ -97,7 +98,7 @@ def read_response(
         where = ".".join(map(str, error.errors()[0]["loc"])) or "all of it"
         inside = data.get("error") if isinstance(data, dict) else None
         words = f"a malformed reply ({where})" + (f": {provider_words(inside)}" if inside else "")
-        return Fault(words, retry=True, answered=True), usage
+        raise ModelFault(words, retry=True, answered=True, usage=usage) from None
     text = choice.message.text()
     calls = tuple(
         ToolCall(str(call.id or f"call_{index}"), call.function.name, call.function.text())
@@ -107,24 +108,27 @@ def read_response(
         asked = estimate_tokens(json.dumps(list(messages)))
         said = estimate_tokens(text + "".join(call.arguments for call in calls))
         usage = config.usage(asked, said, estimated=True)
-    completion = Completion(text, calls, choice.finish_reason or "stop", usage)
-    # A limit that the user set is one that an edit of the skill can mend.
-    cut_counts = config.role == "target" and bool(config.max_output_tokens)
-    return _fault(completion, cut_counts) or completion, usage
+    reply = Completion(text, calls, choice.finish_reason or "stop", usage)
+    if fault := _fault(reply, config):
+        raise fault
+    return reply
 
 
-def _fault(reply: Completion, cut_counts: bool) -> Fault | None:
+def _fault(reply: Completion, config: ModelConfig) -> ModelFault | None:
+    fault = partial(ModelFault, answered=True, usage=reply.usage)
     reason = f"(finish_reason {reply.finish_reason})"
     if reply.finish_reason == "length":
+        # A limit that the user set is one that an edit of the skill can mend.
+        if config.role == "target" and config.max_output_tokens:
+            return None
         wanted = "raise max_output_tokens in skillopt_requests, or the model's context"
-        words = f"the reply was cut off {reason}; {wanted}"
-        return None if cut_counts else Fault(words, answered=True)
+        return fault(f"the reply was cut off {reason}; {wanted}")
     if reply.finish_reason == "content_filter":
-        return Fault("the provider's content filter withheld the reply", answered=True)
+        return fault("the provider's content filter withheld the reply")
     if reply.finish_reason in _BROKEN_OFF:
-        return Fault(f"the provider broke off {reason}", retry=True, answered=True)
+        return fault(f"the provider broke off {reason}", retry=True)
     if not reply.text.strip() and not reply.tool_calls:
-        return Fault(f"an empty reply {reason}", retry=True, answered=True, stays=reply)
+        return fault(f"an empty reply {reason}", retry=True, stays=reply)
     return None
 
 

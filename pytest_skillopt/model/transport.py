@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import openai
 
-from pytest_skillopt.model.faults import TOO_SLOW, BadReply, Fault, brief
+from pytest_skillopt.model.faults import brief, too_slow
+from pytest_skillopt.model.types import ModelFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +54,7 @@ class BoundedClient(openai.DefaultHttpxClient):
         super().close()
 
     def send(self, request: Any, **options: Any) -> Any:
-        """As the base class. BadReply for a reply that is not complete in time, ends too soon,
+        """As the base class. ModelFault for a reply that is not complete in time, ends too soon,
         cannot be unpacked, or is longer than it may be, on the wire or unpacked."""
         until = time.monotonic() + self._seconds
         request.extensions["trace"] = self._note_step
@@ -65,16 +66,16 @@ class BoundedClient(openai.DefaultHttpxClient):
                 size += len(part)
                 if size > self._most:
                     words = f"the reply is longer than {self._most:,} bytes"
-                    raise BadReply(Fault(words, answered=True))
+                    raise ModelFault(words, answered=True)
                 if time.monotonic() > until:
-                    raise BadReply(TOO_SLOW)
-        except BadReply:
+                    raise too_slow()
+        except ModelFault:
             raise
         except Exception as error:
             if "Timeout" in type(error).__name__:
                 raise
             words = brief(f"the reply broke off: {error or type(error).__name__}")
-            raise BadReply(Fault(words, retry=True, answered=True)) from error
+            raise ModelFault(words, retry=True, answered=True) from error
         finally:
             response.close()
         response.headers.pop("content-encoding", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 if TYPE_CHECKING:
@@ -122,25 +122,49 @@ class Model(Protocol):
 class ModelError(Exception):
     """Base of what ``Model.complete`` raises. Never a wrong answer of the model."""
 
+    kind = "provider"
+    """As in ``InfraError``."""
+    fatal = False
 
+
+@dataclass(eq=False, repr=False)
 class ModelFault(ModelError):
     """The provider could not answer."""
 
-    def __init__(self, message: str, *, fatal: bool = False) -> None:
-        super().__init__(message)
-        self.fatal = fatal
+    message: str
+    _: KW_ONLY
+    fatal: bool = False
+    """No retry can help (a wrong key, no quota, an unknown model)."""
+    retry: bool = False
+    """The same request may well succeed a moment later."""
+    retry_after: float = 0.0
+    """Seconds that the provider asked everybody to wait; 0: it said nothing."""
+    status: int = 0
+    """HTTP status of a refusal, else 0."""
+    answered: bool = False
+    """The provider may have been paid: it had the request and did not refuse it."""
+    usage: Usage = Usage()
+    """What was paid, as far as it is known."""
+    stays: Completion | None = None
+    """What the reply is taken for when a repetition brings the same."""
 
 
 class CapReached(ModelError):
     """A spending cap was met; the message names it."""
 
+    kind = "cap"
+
 
 class CacheMiss(ModelError):
     """``--skillopt-cache=ro`` and the reply is not there."""
 
+    kind = "cache"
+
 
 class CacheError(ModelError):
     """The cache cannot be used. The message says what to do."""
+
+    kind = "cache"
 
 
 class ModelConfigError(ValueError):

@@ -287,6 +287,8 @@ class OwnFault(ModelError):
     Whatever the cause, the test has not judged an answer.
     """
 
+    kind = "internal"
+
 
 @dataclass(frozen=True)
 class GuardedModel:

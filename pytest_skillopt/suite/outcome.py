@@ -15,7 +15,6 @@ import pytest
 
 from pytest_skillopt.model import faults
 from pytest_skillopt.model.types import ModelError
-from pytest_skillopt.suite.context import OwnFault
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, shorten
 
 if TYPE_CHECKING:
@@ -64,11 +63,9 @@ def classify_error(exception: BaseException) -> InfraError | None:
     through whatever client; and the use of a reply that the SDK passed on although it is none (HTML
     with status 200 is a string, an error in the body ``choices=None``).
     """
-    if isinstance(exception, OwnFault):
-        return InfraError("internal", str(exception))
-    fault = faults.classify(exception)
+    fault = exception if isinstance(exception, ModelError) else faults.classify(exception)
     if fault is not None:
-        return InfraError(fault.kind, fault.message, fault.fatal)
+        return InfraError(fault.kind, str(fault), fault.fatal)
     if is_unanswered(exception):
         return InfraError("timeout", str(exception))
     if isinstance(exception, TimeoutError):

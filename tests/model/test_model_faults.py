@@ -8,6 +8,8 @@ import pytest
 
 from pytest_skillopt.model.faults import brief, classify, retry_after
 from pytest_skillopt.model.types import CacheError, CacheMiss, CapReached, ModelFault
+from pytest_skillopt.suite.outcome import classify_error
+from pytest_skillopt.suite.rollouts import InfraError
 
 if TYPE_CHECKING:
     from chat_server import Answer, ChatServer
@@ -24,9 +26,7 @@ if TYPE_CHECKING:
     ],
 )
 def test_what_this_package_raises_is_told_apart(error: Exception, kind: str, fatal: bool) -> None:
-    fault = classify(error)
-    assert fault is not None
-    assert (fault.kind, fault.fatal, fault.message) == (kind, fatal, "c")
+    assert classify_error(error) == InfraError(kind, "c", fatal)
 
 
 @pytest.mark.parametrize(
