@@ -126,9 +126,6 @@ class RemoteCache:
     def set(self, key: str, value: str) -> None:
         self._ask("cache.set", key, value)
 
-    def close(self) -> None:
-        pass
-
 
 class Replies:
     """What has been replied before, under one of the modes of ``skillopt_cache``.
@@ -201,7 +198,7 @@ class Replies:
             return self._claims.setdefault(key, threading.Lock())
 
     def close(self) -> None:
-        if self.cache is not None:
+        if isinstance(self.cache, DiskCache):
             self.cache.close()
 
 

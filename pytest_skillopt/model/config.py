@@ -22,13 +22,13 @@ from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, Price, 
 from pytest_skillopt.untrusted import printable, protect, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping
 
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.settings import Settings
 
 OPENAI_URL = "https://api.openai.com/v1"
-PROVIDERS = ("openai",)
+PROVIDER = "openai"
 
 _AT_URL = re.compile(r"([^\s@]+(?:@[^\s@/:]+)?)@([a-zA-Z][a-zA-Z0-9+.-]*://\S*)")
 """A model with its server; a model's own name may hold an ``@`` too."""
@@ -36,19 +36,11 @@ _PRICE = re.compile(r"(.*\S)\s*=\s*(\d+\.?\d*|\.\d+)\s*/\s*(\d+\.?\d*|\.\d+)")
 
 
 # As the provider's price list had it in 2026-03 (standard tier, uncached input).
-_OPENAI: dict[str, Price] = {
-    "gpt-4o": Price(2.50, 10.00),
-    "gpt-4o-mini": Price(0.15, 0.60),
-    "gpt-4.1": Price(2.00, 8.00),
-    "gpt-4.1-mini": Price(0.40, 1.60),
-    "gpt-4.1-nano": Price(0.10, 0.40),
-    "gpt-5": Price(1.25, 10.00),
-    "gpt-5-mini": Price(0.25, 2.00),
-    "gpt-5-nano": Price(0.05, 0.40),
-    "gpt-5.1": Price(1.25, 10.00),
-    "gpt-5.2": Price(1.75, 14.00),
-    "gpt-5.4": Price(2.50, 15.00),
-}
+_OPENAI = """\
+gpt-4o=2.50/10.00, gpt-4o-mini=0.15/0.60,
+gpt-4.1=2.00/8.00, gpt-4.1-mini=0.40/1.60, gpt-4.1-nano=0.10/0.40,
+gpt-5=1.25/10.00, gpt-5-mini=0.25/2.00, gpt-5-nano=0.05/0.40,
+gpt-5.1=1.25/10.00, gpt-5.2=1.75/14.00, gpt-5.4=2.50/15.00"""
 _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 
@@ -68,7 +60,7 @@ class ModelConfig:
 
     role: Role
     provider: str
-    """One of ``PROVIDERS``, or that of ``server``."""
+    """``PROVIDER``, or that of ``server``."""
     model: str
     base_url: str
     """Canonical; the provider's name where ``server`` tells the address."""
@@ -181,17 +173,18 @@ def model_config(settings: Settings, role: Role, server: Server | None = None) -
     Raises:
         ModelConfigError: no model, an unknown provider, a bad URL, price or request.
     """
-    providers = (server.provider,) if server else PROVIDERS
-    provider, model, url = _split(_named_model(settings, role), role, providers)
-    prices = parse_prices(settings.prices)
+    provider = server.provider if server else PROVIDER
+    model, base_url = _split(_named_model(settings, role), role, provider)
     if server is not None:
         base_url = provider
-        price = prices.get(model, Price(0.0, 0.0) if server.simulated else None)
+    elif base_url:
+        base_url = canonical_url(base_url, f"the URL of the {role} model")
     else:
-        where = f"the URL of the {role} model" if url else "skillopt_base_url or OPENAI_BASE_URL"
-        named = url or settings.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
-        base_url = canonical_url(named, where)
-        price = price_of(model, base_url, prices)
+        named = settings.base_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+        base_url = canonical_url(named, "skillopt_base_url or OPENAI_BASE_URL")
+    price = price_of(model, base_url, settings.prices)
+    if server is not None and server.simulated:
+        price = price or Price(0.0, 0.0)
     return ModelConfig(
         role=role,
         provider=provider,
@@ -215,14 +208,12 @@ def check_prices(configs: Iterable[ModelConfig]) -> None:
         raise ModelConfigError(f"skillopt_max_cost: no price is known for {names}; use {example}")
 
 
-def price_of(model: str, base_url: str, overrides: Mapping[str, Price]) -> Price | None:
-    """What a model costs, or None. The table holds for OpenAI's own server alone: the same name
-    elsewhere may cost anything."""
-    if model in overrides:
-        return overrides[model]
-    if base_url != OPENAI_URL:
-        return None
-    return _OPENAI.get(model) or _OPENAI.get(_SNAPSHOT.sub("", model))
+def price_of(model: str, base_url: str, prices: str) -> Price | None:
+    """What a model costs, or None; ``prices`` as in ``skillopt_prices``. Our own list holds for
+    OpenAI's server alone: the same name elsewhere may cost anything."""
+    listed = parse_prices(_OPENAI) if base_url == OPENAI_URL else {}
+    own = parse_prices(prices).get(model)
+    return own or listed.get(model) or listed.get(_SNAPSHOT.sub("", model))
 
 
 def parse_prices(text: str) -> dict[str, Price]:
@@ -285,18 +276,17 @@ def provider_of(settings: Settings, role: Role) -> str:
         return ""
 
 
-def _split(named: str, role: Role, providers: Sequence[str]) -> tuple[str, str, str]:
-    """Provider, model and URL (or an empty text) of ``provider:model@URL``."""
-    provider, _, rest = named.partition(":")
+def _split(named: str, role: Role, provider: str) -> tuple[str, str]:
+    """Model and URL (or an empty text) of ``provider:model@URL``."""
+    given, _, rest = named.partition(":")
     match = _AT_URL.fullmatch(rest.strip())
     model, url = (match[1], match[2]) if match else (rest.strip(), "")
-    if provider not in providers or not model:
+    if given != provider or not model:
         raise ModelConfigError(
-            f"{role} model {named!r}: write provider:model, where provider is "
-            f"{' or '.join(PROVIDERS)} (any OpenAI-compatible server is openai:MODEL@URL), "
-            "or one that a conftest.py serves"
+            f"{role} model {named!r}: write provider:model, where provider is {PROVIDER} "
+            "(any OpenAI-compatible server is openai:MODEL@URL), or one that a conftest.py serves"
         )
-    return provider, model, url
+    return model, url
 
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")

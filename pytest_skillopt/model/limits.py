@@ -102,13 +102,13 @@ class Meter:
     ) -> None:
         settings = settings or Settings()
         self._limit = Caps.of(settings)
-        self._rates = settings.requests_per_minute, settings.tokens_per_minute
         self._most_in_flight = settings.max_in_flight
         self._clock = clock
         self._start = clock()
         self._spent = Usage()
         self._flying: dict[str, _Flight] = {}
-        self._pacers: dict[str, _Pacer] = {}
+        rates = settings.requests_per_minute, settings.tokens_per_minute
+        self._pacers: defaultdict[str, _Pacer] = defaultdict(lambda: _Pacer(*rates))
         self._accounts: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
         self._habits: defaultdict[tuple[str, str], _Habit] = defaultdict(_Habit)
         self._lock = threading.Lock()
@@ -128,7 +128,7 @@ class Meter:
             flight = self._reserve(wish)
             if self._must_wait_for_others(flight) or full:
                 return _BUSY
-            pacer = self._pacer(wish.provider)
+            pacer = self._pacers[wish.provider]
             wait = pacer.wait(now)
             if not wait:
                 pacer.take(now, flight.asked + flight.said)
@@ -151,8 +151,8 @@ class Meter:
             if flight is None:
                 return
             if used.calls:
-                self._habit(flight.wish).learn(flight.wish, used)
-            pacer = self._pacer(flight.wish.provider)
+                flight.habit.learn(flight.wish, used)
+            pacer = self._pacers[flight.wish.provider]
             expected = flight.asked + flight.said
             pacer.correct(used.input_tokens + used.output_tokens - expected)
             if retry_after > 0:
@@ -209,22 +209,15 @@ class Meter:
         if limit and now - self._start >= limit:
             raise CapReached(f"skillopt_max_time: {limit:g} s are over")
 
-    def _habit(self, wish: Wish) -> _Habit:
-        return self._habits[wish.provider, wish.role]
-
     def _reserve(self, wish: Wish) -> _Flight:
-        habit = self._habit(wish)
+        habit = self._habits[wish.provider, wish.role]
         asked, likely = habit.expected(wish)
         said = wish.most or likely
         share = 0.0 if wish.most else 1 / (habit.count + 1)
         _, (_, tokens, used), (_, cost, paid) = self._caps()
-        return _Flight(
-            wish,
-            asked,
-            likely,
-            max(asked + said, share * (tokens - used)),
-            max(wish.price.cost(asked, said), share * (cost - paid)),
-        )
+        most_tokens = max(asked + said, share * (tokens - used))
+        most_cost = max(wish.price.cost(asked, said), share * (cost - paid))
+        return _Flight(wish, habit, asked, likely, (1, most_tokens, most_cost))
 
     def _must_wait_for_others(self, flight: _Flight) -> bool:
         """Whether the calls in flight must first tell what they used.
@@ -232,15 +225,13 @@ class Meter:
         One that would exceed a cap alone is refused: a cap is not declared reached on estimates
         that other calls may not need.
         """
-        flying = self._flying.values()
-        asked = (
-            (len(flying), 1),
-            (sum(f.tokens for f in flying), flight.tokens),
-            (sum(f.cost for f in flying), flight.cost),
-        )
-        for (name, limit, used), (reserved, mine) in zip(self._caps(), asked, strict=True):
-            if limit and used + reserved + mine > limit + 1e-12:
-                if reserved and used + mine <= limit + 1e-12:
+        flying = zip((0, 0, 0), *(other.reserved for other in self._flying.values()), strict=True)
+        reserved = map(sum, flying)
+        for (name, limit, used), others, mine in zip(
+            self._caps(), reserved, flight.reserved, strict=True
+        ):
+            if limit and used + others + mine > limit + 1e-12:
+                if others and used + mine <= limit + 1e-12:
                     return True
                 raise CapReached(_cap_words(name, limit, used))
         return False
@@ -253,9 +244,6 @@ class Meter:
             ("max_tokens", caps.tokens, spent.input_tokens + spent.output_tokens),
             ("max_cost", caps.cost, spent.cost or 0.0),
         )
-
-    def _pacer(self, provider: str) -> _Pacer:
-        return self._pacers.setdefault(provider, _Pacer(*self._rates))
 
 
 class RemoteMeter:
@@ -281,13 +269,15 @@ Throttle = Meter | RemoteMeter
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A call that is in flight: what it is likely to use, and what it has reserved."""
+    """A call that is in flight."""
 
     wish: Wish
+    habit: _Habit
     asked: int
     said: int
-    tokens: float
-    cost: float
+    """Tokens in and out that it is likely to use."""
+    reserved: tuple[int, float, float]
+    """Calls, tokens and US dollars that it may come to."""
 
 
 class _Habit:

@@ -52,9 +52,7 @@ class Home:
         return RunDirectory.open(self.runs / f"{now:%Y%m%d-%H%M%S}-{now.microsecond >> 4:04x}")
 
     def run_names(self) -> list[str]:
-        if not self.runs.is_dir():
-            return []
-        return sorted(p.name for p in self.runs.iterdir() if (p / JOURNAL).exists())
+        return sorted(journal.parent.name for journal in self.runs.glob(f"*/{JOURNAL}"))
 
     def find(self, name: str, noun: str = "run") -> Path:
         """The directory of a run by its name or a unique beginning of it; '' is the latest.

@@ -88,12 +88,7 @@ class Run:
         return shlex.join([*words, f"--skillopt-resume={self.directory.name}"])
 
     def result(
-        self,
-        status: Status,
-        reason: str,
-        skills: Sequence[SkillResult],
-        *,
-        resume: str = "",
+        self, status: Status, reason: str, skills: Sequence[SkillResult], *, resume: str = ""
     ) -> Result:
         """Put a result together, once, at the end: nothing can be sampled afterwards."""
         try:
@@ -116,7 +111,7 @@ class Run:
             skills=[self._with_usage(skill) for skill in skills],
             models=dict(self.roles),
             simulated=self.simulated,
-            versions={**versions(), **_harness_versions(self.tasks)},
+            versions=_versions(self.tasks),
             settings=self.settings.to_json(),
             usage=[UsageRow(**row) for row in self.limits.rows()],
             rollouts=self.sampler.taken,
@@ -130,11 +125,8 @@ class Run:
         rows = []
         for row in skill.tasks:
             used = self.sampler.usage.get(row.id, Usage())
-            took = {
-                "calls": used.calls + used.cached,
-                "tokens": used.input_tokens + used.output_tokens,
-                "cost": used.cost,
-            }
+            calls, tokens = used.calls + used.cached, used.input_tokens + used.output_tokens
+            took = {"calls": calls, "tokens": tokens, "cost": used.cost}
             rows.append(row.model_copy(update=took))
         return skill.model_copy(update={"tasks": rows})
 
@@ -166,15 +158,11 @@ def _notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
             yield f"{skill.path} was read in no rollout of {some}: {listed}"
 
 
-def _harness_versions(tasks: Iterable[SkillTask]) -> dict[str, str]:
-    """Of the coding agents that take part."""
-    named = {name for task in tasks for name in task.harness.split(", ") if name}
-    return {name: version for name, _, version in (n.rpartition(" ") for n in sorted(named))}
-
-
-def versions() -> dict[str, str]:
-    found = {package: version(package) for package in _PACKAGES}
-    return {"python": platform.python_version(), **found}
+def _versions(tasks: Iterable[SkillTask]) -> dict[str, str]:
+    """Of Python, the packages and the coding agents that take part."""
+    found = {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
+    named = {agent for task in tasks for agent in task.harness.split(", ") if agent}
+    return found | {name: number for name, _, number in (a.rpartition(" ") for a in sorted(named))}
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:

@@ -239,10 +239,10 @@ class Recorder:
             _CURRENT.reset(token)
 
     def _price(self, model: str) -> Price | None:
-        from pytest_skillopt.model.config import OPENAI_URL, parse_prices, price_of
+        from pytest_skillopt.model.config import OPENAI_URL, price_of
 
         settings = self._settings()
-        price = price_of(model, OPENAI_URL, parse_prices(settings.prices))
+        price = price_of(model, OPENAI_URL, settings.prices)
         if price is None and settings.max_cost:
             words = f"no price is known for {model}, which rollout.usage names"
             raise ModelFault(f"skillopt_max_cost: {words}; see skillopt_prices", fatal=True)

@@ -299,10 +299,10 @@ def test_local_servers_are_told_from_others(url: str, local: bool) -> None:
 
 def test_prices_hold_for_the_providers_own_server_alone() -> None:
     own = "https://api.openai.com/v1"
-    assert price_of("gpt-4o-mini-2024-07-18", own, {}) == Price(0.15, 0.60)
-    assert price_of("gpt-4o-mini", "http://gateway/v1", {}) is None
-    assert price_of("unheard-of", own, {}) is None
-    assert price_of("gpt-4o", own, {"gpt-4o": Price(1, 2)}) == Price(1, 2)
+    assert price_of("gpt-4o-mini-2024-07-18", own, "") == Price(0.15, 0.60)
+    assert price_of("gpt-4o-mini", "http://gateway/v1", "") is None
+    assert price_of("unheard-of", own, "") is None
+    assert price_of("gpt-4o", own, "gpt-4o=1/2") == Price(1, 2)
 
 
 def test_prices_of_the_user_are_read() -> None:
