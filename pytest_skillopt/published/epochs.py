@@ -59,16 +59,8 @@ def slow_update(state: TrainingState, before: Document, context: Context) -> boo
         return False
     if state.judged(candidate):
         return False
-    verdict = state.consider(candidate, [edit])
+    _, verdict = state.race([(candidate, [edit])], context.epoch, (), "slow update")
     state.history.decide([edit], verdict)
-    state.history.end_step(
-        epoch=context.epoch,
-        records=[],
-        candidate=candidate.version,
-        edits=1,
-        verdict=verdict,
-        reason=f"slow update: {verdict.reason}",
-    )
     return verdict.accepted
 
 

@@ -149,9 +149,9 @@ class BatchSearch:
             state.history.end_step(epoch=epoch, records=records, reason=reason)
             self._fruitless += 1
             return
-        best, verdict = state.race([(update.document, update.applied) for update in fresh])
+        candidates = [(update.document, update.applied) for update in fresh]
+        best, verdict = state.race(candidates, epoch, records)
         chosen = fresh[best]
-        self._end_step(epoch, records, chosen, verdict)
         if verdict.accepted:
             self._accept(chosen, verdict)
             return
@@ -161,28 +161,10 @@ class BatchSearch:
         effects = self._effects_of(chosen)
         state.history.decide(chosen.applied, verdict, effects)
         if verdict.decision == "rejected" and (part := self._better_part(chosen, effects)):
-            verdict = state.consider(part.document, part.applied)
-            reason = f"the better part of the last patch: {verdict.reason}"
-            self._end_step(epoch, records, part, verdict, reason)
+            about = "the better part of the last patch"
+            _, verdict = state.race([(part.document, part.applied)], epoch, records, about)
             if verdict.accepted:
                 self._accept(part, verdict)
-
-    def _end_step(
-        self,
-        epoch: int,
-        records: Sequence[TaskRecord],
-        update: Update,
-        verdict: Verdict,
-        reason: str = "",
-    ) -> None:
-        self._state.history.end_step(
-            epoch=epoch,
-            records=records,
-            candidate=update.document.version,
-            edits=len(update.applied),
-            verdict=verdict,
-            reason=reason,
-        )
 
     def _accept(self, update: Update, verdict: Verdict) -> None:
         self._state.history.decide(update.applied, verdict)
@@ -228,10 +210,8 @@ class BatchSearch:
             self._begin_anew()
 
     def _everything_passes(self) -> bool:
-        known = self._records
-        return all(
-            t.id in known and known[t.id].n and not known[t.id].failed for t in self._state.train
-        )
+        passing = {task for task, known in self._records.items() if known.n and not known.failed}
+        return passing >= {task.id for task in self._state.train}
 
 
 def batch_size(train: int, setting: int = 0) -> int:

@@ -151,7 +151,7 @@ class History:
             before=verdict.before if verdict else None,
             after=verdict.after if verdict else None,
             verdict=verdict.decision if verdict else "none",
-            reason=reason or (verdict.reason if verdict else ""),
+            reason=reason,
             gate=verdict.gate if verdict else "",
         )
         self.steps.append(row)

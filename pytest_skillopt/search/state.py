@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.search.budget import Budget
     from pytest_skillopt.search.history import Observer
@@ -97,40 +98,61 @@ class TrainingState:
         """Whether the candidate is the incumbent or was before the gate already."""
         return candidate == self.incumbent or candidate.version in self._judged
 
-    def consider(self, candidate: Document, edits: Sequence[Edit]) -> Verdict:
-        """Take the candidate through the gate; when it is accepted, it is the incumbent.
+    def race(
+        self,
+        candidates: Sequence[tuple[Document, Sequence[Edit]]],
+        epoch: int,
+        records: Sequence[TaskRecord],
+        about: str = "",
+    ) -> tuple[int, Verdict]:
+        """Take a candidate, the best of several, through the gate; this ends a step.
 
-        One that the checks object to is not measured at all, whoever made it.
-        """
-        return self.race([(candidate, edits)])[1]
+        When it is accepted, it is the incumbent. Of several each stands before the gate with its
+        share of alpha, and the best by its first look goes on, the shorter document in a tie. One
+        that the checks object to is not measured at all, whoever made it.
 
-    def race(self, candidates: Sequence[tuple[Document, Sequence[Edit]]]) -> tuple[int, Verdict]:
-        """``consider`` the best of several candidates by the gate's first look at each.
-
-        Each stands before the gate with its share of alpha. A tie goes to the shorter document.
+        Args:
+            records: of the train tasks that the step has looked at.
+            about: what the step was, where it was no plain one.
 
         Returns:
             Index of the candidate that went on, and its verdict.
         """
+        best, verdict = self._race(candidates)
+        (candidate, edits), reason = candidates[best], verdict.reason
+        self.history.end_step(
+            epoch=epoch,
+            records=records,
+            candidate=candidate.version,
+            edits=len(edits),
+            verdict=verdict,
+            reason=f"{about}: {reason}" if about else reason,
+        )
+        return best, verdict
+
+    def _race(self, candidates: Sequence[tuple[Document, Sequence[Edit]]]) -> tuple[int, Verdict]:
         objections = [self._vet(document, edits) for document, edits in candidates]
         running = [i for i, objection in enumerate(objections) if objection is None]
         if not running:
             assert objections[0] is not None
             return 0, objections[0]
         gates = {i: self.open_gate(self._options(candidates[i][1], len(running))) for i in running}
-        best = running[0]
-        if len(running) > 1:
-            looks = {
-                i: self.samples.first_look(gates[i], self.incumbent, candidates[i][0])
-                for i in running
-            }
-            best = min(running, key=lambda i: (-looks[i], candidates[i][0].tokens, i))
+        looks = {
+            i: self.samples.first_look(gates[i], self.incumbent, candidates[i][0]) for i in running
+        }
+        best = min(running, key=lambda i: (-looks[i], candidates[i][0].tokens, i))
         for loser in (i for i in running if i != best):
             why = "another candidate of the step looked better"
             self.history.settle(candidates[loser][1], "dropped", why)
-        candidate, edits = candidates[best]
-        verdict = self.samples.decide(gates[best], self.incumbent, candidate)
-        self._conclude(candidate, edits, gates[best], verdict)
+        gate, (candidate, edits) = gates[best], candidates[best]
+        verdict = self.samples.decide(gate, self.incumbent, candidate)
+        self.verdicts.append(verdict)
+        if verdict.decision != "unmeasured":
+            self._judged.add(candidate.version)
+        self.history.record("verdict", candidate.version, verdict)
+        self._tape = gate.tape("candidate" if verdict.accepted else "incumbent")
+        if verdict.accepted:
+            self.adopt(candidate, edits)
         return best, verdict
 
     def _options(self, edits: Sequence[Edit], racing: int) -> GateOptions:
@@ -175,17 +197,6 @@ class TrainingState:
         """
         wanted = replace(gate_options(self.settings), **options)
         return ShorterGate(gate_tasks(self.suite), wanted, decision=decision)
-
-    def _conclude(
-        self, candidate: Document, edits: Sequence[Edit], gate: Gate, verdict: Verdict
-    ) -> None:
-        self.verdicts.append(verdict)
-        if verdict.decision != "unmeasured":
-            self._judged.add(candidate.version)
-        self.history.record("verdict", candidate.version, verdict)
-        self._tape = gate.tape("candidate" if verdict.accepted else "incumbent")
-        if verdict.accepted:
-            self.adopt(candidate, edits)
 
     def misses(self, short: Document) -> bool:
         """Whether the gate sees that the incumbent is better than a shorter document."""

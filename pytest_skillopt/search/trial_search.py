@@ -156,14 +156,7 @@ class TrialSearch:
         candidate, lines = state.incumbent, list(state.lines)
         state.shorten(state.base, [])
         with contextlib.suppress(OutOfBudget):
-            verdict = state.consider(candidate, lines)
-            state.history.end_step(
-                epoch=self._epoch,
-                records=self._tasks.records,
-                candidate=candidate.version,
-                edits=len(lines),
-                verdict=verdict,
-            )
+            _, verdict = state.race([(candidate, lines)], self._epoch, self._tasks.records)
             state.history.decide(lines, verdict)
 
     def _search(self) -> str:
