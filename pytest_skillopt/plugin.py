@@ -108,10 +108,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     A worker of xdist cannot end the session with one; there the test itself says it.
     """
     if not hasattr(config, "workerinput") and _has_tasks(items):
-        from pytest_skillopt.suite.tasks import MarkerArguments
+        from pytest_skillopt.suite.tasks import marker_arguments
 
         for item in items:
-            MarkerArguments.of(item)
+            marker_arguments(item)
 
 
 def _has_tasks(items: Sequence[pytest.Item]) -> bool:
@@ -127,10 +127,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if _MODE_ON in item.config.stash:
         return  # a rollout: its marker has been read, its skill is in the request
     if hasattr(item.config, "workerinput") and item.get_closest_marker("skill_task"):
-        from pytest_skillopt.suite.tasks import MarkerArguments
+        from pytest_skillopt.suite.tasks import marker_arguments
 
         try:
-            MarkerArguments.of(item)
+            marker_arguments(item)
         except pytest.UsageError as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
     if "skill" in getattr(item, "fixturenames", ()):

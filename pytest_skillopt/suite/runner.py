@@ -27,7 +27,6 @@ from pytest_skillopt import fixtures
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.suite.context import OwnFault, Recorder
 from pytest_skillopt.suite.internals.items import (
-    diverted_reports,
     finish_fixture,
     forget_setup,
     forget_subtests,
@@ -36,6 +35,7 @@ from pytest_skillopt.suite.internals.items import (
     run_protocol,
     take_stop,
     tear_down_to,
+    without,
 )
 from pytest_skillopt.suite.internals.probe import probe
 from pytest_skillopt.suite.outcome import (
@@ -101,8 +101,8 @@ class RolloutRunner:
         self._worker = worker
         self.items = {node_id(item): item for item in session.items}
         self._shown: tuple[str, str] | None = None
-        self._skills: list[tuple[Any, pytest.FixtureRequest]] = []
-        """The fixtures ``skill`` that are up, and who has asked for them."""
+        self._skills: list[pytest.FixtureRequest] = []
+        """Those for which the fixture ``skill`` is up."""
         self._stray: list[str] = []
 
     def run(self, request: RolloutRequest, running: Running | None = None) -> Rollout:
@@ -191,8 +191,8 @@ class RolloutRunner:
         """Tear down what the item does not share, and what depends on another version."""
         shown = request.skill, request.version
         if shown != self._shown:
-            for fixturedef, subrequest in self._skills:
-                self._between(finish_fixture, fixturedef, subrequest)
+            for asked in self._skills:
+                self._between(finish_fixture, asked)
             self._skills.clear()
             self._shown = shown
         self._between(tear_down_to, self._session, item)
@@ -224,7 +224,7 @@ class Running:
     """No other rollout runs in this process meanwhile."""
     needs_process: bool = False
     """It was to run beside others, and asked for a fixture that it cannot have there."""
-    skills: list[tuple[Any, pytest.FixtureRequest]] = field(default_factory=list)
+    skills: list[pytest.FixtureRequest] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
     recorded: list[warnings.WarningMessage] = field(default_factory=list)
@@ -245,19 +245,12 @@ RUNNING: ContextVar[Running | None] = ContextVar("skillopt_running", default=Non
 def rollouts_only(config: pytest.Config) -> Iterator[None]:
     """While open, items that run are rollouts; ordinary tests cannot run meanwhile."""
     hooks = _RolloutHooks()
-    with diverted_reports(config, _name_subtest):
+    with without(config, ("pytest_runtest_logreport", "pytest_exception_interact")):
         config.pluginmanager.register(hooks)
         try:
             yield
         finally:
             config.pluginmanager.unregister(hooks)
-
-
-def _name_subtest(report: pytest.TestReport) -> None:
-    """Subtests log their reports, with their name, right after they have been made."""
-    running = RUNNING.get()
-    if running is not None and running.phases:
-        running.phases[-1].subtest = report.head_line or ""
 
 
 class _RolloutHooks:
@@ -288,6 +281,13 @@ class _RolloutHooks:
             running.phases.append(Phase(report, call.excinfo))
         return report
 
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Subtests log their reports, with their name, right after they have been made. Nobody else
+        is told: not the terminal, junitxml, ``-x`` nor xdist's controller."""
+        running = RUNNING.get()
+        if running is not None and running.phases:
+            running.phases[-1].subtest = report.head_line or ""
+
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(
         self, fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest
@@ -301,7 +301,7 @@ class _RolloutHooks:
                 raise
             raise OwnFault(f"{fixturedef.argname}: {error}") from error
         if running is not None and fixturedef.argname == "skill":
-            running.skills.append((fixturedef, request))
+            running.skills.append(request)
         elif running is not None and isinstance(value, Path) and fixturedef.argname == "tmp_path":
             running.temporary.append(value)
         return value

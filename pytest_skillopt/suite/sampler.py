@@ -163,7 +163,11 @@ class Sampler:
             StopRun: a cap, a fatal fault, too many errors in a row, or an interrupt.
         """
         wanted = list(dict.fromkeys(requests))
-        missing = [r for r in self._admitted(wanted) if not self._resolved(r.key)]
+        for request in wanted:
+            known = request.key in self._begun or self._resolved(request.key)
+            if not known and self._is_put_away(request):
+                self._stand_in(request)
+        missing = [r for r in wanted if not self._resolved(r.key)]
         self._start([r for r in missing if r.key not in self._begun])
         waiting = {r.key for r in missing}
         came: dict[str, Rollout] = {}
@@ -346,12 +350,4 @@ class Sampler:
     def _stand_in(self, request: RolloutRequest) -> None:
         last = next(reversed(self._put_away[request.task].values()))
         words = f"not run again after {MOST_COSTLY} errors: {last.message}"
-        self._end_in_error(Rollout(request, "error", error=InfraError(last.kind, words)))
-
-    def _admitted(self, requests: Sequence[RolloutRequest]) -> list[RolloutRequest]:
-        """Those that may be run; the others have ended in errors."""
-        for request in requests:
-            begun = request.key in self._begun or self._resolved(request.key)
-            if not begun and self._is_put_away(request):
-                self._stand_in(request)
-        return [r for r in requests if r.key not in self._errors]
+        self._end_in_error(Rollout.of_error(request, last.kind, words))

@@ -76,10 +76,10 @@ def select_skill(item: pytest.Item) -> None:
     stash[_SELECTED] = item
     live = stash.get(_LIVE, None)
     if live is not None and live[1] != named:
-        from pytest_skillopt.suite.internals.items import finish_fixture, fixture_of
+        from pytest_skillopt.suite.internals.items import finish_fixture
 
         del stash[_LIVE]
-        finish_fixture(fixture_of(live[0]), live[0])
+        finish_fixture(live[0])
 
 
 def selected_skill(request: pytest.FixtureRequest) -> Path:

@@ -59,8 +59,7 @@ class SerialExecutor(WorkersExecutor):
 
 @contextlib.contextmanager
 def _interrupted_after(seconds: float, task: str) -> Iterator[None]:
-    possible = hasattr(signal, "SIGALRM") and threading.current_thread() is threading.main_thread()
-    if not seconds or not possible:
+    if not seconds or threading.current_thread() is not threading.main_thread():
         yield
         return
 

@@ -85,33 +85,19 @@ _TEXT_LIMIT = 20_000
 _ROLES = {"skill_agent": "target", "skill_harness": "target", "skill_judge": "judge"}
 
 
-@dataclass(frozen=True, slots=True)
-class MarkerArguments:
-    """The keyword arguments of ``skill_task``, checked; the closest mark of an item wins."""
-
-    skill: str | None = None
-    split: str | None = None
-    rollouts: int | None = None
-    min_pass_rate: float | None = None
-    group: str | None = None
-    must_pass: bool | None = None
-    trigger: bool | None = None
-    contract: str | None = None
-    harness: str | None = None
-
-    @classmethod
-    def of(cls, item: pytest.Item) -> MarkerArguments | None:
-        """Merge the marks of an item, None where it has none; UsageError for a wrong argument."""
-        merged: dict[str, Any] = {}
-        marks = list(item.iter_markers(MARKER))
-        for mark in marks:
-            if mark.args:
-                said = f"skill_task takes keyword arguments only ({', '.join(_VALID)})"
-                raise pytest.UsageError(f"{item.nodeid}: {said}, got {mark.args[0]!r}")
-            for name, value in mark.kwargs.items():
-                _check_argument(item, name, value)
-                merged.setdefault(name, value)
-        return cls(**merged) if marks else None
+def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
+    """The keyword arguments of ``skill_task`` that are given, checked; the closest mark of an item
+    wins. None where it has none, UsageError for a wrong argument."""
+    merged: dict[str, Any] = {}
+    marks = list(item.iter_markers(MARKER))
+    for mark in marks:
+        if mark.args:
+            said = f"skill_task takes keyword arguments only ({', '.join(_VALID)})"
+            raise pytest.UsageError(f"{item.nodeid}: {said}, got {mark.args[0]!r}")
+        for name, value in mark.kwargs.items():
+            _check_argument(item, name, value)
+            merged.setdefault(name, value)
+    return {name: value for name, value in merged.items() if value is not None} if marks else None
 
 
 def _is_text(value: Any) -> bool:
@@ -152,9 +138,11 @@ _NOT_THEIRS = {
 def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) -> SkillTask | None:
     """Describe an item as a task; None where it is not marked. ``skill_path`` is relative to the
     root."""
-    arguments = MarkerArguments.of(item)
-    if arguments is None:
+    given = marker_arguments(item)
+    if given is None:
         return None
+    for name in ("skill", "harness"):  # which are found in other places too
+        given.pop(name, None)
     function = getattr(item, "obj", None)
     callspec = getattr(item, "callspec", None)
     params = getattr(callspec, "params", {})
@@ -169,18 +157,12 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         id=name,
         source=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         skill=skill_path(item),
-        group=arguments.group or name,
-        split=arguments.split or "",
-        rollouts=arguments.rollouts,
-        min_pass_rate=arguments.min_pass_rate,
-        must_pass=bool(arguments.must_pass),
-        trigger=arguments.trigger,
-        contract=arguments.contract or "",
         doc=inspect.getdoc(function) or "",
         roles=_roles(item, text),
         harness=harness,
         marks=tuple(sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS)),
         text=f"{text}\n{json.dumps(shown, ensure_ascii=False)}"[:_TEXT_LIMIT],
+        **given,
     )
 
 

@@ -18,7 +18,6 @@ import pytest
 from pytest_skillopt.suite.executor import ExecutorClosed, Worker, WorkersExecutor
 from pytest_skillopt.suite.internals.xdist import (
     adopt_restarts,
-    check_node,
     wake_controller,
     wrap_shutdown,
 )
@@ -56,8 +55,7 @@ def _difference(first: str, reference: str, other: str, tasks: str) -> str:
     here, there = ({task["id"]: task for task in json.loads(said)} for said in (reference, tasks))
     odd = sorted(name for name in here | there if here.get(name) != there.get(name))
     shown = ", ".join(odd[:_SHOWN]) + ", ..." * (len(odd) > _SHOWN)
-    what = shown or "in another order; parameters made from a set have none of their own"
-    return f"{first} and {other} have collected different tasks: {what}"
+    return f"{first} and {other} have collected different tasks: {shown}"
 
 
 class _Threads:
@@ -86,8 +84,6 @@ class _Threads:
 
 _JOIN_PATIENCE = 30.0
 """Seconds that an interrupted job is given to save what it knows."""
-_HELLO_PATIENCE = 60.0
-"""Seconds between the end of the collection and a worker's first word to us."""
 _START_FAILURES = 3
 """Workers in a row that may die before their first word, for each worker asked for."""
 
@@ -109,12 +105,12 @@ class XdistRun:
         config: pytest.Config,
         job: Callable[[WorkersExecutor, list[SkillTask]], None],
         *,
-        services: Mapping[str, Callable[..., Any]] | None = None,
-        on_lost: Callable[[str], None] | None = None,
+        services: Mapping[str, Callable[..., Any]],
+        on_lost: Callable[[str], None] = lambda prefix: None,
     ) -> None:
         self._config = config
         self._job = job
-        self._services: Mapping[str, Callable[..., Any]] = {} if services is None else services
+        self._services = services
         self._on_lost = on_lost
         self._workers: dict[Any, Worker] = {}
         """By xdist's node, from its start to its end."""
@@ -128,7 +124,6 @@ class XdistRun:
         self._threads = _Threads()
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
-        self._timer: threading.Timer | None = None
         self._failure: BaseException | None = None
         self._stray: list[str] = []
         self.deselected = 0
@@ -145,7 +140,6 @@ class XdistRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
         """Called for every worker that is started, replacements included."""
-        check_node(self._config, node)
         channel = node.gateway.newchannel()
         worker = self._workers[node] = Worker(node.gateway.id, channel)
         node.workerinput["skillopt_channel"] = channel
@@ -190,8 +184,7 @@ class XdistRun:
             self._greet(worker, json.loads(rest[0]))
         elif kind == "end":
             self._executor.lost(worker)
-            if self._on_lost is not None:
-                self._on_lost(f"{worker.name}:")
+            self._on_lost(f"{worker.name}:")
 
     def _answer(self, worker: Worker, number: int, method: str, arguments: str) -> None:
         """Call a service for a worker; in a thread of its own, since a model takes its time."""
@@ -213,9 +206,7 @@ class XdistRun:
     def collection_is_completed(self) -> bool:
         return len(self._collected) >= self._expected
 
-    @property
-    def has_pending(self) -> bool:
-        return False
+    has_pending = False
 
     def add_node(self, node: Any) -> None:
         """It is known already."""
@@ -224,20 +215,10 @@ class XdistRun:
         self._collected.add(node)
 
     def schedule(self) -> None:
-        """All workers have collected: those that do not speak up now never will."""
-        if self._timer is None:
-            self._timer = threading.Timer(_HELLO_PATIENCE, self._lose_patience)
-            self._timer.daemon = True
-            self._timer.start()
+        """What they have collected, the workers say themselves, in their hello."""
 
     def mark_test_complete(self, node: Any, item_index: object, duration: float = 0) -> None:
         """Called for every ``wake_controller``, before ``tests_finished`` is looked at."""
-
-    def mark_test_pending(self, item: str) -> None:
-        raise NotImplementedError("rollouts are not scheduled by xdist")
-
-    def remove_pending_tests_from_node(self, node: Any, indices: Sequence[int]) -> None:
-        raise NotImplementedError("rollouts are not scheduled by xdist")
 
     def remove_node(self, node: Any) -> None:
         """A node has ended. Returns None: what it was running is no test that has crashed."""
@@ -298,15 +279,6 @@ class XdistRun:
         else:
             self._finish(None)
 
-    def _lose_patience(self) -> None:
-        with self._starting:
-            if self._thread is None and self._failure is None:
-                alive = [w for w in list(self._workers.values()) if not w.lost]
-                silent = [worker.name for worker in alive if worker not in self._facts]
-                said = f"no answer within {_HELLO_PATIENCE:g} seconds after the collection"
-                hint = "is the same pytest-skillopt installed and enabled there?"
-                self._finish(pytest.UsageError(f"{', '.join(silent)}: {said}; {hint}"))
-
     def _finish(self, failure: BaseException | None) -> None:
         """Have the main thread end the session, with an exception where there is one."""
         self._failure = failure
@@ -318,8 +290,6 @@ class XdistRun:
         self._executor.stop(reason)
         for worker in list(self._workers.values()):
             worker.send("stop")
-        if self._timer is not None:
-            self._timer.cancel()
         if self._thread is not None:
             self._thread.join(_JOIN_PATIENCE)
         self._threads.close()

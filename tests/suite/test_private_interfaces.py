@@ -29,31 +29,19 @@ PYTHON = {"_exit", "_current_frames", "_SubParsersAction"}
 
 def test_the_installed_versions_are_as_expected() -> None:
     probe.probe()
+    probe.probe(xdist.names(), ("pytest-xdist",))
 
 
-def test_a_pytest_without_a_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "NAMES", {pytest.Session: "_setupstate _no_such_name"})
+def test_a_pytest_without_a_name_is_refused() -> None:
     expected = rf"with pytest {pytest.__version__}, pluggy .*_pytest.main: _no_such_name"
     with pytest.raises(pytest.UsageError, match=expected):
-        probe.probe()
+        probe.probe({pytest.Session: "_setupstate _no_such_name"})
 
 
-@pytest.mark.parametrize("missing", probe.XDIST)
-def test_an_xdist_without_a_name_is_refused(missing: str) -> None:
-    objects = {"node": SimpleNamespace(gateway=SimpleNamespace()), "dsession": SimpleNamespace()}
-    for name in probe.XDIST:
-        if name != missing:
-            owner, _, path = name.partition(".")
-            _set(objects[owner], path)
-    with pytest.raises(pytest.UsageError, match=rf"pytest-xdist .*{missing}"):
-        probe.probe_xdist(**objects)
-
-
-def _set(owner: Any, path: str) -> None:
-    *steps, last = path.split(".")
-    for step in steps:
-        owner = getattr(owner, step)
-    setattr(owner, last, 0)
+def test_an_xdist_without_a_name_is_refused() -> None:
+    changed = {owner: f"{names} _no_such_name" for owner, names in xdist.names().items()}
+    with pytest.raises(pytest.UsageError, match=r"pytest-xdist .*xdist\..*: _no_such_name"):
+        probe.probe(changed, ("pytest-xdist",))
 
 
 def _private(module: Path) -> Iterator[str]:
@@ -75,8 +63,8 @@ def _defined(module: Path) -> Iterator[str]:
 
 
 def test_every_private_name_that_is_used_is_looked_for() -> None:
-    probed = {name for names in probe.NAMES.values() for name in names.split()}
-    probed |= {name.rpartition(".")[2] for name in probe.XDIST}
+    known = [*probe.NAMES.values(), *xdist.names().values()]
+    probed = {name for names in known for name in names.split()}
     used = {name for module in INTERNALS for name in _private(module)}
     assert used <= probed
 

@@ -57,13 +57,9 @@ def run_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
     runtestprotocol(item, log=False, nextitem=nextitem)
 
 
-def finish_fixture(fixturedef: Any, request: pytest.FixtureRequest) -> None:
-    """Tear a live fixture down, after all fixtures that depend on it."""
-    fixturedef.finish(request)
-
-
-def fixture_of(request: pytest.FixtureRequest) -> Any:
-    return cast("Any", request)._fixturedef
+def finish_fixture(request: pytest.FixtureRequest) -> None:
+    """Tear down the live fixture that was set up for a request, after all that depend on it."""
+    cast("Any", request)._fixturedef.finish(request)
 
 
 def prune_finalizers(item: pytest.Item) -> None:
@@ -94,9 +90,6 @@ def forget_subtests(item: pytest.Item) -> None:
     counts.pop(item.nodeid, None)
 
 
-_LOGGING_HOOKS = ("pytest_runtest_logreport", "pytest_exception_interact")
-
-
 def tear_down_to(session: pytest.Session, item: pytest.Item | None) -> None:
     cast("Any", session)._setupstate.teardown_exact(item)
 
@@ -111,26 +104,6 @@ def take_stop(session: pytest.Session) -> str:
     reason = state._shouldstop or state._shouldfail
     state._shouldstop = state._shouldfail = False
     return str(reason or "")
-
-
-@contextlib.contextmanager
-def diverted_reports(
-    config: pytest.Config, receive: Callable[[pytest.TestReport], None]
-) -> Iterator[None]:
-    """Send every logged report to ``receive`` and to nobody else: subtests log theirs themselves,
-    to the terminal, to junitxml, to ``-x`` and to xdist's controller."""
-
-    class _Receiver:
-        def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-            receive(report)
-
-    receiver = _Receiver()
-    with without(config, _LOGGING_HOOKS):
-        config.pluginmanager.register(receiver)
-        try:
-            yield
-        finally:
-            config.pluginmanager.unregister(receiver)
 
 
 @contextlib.contextmanager

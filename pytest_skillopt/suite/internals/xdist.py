@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 import execnet
 import pytest
 
-from pytest_skillopt.suite.internals.probe import probe_xdist
+from pytest_skillopt.suite.internals.probe import probe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,17 +19,25 @@ _RESTART_PAUSE = 1.0
 """Seconds between two tries."""
 
 
+def names() -> dict[type, str]:
+    """By class, what is used of xdist in the controller."""
+    from xdist.dsession import DSession
+    from xdist.workermanage import WorkerController
+
+    return {
+        WorkerController: "notify_inproc shutdown workerinput gateway",
+        DSession: "_max_worker_restart _clone_node worker_runtest_protocol_complete",
+    }
+
+
 def ensure_worker(config: pytest.Config) -> None:
     """Have xdist start one worker where none is asked for, as ``-n 1`` would: lanes live in
-    workers. UsageError where xdist is switched off."""
+    workers. UsageError where xdist is switched off or has changed."""
     if not config.pluginmanager.hasplugin("xdist"):
         raise pytest.UsageError("skillopt_lanes needs pytest-xdist, which is switched off here")
+    probe(names(), ("pytest-xdist",))
     if config.option.dist == "no" or not config.option.tx:
         config.option.dist, config.option.tx = "load", ["popen"]
-
-
-def check_node(config: pytest.Config, node: Any) -> None:
-    probe_xdist(node, config.pluginmanager.get_plugin("dsession"))
 
 
 def wake_controller(node: Any) -> None:

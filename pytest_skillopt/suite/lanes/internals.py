@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -85,7 +86,8 @@ def shared_process(session: pytest.Session) -> Iterator[None]:
     and the explanations are switched once instead, the rest not at all.
     """
     config = session.config
-    explain = assertion.pytest_runtest_protocol(cast("pytest.Item", _AnyItem(config)))
+    no_item: Any = SimpleNamespace(config=config, ihook=config.hook)
+    explain = assertion.pytest_runtest_protocol(no_item)
     filters = catch_warnings_for_item(
         config=config, ihook=config.hook, when="runtest", item=None, record=False
     )
@@ -95,11 +97,3 @@ def shared_process(session: pytest.Session) -> Iterator[None]:
             yield
         finally:
             explain.close()
-
-
-class _AnyItem:
-    """What the explanation of assertions needs of an item, for no item in particular."""
-
-    def __init__(self, config: pytest.Config) -> None:
-        self.config = config
-        self.ihook = config.hook
