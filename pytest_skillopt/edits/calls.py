@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from pytest_skillopt.model.structured import Answer, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
@@ -57,8 +57,14 @@ class Prompts:
         """
         self._folder = (root or Path()) / folder if folder else None
         self._override = override
-        if self._folder is not None:
-            self._check(self._folder)
+        if self._folder and not self._folder.is_dir():
+            raise PromptError(f"skillopt_prompts: {self._folder} is no folder")
+        own = self._folder.glob("*.md") if self._folder else ()
+        if strangers := sorted(path for path in own if path.stem not in NAMES):
+            raise PromptError(
+                f"skillopt_prompts: {strangers[0]} replaces nothing; "
+                f"the templates are {', '.join(NAMES)}"
+            )
 
     def render(self, name: str, **values: object) -> str:
         """The text of a template with its ``$placeholders`` filled in.
@@ -80,33 +86,18 @@ class Prompts:
         own = self._override(name) if self._override else None
         if own is not None:
             return own, f"pytest_skillopt_prompt({name!r})"
-        if self._folder is not None:
-            path = self._folder / f"{name}.md"
-            if path.is_file():
-                return path.read_text(encoding="utf-8"), str(path)
-        return (_BUILT_IN / f"{name}.md").read_text(encoding="utf-8"), f"{name}.md"
-
-    def _check(self, folder: Path) -> None:
-        if not folder.is_dir():
-            raise PromptError(f"skillopt_prompts: {folder} is no folder")
-        strangers = sorted(p.name for p in folder.glob("*.md") if p.stem not in NAMES)
-        if strangers:
-            raise PromptError(
-                f"skillopt_prompts: {folder / strangers[0]} replaces nothing; "
-                f"the templates are {', '.join(NAMES)}"
-            )
+        path = (self._folder or _BUILT_IN) / f"{name}.md"
+        if not path.is_file():
+            path = _BUILT_IN / path.name
+        return path.read_text(encoding="utf-8"), str(path)
 
 
 class _Form(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True)
-
     reasoning: str = ""
 
 
 class EditForm(BaseModel):
     """One edit as a model writes it."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
 
     op: Op
     target: str = ""

@@ -31,10 +31,6 @@ def rebuild(base: Document, lines: Iterable[Edit]) -> Document | None:
     return None
 
 
-_MOST_CONTEXT = 12
-"""Unchanged lines that a target may take in so that it stands once in the document."""
-
-
 def as_edits(update: Update, asked: Edit, context: Context) -> Update:
     """The update with edits that make its document out of the working skill.
 
@@ -93,7 +89,8 @@ def _candidates(old: Sequence[str], new: Sequence[str]) -> Iterator[Edit]:
         yield Edit("insert_after", target=_text([above]), content=_text(added))
     if not "".join(added).strip():
         yield Edit("delete", target=_text(gone))
-    for context in (*range(_MOST_CONTEXT + 1), len(old)):
+    # With more and more of the lines around it, until the target stands once in the document.
+    for context in range(len(old) + 1):
         start, stop = max(0, first - context), min(len(old), len(old) - last + context)
         target = _text(old[start:stop])
         yield Edit("replace", target, _text(new[start : len(new) - (len(old) - stop)]))

@@ -28,17 +28,11 @@ class Update:
 
 
 def update(patch: Patch, context: Context) -> Update:
-    """Apply the edits of the patch, each exactly, or refuse it with the reason.
+    """Apply the edits of the patch one after the other, each exactly, or refuse it with the reason.
 
-    An edit that takes words over from a train task is sent back once with the request to
-    generalise.
+    Those that take words over from a train task are sent back once with the request to generalise.
     """
-    return apply_all(patch.edits, context)
-
-
-def apply_all(edits: Sequence[Edit], context: Context) -> Update:
-    """Apply one after the other; what leaks comes back once in general terms."""
-    first = _apply_each(context.document, edits, context)
+    first = _apply_each(context.document, patch.edits, context)
     leaking = [refusal for refusal in first.refused if refusal.terms]
     if not leaking:
         return first

@@ -86,11 +86,8 @@ class Vetting:
 
     def check(self, before: Document, after: Document, edit: Edit) -> Document | Refusal:
         """Whether a change of the document may be, however it was made."""
-        findings = refused(self._lint(before, after))
-        if findings:
-            return Refusal(
-                edit, "; ".join(f"{finding} ({finding.rule})" for finding in findings[:3])
-            )
+        if findings := refused(self._lint(before, after)):
+            return Refusal(edit, "; ".join(f"{found} ({found.rule})" for found in findings[:3]))
         return self._leak(before, after, edit) or after
 
     def _leak(self, before: Document, after: Document, edit: Edit) -> Refusal | None:
@@ -101,21 +98,14 @@ class Vetting:
             for block in added_blocks(before.file(name).text, after.file(name).text)
         )
         leaks = self._leaks.check("\n\n".join(added))
-        hidden = [leak for leak in leaks if leak.split in ("val", "test")]
-        if hidden:
+        why = "it carries words of a particular task instead of a rule"
+        if hidden := [leak for leak in leaks if leak.split in ("val", "test")]:
             words = ", ".join(f"{leak.excerpt!r} of {leak.tasks[0]}" for leak in hidden[:3])
-            return Refusal(
-                edit,
-                "it carries words of a particular task instead of a rule",
-                detail=f"contamination: it carries {words} ({hidden[0].split}), which the "
-                "optimizer has not been shown",
-            )
+            unseen = f"({hidden[0].split}), which the optimizer has not been shown"
+            return Refusal(edit, why, detail=f"contamination: it carries {words} {unseen}")
         terms = tuple(dict.fromkeys(leak.excerpt for leak in leaks))
-        if not terms:
-            return None
-        words = ", ".join(repr(term) for term in terms[:3])
-        why = f"it carries words of a particular task instead of a rule: {words}"
-        return Refusal(edit, why, terms)
+        words = ", ".join(map(repr, terms[:3]))
+        return Refusal(edit, f"{why}: {words}", terms) if terms else None
 
     def warnings(self, before: Document, after: Document) -> list[Finding]:
         """What a reader of the change should look at, though it is allowed."""

@@ -10,7 +10,7 @@ from pytest_skillopt.edits.combine import notes
 from pytest_skillopt.edits.material import numbered, quote
 from pytest_skillopt.edits.patches import Patch, deduplicate, whole_body
 from pytest_skillopt.edits.reflect import ask_analysts, ids
-from pytest_skillopt.edits.update import Update, apply_all
+from pytest_skillopt.edits.update import Update, update
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.document import Document, SkillError, to_lf
 from pytest_skillopt.skill.edits import protected_texts
@@ -77,7 +77,7 @@ def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Upda
         answer = context.ask("update", "rewrite", Body, ("Suggestions", numbered(edits)))
         if answer is None:
             note = "the rewrite was unreadable; the edits were applied instead"
-            return replace(apply_all(edits, context), note=note)
+            return replace(update(Patch(tuple(edits)), context), note=note)
         body = answer.body
     made = tuple(edits) or (whole_body(step=context.step),)
     result = _try_body(body, made[0], context)

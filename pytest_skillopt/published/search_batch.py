@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.records import TaskRecord
-from pytest_skillopt.edits.update import apply_all
+from pytest_skillopt.edits.update import update as apply_edits
 from pytest_skillopt.gate.data import VETTING
 from pytest_skillopt.published.epochs import learn_from_epoch, slow_update
 from pytest_skillopt.published.pruning import prune
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.search.state import TrainingState
@@ -199,7 +199,7 @@ class BatchSearch:
             return None
         state = self._state
         here = state.context.at(document=state.incumbent, step=state.history.step)
-        part = apply_all(better, here)
+        part = apply_edits(Patch(tuple(better)), here)
         return part if part.applied and not state.judged(part.document) else None
 
     def _end_epoch(self, epoch: int, before: Document) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits import combine, reflect
-from pytest_skillopt.edits.update import apply_all
+from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.update import update
 from pytest_skillopt.published.blocks import reflect_lapses, with_reminders
 from pytest_skillopt.published.rewrites import merge_bodies, reflect_bodies, rewritten
 
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
 
@@ -51,5 +51,5 @@ def update_published(patch: Patch, context: Context) -> Update:
     if patch.body is not None or whole:
         result = rewritten(patch.body, edits, context)
     else:
-        result = apply_all(edits, context)
+        result = update(Patch(tuple(edits)), context)
     return with_reminders(result, reminders, context) if reminders else result
