@@ -41,6 +41,10 @@ class _Line:
     """The one that its trial turned most surely."""
     bar: float
     """What is added to the log Bayes factors from which it stays."""
+    clear: float
+    """Log Bayes factor from which it is clear that it is missed."""
+    most: int
+    """Pairs of samples, at most."""
     pairs: list[tuple[Rollout, Rollout]] = field(default_factory=list)
     """Fresh samples of the task, with the edit and without."""
     tested: bool = False
@@ -68,29 +72,43 @@ class Ablation:
 
     def add(self, edits: Iterable[Edit], task: str, bar: float = 0.0) -> None:
         """Edits have joined the working skill, after a trial that turned this task."""
-        off = not self._state.settings.pruning
-        self._lines += [_Line(edit, task, bar, tested=off) for edit in edits]
+        off, p = not self._state.settings.pruning, self._parameters
+        lines = [_Line(edit, task, bar, p.missed + bar, p.pairs, tested=off) for edit in edits]
+        self._lines += lines
         self._hold()
+
+    def doubt(self) -> None:
+        """Let each edit be left out once more; its earlier samples go on counting."""
+        p = self._parameters
+        for line in self._lines:
+            line.clear, line.most = p.missed + p.later, p.pairs_again
+            line.tested = not self._state.settings.pruning
 
     def leave_out(self) -> list[Edit]:
         """Leave out each edit that was not yet; those that are not missed, which are to go."""
-        p, lines = self._parameters, [line for line in self._lines if not line.tested]
+        lines = [line for line in self._lines if not line.tested]
         self._state.budget.held = 0
         self._sample(lines)
-        idle = [
-            line
-            for line in lines
-            if line.odds <= (line.bar + p.stays if len(line.pairs) >= p.pairs else p.idle)
-        ]
+        idle = [line for line in lines if self._is_idle(line)]
         gone = _apart(reversed(idle))
         for line in lines:
             line.tested = line not in idle
             if line.pairs:
                 rise = sum(other.passed - one.passed for one, other in line.pairs)
                 self._state.history.left_out(line.edit, {line.task: rise / len(line.pairs)})
+        for line in idle:
+            # Those that stay may be missed without what goes: they are left out anew.
+            line.pairs.clear()
         self._lines = [line for line in self._lines if line not in gone]
         self._hold()
         return [line.edit for line in gone]
+
+    def _is_idle(self, line: _Line) -> bool:
+        """Whether an edit is to go, as far as its samples tell or more can be taken."""
+        p = self._parameters
+        if len(line.pairs) >= line.most:
+            return line.odds <= line.bar + p.stays
+        return line.odds <= p.idle or (line.odds < line.bar and not self._state.budget.covers(2))
 
     def _hold(self) -> None:
         """Keep back samples for the edits that were not left out yet."""
@@ -106,8 +124,9 @@ class Ablation:
         made = [(line, state.without(line.edit)) for line in lines]
         running = [(line, document) for line, document in made if document is not None]
         staked: dict[str, list[tuple[Rollout, Rollout]]] = {}
-        for _ in range(p.pairs):
-            running = [(o, d) for o, d in running if p.idle < o.odds < o.bar + p.missed]
+        for _ in range(p.pairs_again):
+            open_ones = [(o, d) for o, d in running if len(o.pairs) < o.most]
+            running = [(o, d) for o, d in open_ones if p.idle < o.odds < o.clear]
             while running and not state.budget.covers(_size(running)):
                 running.pop()
             if not running:
@@ -163,15 +182,13 @@ def _apart(lines: Iterable[_Line]) -> list[_Line]:
 
 
 def log_odds(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
-    """Log Bayes factor of "a task does better in the first arm" against "it does alike"."""
+    """Log Bayes factor of "a task does better in the first arm" against "it does alike".
+
+    A failure of the first arm further on than every failure of the other counts as a pass.
+    """
     ours, theirs = ([rollout for rollout in arm if rollout.measured] for arm in (one, other))
     if not ours or not theirs:
         return 0.0
-    good = _count_good(ours, theirs), _count_good(theirs, ours)
-    return log_bayes_factor(good[0], len(ours), good[1], len(theirs))
-
-
-def _count_good(arm: Sequence[Rollout], other: Sequence[Rollout]) -> int:
-    """Rollouts that passed, or failed further on than every failure of the other arm."""
-    failures = [rollout for rollout in other if not rollout.passed]
-    return sum(rollout.passed or goes_further(rollout, failures) for rollout in arm)
+    failures = [rollout for rollout in theirs if not rollout.passed]
+    good = sum(rollout.passed or goes_further(rollout, failures) for rollout in ours)
+    return log_bayes_factor(good, len(ours), len(theirs) - len(failures), len(theirs))

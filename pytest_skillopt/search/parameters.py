@@ -54,6 +54,8 @@ class TrialParameters:
     """Edits that join before they are left out, each by itself."""
     pairs: int = 6
     """Most fresh samples with an edit and without when it is left out."""
+    pairs_again: int = 10
+    """The same, the earlier ones included, when it is left out once more."""
     missed: float = 2.0
     """Log Bayes factor from which it is clear that it is missed."""
     idle: float = -1.8

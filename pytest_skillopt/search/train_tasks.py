@@ -116,6 +116,12 @@ class TrainTasks:
                 self._records[record.task.id] = record
                 self._asked.discard(record.task.id)
 
+    def add(self, records: Iterable[TaskRecord]) -> None:
+        """Take in samples of tasks under the working skill and an edit that did nothing."""
+        for record in records:
+            known = self._records[record.task.id]
+            self._records[record.task.id] = known.plus(record.rollouts)
+
     def forget(self, tasks: Iterable[str]) -> None:
         """An edit that these tasks asked for is gone: those that passed are sampled again."""
         for task in tasks:

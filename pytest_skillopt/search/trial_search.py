@@ -321,6 +321,7 @@ class TrialSearch:
 
     def _lose(self, trial: Trial) -> None:
         self._pool.lose(trial.edits)
+        self._tasks.add(trial.after.values())
         self._state.history.settle(trial.edits, "lost", trial.describe(), trial.effects)
 
     def _try_together(self) -> bool:
@@ -428,6 +429,9 @@ class TrialSearch:
         if self._idle >= self._settings.patience or self._epoch >= self._settings.epochs:
             return False
         self._epoch += 1
+        if self._epoch == 2:
+            self._ablation.doubt()
+            self._leave_out()
         self._last_look, self._dropped = self._state.incumbent, False
         self._together.clear()
         self._drawn = 0

@@ -80,6 +80,27 @@ def test_of_two_edits_that_stand_in_for_each_other_one_goes(toy: ModuleType) -> 
     assert ablation.untested == 1, "whether the first is missed shows without the other"
 
 
+def test_what_stood_in_for_an_edit_does_not_count_against_it_when_it_is_gone(
+    toy: ModuleType,
+) -> None:
+    state = Bench(toy, all="+", one="+++---", other="+")
+    ablation = Ablation(state, TrialParameters())  # type: ignore[arg-type]
+    ablation.add([toy.append("one", "t0"), toy.append("other", "t0")], "t0")
+    assert [edit.content for edit in ablation.leave_out()] == ["other"]
+    assert ablation.leave_out() == []
+    assert ablation.untested == 0
+
+
+def test_an_edit_that_stayed_by_luck_goes_when_it_is_left_out_once_more(toy: ModuleType) -> None:
+    state = Bench(toy, all="+", lucky="--++++++++", useful="-")
+    ablation = make_ablation(toy, state, "lucky", "useful")
+    assert ablation.leave_out() == []
+    assert state.taken == 8
+    ablation.doubt()
+    assert [edit.content for edit in ablation.leave_out()] == ["lucky"]
+    assert state.taken == 2 * TrialParameters().pairs_again + 2 * 3
+
+
 def test_samples_are_kept_for_it_until_it_is_done(toy: ModuleType) -> None:
     state = Bench(toy, all="+", useful="-")
     ablation = make_ablation(toy, state, "useful")
@@ -87,6 +108,13 @@ def test_samples_are_kept_for_it_until_it_is_done(toy: ModuleType) -> None:
     assert before > 0
     ablation.leave_out()
     assert state.budget.held == 0
+
+
+def test_a_late_edit_that_nothing_speaks_for_goes_when_there_are_no_means(toy: ModuleType) -> None:
+    state = Bench(toy, left=1, all="+", late="-")
+    ablation = Ablation(state, TrialParameters())  # type: ignore[arg-type]
+    ablation.add([toy.append("late", "t0")], "t0", TrialParameters().later)
+    assert [edit.content for edit in ablation.leave_out()] == ["late"]
 
 
 def test_without_means_nothing_is_left_out(toy: ModuleType) -> None:

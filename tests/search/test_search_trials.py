@@ -238,6 +238,12 @@ def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> No
     assert all("contact" in row.why for row in outcome.edits)
 
 
+def test_samples_under_an_edit_that_did_nothing_count_for_its_tasks(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer(script=script_of(JUNK))
+    train(toy, toy.make_world(weak=0.0), model)
+    assert any("Passed 0 of 3" in prompt for _, _, prompt in model.asked)
+
+
 def test_an_edit_that_names_a_text_which_is_not_there_is_appended(toy: ModuleType) -> None:
     def script(form: str, messages: Any) -> str | None:
         edit = {"op": "replace", "target": "Do as you please.", "content": toy.rule(0)}
