@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.run.result import Result
-    from pytest_skillopt.suite.executor import SkillExecutor
+    from pytest_skillopt.suite.executor import WorkersExecutor
     from pytest_skillopt.suite.tasks import SkillTask
     from pytest_skillopt.suite.workers import XdistRun
 
@@ -72,7 +72,7 @@ class Controller:
         config.pluginmanager.register(run, "skillopt-xdist")
         self._workers = run
 
-    def _work(self, executor: SkillExecutor, tasks: list[SkillTask]) -> None:
+    def _work(self, executor: WorkersExecutor, tasks: list[SkillTask]) -> None:
         if tasks:
             from pytest_skillopt.modes.conduct import conduct
 
@@ -136,7 +136,7 @@ class _InProcess:
         self,
         config: pytest.Config,
         settings: Settings,
-        work: Callable[[SkillExecutor, list[SkillTask]], None],
+        work: Callable[[WorkersExecutor, list[SkillTask]], None],
     ) -> None:
         self._config = config
         self._settings = settings

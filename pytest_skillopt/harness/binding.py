@@ -102,7 +102,7 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
             context.note_skill_read(ticket.skill_read)
             context.fault = ticket.failure
 
-    (context.at_end if context is not None else config.add_cleanup)(end)
+    (context.at_end.callback if context is not None else config.add_cleanup)(end)
     return _URLS[owner]
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.executor import SkillExecutor
+    from pytest_skillopt.suite.executor import WorkersExecutor
     from pytest_skillopt.suite.tasks import SkillTask
 
 Outcome = Literal["passed", "failed", "skipped"]
@@ -44,7 +44,7 @@ def conduct(
     config: pytest.Config,
     mode: Mode,
     settings: Settings,
-    executor: SkillExecutor,
+    executor: WorkersExecutor,
     tasks: list[SkillTask],
     services: Services,
 ) -> tuple[Result, list[pytest.TestReport]]:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.models import Services
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.executor import SkillExecutor
+    from pytest_skillopt.suite.executor import WorkersExecutor
     from pytest_skillopt.suite.rollouts import Rollout
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -49,7 +49,7 @@ def opened(
     config: pytest.Config,
     mode: Mode,
     settings: Settings,
-    executor: SkillExecutor,
+    executor: WorkersExecutor,
     tasks: Sequence[SkillTask],
     services: Services,
     on_rollout: Callable[[Rollout], None],

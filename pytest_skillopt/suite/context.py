@@ -113,7 +113,8 @@ class Recorder:
         """Whether a coding agent read the skill's body; None where nobody can tell."""
         self.fault: Exception | None = None
         """Of the infrastructure, met by an agent of the test's own behind our back."""
-        self._at_end: list[Callable[[], None]] = []
+        self.at_end = contextlib.ExitStack()
+        """What is closed when the rollout has ended."""
         self._lock = threading.Lock()
 
     @property
@@ -221,13 +222,6 @@ class Recorder:
     def note_skill_read(self, read: bool) -> None:
         """Record whether an agent read the skill's body; of several, one is enough."""
         self.skill_read = bool(self.skill_read) or read
-
-    def at_end(self, function: Callable[[], None]) -> None:
-        self._at_end.append(function)
-
-    def close(self) -> None:
-        while self._at_end:
-            self._at_end.pop()()
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:

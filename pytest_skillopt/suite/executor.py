@@ -58,11 +58,6 @@ class Executor(Protocol):
         """Drop queued requests and return the keys dropped; what runs already still comes back."""
 
 
-class SkillExecutor(Executor, Protocol):
-    def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
-        """Make the files beside a skill's document known, by relative path with ``/``."""
-
-
 class ExecutorClosed(Exception):
     """No rollout will arrive any more: the session was interrupted or has lost its workers."""
 
@@ -191,6 +186,7 @@ class WorkersExecutor:
         return self._closed
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
+        """Make the files beside a skill's document known, by relative path with ``/``."""
         self._versions.add_skill(skill, files)
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:

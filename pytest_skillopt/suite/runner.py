@@ -66,7 +66,12 @@ def cleaned(rollout: Rollout) -> Rollout:
     environ = secret_variables()
 
     def clean(text: str) -> str:
-        return _same_in_every_process(redact(text, environ)) if text else ""
+        text = redact(text, environ) if text else ""
+        if "0x" in text:
+            text = _ADDRESS.sub("0x...", text)
+        if "pytest-of-" in text:
+            text = _FOLDER.sub(r"\1\2pytest-N", text)
+        return text
 
     error = rollout.error
     return replace(
@@ -77,14 +82,6 @@ def cleaned(rollout: Rollout) -> Rollout:
         transcript=tuple(replace(m, content=clean(m.content)) for m in rollout.transcript),
         error=replace(error, message=clean(error.message)) if error else None,
     )
-
-
-def _same_in_every_process(text: str) -> str:
-    if "0x" in text:
-        text = _ADDRESS.sub("0x...", text)
-    if "pytest-of-" in text:
-        text = _FOLDER.sub(r"\1\2pytest-N", text)
-    return text
 
 
 class RolloutRunner:
@@ -173,7 +170,7 @@ class RolloutRunner:
             raise
         finally:
             stop = take_stop(self._session)
-            recorder.close()
+            recorder.at_end.close()
             RUNNING.reset(token)
             prune_finalizers(item)
             forget_subtests(item)

@@ -107,6 +107,7 @@ class Sampler:
         """The executor is given no more than can run at once, so that a cap can stop the rest."""
         self._attempts: dict[str, int] = {}
         self._errors: dict[str, Rollout] = {}
+        """By key, what stayed an infrastructure error."""
         self._errors_in_a_row = 0
         self._ended: dict[str, Rollout] = {}
         """By key, the rollouts that have come since ``take`` looked."""
@@ -121,13 +122,16 @@ class Sampler:
         """Rollouts started by this process, those of the ledger not counted."""
         self.usage: dict[str, Usage] = {}
         """By task, what its rollouts took, those included that the ledger had."""
-        self.errors = 0
-        """Requests that stayed an infrastructure error."""
 
     @property
     def rollouts_left(self) -> int | None:
         cap = self._settings.max_rollouts
         return max(0, cap - self.taken) if cap else None
+
+    @property
+    def errors(self) -> int:
+        """Requests that stayed an infrastructure error."""
+        return len(self._errors)
 
     @property
     def at_once(self) -> int:
@@ -269,7 +273,7 @@ class Sampler:
             if rollout.attempt < self._settings.max_attempts and not self._is_put_away(request):
                 self._submit([request])
             else:
-                self._end_in_error(rollout)
+                self._end(rollout)
         if self._on_rollout:
             self._on_rollout(rollout)
 
@@ -301,13 +305,11 @@ class Sampler:
         raise stop
 
     def _end(self, rollout: Rollout) -> None:
-        self._begun.pop(rollout.request.key, None)
-        self._ended[rollout.request.key] = rollout
-
-    def _end_in_error(self, rollout: Rollout) -> None:
-        self._errors[rollout.request.key] = rollout
-        self._end(rollout)
-        self.errors += 1
+        key = rollout.request.key
+        self._begun.pop(key, None)
+        self._ended[key] = rollout
+        if rollout.error is not None:
+            self._errors[key] = rollout
 
     def _resolved(self, key: str) -> bool:
         return key in self._errors or key in self._ledger
@@ -350,4 +352,4 @@ class Sampler:
     def _stand_in(self, request: RolloutRequest) -> None:
         last = next(reversed(self._put_away[request.task].values()))
         words = f"not run again after {MOST_COSTLY} errors: {last.message}"
-        self._end_in_error(Rollout.of_error(request, last.kind, words))
+        self._end(Rollout.of_error(request, last.kind, words))

@@ -31,26 +31,16 @@ def fresh_copy(item: pytest.Item) -> pytest.Item:
     clone.keywords._markers = dict(cast("Any", item.keywords)._markers)
     clone._repr_failure_py = _last_line
     if isinstance(item, pytest.Function):
-        _forget_instance(clone)
+        clone.__dict__.pop("_instance", None)
+        if isinstance(clone.parent, pytest.Class):
+            clone._obj = None
         clone._initrequest()
-    if hasattr(item, "dtest"):
-        # A doctest clears the globals of its examples after the first run.
-        clone.dtest = copy.copy(item.dtest)
-        clone.dtest.globs = dict(item.dtest.globs)
     return cast("pytest.Item", clone)
 
 
 def _last_line(excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
     """In the place of a traceback, which costs more than the rest of a failing rollout."""
     return excinfo.exconly(tryshort=True)
-
-
-def _forget_instance(clone: Any) -> None:
-    if getattr(clone, "_instance", None) is not None:
-        del clone._instance
-        clone._obj = None
-    elif isinstance(clone.parent, pytest.Class):
-        clone._obj = None
 
 
 def run_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
