@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.harness.agent import HarnessAgent
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.judge import Judge
-    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.context import Recorder, Skill
 
 
@@ -26,12 +25,24 @@ if TYPE_CHECKING:
 def skill(request: pytest.FixtureRequest) -> Skill:
     """The version of the SKILL.md under test: .text, .body, .path, .name, .version, .proxy_url."""
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.context import current
+    from pytest_skillopt.skill.files import read_skill
+    from pytest_skillopt.suite.context import Skill, current
+    from pytest_skillopt.suite.selection import selected_skill
 
-    running = current(request.config)
-    if running is None:
-        return _skill_on_disk(request)
-    return _skill(request, Document.unpack(running.content), running.skill_dir)
+    running, config = current(request.config), request.config
+    if running is not None:
+        found, folder = Document.unpack(running.content), running.skill_dir
+    else:
+        with _without_traceback():
+            path = selected_skill(request)
+            found, folder = read_skill(path, config.rootpath), path.parent
+
+    def open_proxy(skill: Skill) -> str:
+        from pytest_skillopt.harness.binding import open_url
+
+        return open_url(config, skill)
+
+    return Skill(found.text, found.body, folder, found.name, found.version, open_proxy)
 
 
 @pytest.fixture
@@ -118,26 +129,3 @@ def _without_traceback() -> Iterator[None]:
         yield
     except (pytest.UsageError, ModelConfigError, SkillError) as error:
         raise pytest.fail.Exception(str(error), pytrace=False) from None
-
-
-def _skill_on_disk(request: pytest.FixtureRequest) -> Skill:
-    from pytest_skillopt.skill.files import read_skill
-    from pytest_skillopt.suite.selection import selected_skill
-
-    with _without_traceback():
-        path = selected_skill(request)
-        return _skill(request, read_skill(path, request.config.rootpath), path.parent)
-
-
-def _skill(request: pytest.FixtureRequest, document: Document, folder: Path) -> Skill:
-    from pytest_skillopt.suite.context import Skill
-
-    config = request.config
-
-    def open_proxy(skill: Skill) -> str:
-        from pytest_skillopt.harness.binding import open_url
-
-        return open_url(config, skill)
-
-    known = (document.text, document.body, folder, document.name, document.version)
-    return Skill(*known, open_proxy)

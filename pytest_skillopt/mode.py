@@ -77,10 +77,6 @@ def given(config: pytest.Config, name: str) -> bool:
     return getattr(config.option, f"skillopt_{name}") not in (None, False)
 
 
-def any_given(config: pytest.Config) -> bool:
-    return any(given(config, name) for name in (*MODES, *COMPANIONS))
-
-
 def refuse_bare_options(args: Sequence[str]) -> None:
     """UsageError for an option whose value may stand for a path, without its ``=``."""
     for flag, value, usual in (

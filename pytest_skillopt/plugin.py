@@ -23,7 +23,6 @@ from pytest_skillopt.mode import (
     Mode,
     add_evals,
     add_mode_options,
-    any_given,
     evals_wanted,
     refuse_bare_options,
 )
@@ -85,11 +84,9 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_skillopt.evals.collect import Evals
 
         config.pluginmanager.register(Evals(config), "skillopt-evals")
-    if any_given(config):
+    if mode := Mode.from_config(config):
         from pytest_skillopt.session import start
 
-        mode = Mode.from_config(config)
-        assert mode is not None
         start(config, mode)
         config.stash[_MODE_ON] = True
 
@@ -97,36 +94,16 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
     """Here and no later: xdist's loop starts before anything is configured."""
-    if config.getoption("looponfail", False) and any_given(config):
+    if config.getoption("looponfail", False) and Mode.from_config(config):
         raise pytest.UsageError("the modes of skillopt do not go with -f / --looponfail")
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A marker with a wrong argument is a usage error in every mode.
-
-    A worker of xdist cannot end the session with one; there the test itself says it.
-    """
-    if not hasattr(config, "workerinput") and _has_tasks(items):
-        from pytest_skillopt.suite.tasks import marker_arguments
-
-        for item in items:
-            marker_arguments(item)
-
-
-def _has_tasks(items: Sequence[pytest.Item]) -> bool:
-    """Whether any item is marked; looks at each class and module once, for large suites."""
-    if any(mark.name == "skill_task" for item in items for mark in item.own_markers):
-        return True
-    parents = dict.fromkeys(item.parent for item in items)
-    return any(p is not None and p.get_closest_marker("skill_task") for p in parents)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
+    """A wrong argument of the marker is an error of the test; modes read all markers beforehand."""
     if _MODE_ON in item.config.stash:
-        return  # a rollout: its marker has been read, its skill is in the request
-    if hasattr(item.config, "workerinput") and item.get_closest_marker("skill_task"):
+        return  # a rollout: its skill is in the request
+    if item.get_closest_marker("skill_task"):
         from pytest_skillopt.suite.tasks import marker_arguments
 
         try:

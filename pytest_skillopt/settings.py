@@ -199,9 +199,7 @@ class Settings:
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
-        """Read options and ini keys; UsageError for a bad value, or a name that is no setting any
-        more."""
-        refuse_old_keys(config)
+        """Read options and ini keys; UsageError for a bad value."""
         fields = (f for f in dataclasses.fields(cls) if not f.metadata["fixed"])
         settings = cls(**{field.name: _read(config, field) for field in fields})
         if config.getoption("skillopt_train", None) == "description":

@@ -115,9 +115,8 @@ def test_the_marker_is_listed(project: pytest.Pytester) -> None:
         ("must_pass='yes'", "*must_pass must be True or False"),
     ],
 )
-@pytest.mark.parametrize("mode", ["", "--skillopt-train"])
-def test_a_wrong_marker_is_a_usage_error(
-    project: pytest.Pytester, arguments: str, message: str, mode: str
+def test_a_wrong_marker_is_an_error_of_the_test_and_stops_a_mode(
+    project: pytest.Pytester, arguments: str, message: str
 ) -> None:
     project.makepyfile(
         f"""
@@ -127,9 +126,12 @@ def test_a_wrong_marker_is_a_usage_error(
         def test_it(): pass
         """
     )
-    result = project.runpytest(*([mode] if mode else []))
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"ERROR: test_*.py::test_it: {message}"])
+    plain = project.runpytest()
+    plain.assert_outcomes(errors=1)
+    plain.stdout.fnmatch_lines([f"test_*.py::test_it: {message}"])
+    mode = project.runpytest("--skillopt-train")
+    assert mode.ret == pytest.ExitCode.USAGE_ERROR
+    mode.stderr.fnmatch_lines([f"ERROR: test_*.py::test_it: {message}"])
 
 
 def test_a_wrong_marker_is_seen_on_workers_too(project: pytest.Pytester) -> None:
