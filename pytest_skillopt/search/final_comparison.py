@@ -23,7 +23,6 @@ from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.final import FinalGate
-from pytest_skillopt.search.budget import OutOfBudget
 from pytest_skillopt.search.stages import gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
@@ -76,17 +75,16 @@ class FinalPlan:
         share = min(max(_ALONE, self.cap / 3 / self.tasks), _ALL) if self.alone else _SHORT
         return math.ceil(share * self.tasks)
 
-    def within(self, left: int | None) -> FinalPlan:
-        """What the search has left over goes into more rounds.
+    def rounds_within(self, left: int | None) -> int:
+        """Whole rounds, what the search has left over included.
 
         Args:
             left: samples that may be taken; None without a cap.
         """
         if left is None:
-            return replace(self, rollouts=self.most)
-        kept = math.ceil(_GUARD * self.tasks)
-        fitting = max(0, left - kept) // (2 * self.tasks)
-        return replace(self, rollouts=min(self.most, max(fitting, self.rollouts)))
+            return self.most
+        fitting = max(0, left - math.ceil(_GUARD * self.tasks)) // (2 * self.tasks)
+        return min(self.most, max(fitting, self.rollouts))
 
 
 def plan_final(settings: Settings, tasks: int, *, alone: bool = False) -> FinalPlan:
@@ -154,19 +152,11 @@ class Measured:
 class FinalComparison:
     """Sets its samples aside when it is made, which is before the search spends anything."""
 
-    def __init__(
-        self,
-        state: TrainingState,
-        *,
-        skill: str = "SKILL.md",
-        begun: Sequence[Mapping[str, Any]] = (),
-    ) -> None:
+    def __init__(self, state: TrainingState, begun: Sequence[Mapping[str, Any]] = ()) -> None:
         """Args:
-        skill: path of the skill as in the tasks.
         begun: what the journal has of final comparisons of this run, in its order.
         """
         self._state = state
-        self._skill = skill
         self._begun = [Begun(**{**data, "first": tuple(data["first"])}) for data in begun]
         self.plan = plan_final(state.settings, len(state.suite), alone=state.sole)
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
@@ -192,7 +182,7 @@ class FinalComparison:
         go_back = self._state.mark()
         try:
             return self.compare() if self._leave_out_what_broke(broken) else measured
-        except (StopRun, OutOfBudget) as end:
+        except StopRun as end:
             self._state.history.notes.append(
                 f"what is left without the edit that broke a task was not compared: {end.reason}"
             )
@@ -244,12 +234,11 @@ class FinalComparison:
         candidate = state.incumbent.version
         begun = next((one for one in self._begun if one.candidate == candidate), None)
         if begun is None:
-            left = state.budget.left()
-            plan = self.plan.within(left)
+            plan, left = self.plan, state.budget.left()
             begun = Begun(
-                skill=self._skill,
+                skill=state.skill,
                 candidate=candidate,
-                rollouts=plan.rollouts,
+                rollouts=plan.rounds_within(left),
                 alone=plan.alone,
                 budget=left,
                 first=() if plan.alone else tuple(state.samples.failed_at_start(state.suite)),
@@ -298,7 +287,7 @@ class FinalComparison:
         both = [(state.start, self._test), (state.incumbent, self._test)]
         try:
             before, after = state.samples.take_all(both, f"test/{measured.stream}")
-        except (StopRun, OutOfBudget) as end:
+        except StopRun as end:
             state.history.notes.append(f"the test split was not measured: {end.reason}")
             return measured
         return replace(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.gate.counts import change_by
 from pytest_skillopt.gate.statistics import interval, log_e, noise_floor
 from pytest_skillopt.model.limits import Caps
+from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow, Turn
 from pytest_skillopt.skill.document import SkillError
 
@@ -178,8 +179,7 @@ def task_row(
     without rollouts was not run.
     """
     rollouts = [*before, *after]
-    usages = [rollout.usage + rollout.judge_usage for rollout in rollouts]
-    costs = [usage.cost for usage in usages if usage.cost is not None]
+    used = sum((rollout.usage + rollout.judge_usage for rollout in rollouts), Usage())
     arms = (before, after)
     return TaskRow(
         id=task.id,
@@ -192,9 +192,9 @@ def task_row(
         change=_change_by_counts(before, after) if task.split == "test" else change,
         flaky=any({r.passed for r in arm if r.measured} == {True, False} for arm in arms),
         skipped=bool(rollouts) and all(rollout.outcome == "skipped" for rollout in rollouts),
-        calls=sum(usage.calls + usage.cached for usage in usages),
-        tokens=sum(usage.input_tokens + usage.output_tokens for usage in usages),
-        cost=sum(costs) if costs else None,
+        calls=used.calls + used.cached,
+        tokens=used.input_tokens + used.output_tokens,
+        cost=used.cost,
     )
 
 

@@ -63,13 +63,10 @@ class Samples:
         requests = [self._draw(document, counts, stream) for document, counts in wanted]
         self._budget.require(sum(map(len, requests)))
         rollouts = iter(self._take([request for group in requests for request in group]))
-        results = []
-        for (_, counts), group in zip(wanted, requests, strict=True):
-            found: dict[str, list[Rollout]] = {task: [] for task in counts}
-            for rollout in islice(rollouts, len(group)):
-                found[rollout.request.task].append(rollout)
-            results.append(found)
-        return results
+        return [
+            {task: list(islice(rollouts, count)) for task, count in counts.items()}
+            for _, counts in wanted
+        ]
 
     def _draw(
         self, document: Document, counts: Mapping[str, int], stream: str

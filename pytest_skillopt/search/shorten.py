@@ -126,7 +126,7 @@ def shorten_accepted(
                         f"were taken out again: {verdict.reason}"
                     )
                     return shorter
-    except (StopRun, OutOfBudget) as end:
+    except StopRun as end:
         why = end.reason
     state.history.settle(state.accepted[edits:], "dropped", "without it not shown to be as good")
     state.history.notes.append(f"the skill that was accepted was not made shorter: {why}")

@@ -53,6 +53,7 @@ class TrainingState:
         observer: Observer,
     ) -> None:
         self.context = context
+        self.skill = skill
         self.stages = stages
         self.budget = budget
         self.start = context.document

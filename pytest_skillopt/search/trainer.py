@@ -98,12 +98,10 @@ class Trainer:
             sampler = Sampler(sampler, tasks, settings=settings)
         if sampler.rollouts_left and not settings.max_rollouts:
             settings = replace(settings, max_rollouts=sampler.rollouts_left)
-        self._settings = settings
-        self._skill = skill
         self._parameters = parameters or TrialParameters()
         _check(tasks)
         budget = Budget(Caps.of(settings), at_once=lambda: sampler.at_once)
-        self._calls = Calls(
+        calls = Calls(
             model,
             Prompts(settings.prompts, prompt, root=root),
             workers=settings.optimizer_workers,
@@ -115,7 +113,7 @@ class Trainer:
         context = Context(
             document=document,
             settings=settings,
-            calls=self._calls,
+            calls=calls,
             memory=Memory(settings.feedback),
             vetting=Vetting(
                 tasks,
@@ -138,13 +136,13 @@ class Trainer:
             budget=budget,
             observer=observer or Observer(),
         )
-        self._final = FinalComparison(self._state, skill=skill, begun=begun)
+        self._final = FinalComparison(self._state, begun)
         self._state.history.notes += notes_on_search(settings)
 
     def run(self) -> TrainOutcome:
         """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
         state = self._state
-        if short := shortage(self._settings, self._final.plan, [*state.suite, *state.test]):
+        if short := shortage(state.settings, self._final.plan, [*state.suite, *state.test]):
             return self._outcome("unchanged", short)
         stopped, reason = self._search()
         if state.incumbent == state.start:
@@ -155,9 +153,9 @@ class Trainer:
         """Run the search to its end: what ended it before it was done, if anything, and why."""
         state = self._state
         search: BatchSearch | TrialSearch | ShortenSearch
-        if self._settings.search == "shorten":
+        if state.settings.search == "shorten":
             search = ShortenSearch(state)
-        elif searches_in_batches(self._settings):
+        elif searches_in_batches(state.settings):
             from pytest_skillopt.published.search_batch import BatchSearch
 
             search = BatchSearch(state)
@@ -172,7 +170,7 @@ class Trainer:
             return end.kind, end.reason
 
     def _end_unchanged(self, stopped: str, reason: str) -> TrainOutcome:
-        verdicts, calls = self._state.verdicts, self._calls
+        verdicts, calls = self._state.verdicts, self._state.context.calls
         ended = _ENDED.get(stopped, "unmeasured")
         if ended == "unchanged" and verdicts and verdicts[-1].decision == "unmeasured":
             why = f"a candidate could not be measured: {verdicts[-1].reason}"
@@ -195,7 +193,7 @@ class Trainer:
                 self._state.history.ended_early = True
                 stopped, reason = end.kind, end.reason
             else:
-                if self._settings.search == "trials,shorten" and measured.verdict.accepted:
+                if self._state.settings.search == "trials,shorten" and measured.verdict.accepted:
                     most = self._parameters.search_samples(len(self._state.suite))
                     measured = shorten_accepted(self._state, self._final, measured, most)
                 measured = self._within_cost(self._final.open_test(measured))
@@ -209,7 +207,7 @@ class Trainer:
     def _within_cost(self, measured: Measured) -> Measured:
         """Refuse what was accepted and makes each rollout dearer than the user allows."""
         cost = cost_of(measured.before, measured.after)
-        bound = most_increase(self._settings.max_cost_increase)
+        bound = most_increase(self._state.settings.max_cost_increase)
         if not cost or not measured.verdict.accepted or not cost.tokens_before:
             return measured
         more = 100 * (cost.tokens_after / cost.tokens_before - 1)
@@ -234,7 +232,7 @@ class Trainer:
             tasks = [t for t in (*state.suite, *state.test) if t.id in measured.before]
             rows = task_rows(tasks, measured.before, measured.after, measured.verdict)
         return TrainOutcome(
-            skill=self._skill,
+            skill=state.skill,
             before=state.start,
             after=state.incumbent if status == "accepted" else state.start,
             status=status,
@@ -252,28 +250,23 @@ class Trainer:
             edits=tuple(state.history.edits),
             tasks=tuple(rows),
             cost=cost_of(measured.before, measured.after) if measured else None,
-            noise=noise_of(state.samples.at_start(), self._settings.rollouts),
+            noise=noise_of(state.samples.at_start(), state.settings.rollouts),
             shared_train_val=any(task.split == "both" for task in state.val),
             warnings=tuple(state.context.vetting.warnings(state.start, state.incumbent)),
             notes=tuple(self._notes()),
             samples=state.budget.samples,
-            optimizer_calls=self._calls.asked,
+            optimizer_calls=state.context.calls.asked,
             spent=state.budget.spent,
         )
 
     def _notes(self) -> list[str]:
-        state = self._state
-        notes = list(state.history.notes)
-        if self._calls.unreadable:
-            notes.append(
-                f"{self._calls.unreadable} of {self._calls.asked} replies of the optimizer could "
-                "not be read, not even after a repair; they were left out"
-            )
-        if self._calls.lost:
-            notes.append(
-                f"{self._calls.lost} of {self._calls.asked} optimizer calls were not answered by "
-                "the provider; they were left out"
-            )
+        calls, notes = self._state.context.calls, list(self._state.history.notes)
+        for count, what in (
+            (calls.unreadable, "replies of the optimizer could not be read, even after a repair"),
+            (calls.lost, "optimizer calls were not answered by the provider"),
+        ):
+            if count:
+                notes.append(f"{count} of {calls.asked} {what}; they were left out")
         return list(dict.fromkeys(notes))
 
 

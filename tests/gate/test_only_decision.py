@@ -512,9 +512,9 @@ def test_a_gate_that_is_another_or_can_be_paid_for_stays_on_the_way(
 def test_what_is_kept_for_the_only_decision_leaves_a_part_for_its_guard() -> None:
     final = plan_final(Settings(max_rollouts=599), 30, alone=True)
     assert (final.alone, final.rollouts, final.samples) == (True, 0, 60)
-    assert final.within(74).rollouts == 0
-    assert final.within(75).rollouts == 1
-    assert final.within(10_000).rollouts == Settings().final_rollouts
+    assert final.rounds_within(74) == 0
+    assert final.rounds_within(75) == 1
+    assert final.rounds_within(10_000) == Settings().final_rollouts
     assert plan_final(Settings(max_rollouts=700), 30, alone=True).rollouts == 2
     assert plan_final(Settings(), 30, alone=True).rollouts == Settings().final_rollouts
     assert not plan_final(Settings(max_rollouts=599), 30).alone

@@ -124,10 +124,10 @@ def test_a_cap_leaves_something_to_search_with(wide: Settings, tight: Settings) 
 
 def test_what_the_search_left_over_makes_it_more_thorough() -> None:
     final = plan_final(Settings(max_rollouts=350), 70)
-    assert final.within(139).rollouts == 0
-    assert final.within(314).rollouts == 1
-    assert final.within(315).rollouts == 2
-    assert final.within(10_000).rollouts == 5
+    assert final.rounds_within(139) == 0
+    assert final.rounds_within(314) == 1
+    assert final.rounds_within(315) == 2
+    assert final.rounds_within(10_000) == 5
 
 
 # Over resumes and over runs.
