@@ -192,11 +192,6 @@ class Question(Generic[FormT]):
     form: type[FormT]
 
     @property
-    def prompt(self) -> tuple[str, str]:
-        """What a model sees of it."""
-        return self.instructions, self.material
-
-    @property
     def messages(self) -> list[dict[str, str]]:
         """What is sent; whatever it was put together from, without secrets."""
         return [
@@ -256,8 +251,9 @@ class Calls:
         try:
             while len(answers) < len(questions):
                 for question in questions[len(begun) : len(answers) + self._workers]:
-                    begun.append(self._begin(question, last.get(question.prompt)))
-                    last[question.prompt] = begun[-1]
+                    prompt = question.instructions, question.material
+                    begun.append(self._begin(question, last.get(prompt)))
+                    last[prompt] = begun[-1]
                 answers.append(self._account(begun[len(answers)]))
         except StopRun as stop:
             for call in begun:

@@ -65,23 +65,14 @@ def say_the_same(one: Edit, other: Edit) -> bool:
     """Whether two edits do the same kind of thing at the same place in nearly one wording."""
     if one.key == other.key:
         return True
-    if _kind(one) != _kind(other) or _numbers(one) != _numbers(other):
+    # Rules that differ only in a figure say different things.
+    figures, others = (re.findall(r"\d+", edit.content) for edit in (one, other))
+    if _kind(one) != _kind(other) or figures != others:
         return False
-    return _similar(one.key, other.key) >= _NEAR
+    matcher = difflib.SequenceMatcher(None, one.key, other.key, autojunk=False)
+    return min(matcher.real_quick_ratio(), matcher.quick_ratio()) >= _NEAR <= matcher.ratio()
 
 
 def _kind(edit: Edit) -> tuple[str, ...]:
     """Additions are alike wherever they land in a file; else the same text must be meant."""
     return (*edit.place, "add") if edit.adds else (*edit.place, edit.op, edit.target)
-
-
-def _numbers(edit: Edit) -> list[str]:
-    """Rules that differ only in a figure say different things."""
-    return re.findall(r"\d+", edit.content)
-
-
-def _similar(one: str, other: str) -> float:
-    matcher = difflib.SequenceMatcher(None, one, other, autojunk=False)
-    if matcher.real_quick_ratio() < _NEAR or matcher.quick_ratio() < _NEAR:
-        return 0.0
-    return matcher.ratio()

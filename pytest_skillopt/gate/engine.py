@@ -131,7 +131,6 @@ class SequentialGate:
         """How many samples have been asked for."""
         self._batch: dict[Draw, Sample | None] = {}
         """The draws that are open, with what was told of them."""
-        self._untold = 0
         self._plan = self.decide()
         self._verdict: Verdict | None = None
 
@@ -155,12 +154,11 @@ class SequentialGate:
             known = self._batch.get(sample.draw, sample)
             if known is None:
                 self._batch[sample.draw] = sample
-                self._untold -= 1
             elif sample.draw not in self._batch:
                 raise ValueError(f"{sample.draw} was not asked for")
             elif known != sample:
                 raise ValueError(f"{sample.draw} was told before with another outcome")
-        if self._batch and not self._untold:
+        if self._batch and None not in self._batch.values():
             self._go_on()
 
     def tape(self, arm: Arm) -> dict[str, int]:
@@ -382,7 +380,6 @@ class SequentialGate:
         for want in wants:
             self._batch[Draw(*want, self._drawn[want])] = None
             self._drawn[want] += 1
-        self._untold = len(self._batch)
 
     def _count_batch(self) -> list[Want]:
         """Count the batch in the order of its draws; the samples that are wanted again."""

@@ -43,8 +43,6 @@ _DESCRIPTION = re.compile(
 _FILE_LINK = re.compile(r"\]\(<?((?![a-z][a-z0-9+.-]*:|/)[^)\s<>#?]+)[^)\s]*\)", re.IGNORECASE)
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
-_HEADING = re.compile(r"[ \t]*#{1,6}[ \t]")
-_BULLET = re.compile(r"[ \t]*[-*+][ \t]")
 _TABLE_ROW = re.compile(r"[ \t]*\|")
 # Headings, fences, rows and comments end with their line; no paragraph goes on after them.
 _SINGLE_LINE = re.compile(r"[ \t]*(?:#{1,6}[ \t]|```|~~~|\||<!--)")
@@ -207,8 +205,7 @@ def _change(document: Document, edit: Edit) -> _Change:
         return _added(document, _append_offset(document), content)
     if edit.op == "insert_after":
         _, end = _find(document, edit.target.rstrip("\r\n"))
-        offset = _before_list(document, _insert_offset(document, end), content)
-        return _added(document, offset, content)
+        return _added(document, _insert_offset(document, end), content)
     start, end = _find(document, edit.target)
     if edit.op == "replace":
         return start, end, content
@@ -269,25 +266,6 @@ def _insert_offset(document: Document, end: int) -> int:
     if region:
         raise SkillError(f"the target's paragraph runs into the protected region {region.name}")
     return position
-
-
-def _before_list(document: Document, offset: int, content: str) -> int:
-    """Behind the blank lines at ``offset`` where a list follows them that the content begins.
-
-    Items put below a heading are part of the list that stands there, not another one above it.
-    """
-    text, position = document.text, offset
-    items = [line for line in split_lines(content) if _LIST_ITEM.match(line)]
-    below_heading = _HEADING.match(text, _line_start(text, max(0, offset - 1)))
-    if not items or not below_heading or document.fence_at(offset):
-        return offset
-    for line in split_lines(text[offset:]):
-        if line.strip():
-            kind = _BULLET.match(line), _BULLET.match(items[-1])
-            same = _LIST_ITEM.match(line) and bool(kind[0]) == bool(kind[1])
-            return position if same and not document.protected(position, position) else offset
-        position += len(line)
-    return offset
 
 
 def _line_start(text: str, offset: int) -> int:

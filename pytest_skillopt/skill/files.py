@@ -212,13 +212,7 @@ def _check_unchanged(folder: Path, name: str, target: Path, before: Document) ->
     shown = folder / name
     if name != SKILL_FILE and not target.resolve().is_relative_to(folder.resolve()):
         raise SkillChanged(f"{shown}: not written, it lies outside of the skill's folder by now")
-    try:
-        current = target.read_bytes() if target.exists() or name in before.names else b""
-    except OSError as error:
-        raise SkillChanged(
-            f"{shown}: not written, it can no longer be read ({error.strerror})"
-        ) from None
-    if current != before.file(name).data:
+    if (target.read_bytes() if target.exists() else b"") != before.file(name).data:
         raise SkillChanged(f"{shown}: not written, the file was changed during the run")
 
 
@@ -244,19 +238,16 @@ def skill_files(path: Path, root: Path) -> dict[str, bytes]:
             a backslash, which is a folder on other systems.
     """
     path = root / path
-    folder = path.parent
-    files = {path.name: path.read_bytes()}
-    total = len(files[path.name])
-    for name in file_names(path, root):
-        total += (folder / name).stat().st_size
-        if len(files) >= MAX_FILES or total > MAX_TOTAL_BYTES:
-            raise SkillError(
-                f"{folder}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; move the skill "
-                "into a folder of its own"
-            )
+    files = {name: path.parent / name for name in [path.name, *file_names(path, root)]}
+    size = sum(file.stat().st_size for file in files.values())
+    if len(files) > MAX_FILES or size > MAX_TOTAL_BYTES:
+        raise SkillError(
+            f"{path.parent}: more than {MAX_FILES} files or {MAX_TOTAL_BYTES} bytes; move the "
+            "skill into a folder of its own"
+        )
+    for name in files:
         _check_relative(name)
-        files[name] = (folder / name).read_bytes()
-    return files
+    return {name: file.read_bytes() for name, file in files.items()}
 
 
 def file_names(path: Path, root: Path) -> list[str]:

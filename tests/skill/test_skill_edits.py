@@ -100,7 +100,7 @@ def test_append_goes_to_the_end_of_the_body(before: str, content: str, after: st
         ("- a\n- b\n", "a", "- x", "- a\n- x\n- b\n"),
         ("- a\n  long\n- b\n", "- a", "- x", "- a\n  long\n- x\n- b\n"),
         ("# h\ntext\n", "# h", "x", "# h\n\nx\n\ntext\n"),
-        ("# h\n\n- a\n", "# h", "- x", "# h\n\n- x\n- a\n"),
+        ("# h\n\n- a\n", "# h", "- x", "# h\n\n- x\n\n- a\n"),
         ("# h\n\n1. a\n", "# h", "- x", "# h\n\n- x\n\n1. a\n"),
         ("# h\n\n- a\n", "# h", "x", "# h\n\nx\n\n- a\n"),
         ("```\na\nb\n```\n", "a", "x", "```\na\nx\nb\n```\n"),

@@ -110,7 +110,7 @@ def test_a_file_that_changed_is_not_written(tmp_path: Path) -> None:
         write_version(path, Document(b"old"), Document(b"new"))
     assert path.read_bytes() == b"edited by hand"
     path.unlink()
-    with pytest.raises(SkillChanged, match="no longer be read"):
+    with pytest.raises(SkillChanged, match="changed during the run"):
         write_version(path, Document(b"old"), Document(b"new"))
     assert list(tmp_path.iterdir()) == []
 
