@@ -103,10 +103,10 @@ def test_a_description_that_always_triggers_is_no_gain(
 @pytest.mark.parametrize(
     ("arguments", "edit", "why"),
     [
-        ((), {"content": "x" * 1025}, "has 1 to 1024 characters, this one has 1025"),
-        ((), {"content": " "}, "has 1 to 1024 characters, this one has 0"),
+        ((), {"content": "x" * 1025}, "has 1 to 1024 characters, not 1025"),
+        ((), {"content": " "}, "has 1 to 1024 characters, not 0"),
         ((), {"content": "Use <always>."}, "holds no < or >"),
-        ((), {"content": "Greets\x07 all."}, "no control and no invisible characters"),
+        ((), {"content": "Greets\x07 all."}, "and no invisible characters"),
         ((), {"content": "Greets.", "op": "append"}, "is replaced as a whole"),
         ((), {"content": "Greets.", "file": "references/a.md"}, "that of the SKILL.md"),
         ((), {"content": f"Use {'sk-proj-' + 'a1B2c3D4' * 4}."}, "(secret)"),

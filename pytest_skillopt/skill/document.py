@@ -26,7 +26,9 @@ NEWLINE = r"(?:\r\n|(?<!\r)\n|\r(?!\n))"
 
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _BREAK = re.compile(NEWLINE)
-_RULE = re.compile(r"---[ \t]*(?:\r\n|\n|\r|\Z)")
+_FRONTMATTER = re.compile(
+    rf"\ufeff?(?:---[ \t]*{NEWLINE}(?:[^\r\n]*{NEWLINE})*?---[ \t]*(?:{NEWLINE}|\Z))?"
+)
 _FENCE = re.compile(r"(?:[ \t]|[-*+>]|\d{1,9}[.)])*(?P<run>`{3,}|~{3,})(?P<info>[^\r\n]*)")
 # A marker between backticks is a mention of the marker.
 _MARKER = re.compile(
@@ -146,7 +148,8 @@ class Document:
     @cached_property
     def body_start(self) -> int:
         """Offset in ``text`` at which the body begins."""
-        return _frontmatter_end(self.text)
+        head = _FRONTMATTER.match(self.text)
+        return head.end() if head else 0
 
     @property
     def frontmatter_text(self) -> str:
@@ -234,21 +237,6 @@ def split_lines(text: str) -> list[str]:
 def to_lf(text: str) -> str:
     """The text with every line ending written as LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
-
-
-def _frontmatter_end(text: str) -> int:
-    start = 1 if text.startswith("\ufeff") else 0
-    opening = _RULE.match(text, start)
-    if opening is None:
-        return start
-    position = opening.end()
-    while position < len(text):
-        closing = _RULE.match(text, position)
-        if closing:
-            return closing.end()
-        line = _LINE.match(text, position)
-        position = line.end() if line else len(text)
-    return start
 
 
 def _parse_frontmatter(text: str) -> tuple[dict[str, Any] | None, str]:

@@ -127,15 +127,11 @@ def with_description(document: Document, description: str) -> Document:
         SkillError: none would be valid by the Agent Skills specification, or there is no place.
     """
     description = " ".join(description.split())
-    if not 1 <= len(description) <= DESCRIPTION_LIMIT:
-        raise SkillError(
-            f"a description has 1 to {DESCRIPTION_LIMIT} characters, this one has "
-            f"{len(description)}"
-        )
-    if not description.isprintable():
-        raise SkillError("a description holds no control and no invisible characters")
-    if "<" in description or ">" in description:
-        raise SkillError("a description holds no < or >: agents put it into markup")
+    length = len(description)
+    if not 1 <= length <= DESCRIPTION_LIMIT:
+        raise SkillError(f"a description has 1 to {DESCRIPTION_LIMIT} characters, not {length}")
+    if not description.isprintable() or set("<>") & set(description):
+        raise SkillError("a description holds no < or >, and no invisible characters")
     if "description" not in (document.frontmatter or {}):
         raise SkillError("the frontmatter has no description that could be replaced")
     new = yaml.safe_dump({"description": description}, allow_unicode=True, width=10**6).rstrip()
