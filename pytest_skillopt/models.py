@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model.config import Server, model_config, provider_of, secret_names
-from pytest_skillopt.model.limits import Wish
+from pytest_skillopt.model.limits import Meter, Wish
 from pytest_skillopt.model.types import CapReached, Price, Usage
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import protect
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from pytest_skillopt.model.cache import Replies
-    from pytest_skillopt.model.limits import Meter, Throttle
+    from pytest_skillopt.model.limits import Throttle
     from pytest_skillopt.model.types import Model, Role
 
 
@@ -44,7 +44,7 @@ class Models:
     ) -> None:
         self._config = config
         self.settings = settings
-        self.throttle = throttle
+        self.throttle: Throttle = throttle or Meter()
         self._cache = cache
         self._made: dict[Role, Model] = {}
         self._making = threading.RLock()
@@ -119,12 +119,11 @@ class Models:
         if provider_of(self.settings, role) != "handoff":
             return None
         from pytest_skillopt.mine.handoff import Handoff
-        from pytest_skillopt.model.limits import Meter
 
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         folder = self._config.rootpath / self.settings.dir / "handoff"
         tell = reporter.write_line if reporter else print
-        return Handoff(role, folder, tell, self.throttle or Meter())
+        return Handoff(role, folder, tell, self.throttle)
 
     def build(self, role: Role, server: Server | None = None) -> Model:
         """The built-in client of a role: the official SDK against an OpenAI-compatible server, one

@@ -7,7 +7,6 @@ of limits, and no worker imports the SDK. See docs/decisions/engine-cost.md.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -70,23 +69,18 @@ class RemoteModels(Models):
     def build(self, role: Role, server: Server | None = None) -> Model:
         from pytest_skillopt.model.config import model_config
 
-        config = model_config(self.settings, role, server)
-        return RemoteModel(
-            self._wire, role, config, config.name, config.fingerprint, config.simulated
-        )
+        return RemoteModel(self._wire, model_config(self.settings, role, server))
 
 
-@dataclass(frozen=True)
 class RemoteModel:
     """The controller's model of a role. Arguments and replies cross the channel as JSON."""
 
-    wire: Link
-    role: Role
-    config: ModelConfig
-    name: str
-    fingerprint: str
-    simulated: bool
+    def __init__(self, wire: Link, config: ModelConfig) -> None:
+        self._wire = wire
+        self.config = config
+        self.name, self.fingerprint = config.name, config.fingerprint
+        self.simulated = config.simulated
 
     def complete(self, messages: Sequence[dict[str, Any]], **options: Any) -> Completion:
-        reply = self.wire.ask("model.complete", self.role, list(messages), options)
+        reply = self._wire.ask("model.complete", self.config.role, list(messages), options)
         return Completion.from_json(reply)

@@ -105,7 +105,7 @@ class Chat:
 
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
-        self.model = agent.model_name
+        self.model = agent.model.name
         self.fault: ModelError | None = None
 
     def __call__(self, system: str, user: str) -> tuple[str, dict[str, int]]:

@@ -18,7 +18,6 @@ from pytest_skillopt.harness.agent import HarnessAgent
 from pytest_skillopt.harness.processes import Runner, bundled_path, resolve
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.model.config import OPENAI_URL
-from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.models import Models
 from pytest_skillopt.suite import context as rollouts
@@ -172,7 +171,7 @@ def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
             names = filter(None, map(str.strip, models.settings.harness_env.split(",")))
             passed = {name: os.environ[name] for name in names if name in os.environ}
             runner = Runner(_sandbox(models.settings), config.rootpath, passed)
-            proxy = Proxy(target, models.throttle or Meter())
+            proxy = Proxy(target, models.throttle)
             config.add_cleanup(runner.close)
             config.add_cleanup(proxy.close)
             before_the_end(runner.close)

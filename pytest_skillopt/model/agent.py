@@ -8,7 +8,7 @@ import json
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
@@ -81,6 +81,7 @@ class Reply(str):
         return self
 
 
+@dataclass(eq=False)
 class Agent:
     """Calls the model with the skill as system prompt. A further call continues the conversation.
 
@@ -93,28 +94,18 @@ class Agent:
         own_tools: tools of every conversation, beside those that a call names.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        system: str,
-        sample: str,
-        stage: str = "rollout",
-        task: str = "",
-        record: Callable[[str, str], None] = lambda role, content: None,
-        on_usage: Callable[[Usage], None] = lambda usage: None,
-        max_turns: int = 16,
-        own_tools: Sequence[Callable[..., Any]] = (),
-    ) -> None:
-        self._model = model
-        self._system = system
-        self._stage = stage
-        self._task = task
-        self._record = record
-        self._on_usage = on_usage
-        self._max_turns = max_turns
-        self._own_tools = own_tools
-        self._sample = sample
+    model: Model
+    _: KW_ONLY
+    system: str
+    sample: str
+    stage: str = "rollout"
+    task: str = ""
+    record: Callable[[str, str], None] = lambda role, content: None
+    on_usage: Callable[[Usage], None] = lambda usage: None
+    max_turns: int = 16
+    own_tools: Sequence[Callable[..., Any]] = ()
+
+    def __post_init__(self) -> None:
         self._asked: Counter[str] = Counter()
         self._asking = threading.Lock()
         self._talk = _Conversation()
@@ -162,10 +153,6 @@ class Agent:
 
         return await asyncio.to_thread(self._turn, prompt, tools, system, fresh, on_this_loop)
 
-    @property
-    def model_name(self) -> str:
-        return self._model.name
-
     def chat(self, messages: Sequence[dict[str, Any]]) -> Reply:
         """One completion of messages of one's own, apart from the conversation and without the
         skill; raises as calling the agent does."""
@@ -201,10 +188,10 @@ class Agent:
                 self._open(talk, system)
             elif system is not None:
                 raise ValueError("system= opens a conversation: pass fresh=True with it")
-            if tools is not None or (self._own_tools and not talk.tools):
+            if tools is not None or (self.own_tools and not talk.tools):
                 from pytest_skillopt.model.tools import make_tools
 
-                talk.tools = make_tools([*self._own_tools, *(tools or ())])
+                talk.tools = make_tools([*self.own_tools, *(tools or ())])
             reply = self._run(talk, prompt, awaiter)
             self._talk = talk
             return reply
@@ -212,7 +199,7 @@ class Agent:
             self._busy.release()
 
     def _open(self, talk: _Conversation, system: str | None) -> None:
-        prompt = f"{system}\n\n{self._system}" if system else self._system
+        prompt = f"{system}\n\n{self.system}" if system else self.system
         if prompt:
             talk.messages.append({"role": "system", "content": prompt})
         if system:
@@ -224,7 +211,7 @@ class Agent:
         declared = [tool.declaration() for tool in talk.tools.values()]
         runs: list[ToolRun] = []
         usage = Usage()
-        for _ in range(self._max_turns):
+        for _ in range(self.max_turns):
             completion = self._complete(talk, declared)
             usage += completion.usage
             talk.messages.append(_as_message(completion))
@@ -240,7 +227,7 @@ class Agent:
                 )
                 self._note(talk, "tool", run.result)
         called = ", ".join(run.name for run in runs[-3:])
-        words = f"no final answer after {self._max_turns} model calls (skillopt_max_turns)"
+        words = f"no final answer after {self.max_turns} model calls (skillopt_max_turns)"
         raise ReplyError(f"{words}; the last tools called: {called}")
 
     def _complete(self, talk: _Conversation, tools: list[dict[str, Any]]) -> Completion:
@@ -248,20 +235,20 @@ class Agent:
         with self._asking:
             before = self._asked[digest]
             self._asked[digest] += 1
-        completion = self._model.complete(
+        completion = self.model.complete(
             talk.messages,
             # Asked the same thing twice in one rollout, a model draws twice.
-            sample=f"{self._sample}#{before}" if before else self._sample,
-            stage=self._stage,
-            task=self._task,
+            sample=f"{self.sample}#{before}" if before else self.sample,
+            stage=self.stage,
+            task=self.task,
             tools=tools,
         )
-        self._on_usage(completion.usage)
+        self.on_usage(completion.usage)
         return completion
 
     def _note(self, talk: _Conversation, role: str, content: str) -> None:
         talk.turns.append((role, content))
-        self._record(role, content)
+        self.record(role, content)
 
 
 @dataclass(slots=True)

@@ -98,12 +98,8 @@ class DiskCache:
         # garbage collector, which warns of it. One thread of our own has the only connection.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="skillopt-cache")
         self._pid = os.getpid()
-        try:
-            with _told(self.directory):
-                self._cache = self._thread.submit(_open, self.directory).result()
-        except BaseException:
-            self._thread.shutdown()
-            raise
+        with _told(self.directory):
+            self._cache = self._thread.submit(_open, self.directory).result()
 
     def _do(self, operation: Callable[[Any], Any]) -> Any:
         if self._pid != os.getpid():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, field_validator
@@ -76,6 +76,7 @@ def _grades_of(count: int) -> type[_Grades]:
     return Grades
 
 
+@dataclass(eq=False)
 class Judge:
     """Grades answers with a model.
 
@@ -85,20 +86,12 @@ class Judge:
         on_usage: told the usage of each vote.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        *,
-        sample: str,
-        stage: str = "judge",
-        task: str = "",
-        on_usage: Callable[[Usage], None] = lambda usage: None,
-    ) -> None:
-        self._model = model
-        self._sample = sample
-        self._stage = stage
-        self._task = task
-        self._on_usage = on_usage
+    model: Model
+    _: KW_ONLY
+    sample: str
+    stage: str = "judge"
+    task: str = ""
+    on_usage: Callable[[Usage], None] = lambda usage: None
 
     def __call__(
         self, rubric: str, answer: str, *, question: str = "", votes: int = 1
@@ -152,16 +145,16 @@ class Judge:
 
     def _ask(self, messages: list[dict[str, str]], form: type[FormT], what: str) -> FormT:
         answer = ask_json(
-            self._model,
+            self.model,
             messages,
             form,
-            sample=f"{self._sample}/{what}",
-            stage=self._stage,
-            task=self._task,
+            sample=f"{self.sample}/{what}",
+            stage=self.stage,
+            task=self.task,
         )
-        self._on_usage(answer.usage)
+        self.on_usage(answer.usage)
         if answer.value is None:
-            raise ModelFault(f"{self._model.name}: unreadable judgement: {answer.problem}")
+            raise ModelFault(f"{self.model.name}: unreadable judgement: {answer.problem}")
         return answer.value
 
 
