@@ -27,7 +27,6 @@ from pytest_skillopt.model.faults import (
 from pytest_skillopt.model.types import (
     NO_KEY,
     Completion,
-    ModelConfigError,
     ModelError,
     ModelFault,
     Usage,
@@ -185,8 +184,6 @@ class Proxy(ChatModel):
         try:
             said = self._post(**request).decode(errors="replace")
             fault = _fault_in(said)
-        except ModelConfigError as error:
-            fault = ModelFault(str(error), fatal=True)
         except Exception as error:
             fault = classify(error)
             if fault is None:

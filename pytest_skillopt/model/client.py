@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
 import json
 import random
 import threading
@@ -44,34 +43,33 @@ that broke off or was too long in coming. See docs/decisions/replies.md."""
 PROBE = "Reply with the word OK."
 
 
-class _Turn:
+class _Turn(threading.local):
     """Of the threads whose replies have arrived, lets one at a time read its own.
 
     Replies that arrive together are then used one after another, each as soon as it is read, and
     not all of them once the last is. See docs/decisions/engine-cost.md.
     """
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._mine = threading.local()
+    _lock = threading.Lock()
+    _held = False
 
     def __enter__(self) -> None:
-        self._mine.held = False
+        """From here on ``note`` is told."""
 
     def __exit__(self, *_: object) -> None:
         self._leave()
 
     def note(self, step: str) -> None:
         """Told of each step of a request by the thread that makes it, within ``with``."""
-        if step in _REPLY_HERE and not self._mine.held:
+        if step in _REPLY_HERE and not self._held:
             self._lock.acquire()
-            self._mine.held = True
+            self._held = True
         elif step == _REPLY_AWAITED:
             self._leave()
 
     def _leave(self) -> None:
-        if self._mine.held:
-            self._mine.held = False
+        if self._held:
+            self._held = False
             self._lock.release()
 
 
@@ -113,8 +111,6 @@ class ChatModel:
         self._sdk: Any = None
         self._sdk_lock = threading.Lock()
         self._takes_schema = True
-        self._calls = itertools.count()
-        self._prefix = uuid.uuid4().hex[:12]
 
     def complete(
         self,
@@ -229,7 +225,7 @@ class ChatModel:
     def _call(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
         """One call, let go by the throttle (CapReached, ModelFault). A reply is kept before
         anything else can fail."""
-        call = f"{self._prefix}-{next(self._calls)}"
+        call = uuid.uuid4().hex
         wish = self.config.wish(json.dumps(request["messages"]))
         while wait := self._throttle.ask(call, wish):
             if wait > LONGEST_PAUSE:
@@ -271,8 +267,6 @@ class ChatModel:
             content = self._client().post(
                 "/chat/completions", cast_to=bytes, body=body, options={"headers": headers}
             )
-        except ModelConfigError as error:
-            raise ModelFault(str(error), fatal=True) from None
         except Exception as error:
             fault = classify(error)
             if fault is None:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.limits import Wish
-from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, Price, Usage
+from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, ModelFault, Price, Usage
 from pytest_skillopt.untrusted import printable, protect, redact
 
 if TYPE_CHECKING:
@@ -118,12 +118,13 @@ class ModelConfig:
 
     def api_key(self) -> str:
         """The key for the ``Authorization`` header; ``NO_KEY`` where the server wants none.
-        ModelConfigError where the variable is not set, or the command prints no key."""
+        ModelConfigError where the variable is not set, a fatal ModelFault where the command prints
+        no key."""
         if self.server is not None:
             return NO_KEY
         if self.key_command:
-            return self._printable(_printed_key(self.key_command), "what key_command printed")
-        key = os.environ.get(self.key_env, "").strip()
+            return _printed_key(self.key_command)
+        key = self._value(self.key_env)
         if self.key_env == NO_KEY or (not key and is_local(self.base_url)):
             return NO_KEY
         if not key:
@@ -131,18 +132,16 @@ class ModelConfig:
             raise ModelConfigError(
                 f"{self.name} ({self.role}): no API key: {wanted} ('{NO_KEY}': none)"
             )
-        return self._printable(key, f"the value of {self.key_env}")
+        return key
 
     def headers(self) -> dict[str, str]:
         """The further headers of a request; ModelConfigError where a variable is not set."""
-        found = {}
+        found = {header: self._value(variable) for header, variable in self.headers_env.items()}
         for header, variable in self.headers_env.items():
-            value = os.environ.get(variable, "").strip()
-            if not value:
+            if not found[header]:
                 raise ModelConfigError(
                     f"skillopt_requests: the variable {variable} of the header {header} is not set"
                 )
-            found[header] = self._printable(value, f"the value of {variable}")
         return found
 
     def wish(self, text: str) -> Wish:
@@ -155,12 +154,19 @@ class ModelConfig:
         cost = self.price.cost(asked, said) if self.price else None
         return Usage(1, 0, asked, said, cost, estimated)
 
-    def _printable(self, value: str, what: str) -> str:
-        if value.isascii() and value.isprintable():
-            protect(value=value)
-            return value
-        who = f"{self.name} ({self.role})"
-        raise ModelConfigError(f"{who}: {what} is no key: no HTTP header can carry it")
+    def _value(self, variable: str) -> str:
+        """What stands in a variable; empty where it is not set."""
+        value = os.environ.get(variable, "").strip()
+        if value and not _can_be_sent(value):
+            words = f"the value of {variable} is no key: no HTTP header can carry it"
+            raise ModelConfigError(f"{self.name} ({self.role}): {words}")
+        protect(value=value)
+        return value
+
+
+def _can_be_sent(value: str) -> bool:
+    """In an HTTP header."""
+    return value != "" and value.isascii() and value.isprintable()
 
 
 def model_config(settings: Settings, role: Role, server: Server | None = None) -> ModelConfig:
@@ -174,7 +180,7 @@ def model_config(settings: Settings, role: Role, server: Server | None = None) -
         ModelConfigError: no model, an unknown provider, a bad URL, price or request.
     """
     provider = server.provider if server else PROVIDER
-    model, base_url = _split(_named_model(settings, role), role, provider)
+    model, base_url = _split(_named(settings, role), role, provider)
     if server is not None:
         base_url = provider
     elif base_url:
@@ -258,26 +264,26 @@ def canonical_url(url: str, where: str = "base URL") -> str:
     return f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
 
 
-def _named_model(settings: Settings, role: Role) -> str:
+def _named(settings: Settings, role: Role) -> str:
+    """The model of a role as the settings write it; empty where they name none."""
     own: str = getattr(settings, role)
     judged_by = settings.optimizer if role == "judge" else ""
     others = settings.target if role != "target" else ""
-    if named := own or judged_by or settings.model or others:
-        return named
-    wanted = f"skillopt_{role} (or, for every role, skillopt_model) to provider:model"
-    raise ModelConfigError(f"no {role} model is configured. Set {wanted}, e.g. openai:gpt-5-mini")
+    return own or judged_by or settings.model or others
 
 
 def provider_of(settings: Settings, role: Role) -> str:
     """The provider's name in the setting of a role; empty where there is none."""
-    try:
-        return _named_model(settings, role).partition(":")[0]
-    except ModelConfigError:
-        return ""
+    return _named(settings, role).partition(":")[0]
 
 
 def _split(named: str, role: Role, provider: str) -> tuple[str, str]:
     """Model and URL (or an empty text) of ``provider:model@URL``."""
+    if not named:
+        wanted = f"skillopt_{role} (or, for every role, skillopt_model) to provider:model"
+        raise ModelConfigError(
+            f"no {role} model is configured. Set {wanted}, e.g. openai:gpt-5-mini"
+        )
     given, _, rest = named.partition(":")
     match = _AT_URL.fullmatch(rest.strip())
     model, url = (match[1], match[2]) if match else (rest.strip(), "")
@@ -374,8 +380,7 @@ _KEYS_LOCK = threading.Lock()
 
 
 def _printed_key(command: str) -> str:
-    """What a command prints, or printed a short while ago; ModelConfigError where that is
-    nothing."""
+    """What a command prints, or printed a short while ago."""
     with _KEYS_LOCK:
         when, key = _KEYS.get(command, (0.0, ""))
         if key and time.monotonic() - when < _KEY_SECONDS:
@@ -386,12 +391,14 @@ def _printed_key(command: str) -> str:
                 words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
             )
             key = "" if done.returncode else done.stdout.strip()
-            said = f"exit status {done.returncode}; {done.stderr.strip() or 'nothing printed'}"
+            said = (
+                f"exit status {done.returncode}; {done.stderr.strip() or 'it must print one line'}"
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             key, said = "", str(error)
-        if not key:
-            raise ModelConfigError(
-                f"key_command {words[0]} gave no key: {redact(printable(said))[:400]}"
-            )
+        if not _can_be_sent(key):
+            said = redact(printable(said))[:400]
+            raise ModelFault(f"key_command {words[0]} gave no key: {said}", fatal=True)
+        protect(value=key)
         _KEYS[command] = time.monotonic(), key
         return key

@@ -76,7 +76,7 @@ def _grades_of(count: int) -> type[_Grades]:
     return Grades
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # a failing test shows the fixtures it was given
 class Judge:
     """Grades answers with a model.
 

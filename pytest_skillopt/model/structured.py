@@ -95,12 +95,9 @@ def ask_json(
 
 def response_format(form: type[BaseModel]) -> dict[str, Any]:
     """``response_format`` of the Chat Completions API that asks for this form."""
-    name = re.sub(r"\W", "_", form.__name__).strip("_") or "reply"
     schema = trimmed(form.model_json_schema(), _NOT_STRICT, strict=True)
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": name, "schema": schema, "strict": True},
-    }
+    asked = {"name": form.__name__.strip("_"), "schema": schema, "strict": True}
+    return {"type": "json_schema", "json_schema": asked}
 
 
 def problems(error: ValidationError, whole: str) -> str:
