@@ -281,12 +281,12 @@ class ChatModel:
             if self._sdk is None:
                 import openai
 
-                from pytest_skillopt.model.transport import bounded_client
+                from pytest_skillopt.model.transport import BoundedClient
 
                 config = self.config
                 base_url = config.server.url() if config.server else config.base_url
                 # A proxy from the environment cannot reach a server of this machine.
-                client = bounded_client(
+                client = BoundedClient(
                     config.request_timeout,
                     config.max_reply_bytes,
                     _TURN.note,

@@ -36,7 +36,12 @@ class BoundedClient(openai.DefaultHttpxClient):
     def __init__(
         self, seconds: float, most: int, note: Callable[[str], None], **options: Any
     ) -> None:
-        super().__init__(follow_redirects=False, **options)
+        for _ in range(_TRIES):
+            # It looks for proxies in the environment, and fails where another thread takes a
+            # variable out meanwhile.
+            with contextlib.suppress(KeyError):
+                super().__init__(follow_redirects=False, **options)
+                break
         self.headers["Accept-Encoding"] = "identity"
         self._seconds = seconds
         self._most = most
@@ -92,14 +97,3 @@ class BoundedClient(openai.DefaultHttpxClient):
             with self._connecting:
                 self._streams.add(about["return_value"])
         self._note(step)
-
-
-def bounded_client(
-    seconds: float, most: int, note: Callable[[str], None], **options: Any
-) -> BoundedClient:
-    """A ``BoundedClient``; httpx looks for proxies in the environment, and raises ``KeyError``
-    where another thread takes a variable out meanwhile."""
-    for _ in range(_TRIES):
-        with contextlib.suppress(KeyError):
-            return BoundedClient(seconds, most, note, **options)
-    return BoundedClient(seconds, most, note, **options)
