@@ -9,8 +9,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from pytest_skillopt.model.limits import RemoteMeter
 from pytest_skillopt.model.types import Completion
 from pytest_skillopt.models import MODELS, Models
@@ -19,6 +17,8 @@ from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    import pytest
 
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.model.config import ModelConfig, Server
@@ -30,26 +30,14 @@ if TYPE_CHECKING:
 def join(config: pytest.Config, settings: Settings) -> None:
     wire = link(config)
     config.stash[MODELS] = RemoteModels(config, settings, wire)
-    selection = _TasksOnly(config)
-    config.pluginmanager.register(selection, "skillopt-tasks")
     loop = WorkerLoop(
         config,
-        lambda items: describe_tasks(config, settings, items),
+        functools.partial(describe_tasks, config, settings),
         lanes=settings.lanes,
         timeout=settings.timeout,
-        others=lambda: selection.others,
+        select=functools.partial(keep_tasks, config),
     )
     config.pluginmanager.register(loop, "skillopt-worker")
-
-
-class _TasksOnly:
-    def __init__(self, config: pytest.Config) -> None:
-        self._config = config
-        self.others = 0
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        self.others = keep_tasks(self._config, items)
 
 
 class RemoteModels(Models):

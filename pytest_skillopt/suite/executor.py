@@ -44,7 +44,7 @@ class Executor(Protocol):
         """Make a version of a skill known before the first request that names it."""
 
     def submit(self, requests: Iterable[RolloutRequest]) -> None:
-        """Queue requests; one that is queued or runs already, or was not fetched, is no second."""
+        """Queue requests, none of which is queued, running or waiting to be fetched."""
 
     def next(self) -> Rollout:
         """Block until a rollout has finished and return it.
@@ -194,14 +194,11 @@ class WorkersExecutor:
 
     def submit(self, requests: Iterable[RolloutRequest]) -> None:
         """KeyError where a request names a version that was never added."""
-        requests = list(requests)
-        for request in requests:
+        added = {request.key: request for request in requests}
+        for request in added.values():
             self._versions.content(request.skill, request.version)
         with self._changed:
-            begun = {key for worker in self._workers for key in worker.running} | self._done.keys()
-            for request in requests:
-                if request.key not in begun:
-                    self._pending.setdefault(request.key, request)
+            self._pending.update(added)
         self._dispatch()
 
     def next(self) -> Rollout:

@@ -20,6 +20,7 @@ import os
 import queue
 import signal
 import threading
+import time
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +38,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.suite.lanes import Lanes
     from pytest_skillopt.suite.tasks import SkillTask
-
-
-class LostController(ConnectionError):
-    """The controller is gone: nothing that this worker does will be heard."""
 
 
 class Link:
@@ -76,7 +73,7 @@ class Link:
 
         Raises:
             ModelError: what the service raised; ModelFault in the place of other exceptions.
-            LostController: no answer will come.
+            ConnectionError: no answer will come, and nothing that this worker does will be heard.
         """
         number = next(self._numbers)
         self._asked[number] = answer = Future[str]()
@@ -85,10 +82,10 @@ class Link:
                 self.send("ask", number, method, json.dumps(arguments))
                 return json.loads(answer.result())
         except OSError as gone:
-            raise LostController(f"the controller is gone ({gone})") from gone
+            raise ConnectionError(f"the controller is gone ({gone})") from gone
         finally:
             self._asked.pop(number, None)
-        raise LostController("the controller is gone")
+        raise ConnectionError("the controller is gone")
 
     def _receive(self, message: tuple[Any, ...]) -> None:
         """Runs in execnet's receiver thread."""
@@ -104,7 +101,7 @@ class Link:
             ended, self.ended = self.ended, self.ended or kind
             while self._asked:
                 # Whoever still waits is a rollout that nobody wants any more.
-                self._asked.popitem()[1].set_exception(LostController(kind))
+                self._asked.popitem()[1].set_exception(ConnectionError(kind))
             self.inbox.put(("stop",))
             if not ended:
                 self._on_end()
@@ -124,8 +121,8 @@ def _restored(kind: str, message: str, fatal: bool) -> Exception:
 _LINK = pytest.StashKey[Link]()
 _LINGER = 0.5
 """Seconds that a worker which is done waits for threads that a test has left behind."""
-_INTERRUPT_AFTER, _END_AFTER = 0.2, 1.2
-"""Seconds after which a rollout that nobody wants any more is interrupted, and ended for good."""
+_INTERRUPT_AFTER, _END_AFTER = 0.2, 1.0
+"""Seconds after which a rollout that nobody wants any more is interrupted, and then ended."""
 _ORPHAN = 5.0
 """Seconds that a worker has to end by itself when its controller was killed."""
 
@@ -143,7 +140,7 @@ class WorkerLoop:
 
     Args:
         collect: from the collected items to the tasks among them; may raise ``UsageError``.
-        others: how many other tests were deselected.
+        select: leaves the tasks alone among the collected items; how many others there were.
         timeout: seconds after which a rollout ends together with this worker; 0: never.
     """
 
@@ -154,17 +151,22 @@ class WorkerLoop:
         *,
         lanes: int = 1,
         timeout: float = 0.0,
-        others: Callable[[], int] = lambda: 0,
+        select: Callable[[list[pytest.Item]], int] = lambda items: 0,
     ) -> None:
         self._link = link(config)
         self._lanes = lanes
         self._collect = collect
-        self._others = others
+        self._select = select
+        self._others = 0
         self._worker: str = worker_input(config)["workerid"]
         self._versions = SkillVersions(kept=lanes)
         self._muted = False
         """It was interrupted: what its rollouts come to from now on is not sent."""
         self._watchdog = Watchdog(timeout, self._give_up)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        self._others = self._select(items)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -178,7 +180,7 @@ class WorkerLoop:
                 engine = self._engine(session)
             except pytest.UsageError as error:
                 facts["refusal"] = str(error)
-            facts |= {"tasks": json.dumps(tasks, sort_keys=True), "deselected": self._others()}
+            facts |= {"tasks": json.dumps(tasks, sort_keys=True), "deselected": self._others}
             self._link.send("hello", json.dumps(facts))
             if engine is None:
                 self._link.inbox.get()
@@ -207,15 +209,13 @@ class WorkerLoop:
         if self._link.ended == "gone":
             _later(_ORPHAN, end_now)
         elif self._watchdog.watched:
-            _later(_INTERRUPT_AFTER, self._interrupt)
-            _later(_END_AFTER, self._end)
+            _later(_INTERRUPT_AFTER, self._end_rollouts)
 
-    def _interrupt(self) -> None:
-        """A lane cannot be interrupted, nor what is not in the main thread."""
+    def _end_rollouts(self) -> None:
         if self._watchdog.watched and self._lanes == 1:
+            # A lane cannot be interrupted, nor what is not in the main thread.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-
-    def _end(self) -> None:
+        time.sleep(_END_AFTER)
         if self._watchdog.watched:
             end_now()
 

@@ -239,7 +239,8 @@ class XdistRun:
         with self._starting:
             self._facts[worker] = facts
             self._failed_starts = 0
-            up = [known for known in self._facts if not known.lost]
+            alive = [known for known in list(self._workers.values()) if not known.lost]
+            up = [known for known in alive if known in self._facts]
             if self._thread is not None:
                 self._admit(worker)
             elif len(up) >= self._expected:

@@ -97,7 +97,7 @@ def test_every_request_comes_back_exactly_once_or_is_cancelled(
             wanted = request(number)
             if not outstanding(wanted.key):
                 asked.append(wanted.key)
-            fleet.executor.submit([wanted])
+                fleet.executor.submit([wanted])
         elif action == "cancel":
             given_back += fleet.executor.cancel([request(number).key])
         elif action == "hire":
@@ -132,27 +132,6 @@ def test_a_version_is_sent_once_to_each_worker_before_its_first_use() -> None:
 def test_an_unknown_version_is_refused_at_once() -> None:
     with pytest.raises(KeyError):
         Fleet().executor.submit([request(0, version="never added")])
-
-
-def test_what_runs_already_is_not_run_twice() -> None:
-    fleet = Fleet()
-    worker = fleet.hire()
-    fleet.executor.submit([request(0)])
-    fleet.executor.submit([request(0)])
-    fleet.finish(worker)
-    assert not worker.running
-
-
-def test_what_has_ended_and_is_not_fetched_yet_is_not_run_twice() -> None:
-    fleet = Fleet()
-    worker = fleet.hire()
-    fleet.executor.submit([request(0)])
-    fleet.finish(worker)
-    fleet.executor.submit([request(0)])
-    assert not worker.running
-    assert fleet.executor.next().request == request(0)
-    fleet.executor.submit([request(0)])
-    assert worker.running
 
 
 def test_requests_are_spread_over_workers_before_their_slots_fill_up() -> None:
