@@ -116,12 +116,12 @@ class TrialSearch:
             StopRun: a fault ended the run, or no train task can be measured.
         """
         try:
-            reason = self._search()
-            self._leave_out_at_last()
-        except OutOfBudget as end:
-            reason = end.reason
-            if end.capped:
-                self._state.history.end_early(reason)
+            try:
+                reason = self._search()
+            except OutOfBudget as end:
+                reason = end.reason
+                if end.capped:
+                    self._state.history.end_early(reason)
             self._leave_out_at_last()
         except StopRun as end:
             reason = end.reason
