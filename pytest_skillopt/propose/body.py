@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.propose.validate import beside
 from pytest_skillopt.report.markdown import code, prose, pull_request_body
 from pytest_skillopt.report.words import percent
+from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
@@ -47,11 +48,7 @@ def marker(skill: Checked) -> str:
 
 def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
     yield marker(skill)
-    files = [
-        f"`{beside(skill.path, name)}`"
-        for name in skill.after.names
-        if skill.after.file(name) != skill.before.file(name)
-    ] or [f"`{skill.path}`"]
+    files = [f"`{beside(skill.path, name)}`" for name in skill.changed or (SKILL_FILE,)]
     changed = "file that changes is" if len(files) == 1 else "files that change are"
     yield (
         f"The pass rate of the suite rises from {_gain(skill)}: "

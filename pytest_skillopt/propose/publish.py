@@ -148,9 +148,7 @@ class Publisher:
         branch = self._clone.branch()
         if branch and not branch.startswith("skillopt/"):
             return branch
-        problem = "HEAD is detached, so the branch that proposals go to is not known"
-        if branch:
-            problem = f"{branch} is checked out, which is itself a proposal"
+        problem = f"{branch} is itself a proposal" if branch else "HEAD is detached"
         raise ProposeError(f"{problem}: name where proposals go with --base, e.g. --base main")
 
 
@@ -200,14 +198,12 @@ def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
     tip = git.run("cat-file", "commit", seen) if seen else b""
     if tip and not is_ours(tip):
         return Plan("human", name, seen, seen)
-    if not skill.changes:
+    if not skill.changed:
         return Plan("delete" if tip else "nothing", name, seen)
     blobs = {}
-    for file in skill.after.names:
-        if skill.after.file(file) != skill.before.file(file):
-            path = beside(skill.path, file)
-            mode = skill.entry.mode if file == SKILL_FILE else "100644"
-            blobs[path] = Entry(mode, git.write(skill.after.file(file).data))
+    for file in skill.changed:
+        mode = skill.entry.mode if file == SKILL_FILE else "100644"
+        blobs[beside(skill.path, file)] = Entry(mode, git.write(skill.after.file(file).data))
     head = f"tree {git.tree_with(base, blobs)}\nparent {base}\n".encode()
     if tip.startswith(head):
         return Plan("keep", name, seen, seen)

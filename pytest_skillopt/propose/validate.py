@@ -82,9 +82,10 @@ class Checked:
     """Tasks whose rollouts before are those of the search."""
 
     @property
-    def changes(self) -> bool:
-        """False when the base branch has the proposed text already."""
-        return self.before != self.after
+    def changed(self) -> list[str]:
+        """Names of its files that are other ones; none where the base branch has them already."""
+        names = self.after.names
+        return [name for name in names if self.after.file(name) != self.before.file(name)]
 
 
 def load(directory: Path) -> Proposal:

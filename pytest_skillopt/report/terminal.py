@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.report.advice import Advice
-    from pytest_skillopt.run.result import EditRow, Mode, Result, SkillResult, TaskRow
+    from pytest_skillopt.run.result import EditRow, Mode, Rate, Result, SkillResult, TaskRow
 
 _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
 
@@ -133,27 +133,23 @@ def _rates_lines(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:
     if measured:
         compared = any(value.after is not None for value in measured.values())
         first, second = words.sides(mode) if compared else ("", "")
-        none = skill.none
-        bare = ("no skill", "") if none else ()
+        bare = ("no skill", "") if skill.none else ()
         head = ("pass rate", *bare, first, "", second, "", "points" if compared else "", "")
-        without = {"suite": (words.percent(none.rate), f"({words.interval(none)})")} if none else {}
-        rows = [
-            (
-                name,
-                *without.get(name, ("", "") if none else ()),
-                words.percent(value.before.rate),
-                f"({words.interval(value.before)})",
-                words.percent(value.after.rate) if value.after else "",
-                f"({words.interval(value.after)})" if value.after else "",
-                words.points(value.before.rate, value.after.rate) if value.after else "",
-                words.plural(value.before.tasks, "task")
-                + ("" if compared else f", {words.plural(value.before.samples, 'rollout')}"),
-            )
-            for name, value in measured.items()
-        ]
+        rows = []
+        for name, value in measured.items():
+            before, after = value.before, value.after
+            moved = words.points(before.rate, after.rate) if after else ""
+            none = _rate(skill.none if name == "suite" else None) if skill.none else ()
+            size = words.plural(before.tasks, "task")
+            size += "" if compared else f", {words.plural(before.samples, 'rollout')}"
+            rows.append((name, *none, *_rate(before), *_rate(after), moved, size))
         yield from _table(head, rows, "l" + "rl" * (len(head) // 2))
     if said := words.explained(skill, mode):
         yield from paragraph(said, width, indent="  ")
+
+
+def _rate(rate: Rate | None) -> tuple[str, str]:
+    return (words.percent(rate.rate), f"({words.interval(rate)})") if rate else ("", "")
 
 
 def _tasks_lines(

@@ -58,7 +58,7 @@ def test_honest_proposal_passes(project: Project) -> None:
     (skill,) = check(project)
 
     assert skill.path == "skills/SKILL.md"
-    assert skill.changes
+    assert skill.changed
     assert (skill.rates.before, skill.rates.after) == (Fraction(4, 9), Fraction(1))
     assert skill.rates.tasks == 3
     assert skill.rates.samples == 18
@@ -227,7 +227,7 @@ def test_settings_of_the_lint_are_those_of_the_base(project: Project) -> None:
         check(project)
     project.commit("Allow comments", "pyproject.toml")
     project.push()
-    assert check(project)[0].changes
+    assert check(project)[0].changed
     config.write_text(config.read_text() + 'skillopt_max_skill_tokens = "10"\n')
     project.commit("Keep it short", "pyproject.toml")
     project.push()
