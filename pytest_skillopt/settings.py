@@ -260,8 +260,7 @@ def add_quiet_keys(parser: pytest.Parser) -> None:
 
 def refuse_old_options(args: Sequence[str]) -> None:
     """UsageError, which says what there is instead, for an option that is no more."""
-    options = {field.name: field.metadata["option"] for field in declared()}
-    keys = {name for name, is_option in options.items() if not is_option}.union(published())
+    keys = {f.name for f in declared() if not f.metadata["option"]}.union(published())
     for word in args:
         prefix, flag, name = word.partition("=")[0].rpartition("--skillopt-")
         name = name.replace("-", "_")

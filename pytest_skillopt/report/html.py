@@ -15,8 +15,8 @@ from markupsafe import Markup, escape
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, full_stop, headline
 from pytest_skillopt.report.markdown import environment
-from pytest_skillopt.report.text import clip, one_line
-from pytest_skillopt.untrusted import bound, printable
+from pytest_skillopt.report.text import clip, one_line, short
+from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,6 @@ TRANSCRIPT_BUDGET = 1_200_000
 """Characters of HTML for all transcripts together, so that 400 tasks open on a phone."""
 MOST_TURNS = 12
 MOST_TURN = 2_000
-MOST_TEXT = 1_200
 MOST_DIFF_LINES = 600
 MOST_EDITS = 100
 _SCALES = {
@@ -132,11 +131,6 @@ def _show_skills(result: Result) -> list[_Shown]:
         else:
             room -= size
     return skills
-
-
-def short(text: str, most: int = MOST_TEXT) -> str:
-    """The beginning and the end of a text that is longer than ``most`` characters."""
-    return bound(text, most * 3 // 4, most // 4)
 
 
 def _show(result: Result, skill: SkillResult, i: int) -> _Shown:

@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
-from pytest_skillopt.report.text import one_line
-from pytest_skillopt.untrusted import bound, printable
+from pytest_skillopt.report.text import one_line, short
+from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -208,7 +208,7 @@ def _listed(caller: Callable[[], str]) -> Markup:
 
 def prose(text: str, most: int = 600) -> str:
     """One line of running text that holds no markup and refers to nobody and nothing."""
-    line = one_line(bound(text, most * 3 // 4, most // 4))
+    line = one_line(short(text, most))
     line = _REFERENCES.sub(lambda match: match[0] + _GAP, line)
     line = _MARKS.sub(r"\\\1", line)
     line = re.sub(r"[&<>]", lambda match: _ENTITIES[match[0]], line)
@@ -217,7 +217,7 @@ def prose(text: str, most: int = 600) -> str:
 
 def code(text: str, most: int = 300) -> str:
     """One line as a code span."""
-    line = one_line(bound(text, most * 3 // 4, most // 4))
+    line = one_line(short(text, most))
     if not line:
         return ""
     ticks = "`" * (_longest_run(line) + 1)

@@ -6,7 +6,7 @@ import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.untrusted import no_command, printable
+from pytest_skillopt.untrusted import bound, no_command, printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +32,11 @@ class Line:
 def one_line(text: str) -> str:
     """Text of unknown origin as a single printable line."""
     return " ".join(printable(text).split())
+
+
+def short(text: str, most: int = 1_200) -> str:
+    """The beginning and the end of a text that is longer than ``most`` characters."""
+    return bound(text, most * 3 // 4, most // 4)
 
 
 def clip(text: str, width: int) -> str:
