@@ -221,13 +221,6 @@ class SequentialGate:
         """Where the evidence suffices: chance reaches ``1 / alpha`` with probability alpha."""
         return -math.log(self.alpha_of_tasks * self.alpha)
 
-    def promising(self, tasks: Iterable[str]) -> list[str]:
-        """Those that still look changed as is sought, the most promising first."""
-        log_es = {task: self.sought(task) for task in tasks}
-        least = math.log(self.options.focus)
-        promising = self.unfinished(task for task in log_es if log_es[task] >= least)
-        return sorted(promising, key=lambda task: -log_es[task])
-
     def fallen_side(self) -> str:
         """Which trigger tasks are worse off: a skill that is always asked for is no better one."""
         for wanted, words in ((True, "should"), (False, "should not")):
@@ -240,9 +233,15 @@ class SequentialGate:
         return ""
 
     def follow_promising(self, tasks: Sequence[str]) -> Generator[Wants, None, bool]:
-        """Sample what looks changed as is sought until the evidence suffices, or nothing does."""
+        """Sample what looks changed as is sought until the evidence suffices, or nothing does.
+
+        The most promising first, as far as the budget reaches.
+        """
+        least = math.log(self.options.focus)
         while self.evidence() < self.bar:
-            promising = self.promising(tasks)
+            log_es = {task: self.sought(task) for task in tasks}
+            promising = self.unfinished(task for task in tasks if log_es[task] >= least)
+            promising.sort(key=log_es.__getitem__, reverse=True)
             promising = promising[: self.affordable(2 * len(promising)) // 2]
             if not promising:
                 return False

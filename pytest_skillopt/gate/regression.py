@@ -12,9 +12,7 @@ from pytest_skillopt.gate.staged import StagedGate
 from pytest_skillopt.gate.statistics import exact_test
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
-
-    from pytest_skillopt.gate.engine import Plan, Wants
+    from pytest_skillopt.gate.engine import Plan
 
 
 class RegressionCheck(StagedGate):
@@ -39,7 +37,9 @@ class RegressionCheck(StagedGate):
         p_value = 1.0
         for look in range(1, self.looks + 1):
             for rounds in range((look - 1) * self.options.kc, look * self.options.kc):
-                yield from self._lay_tapes(rounds + 1)
+                yield self.up_to(INCUMBENT, max(rounds + 1, self.options.k0))
+                short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) <= rounds]
+                yield self.wants(CANDIDATE, short, TAPE)
                 found = yield from self.follow_promising(self.tasks)
                 if found:
                     worse = self.counts.broken() or [max(self.tasks, key=self.counts.down)]
@@ -58,12 +58,6 @@ class RegressionCheck(StagedGate):
 
     def sought(self, task: str) -> float:
         return self.counts.down(task)
-
-    def _lay_tapes(self, length: int) -> Generator[Wants, None, None]:
-        """So many samples of both arms of every task, none of them selected."""
-        yield from self.lay_tape(max(length, self.options.k0))
-        short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) < length]
-        yield self.wants(CANDIDATE, short, TAPE)
 
     def _p_value(self, rounds: int) -> float:
         """Of the suite's loss, over rounds whose number no outcome has chosen."""

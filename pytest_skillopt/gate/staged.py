@@ -28,7 +28,7 @@ from pytest_skillopt.gate.statistics import log_e
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-    from pytest_skillopt.gate.data import Decision, Verdict
+    from pytest_skillopt.gate.data import Arm, Decision, Verdict
     from pytest_skillopt.gate.engine import Plan
 
 
@@ -48,12 +48,12 @@ class StagedGate(SequentialGate):
     name = "staged"
 
     def decide(self) -> Plan:
-        yield from self.lay_tape(self.options.k0)
+        yield self.up_to(INCUMBENT, self.options.k0)
         found = yield from self.seek_improvement()
         if not found:
             return self.judge("rejected", f"no task credibly improved: {self.compared_evidence()}")
         for rounds in (1, self.options.kc):
-            yield from self.complete(rounds)
+            yield self.up_to(CANDIDATE, rounds)
             broken = yield from self.follow_suspects(self.tasks, self.options.focus)
             if broken:
                 return self.judge("rejected", self.refuse_for(broken))
@@ -62,12 +62,14 @@ class StagedGate(SequentialGate):
             yield from self.look_again()
         return self.apply_rules(good)
 
-    def lay_tape(self, length: int) -> Generator[Wants, None, None]:
-        """All there is of the incumbent's tape, and at least ``length`` samples of every task."""
-        yield [
-            Want(INCUMBENT, task, TAPE)
+    def up_to(self, arm: Arm, length: int) -> list[Want]:
+        """What every task lacks of so many samples, from the arm's tape: of the incumbent's all
+        that there is."""
+        laid = self.old_tape if arm == INCUMBENT else {}
+        return [
+            Want(arm, task, TAPE)
             for task in self.tasks
-            for _ in range(self.counts[INCUMBENT, task].n, max(self.old_tape.get(task, 0), length))
+            for _ in range(self.counts[arm, task].n, max(laid.get(task, 0), length))
         ]
 
     def seek_improvement(self) -> Generator[Wants, None, bool]:
@@ -82,14 +84,6 @@ class StagedGate(SequentialGate):
         """Whether one pass of the candidate could make the task look improved."""
         old = self.counts[INCUMBENT, task]
         return log_e(1, 1, old.total, old.n) >= math.log(self.options.focus)
-
-    def complete(self, rounds: int) -> Generator[Wants, None, None]:
-        """Bring every task to so many samples of the candidate, the new ones from its own tape."""
-        yield [
-            Want(CANDIDATE, task, TAPE)
-            for task in self.tasks
-            for _ in range(self.counts[CANDIDATE, task].n, rounds)
-        ]
 
     def look_again(self) -> Generator[Wants, None, None]:
         """While the mean has not risen, more rounds of both arms, as many again at most.

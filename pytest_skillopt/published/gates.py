@@ -72,7 +72,7 @@ class BroadGate(StagedGate):
         if found or self._falls_behind():
             return found
         last = max(self.looks)
-        yield from self.lay_tape(last)
+        yield self.up_to(INCUMBENT, last)
         for rounds in range(1, last + 1):
             wants = self.wants(CANDIDATE, self.tasks, TAPE)
             yield wants
