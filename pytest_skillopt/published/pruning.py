@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.search.ablation import log_odds
+from pytest_skillopt.search.stages import gate_options
 
 if TYPE_CHECKING:
     from pytest_skillopt.search.state import TrainingState
@@ -26,7 +27,13 @@ def prune(state: TrainingState) -> None:
     """
     idle = idle_edits(state, 2 * state.settings.rollouts)
     short = rebuild(state.base, [line for line in state.lines if line not in idle])
-    if short is not None and short != state.incumbent and not state.misses(short):
+    if short is None or short == state.incumbent:
+        return
+    gate = state.open_gate(gate_options(state.settings), tape={})
+    verdict = state.samples.decide(gate, short, state.incumbent)
+    state.verdicts.append(verdict)
+    state.history.record("pruning", short.version, verdict)
+    if verdict.decision == "rejected":
         state.drop(idle, "leaving it out made no difference that the gate could see")
 
 

@@ -199,14 +199,6 @@ class TrainingState:
         wanted = replace(gate_options(self.settings), **options)
         return ShorterGate(gate_tasks(self.suite), wanted, decision=decision)
 
-    def misses(self, short: Document) -> bool:
-        """Whether the gate sees that the incumbent is better than a shorter document."""
-        gate = self.open_gate(gate_options(self.settings), tape={})
-        verdict = self.samples.decide(gate, short, self.incumbent)
-        self.verdicts.append(verdict)
-        self.history.record("pruning", short.version, verdict)
-        return verdict.decision != "rejected"
-
     # The incumbent.
 
     def adopt(self, candidate: Document, edits: Sequence[Edit]) -> None:
@@ -254,9 +246,5 @@ class TrainingState:
         if short is None or not lines:
             return False
         self.history.settle(lines, "dropped", why)
-        self.shorten(short, kept)
+        self.incumbent, self.lines, self._tape = short, kept, {}
         return True
-
-    def shorten(self, short: Document, lines: Sequence[Edit]) -> None:
-        """Put a document that is made of some of the lines in the incumbent's place."""
-        self.incumbent, self.lines, self._tape = short, list(lines), {}

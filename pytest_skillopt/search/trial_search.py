@@ -153,8 +153,8 @@ class TrialSearch:
         state = self._state
         if state.sole or state.incumbent == state.start:
             return
-        candidate, lines = state.incumbent, list(state.lines)
-        state.shorten(state.base, [])
+        candidate, lines = state.incumbent, state.lines
+        state.incumbent, state.lines = state.base, []
         with contextlib.suppress(OutOfBudget):
             _, verdict = state.race([(candidate, lines)], self._epoch, self._tasks.records)
             state.history.decide(lines, verdict)
