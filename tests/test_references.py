@@ -17,8 +17,8 @@ from sessions import clean_environment
 
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.pending import finish_writing
-from pytest_skillopt.skill.document import Document
-from pytest_skillopt.skill.files import SkillChanged, write_version
+from pytest_skillopt.skill.document import Document, SkillError
+from pytest_skillopt.skill.files import write_version
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -362,7 +362,6 @@ def test_a_note_writes_no_file_but_a_skill_of_the_suite(tmp_path: Path) -> None:
 def test_a_move_that_fails_takes_those_before_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pytest_skillopt.skill.document import SkillError
 
     skill = lay_out(tmp_path, BEFORE)
     replace = Path.replace
@@ -385,6 +384,6 @@ def test_a_reference_that_has_become_a_link_out_of_the_folder_is_not_written(
     (tmp_path / "outside.md").write_bytes(b"old a\n")
     (skill.parent / "references/a.md").unlink()
     (skill.parent / "references/a.md").symlink_to(tmp_path / "outside.md")
-    with pytest.raises(SkillChanged, match="outside of the skill's folder"):
+    with pytest.raises(SkillError, match="outside of the skill's folder"):
         write_version(skill, BEFORE, AFTER)
     assert (tmp_path / "outside.md").read_bytes() == b"old a\n"

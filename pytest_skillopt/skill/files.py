@@ -40,10 +40,6 @@ class NoSkill(SkillError):
     """The project has no SKILL.md yet."""
 
 
-class SkillChanged(SkillError):
-    """The file is no longer what the run started from; it was not written."""
-
-
 def find_skill(root: Path) -> Path:
     """The one SKILL.md under ``root``; where there is none, the one in its ``AGENT_FOLDERS``.
 
@@ -161,8 +157,8 @@ def write_version(path: Path, before: Document, after: Document) -> None:
     moves leaves some of them: see ``run.pending``.
 
     Raises:
-        SkillChanged: a file no longer holds what ``before`` says; none was written.
-        SkillError: a folder cannot be written.
+        SkillError: a file no longer holds what ``before`` says, or a folder cannot be written; none
+            was written.
     """
     targets = {
         name: path.resolve() if name == SKILL_FILE else path.parent / name
@@ -173,6 +169,7 @@ def write_version(path: Path, before: Document, after: Document) -> None:
     moved: list[str] = []
     try:
         for name in changed:
+            _check_unchanged(path.parent, name, targets[name], before)
             written[name] = _write_beside(targets[name], after.file(name).data)
         for name, target in targets.items():
             _check_unchanged(path.parent, name, target, before)
@@ -211,9 +208,9 @@ def _write_beside(target: Path, data: bytes) -> Path:
 def _check_unchanged(folder: Path, name: str, target: Path, before: Document) -> None:
     shown = folder / name
     if name != SKILL_FILE and not target.resolve().is_relative_to(folder.resolve()):
-        raise SkillChanged(f"{shown}: not written, it lies outside of the skill's folder by now")
+        raise SkillError(f"{shown}: not written, it lies outside of the skill's folder by now")
     if (target.read_bytes() if target.exists() else b"") != before.file(name).data:
-        raise SkillChanged(f"{shown}: not written, the file was changed during the run")
+        raise SkillError(f"{shown}: not written, the file was changed during the run")
 
 
 def _sync_folder(folder: Path) -> None:

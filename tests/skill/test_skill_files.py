@@ -8,7 +8,6 @@ import pytest
 from pytest_skillopt.skill import files
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.files import (
-    SkillChanged,
     find_skill,
     materialise,
     read_skill,
@@ -106,11 +105,11 @@ def test_the_write_is_complete_and_leaves_nothing_behind(tmp_path: Path) -> None
 
 def test_a_file_that_changed_is_not_written(tmp_path: Path) -> None:
     path = put(tmp_path / "SKILL.md", b"edited by hand")
-    with pytest.raises(SkillChanged, match="changed during the run"):
+    with pytest.raises(SkillError, match="changed during the run"):
         write_version(path, Document(b"old"), Document(b"new"))
     assert path.read_bytes() == b"edited by hand"
     path.unlink()
-    with pytest.raises(SkillChanged, match="changed during the run"):
+    with pytest.raises(SkillError, match="changed during the run"):
         write_version(path, Document(b"old"), Document(b"new"))
     assert list(tmp_path.iterdir()) == []
 
