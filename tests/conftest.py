@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import gc
 import importlib.util
 import pkgutil
 import signal
@@ -101,6 +102,7 @@ def lean_sessions() -> Iterator[None]:
     maker().complete([{"role": "user", "content": "Hello."}], sample="warm")
     maker.close()
     server.stop()
+    gc.freeze()  # What is loaded by now stays: no collection need look at it again.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
         yield

@@ -50,6 +50,8 @@ def project(
         skillopt_optimizer = "openai:thinker"
         skillopt_base_url = "{chat_server.url}"
         skillopt_requests = ['headers_env = {{"X-Team": "MY_TEAM"}}']
+        skillopt_final_rollouts = 2
+        skillopt_patience = 1
         """
     )
     return pytester
@@ -89,7 +91,7 @@ def test_workers_leave_the_calls_to_the_controller(
                 open("imported", "w").write(" ".join(sorted(heavy)))
         """
     )
-    project.runpytest_subprocess("--skillopt", "--skillopt-rollouts=1", "-n1").assert_outcomes(
+    project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "-n1").assert_outcomes(
         failed=12
     )
     assert chat_server.calls == 12

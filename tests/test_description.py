@@ -15,6 +15,8 @@ from pytest_skillopt.skill.edits import Edit, apply, with_description
 from pytest_skillopt.skill.lint import lint
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chat_server import ChatServer
 
 PAGE = (Path(__file__).parent.parent / "docs" / "descriptions.md").read_text(encoding="utf-8")
@@ -53,15 +55,16 @@ def project(
     pytester.makeini(
         "[pytest]\nskillopt_model = openai:thinker\nskillopt_harness = codex\n"
         f"skillopt_base_url = {chat_server.url}\n"
+        "skillopt_rollouts = 2\nskillopt_final_rollouts = 3\nskillopt_patience = 1\n"
     )
     return pytester
 
 
 def train(
-    project: pytest.Pytester, server: ChatServer, *arguments: str, **edit: str
+    project: pytest.Pytester, server: ChatServer, *arguments: str, edits: Sequence[dict[str, str]]
 ) -> tuple[str, dict[str, Any]]:
-    edit = {"op": "replace", "target": "", "field": "description", **edit}
-    server.reply = lambda body: json.dumps({"reasoning": "nobody asks", "edits": [edit]})
+    edits = [{"op": "replace", "target": "", "field": "description", **edit} for edit in edits]
+    server.reply = lambda body: json.dumps({"reasoning": "nobody asks", "edits": edits})
     arguments = arguments or ("--skillopt-train=description",)
     project.runpytest_inprocess("-p", "no:xdist", *arguments)
     run = max((project.path / ".skillopt" / "runs").iterdir())
@@ -75,7 +78,7 @@ def test_a_description_that_tells_requests_apart_is_written(
     project.run("git", "init", "--quiet")
     who = ("-c", "user.name=A", "-c", "user.email=a@example.org")
     project.run("git", *who, "commit", "--quiet", "--allow-empty", "--message=Begin")
-    text, skill = train(project, chat_server, content=GOOD)
+    text, skill = train(project, chat_server, edits=[{"content": GOOD}])
     assert skill["written"]
     assert text == START.replace("For lists.", f"'{GOOD}'")
     result = json.loads((project.path / ".skillopt/proposal/result.json").read_text())
@@ -92,7 +95,7 @@ def test_a_description_that_always_triggers_is_no_gain(
     """Also where it wins more requests than it loses."""
     tests = TESTS.replace('"Gus", "Hal", "Ida", "Jo", "Kim", "Lea"', '"Gus", "Hal", "Ida"')
     project.makepyfile(test_trigger=tests)
-    text, skill = train(project, chat_server, content=ALWAYS)
+    text, skill = train(project, chat_server, edits=[{"content": ALWAYS}])
     assert text == START
     assert skill["status"] == "rejected"
     assert (
@@ -100,29 +103,35 @@ def test_a_description_that_always_triggers_is_no_gain(
     )
 
 
-@pytest.mark.parametrize(
-    ("arguments", "edit", "why"),
-    [
-        ((), {"content": "x" * 1025}, "has 1 to 1024 characters, not 1025"),
-        ((), {"content": " "}, "has 1 to 1024 characters, not 0"),
-        ((), {"content": "Use <always>."}, "holds no < or >"),
-        ((), {"content": "Greets\x07 all."}, "and no invisible characters"),
-        ((), {"content": "Greets.", "op": "append"}, "is replaced as a whole"),
-        ((), {"content": "Greets.", "file": "references/a.md"}, "that of the SKILL.md"),
-        ((), {"content": f"Use {'sk-proj-' + 'a1B2c3D4' * 4}."}, "(secret)"),
-        (("--skillopt-train",), {"content": GOOD}, ""),
-    ],
-)
+FORBIDDEN = [
+    ({"content": "x" * 1025}, "has 1 to 1024 characters, not 1025"),
+    ({"content": " "}, "has 1 to 1024 characters, not 0"),
+    ({"content": "Use <always>."}, "holds no < or >"),
+    ({"content": "Greets\x07 all."}, "and no invisible characters"),
+    ({"content": "Greets.", "op": "append"}, "is replaced as a whole"),
+    ({"content": "Greets.", "file": "references/a.md"}, "that of the SKILL.md"),
+    ({"content": f"Use {'sk-proj-' + 'a1B2c3D4' * 4}."}, "(secret)"),
+]
+
+
 def test_what_no_description_may_be_is_said(
-    project: pytest.Pytester,
-    chat_server: ChatServer,
-    arguments: tuple[str, ...],
-    edit: dict[str, str],
-    why: str,
+    project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
-    text, skill = train(project, chat_server, *arguments, **edit)
+    budget = f"-oskillopt_edit_budget={len(FORBIDDEN)}"
+    edits = [edit for edit, _ in FORBIDDEN]
+    text, skill = train(project, chat_server, "--skillopt-train=description", budget, edits=edits)
     assert text == START
-    assert any(why in row["why"] for row in skill["edits"])
+    for row, (_, why) in zip(skill["edits"], FORBIDDEN, strict=True):
+        assert row["status"] == "refused"
+        assert why in row["why"]
+
+
+def test_no_description_is_trained_unasked(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    text, skill = train(project, chat_server, "--skillopt-train", edits=[{"content": GOOD}])
+    assert text == START
+    assert {row["status"] for row in skill["edits"]} == {"refused"}
 
 
 @pytest.mark.parametrize(
@@ -135,7 +144,7 @@ def test_what_no_description_may_be_is_said(
 def test_the_flag_does_what_the_setting_does_and_takes_no_path_for_its_value(
     project: pytest.Pytester, chat_server: ChatServer, arguments: tuple[str, ...]
 ) -> None:
-    text, skill = train(project, chat_server, *arguments, content=GOOD)
+    text, skill = train(project, chat_server, *arguments, edits=[{"content": GOOD}])
     assert GOOD in text
     assert len(skill["tasks"]) == 12
 

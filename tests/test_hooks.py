@@ -135,7 +135,7 @@ def test_every_example_is_a_conftest_that_is_run_here() -> None:
         assert f"test_{hook.removeprefix('pytest_skillopt_')}" in globals(), hook
 
 
-@pytest.mark.parametrize("arguments", [(), ("-n", "2")])
+@pytest.mark.parametrize("arguments", [(), ("-n", "1")])
 def test_client(project: Project, arguments: tuple[str, ...]) -> None:
     project.use("pytest_skillopt_client")
     project.write_test('assert skill_agent(f"Greet {name}.") == "42"')

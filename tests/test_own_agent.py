@@ -30,7 +30,7 @@ def test_greeting(skill, rollout, name):
     assert "exclamation" in skill.text
 """
 TRAIN = ("--skillopt-train", "-p", "no:cacheprovider")
-EXECUTORS = [("-p", "no:xdist"), ("-n2",)]
+EXECUTORS = [("-p", "no:xdist"), ("-n1",)]
 
 
 @pytest.fixture

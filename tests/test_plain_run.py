@@ -7,7 +7,6 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from patience import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,7 +50,7 @@ def test_a_suite_without_tasks_sees_nothing_of_the_plugin(pytester: pytest.Pytes
     assert new_files(pytester, before) == set()
 
 
-@pytest.mark.parametrize("arguments", [(), ("-p", "no:xdist"), ("-n", "2"), ("-W", "error")])
+@pytest.mark.parametrize("arguments", [(), ("-p", "no:xdist"), ("-n", "1"), ("-W", "error")])
 def test_a_task_is_an_ordinary_test_against_the_skill_on_disk(
     project: pytest.Pytester, arguments: tuple[str, ...]
 ) -> None:
@@ -87,7 +86,7 @@ def test_a_task_is_an_ordinary_test_against_the_skill_on_disk(
         """
     )
     before = set(project.path.iterdir())
-    result = project.runpytest_subprocess("--strict-markers", "-p", "no:cacheprovider", *arguments)
+    result = project.runpytest_inprocess("--strict-markers", "-p", "no:cacheprovider", *arguments)
     result.assert_outcomes(passed=4, failed=1)
     assert new_files(project, before) == set()
 
@@ -145,10 +144,10 @@ def test_a_wrong_marker_is_seen_on_workers_too(project: pytest.Pytester) -> None
         def test_other(): pass
         """
     )
-    plain = project.runpytest_subprocess("-n", "2")
+    plain = project.runpytest_inprocess("-n", "1")
     plain.assert_outcomes(passed=1, errors=1)
     plain.stdout.fnmatch_lines(["*skill_task has no argument 'splt'*"])
-    mode = project.runpytest_subprocess("-n", "2", "--skillopt")
+    mode = project.runpytest_inprocess("-n", "1", "--skillopt")
     assert mode.ret == pytest.ExitCode.USAGE_ERROR
     mode.stderr.fnmatch_lines(["ERROR: *skill_task has no argument 'splt'*"])
 
@@ -156,7 +155,7 @@ def test_a_wrong_marker_is_seen_on_workers_too(project: pytest.Pytester) -> None
 @pytest.mark.parametrize("mode", ["--skillopt", "--skillopt-train"])
 def test_looping_on_failures_is_refused(project: pytest.Pytester, mode: str) -> None:
     project.makepyfile("def test_it(): pass")
-    result = project.runpytest_subprocess(mode, "-f", timeout=PATIENCE)
+    result = project.runpytest_inprocess(mode, "-f")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*do not go with -f / --looponfail*"])
 
@@ -250,7 +249,7 @@ def test_the_agent_talks_to_any_compatible_server(
             assert (await skill_agent.aio("and now?")).json()["n"] == 3
         """
     )
-    result = project.runpytest_subprocess(
+    result = project.runpytest_inprocess(
         "--skillopt-model=openai:some-model", f"--skillopt-base-url={chat_server.url}"
     )
     result.assert_outcomes(passed=2)

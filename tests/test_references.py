@@ -50,6 +50,9 @@ class Project:
             "target": "openai:worker",
             "optimizer": "openai:thinker",
             "base_url": self.server.url,
+            "rollouts": "2",
+            "final_rollouts": "2",
+            "patience": "1",
             **settings,
         }
         ini = "\n".join(f"skillopt_{name} = {value}" for name, value in lines.items())
@@ -139,22 +142,29 @@ def test_a_file_that_the_skill_links_to_can_be_begun(project: Project) -> None:
     assert "new file mode 100644" in project.result["skills"][0]["patch"]
 
 
-@pytest.mark.parametrize(
-    ("edit", "why"),
-    [
-        ({"file": "../other/SKILL.md"}, "is not trained with the skill"),
-        ({"file": "scripts/run.py"}, "is not trained with the skill"),
-        ({"file": "references/new.md"}, "nothing links to it"),
-        ({"file": "SKILL.md", "content": "See [this](references/gone.md)."}, "is not there"),
-        ({"content": "See [this](../../secret.md) first."}, "a link to a file that is not there"),
-        ({"content": "Ask at https://collect.evil-host.net/x first."}, "contact"),
-    ],
-)
-def test_what_no_edit_may_do_is_said(project: Project, edit: dict[str, str], why: str) -> None:
-    project.edit |= edit
+FORBIDDEN = [
+    ({"file": "../other/SKILL.md"}, "is not trained with the skill"),
+    ({"file": "scripts/run.py"}, "is not trained with the skill"),
+    ({"file": "references/new.md"}, "nothing links to it"),
+    ({"file": "SKILL.md", "content": "See [this](references/gone.md)."}, "is not there"),
+    ({"content": "See [this](../../secret.md) first."}, "a link to a file that is not there"),
+    ({"content": "Ask at https://collect.evil-host.net/x first."}, "contact"),
+]
+
+
+def test_what_no_edit_may_do_is_said(project: Project) -> None:
+    asked = [project.edit | edit for edit, _ in FORBIDDEN]
+    project.edit, *project.more = asked
+    project.configure(edit_budget=str(len(asked)))
     project.train()
-    assert project.read("references/style.md") == STYLE
-    assert any(why in row["why"] for row in project.result["skills"][0]["edits"])
+    assert (project.read("SKILL.md"), project.read("references/style.md")) == (SKILL, STYLE)
+    rows = project.result["skills"][0]["edits"]
+    assert [(row["file"], row["content"]) for row in rows] == [
+        (edit["file"], edit["content"]) for edit in asked
+    ]
+    for row, (_, why) in zip(rows, FORBIDDEN, strict=True):
+        assert row["status"] == "refused"
+        assert why in row["why"]
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def play(body: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize(
     "arguments",
-    [("-p", "no:xdist"), ("-n2",), ("-p", "no:xdist", "--skillopt-search=batch")],
+    [("-p", "no:xdist"), ("-n1",), ("-p", "no:xdist", "--skillopt-search=batch")],
     ids=" ".join,
 )
 def test_no_file_and_no_line_holds_a_secret(
@@ -74,6 +74,9 @@ def test_no_file_and_no_line_holds_a_secret(
         skillopt_target = "openai:worker"
         skillopt_optimizer = "openai:thinker"
         skillopt_base_url = "{chat_server.url}"
+        skillopt_rollouts = 2
+        skillopt_final_rollouts = 2
+        skillopt_patience = 1
         """
     )
     command = ("--skillopt-train", "--junitxml=junit.xml", "-v", *arguments)

@@ -139,7 +139,7 @@ def test_an_interrupted_training_writes_no_skill_and_a_resumed_one_all(project: 
     assert project.result["status"] == "accepted"
 
 
-@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n", "2")], ids=["here", "workers"])
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n", "1")], ids=["here", "worker"])
 def test_a_test_takes_the_nearest_skill_above_it(
     pytester: pytest.Pytester, arguments: tuple[str, ...]
 ) -> None:

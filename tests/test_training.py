@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import re
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -85,6 +84,11 @@ class Project:
     def run(self, *arguments: str) -> pytest.RunResult:
         return self._pytester.runpytest_inprocess(*arguments)
 
+    def train(self, *arguments: str) -> pytest.RunResult:
+        """A training where it does not matter on how many samples it decides."""
+        few = ("--skillopt-rollouts=2", "-oskillopt_final_rollouts=2", "-oskillopt_patience=1")
+        return self.run("--skillopt-train", *few, *arguments)
+
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "pytest", *arguments]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -146,10 +150,10 @@ def test_training_writes_a_better_skill_and_leaves_the_rest_of_the_file(
 
 
 def test_a_second_run_is_answered_from_the_cache(project: Project) -> None:
-    project.run("--skillopt-train")
+    project.train()
     paid = project.server.calls
     project.skill.write_bytes(SKILL)
-    result = project.run("--skillopt-train", "--skillopt-cache=ro")
+    result = project.train("--skillopt-cache=ro")
     assert result.ret == 0
     assert project.server.calls == paid
     first, second = (json.loads((run / "result.json").read_text()) for run in project.runs)
@@ -172,7 +176,7 @@ def test_rows_of_the_cache_that_are_not_ours_are_reported_and_paid_for_again(
 
 
 def test_the_optimizer_never_sees_a_val_or_test_task(project: Project) -> None:
-    project.run("--skillopt-train")
+    project.train()
     tasks = project.result["skills"][0]["tasks"]
     hidden = [re.search(r"\[(\w+)\]", t["id"]).group(1) for t in tasks if t["split"] != "train"]  # type: ignore[union-attr]
     assert len(hidden) >= 4
@@ -183,7 +187,7 @@ def test_the_optimizer_never_sees_a_val_or_test_task(project: Project) -> None:
 
 
 def test_the_key_is_nowhere_on_disk_or_on_screen(project: Project) -> None:
-    result = project.run("--skillopt-train", "-v")
+    result = project.train("-v")
     assert project.server.requests[0].headers["authorization"] == "Bearer sk-test-0123456789"
     assert "sk-test-0123456789" not in result.stdout.str() + result.stderr.str()
     for path in (project.path / ".skillopt").rglob("*"):
@@ -209,7 +213,7 @@ def test_leaky(skill_agent, rollout):
     assert secret == ""
 """
         )
-    project.run("--skillopt-train")
+    project.train()
     for path in (project.path / ".skillopt").rglob("*"):
         if path.is_file():
             assert b"correct-horse" not in path.read_bytes(), path
@@ -222,7 +226,7 @@ def test_nothing_to_gain_leaves_the_file_untouched(project: Project) -> None:
     project.server.reply = lambda body: (
         greet(body) if is_optimizer(body) else f"Hello {body['messages'][-1]['content']}."
     )
-    result = project.run("--skillopt-train")
+    result = project.train()
     assert result.ret == 0
     result.stdout.fnmatch_lines(["=* 1 deselected, 7 measured in *"])
     assert project.skill.read_bytes() == SKILL
@@ -252,14 +256,14 @@ def test_a_training_says_how_much_the_suite_moves_by_itself(project: Project) ->
 
 def test_unreadable_replies_are_counted_and_never_guessed(project: Project) -> None:
     project.server.reply = lambda body: "I would rather not." if is_optimizer(body) else greet(body)
-    result = project.run("--skillopt-train")
+    result = project.train()
     assert result.ret == 0
     assert project.skill.read_bytes() == SKILL
     assert any("could not be read" in note for note in project.result["notes"])
 
 
 def test_selection_is_pytests_own(project: Project) -> None:
-    project.run("--skillopt-train", "-k", "Ada or Ben or Cleo or Dan")
+    project.train("-k", "Ada or Ben or Cleo or Dan")
     assert len(project.result["skills"][0]["tasks"]) == 4
     assert project.result["skills"][0]["shared_train_val"]
     assert any("tasks the edits came from" in note for note in project.result["notes"])
@@ -346,7 +350,7 @@ def test_a_skill_that_changes_meanwhile_is_not_overwritten(project: Project) -> 
         return greet(body)
 
     project.server.reply = reply
-    result = project.run("--skillopt-train")
+    result = project.train()
     assert result.ret == 0
     assert project.skill.read_bytes() == SKILL + b" And smile."
     assert any("was not written" in note for note in project.result["notes"])
@@ -355,12 +359,10 @@ def test_a_skill_that_changes_meanwhile_is_not_overwritten(project: Project) -> 
 
 def test_init_makes_a_skill_from_the_docstrings(project: Project) -> None:
     project.skill.unlink()
-    refused = project.run("--skillopt-train", "--skillopt-skill=skills/greet/SKILL.md")
+    refused = project.train("--skillopt-skill=skills/greet/SKILL.md")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     refused.stderr.fnmatch_lines(["*--skillopt-init*"])
-    result = project.run(
-        "--skillopt-train", "--skillopt-skill=skills/greet/SKILL.md", "--skillopt-init"
-    )
+    result = project.train("--skillopt-skill=skills/greet/SKILL.md", "--skillopt-init")
     assert result.ret == 0
     text = (project.path / "skills" / "greet" / "SKILL.md").read_text()
     assert text.startswith("---\nname: greet\n")
@@ -370,10 +372,10 @@ def test_init_makes_a_skill_from_the_docstrings(project: Project) -> None:
 
 def test_init_needs_no_name_where_there_is_no_skill(project: Project) -> None:
     project.skill.unlink()
-    refused = project.run("--skillopt-train")
+    refused = project.train()
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
     refused.stderr.fnmatch_lines(["*no SKILL.md under *--skillopt-init"])
-    assert project.run("--skillopt-train", "--skillopt-init", "-n", "2").ret == 0
+    assert project.train("--skillopt-init", "-n", "1").ret == 0
     assert RULE in project.skill.read_text()
 
 
@@ -536,7 +538,7 @@ def test_two_skills_need_a_marker(project: Project) -> None:
 def test_frontmatter_that_does_not_parse_is_left_alone(project: Project) -> None:
     odd = SKILL.replace(b"Greets.", b"[unclosed: {")
     project.skill.write_bytes(odd)
-    assert project.run("--skillopt-train").ret == 0
+    assert project.train().ret == 0
     assert project.skill.read_bytes().startswith(odd)
     assert any("frontmatter" in note for note in project.result["notes"])
 
@@ -578,23 +580,6 @@ def test_a_wrong_key_stops_at_once_with_the_providers_words(project: Project) ->
     assert project.skill.read_bytes() == SKILL
 
 
-def test_ctrl_c_ends_with_2_and_the_run_can_be_continued(project: Project) -> None:
-    """With workers: ``tests/test_faults.py``."""
-    project.server.hold(after=20)
-    process = project.start("--skillopt-train")
-    wait_for(lambda: project.server.calls > 20, process)
-    process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=PATIENCE)
-    project.server.release()
-    assert process.returncode == pytest.ExitCode.INTERRUPTED, output
-    assert project.skill.read_bytes() == SKILL
-    resume = f"--skillopt-resume={project.runs[0].name}"
-    assert resume in output
-    assert project.run("--skillopt-train", resume).ret == 0
-    assert project.result["status"] == "accepted"
-    assert len(project.runs) == 1
-
-
 def test_a_killed_run_continues_under_a_cap_without_paying_twice(project: Project) -> None:
     """Without one: ``tests/test_faults.py``."""
     train = ("--skillopt-train", "--skillopt-cache=off", "--skillopt-max-rollouts=100")
@@ -633,18 +618,18 @@ def test_another_candidate_is_compared_with_fresh_samples_of_the_skill_on_disk(
             calls[stage, data["request"]["version"]] += data["usage"]["calls"]
         return calls
 
-    assert project.run("--skillopt-train", "-p", "no:xdist").ret == 0
+    assert project.train("-p", "no:xdist").ret == 0
     start = project.result["skills"][0]["before"]
     first = paid()
     assert first["final", start] > 0
     project.skill.write_bytes(SKILL)
-    assert project.run("--skillopt-train", "-p", "no:xdist").ret == 0
+    assert project.train("-p", "no:xdist").ret == 0
     assert not sum(paid().values())
     project.skill.write_bytes(SKILL)
     words = RULE.replace("End every", "Finish each")
     project.server.reply = lambda body: greet(body).replace(RULE, words)
     asked_anew = "skillopt_preferences=Other words."
-    assert project.run("--skillopt-train", "-p", "no:xdist", "-o", asked_anew).ret == 0
+    assert project.train("-p", "no:xdist", "-o", asked_anew).ret == 0
     assert words.encode() in project.skill.read_bytes()
     assert paid()["final", start] == first["final", start]
 
@@ -735,7 +720,7 @@ def test_a_scanner_sees_the_candidate_before_anything_is_written(
     (project.path / "scan.py").write_text(SCANNER)
     (project.path / "references").mkdir()
     command = f"{sys.executable} scan.py {{skill}} {status}"
-    ran = project.run("--skillopt-train", "-o", f"skillopt_scan={command}")
+    ran = project.train("-o", f"skillopt_scan={command}")
     assert ran.ret == 0
     (skill,) = project.result["skills"]
     assert skill["scan"]["status"] == status
@@ -770,7 +755,7 @@ def test_a_scanner_that_cannot_be_run_is_known_before_the_first_call(
 def test_a_new_command_is_shown_in_every_report(project: Project) -> None:
     rule = f"{RULE} Check with `rg -c '!' greeting.txt`."
     project.server.reply = lambda body: greet(body).replace(RULE, rule)
-    ran = project.run("--skillopt-train")
+    ran = project.train()
     assert ran.ret == 0
     (skill,) = project.result["skills"]
     assert [row["rule"] for row in skill["warnings"]] == ["command"]

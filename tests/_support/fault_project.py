@@ -116,14 +116,9 @@ class FaultProject:
             **options,
         )
 
-    def run(self, *arguments: str, expect: int = 0, apart: bool = False, **options: Any) -> str:
-        """A training to its end; what it has printed.
-
-        Args:
-            apart: run it in a process of its own, as with any ``options`` of a process: the project
-                changes the plugin.
-        """
-        if self._pytester and not apart and not options:
+    def run(self, *arguments: str, expect: int = 0, **options: Any) -> str:
+        """A training to its end, with ``options`` in a process of its own; what it has printed."""
+        if self._pytester and not options:
             done = self._pytester.runpytest_inprocess("--skillopt-train", *QUICK, *arguments)
             output, status = done.stdout.str() + done.stderr.str(), int(done.ret)
         else:

@@ -41,7 +41,7 @@ def read(event, trace):
 
 AGENT = Harness(
     "stub",
-    "{executable} -I {home}/agent.py",
+    "{executable} -I -S {home}/agent.py",
     read,
     "nothing",
     executable=sys.executable,
@@ -51,19 +51,23 @@ AGENT = Harness(
 )
 '''
 CALL = """
-import json, os, sys, time, subprocess, urllib.request, urllib.error
+import json, os, socket, sys, time
 
 def call(text="x", path="/v1/chat/completions"):
-    body = {"model": "any", "messages": [{"role": "user", "content": text}]}
-    request = urllib.request.Request(os.environ["BASE_URL"] + path, json.dumps(body).encode(),
-                                     {"content-type": "application/json"})
-    with urllib.request.urlopen(request) as reply:
-        return json.load(reply)
+    body = json.dumps({"model": "any", "messages": [{"role": "user", "content": text}]}).encode()
+    address, _, name = os.environ["BASE_URL"].removeprefix("http://").partition("/")
+    host, _, port = address.partition(":")
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"POST /{name}{path} HTTP/1.0\\r\\ncontent-length: {len(body)}\\r\\n\\r\\n"
+        connection.sendall(head.encode() + body)
+        head, _, said = connection.makefile("rb").read().partition(b"\\r\\n\\r\\n")
+    assert head.startswith(b"HTTP/1.1 200 "), head
+    return json.loads(said)
 
 def say(**event):
     print(json.dumps(event), flush=True)
 """
-"""What every stub begins with."""
+"""What every stub begins with, which starts in a third of the time that urllib takes."""
 
 
 class Project:

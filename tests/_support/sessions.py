@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
+import time
+
+import pytest
+
+from pytest_skillopt.cli import main
 
 WITHOUT_OTHERS = "-p no:hypothesispytest -p no:anyio"
 """Options. Other plugins that happen to be installed are most of the time that a start takes."""
@@ -27,3 +34,15 @@ def clean_environment(**changes: str) -> dict[str, str]:
     """The environment without what this session, or its machine, has set for pytest and models."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "OPENAI_"))}
     return {**kept, "PYTEST_ADDOPTS": WITHOUT_OTHERS, **changes}
+
+
+def call(*arguments: object) -> pytest.RunResult:
+    """What ``pytest-skillopt`` does with these arguments, in this process."""
+    began = time.monotonic()
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
+        status = main(list(map(str, arguments)))
+    said, complained = out.getvalue().splitlines(), err.getvalue().splitlines()
+    return pytest.RunResult(status, said, complained, time.monotonic() - began)

@@ -145,7 +145,7 @@ def test_files_are_put_before_the_model_as_data(
 
 @pytest.mark.parametrize(
     "workers",
-    [("-p", "no:xdist"), ("-n1",), ("-n2", "--skillopt"), ("-p", "no:xdist", "--skillopt")],
+    [("-p", "no:xdist"), ("-n1",), ("-n1", "--skillopt"), ("-p", "no:xdist", "--skillopt")],
 )
 def test_a_broken_file_is_a_usage_error_that_names_the_line(
     project: pytest.Pytester, workers: tuple[str, ...]

@@ -195,6 +195,7 @@ def test_nothing_that_an_agent_starts_outlives_it(
     word = f"skillopt-left-{os.getpid()}-{sandbox}"
     project.settings["skillopt_sandbox"] = sandbox
     project.use_stub(
+        "import subprocess\n"
         f"sleep = [sys.executable, '-c', 'import time; time.sleep(1000)', '{word}']\n"
         "subprocess.Popen(sleep)\n"
         "subprocess.Popen(sleep, start_new_session=True)\n"
@@ -218,7 +219,7 @@ def test_nothing_is_left_of_a_session_that_is_killed(
     project.settings |= {"skillopt_sandbox": sandbox, "skillopt_base_url": "http://127.0.0.1:9/v1"}
     started = project.path / "started"
     project.use_stub(
-        f"subprocess.Popen(['setsid', sys.executable, '-c', "
+        f"import subprocess\nsubprocess.Popen(['setsid', sys.executable, '-c', "
         f"'import time; time.sleep(1000)', '{word}'])\n"
         "open('started', 'w').close()\ntime.sleep(1000)"
     )

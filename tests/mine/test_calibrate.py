@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sessions import call
 
 from pytest_skillopt.mine.calibrate import Agreement, calibrated, doubt
 from pytest_skillopt.run.directory import Home
@@ -39,7 +39,7 @@ def project(
 def calibrate(project: pytest.Pytester, content: str) -> pytest.RunResult:
     file = project.path / "labelled.jsonl"
     file.write_text(content)
-    return project.run(sys.executable, "-m", "pytest_skillopt", "judge", "calibrate", file)
+    return call("judge", "calibrate", file)
 
 
 def test_agreement_is_printed_and_kept(project: pytest.Pytester, chat_server: ChatServer) -> None:

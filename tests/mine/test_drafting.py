@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from sessions import call
 
 from pytest_skillopt.mine import MineError
 from pytest_skillopt.mine.sessions import clean, distinct, read_requests
@@ -126,16 +127,12 @@ def project(
     return pytester
 
 
-def tool(project: pytest.Pytester, *arguments: str) -> pytest.RunResult:
-    return project.run(sys.executable, "-m", "pytest_skillopt", *arguments)
-
-
 def test_a_session_log_becomes_a_suite_that_runs(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
     log = project.path / "rollout.jsonl"
     log.write_text(codex(f"{ASKED}. My key is {KEY}", "yes, go on", "Sort the list of our people"))
-    result = tool(project, "mine", str(log), "notes", "--yes")
+    result = call("mine", str(log), "notes", "--yes")
     assert result.ret == 0, result.stderr.str()
     result.stdout.fnmatch_lines(
         ["read 1 file of *, 2 different requests; 1 call of openai:m, * tokens in*"]
@@ -146,9 +143,9 @@ def test_a_session_log_becomes_a_suite_that_runs(
     assert KEY not in text + json.dumps(chat_server.bodies)
     assert ASKED in text
     assert "Sort the list" not in text
-    project.runpytest_subprocess(str(file), "-p", "no:xdist").assert_outcomes(passed=1)
+    project.runpytest_inprocess(str(file), "-p", "no:xdist").assert_outcomes(passed=1)
     before = chat_server.calls
-    again = tool(project, "mine", str(log), "notes", "--yes")
+    again = call("mine", str(log), "notes", "--yes")
     assert (again.ret, file.read_text()) == (1, text)
     assert "was left as it is: name another --output" in again.stderr.str()
     assert chat_server.calls <= before + 1
@@ -159,7 +156,7 @@ def test_nothing_is_sent_before_it_was_agreed_to(
 ) -> None:
     log = project.path / "rollout.jsonl"
     log.write_text(codex(ASKED))
-    result = tool(project, "mine", str(log), "notes")
+    result = call("mine", str(log), "notes")
     assert result.ret == 1
     assert "give --yes" in result.stderr.str()
     result.stdout.fnmatch_lines(["read 1 file of *"])
@@ -167,7 +164,8 @@ def test_nothing_is_sent_before_it_was_agreed_to(
 
 
 def test_a_starter_suite_runs_at_once(project: pytest.Pytester) -> None:
-    result = tool(project, "init", "notes", "--yes", "--run", "--tests", "3")
+    command = (sys.executable, "-m", "pytest_skillopt", "init", "notes", "--yes", "--run")
+    result = project.run(*command, "--tests", "3")
     assert result.ret == 0, result.stderr.str()
     result.stdout.fnmatch_lines(["1 draft in *test_notes.py; review each*", "*1 passed*"])
     text = (project.path / "tests" / "test_notes.py").read_text()
@@ -183,27 +181,27 @@ def test_an_agent_gets_near_misses_too(project: pytest.Pytester, chat_server: Ch
     (project.path / "songs" / "SKILL.md").write_text(songs)
     settings = (project.path / "tox.ini").read_text()
     (project.path / "tox.ini").write_text(f"{settings}\nskillopt_harness = codex\n")
-    assert tool(project, "init", "notes", "--yes").ret == 0
+    assert call("init", "notes", "--yes").ret == 0
     (asked,) = [b for b in chat_server.bodies if "draft tests" in b["messages"][0]["content"]]
     assert "Sings a note." in asked["messages"][-1]["content"]
     assert "near misses" in asked["messages"][-1]["content"]
     file = project.path / "tests" / "test_notes.py"
     assert file.read_text().count("# review") == 1 + 3
     plan = ("--skillopt-train=description", "--collect-only", "-p", "no:xdist")
-    result = project.runpytest_subprocess(str(file), *plan)
+    result = project.runpytest_inprocess(str(file), *plan)
     result.stdout.fnmatch_lines(["*notes/SKILL.md: 4 tasks*"])
     assert "no trigger task" not in result.stdout.str()
 
 
 def test_no_such_skill(project: pytest.Pytester) -> None:
-    result = tool(project, "init", "nowhere", "--yes")
+    result = call("init", "nowhere", "--yes")
     assert result.ret == 1
     assert "there is no skill at" in result.stderr.str()
 
 
 def test_without_a_model_it_says_what_to_set(project: pytest.Pytester) -> None:
     project.makeini("[pytest]\n")
-    result = tool(project, "init", "notes", "--yes")
+    result = call("init", "notes", "--yes")
     assert result.ret == 1
     result.stderr.fnmatch_lines(["*error: no optimizer model is configured. Set *"])
     result.stderr.no_fnmatch_line("*Traceback*")

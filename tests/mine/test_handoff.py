@@ -102,7 +102,7 @@ def test_greeting(skill_agent, name):
 """
 
 
-@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n2",)])
+@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n1",)])
 def test_a_small_suite_is_answered_by_hand(
     pytester: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:

@@ -196,7 +196,7 @@ def test_a_rollout_that_hangs_in_compiled_code_ends_too(drive: Drive) -> None:
             re.match("(a+)+$", "a" * 60 + "b")
         """,
         "-n1",
-        "--drive-timeout=2",
+        "--drive-timeout=1",
     )
     assert driven.one("test_hangs").outcome == "error"
 
