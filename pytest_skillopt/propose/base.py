@@ -90,7 +90,7 @@ def _settings(git: Git, files: Mapping[str, Entry]) -> dict[str, str]:
         text = git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
         try:
             found = _from_toml(name, text) if name.endswith(".toml") else _from_ini(name, text)
-        except (tomllib.TOMLDecodeError, configparser.Error) as error:
+        except (ValueError, TypeError, AttributeError, configparser.Error) as error:
             raise ProposeError(f"{path} of the base branch cannot be read: {error}") from None
         if found is not None:
             return {
@@ -110,13 +110,11 @@ def _text(value: Any) -> str:
 
 
 def _from_toml(name: str, text: str) -> dict[str, Any] | None:
-    whole = tomllib.loads(text)
-    above = whole.get("tool", {}) if name == "pyproject.toml" else whole
-    table = above.get("pytest") if isinstance(above, dict) else None
-    if not isinstance(table, dict):
-        return None if name == "pyproject.toml" else {}
-    old = table.get("ini_options")
-    return old if name == "pyproject.toml" and isinstance(old, dict) else table
+    whole: dict[str, Any] = tomllib.loads(text)
+    if name != "pyproject.toml":
+        return dict(whole.get("pytest", {}))
+    table = whole.get("tool", {}).get("pytest")
+    return table and dict(table.get("ini_options", table))
 
 
 def _from_ini(name: str, text: str) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from pytest_skillopt.untrusted import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, TaskRow
+    from pytest_skillopt.run.result import Comparison, EditRow, Rate, Result, TaskRow
 
 SUMMARY_LIMIT = 900_000
 """Bytes; GitHub refuses a job summary above 1 MiB."""
@@ -156,35 +156,29 @@ def _why(edit: EditRow) -> Markup:
 
 def _tasks(rows: Sequence[TaskRow]) -> Iterator[tuple[str, list[Markup]]]:
     """Lists of tasks that somebody may want to look at, each with its title."""
-
-    def listing(said: str, chosen: list[TaskRow], shown: Callable[[TaskRow], str]) -> Any:
-        lines = [Markup(f"{code(row.id)}: {_counts(row.before)}{shown(row)}") for row in chosen]
-        return f"{words.plural(len(chosen), 'task')} {said}", lines
-
     rows = sorted(rows, key=lambda row: words.in_order(row.id))
+    lists: dict[str, list[TaskRow]] = {}
     if any(row.after is not None for row in rows):
         for change in ("broken", "undecided", "fixed"):
-            chosen = [row for row in rows if row.change == change and row.split != "test"]
-            yield listing(
-                f"{change}: {words.CHANGES[change]}",
-                chosen,
-                lambda row: f" to {_counts(row.after)}",
-            )
+            moved = [row for row in rows if row.change == change and row.split != "test"]
+            lists[f"{change}: {words.CHANGES[change]}"] = moved
         test = [row for row in rows if row.split == "test"]
-        said = "of the test split, which no edit has seen"
-        yield listing(said, test, lambda row: f" to {_counts(row.after)}, {row.change}")
+        lists["of the test split, which no edit has seen"] = test
     else:
         missed = [row for row in rows if row.before.passed < row.before.n or not row.before.n]
-        yield listing("did not always pass", missed, _marked)
+        lists["did not always pass"] = missed
+    for said, chosen in lists.items():
+        shown = [Markup(f"{code(row.id)}: {_counts(row)}") for row in chosen]
+        yield f"{words.plural(len(chosen), 'task')} {said}", shown
 
 
-def _counts(arm: Arm | None) -> str:
-    return f"{arm.passed} of {arm.n}" if arm else words.UNKNOWN
-
-
-def _marked(row: TaskRow) -> str:
+def _counts(row: TaskRow) -> str:
+    said = f"{row.before.passed} of {row.before.n}"
+    if row.after is not None:
+        change = f", {row.change}" if row.split == "test" else ""
+        return f"{said} to {row.after.passed} of {row.after.n}{change}"
     marks = words.marks(row)
-    return f" ({', '.join(marks)})" if marks else ""
+    return f"{said} ({', '.join(marks)})" if marks else said
 
 
 def _folded(title: str, caller: Callable[[], str]) -> Markup:
