@@ -164,7 +164,7 @@ def _tasks_lines(
         return
     compared = any(row.after is not None for row in rows)
     test = [row for row in rows if row.split == "test"] if compared and not verbose else []
-    rows = sorted((row for row in rows if row not in test), key=_rank)
+    rows = sorted((row for row in rows if not test or row.split != "test"), key=_rank)
     telling = [row for row in rows if _telling(row, compared)]
     shown = rows if verbose else telling[:MOST_TASKS]
     if shown:
@@ -174,10 +174,18 @@ def _tasks_lines(
         yield from _table((*head, "task"), body, "rrll", colours)
     else:
         yield Line()
-    rest = _rest(rows, telling, shown, compared)
-    rest += f" Of the test split {words.counted(test)}." if test else ""
-    if rest:
-        yield from paragraph(rest.strip(), width, indent="  ")
+    rest = []
+    if (hidden := len(telling) - len(shown)) > 0:
+        rest.append(f"{words.number(hidden)} more {'changed' if compared else 'below 100 %'}")
+    if quiet := len(rows) - len(telling):
+        alike = words.CHANGES["same"] if compared else "always passed"
+        rest.append(f"{words.plural(quiet, 'task')} {alike}")
+    if flaky := sum(row.flaky for row in rows):
+        rest.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")
+    said = [", ".join(rest) + "."] if rest else []
+    said += [f"Of the test split {words.counted(test)}."] if test else []
+    if said:
+        yield from paragraph(" ".join(said), width, indent="  ")
 
 
 def _figures(row: TaskRow, compared: bool) -> tuple[str, str, str]:
@@ -202,22 +210,6 @@ def _telling(row: TaskRow, compared: bool) -> bool:
     if compared:
         return row.change != "same"
     return row.skipped or row.before.errors > 0 or not 0 < row.before.n == row.before.passed
-
-
-def _rest(
-    rows: Sequence[TaskRow], telling: Sequence[TaskRow], shown: Sequence[TaskRow], compared: bool
-) -> str:
-    hidden, quiet = len(telling) - len(shown), len(rows) - len(telling)
-    flaky = sum(row.flaky for row in rows)
-    said = [f"{words.number(hidden)} more {'changed' if compared else 'below 100 %'}"] * (
-        hidden > 0
-    )
-    if quiet:
-        alike = words.CHANGES["same"] if compared else "always passed"
-        said.append(f"{words.plural(quiet, 'task')} {alike}")
-    if flaky:
-        said.append(f"{words.number(flaky)} flaky (both passed and failed under one version)")
-    return ", ".join(said) + "." if said else ""
 
 
 def diff(patch: str, *, verbose: bool) -> Iterator[Line]:
