@@ -175,36 +175,30 @@ def task_row(
     """The counts of both arms, with one rollout of each as an example.
 
     That is a failure where there is one, and an infrastructure error where nothing was measured.
-    A test task is in no decision: its change is by its counts. Usage counts both arms. An arm
-    without rollouts was not run.
+    A test task is in no decision: its change is by the evidence that a gate weighs. Usage counts
+    both arms. An arm without rollouts was not run.
     """
     rollouts = [*before, *after]
     used = sum((rollout.usage + rollout.judge_usage for rollout in rollouts), Usage())
     arms = (before, after)
+    old, new = map(arm_of, arms)
+    if task.split == "test" and old.n and new.n:
+        up = log_e(new.passed, new.n, old.passed, old.n)
+        change = change_by(up, log_e(old.passed, old.n, new.passed, new.n))
     return TaskRow(
         id=task.id,
         split=task.split,
         must_pass=task.must_pass,
         trigger=task.trigger,
         marks=list(task.marks),
-        before=arm_of(before),
-        after=arm_of(after) if after else None,
-        change=_change_by_counts(before, after) if task.split == "test" else change,
+        before=old,
+        after=new if after else None,
+        change=change,
         flaky=any({r.passed for r in arm if r.measured} == {True, False} for arm in arms),
         skipped=bool(rollouts) and all(rollout.outcome == "skipped" for rollout in rollouts),
         calls=used.calls + used.cached,
         tokens=used.input_tokens + used.output_tokens,
         cost=used.cost,
-    )
-
-
-def _change_by_counts(before: Sequence[Rollout], after: Sequence[Rollout]) -> Change:
-    """By the evidence that a gate weighs."""
-    old, new = arm_of(before), arm_of(after)
-    if not old.n or not new.n:
-        return "same"
-    return change_by(
-        log_e(new.passed, new.n, old.passed, old.n), log_e(old.passed, old.n, new.passed, new.n)
     )
 
 

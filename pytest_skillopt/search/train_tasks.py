@@ -39,9 +39,6 @@ class TrainTasks:
     def records(self) -> list[TaskRecord]:
         return list(self._records.values())
 
-    def record(self, task: str) -> TaskRecord:
-        return self._records[task]
-
     @property
     def all_pass(self) -> bool:
         """Whether every task was looked at and none that was measured has failed."""
