@@ -69,7 +69,8 @@ class BroadGate(StagedGate):
 
     def seek_improvement(self) -> Generator[Wants, None, bool]:
         found = yield from super().seek_improvement()
-        if found or self._falls_behind():
+        tried = [task for task in self.tasks if self.counts[CANDIDATE, task].n]
+        if found or self.counts.gain(tried) < 0:
             return found
         last = max(self.looks)
         yield self.up_to(INCUMBENT, last)
@@ -82,11 +83,6 @@ class BroadGate(StagedGate):
             if _standard_errors(strata) < self.futility:
                 return False
         return False
-
-    def _falls_behind(self) -> bool:
-        """Whether the candidate does worse on the tasks where it was tried."""
-        pairs = [(self.counts[CANDIDATE, t], self.counts[INCUMBENT, t]) for t in self.tasks]
-        return math.fsum(new.mean - old.mean for new, old in pairs if new.n) < 0
 
     def _stratum(self, task: str, new: int, old: int) -> tuple[int, int, int, int]:
         passed = sum(self.counts[CANDIDATE, task].rounds[:new])
