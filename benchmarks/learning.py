@@ -214,15 +214,16 @@ def measure(
     worlds: Iterable[str],
     caps: Iterable[int],
     variants: Iterable[Variant],
-    seeds: int,
+    seeds: range,
     processes: int,
 ) -> list[Cell]:
     """Every combination, the trainings spread over processes."""
     keys = list(itertools.product(worlds, caps, variants))
-    jobs = [(world, cap, variant, s) for world, cap, variant in keys for s in range(seeds)]
+    jobs = [(world, cap, variant, s) for world, cap, variant in keys for s in seeds]
     with ProcessPoolExecutor(processes) as pool:
         runs = list(pool.map(train, *zip(*jobs, strict=True)))
-    return [Cell(*key, tuple(runs[i * seeds : (i + 1) * seeds])) for i, key in enumerate(keys)]
+    n = len(seeds)
+    return [Cell(*key, tuple(runs[i * n : (i + 1) * n])) for i, key in enumerate(keys)]
 
 
 def print_worlds(cells: Iterable[Cell]) -> None:
@@ -256,6 +257,7 @@ def main() -> None:
     )
     parser.add_argument("--caps", default="350,700", help="target calls; --full: 1400 too")
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first", type=int, default=0, help="number of the first seed")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--mechanisms", action="store_true", help="each switched on or off")
     parser.add_argument("--only", default="", help="variants whose name holds this")
@@ -263,7 +265,7 @@ def main() -> None:
     parser.add_argument("--tempers", default="plain", help=f"of {', '.join(TEMPERS)}")
     parser.add_argument("--runs", action="store_true", help="print every single run")
     args = parser.parse_args()
-    seeds = 20 if args.full else args.seeds
+    seeds = range(args.first, args.first + (20 if args.full else args.seeds))
     worlds = list(KINDS) if args.full else args.worlds.split(",")
     caps = list(CAPS) if args.full else [int(cap) for cap in args.caps.split(",")]
     started = time.monotonic()
@@ -271,7 +273,7 @@ def main() -> None:
         tempers = [Variant(temper, temper=temper) for temper in args.tempers.split(",")]
         cells = measure(worlds, caps, tempers, seeds, args.processes)
         print_worlds(cells)
-        _print_runs(cells, args.runs)
+        _print_runs(cells, seeds, args.runs)
     if args.full or args.mechanisms:
         variants = [v for v in MECHANISMS if args.only in v.name]
         chosen = [w for w in worlds if args.worlds != ",".join(STUDY) or w in STUDY[:3]]
@@ -280,13 +282,13 @@ def main() -> None:
         cells.sort(key=lambda cell: variants.index(cell.variant))
         print()
         print_mechanisms(cells)
-        _print_runs(cells, args.runs)
-    print(f"\n{seeds} seeds, {time.monotonic() - started:.0f} s")
+        _print_runs(cells, seeds, args.runs)
+    print(f"\n{len(seeds)} seeds from {seeds.start}, {time.monotonic() - started:.0f} s")
 
 
-def _print_runs(cells: Iterable[Cell], wanted: bool) -> None:
+def _print_runs(cells: Iterable[Cell], seeds: range, wanted: bool) -> None:
     for cell in cells if wanted else ():
-        for seed, run in enumerate(cell.runs):
+        for seed, run in zip(seeds, cell.runs, strict=True):
             print(f"{cell.variant.name}, {cell.world}, {cell.cap}, seed {seed}: {run}")
 
 
