@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -64,11 +65,16 @@ class Vetting:
         Raises:
             SkillError: ``allow`` names a rule that does not exist.
         """
-        self._allow = allowed(allow)
-        self._max_tokens = max_tokens
-        self._present, self._files, self._description = present, files, description
-        self._known = stands_in(*(t.text for t in tasks if t.split in ("train", "both")))
+        self._files, self._description = files, description
         self._leaks = LeakIndex(tasks, skill)
+        self._lint = functools.partial(
+            lint,
+            allow=allowed(allow),
+            max_tokens=max_tokens,
+            known=stands_in(*(t.text for t in tasks if t.split in ("train", "both"))),
+            present=present,
+            description=description,
+        )
 
     def try_edit(self, document: Document, edit: Edit) -> Document | Refusal:
         """The document with the edit, or why it may not be."""
@@ -110,17 +116,6 @@ class Vetting:
     def warnings(self, before: Document, after: Document) -> list[Finding]:
         """What a reader of the change should look at, though it is allowed."""
         return warned(self._lint(before, after))
-
-    def _lint(self, before: Document, after: Document) -> list[Finding]:
-        return lint(
-            before,
-            after,
-            self._allow,
-            max_tokens=self._max_tokens,
-            known=self._known,
-            present=self._present,
-            description=self._description,
-        )
 
 
 def _repeats(document: Document, edit: Edit) -> bool:
