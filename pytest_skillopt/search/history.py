@@ -112,9 +112,9 @@ class History:
         """Note how the pass rate of train tasks changes without an edit, in [-1, 1]."""
         self._left_out.setdefault(edit.key, {}).update(effects)
 
-    def turn_away(self, edit: Edit, why: str) -> None:
-        """Count an edit that is not tried because it has lost, in this run or an earlier one."""
-        row = self._edits.get(edit.key) or EditRow.of(edit, "lost", why)
+    def turn_away(self, edit: Edit) -> None:
+        """Count an edit that is not tried because it has lost its trials before."""
+        row = self._edits.get(edit.key) or EditRow.of(edit, "lost", "it lost its trials before")
         self._edits[edit.key] = row.model_copy(update={"again": row.again + 1})
 
     def leave(self, edits: Iterable[Edit]) -> None:
@@ -138,7 +138,7 @@ class History:
         edits: int = 0,
         verdict: Verdict | None = None,
         reason: str = "",
-    ) -> StepRow:
+    ) -> None:
         """Close the current step with a row."""
         row = StepRow(
             step=self.step,
@@ -156,7 +156,6 @@ class History:
         )
         self.steps.append(row)
         self.observer.step(row)
-        return row
 
     def end_early(self, reason: str) -> None:
         """Note that there was more to do: with a higher cap, or without the fault."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import islice
+from collections import defaultdict
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.records import TaskRecord
@@ -40,7 +40,8 @@ class Samples:
         self._budget = budget
         self._skill = skill
         self._start = start
-        self._drawn: Counter[tuple[str, str, str]] = Counter()
+        self._drawn: defaultdict[tuple[str, str, str], count[int]] = defaultdict(count)
+        """By version, task and stream, the index of the next sample."""
         self._at_start: dict[str, dict[str, Rollout]] = {}
 
     # For a search.
@@ -64,7 +65,7 @@ class Samples:
         self._budget.require(sum(map(len, requests)))
         rollouts = iter(self._take([request for group in requests for request in group]))
         return [
-            {task: list(islice(rollouts, count)) for task, count in counts.items()}
+            {task: list(islice(rollouts, number)) for task, number in counts.items()}
             for _, counts in wanted
         ]
 
@@ -73,16 +74,11 @@ class Samples:
     ) -> list[RolloutRequest]:
         """Requests for the next samples of a stream, none of them drawn before."""
         version = self._add(document)
-        requests = []
-        for task, count in counts.items():
-            key = (version, task, stream)
-            first = self._drawn[key]
-            self._drawn[key] += count
-            requests += [
-                self._sampler.request(task, version, stream, index)
-                for index in range(first, first + count)
-            ]
-        return requests
+        return [
+            self._sampler.request(task, version, stream, next(self._drawn[version, task, stream]))
+            for task, wanted in counts.items()
+            for _ in range(wanted)
+        ]
 
     def _add(self, document: Document) -> str:
         return self._sampler.add_version(self._skill, document.packed)

@@ -231,7 +231,7 @@ class TrialSearch:
         edit = _findable(edit, context.document)
         if self._pool.is_spent(edit):
             self._row.again += 1
-            self._state.history.turn_away(edit, "it lost its trials before")
+            self._state.history.turn_away(edit)
             self._pool.keep(edit)
             return
         handed = self._state.stages.update(Patch((edit,)), context)
