@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import posixpath
 import stat
@@ -176,7 +175,6 @@ def write_version(path: Path, before: Document, after: Document) -> None:
         for name in changed:
             written[name].replace(targets[name])
             moved.append(name)
-            _sync_folder(targets[name].parent)
     except OSError as error:
         for name in moved:
             if data := before.file(name).data:
@@ -211,16 +209,6 @@ def _check_unchanged(folder: Path, name: str, target: Path, before: Document) ->
         raise SkillError(f"{shown}: not written, it lies outside of the skill's folder by now")
     if (target.read_bytes() if target.exists() else b"") != before.file(name).data:
         raise SkillError(f"{shown}: not written, the file was changed during the run")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the move itself durable, where the system lets a folder be opened."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 def skill_files(path: Path, root: Path) -> dict[str, bytes]:

@@ -76,8 +76,7 @@ def allowed(names: str) -> frozenset[str]:
         SkillError: a name that is no rule.
     """
     found = frozenset(name.strip() for name in names.split(",") if name.strip())
-    unknown = sorted(found - RULES.keys())
-    if unknown:
+    if unknown := sorted(found - RULES.keys()):
         raise SkillError(
             f"skillopt_lint_allow: {', '.join(unknown)} is no rule; "
             f"the rules are {', '.join(RULES)}"
