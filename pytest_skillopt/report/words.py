@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.report.text import clip, one_line
 from pytest_skillopt.run.result import EditRow, Hunk
+from pytest_skillopt.settings import shown
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
 
@@ -244,12 +245,7 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 def settings(result: Result) -> list[tuple[str, str]]:
     """Every setting that has a value, with the value as it is written in a configuration file."""
-    written = {True: "yes", False: "no"}
-    return [
-        (name, written[value] if isinstance(value, bool) else str(value))
-        for name, value in result.settings.items()
-        if value not in ("", None)
-    ]
+    return [(name, shown(v)) for name, v in result.settings.items() if v not in ("", None)]
 
 
 def precision(skill: SkillResult) -> list[str]:
