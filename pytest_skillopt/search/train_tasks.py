@@ -113,14 +113,6 @@ class TrainTasks:
                 self._records[record.task.id] = record
                 self._asked.discard(record.task.id)
 
-    def still_fails(self, task: str, document: Document) -> bool:
-        """Whether a task goes on failing: an edit for another one may have turned it since.
-
-        Of two fresh samples one has to fail, since a single pass may be luck.
-        """
-        record = self._records[task]
-        return any(self._refresh([record], document) for _ in range(2))
-
     def add(self, records: Iterable[TaskRecord]) -> None:
         """Take in samples of tasks under the working skill and an edit that did nothing."""
         for record in records:

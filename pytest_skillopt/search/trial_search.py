@@ -268,12 +268,10 @@ class TrialSearch:
             self._sample(trials)
             for trial in trials:
                 self._row.tried += 1
-                if trial.outcome != "won":
-                    self._lose(trial, trial.describe())
-                elif not self._tasks.still_fails(trial.turned[0], self._state.incumbent):
-                    self._lose(trial, "its task passes without it by now")
-                else:
+                if trial.outcome == "won":
                     self._join(trial, trial.edits)
+                else:
+                    self._lose(trial)
             tried = True
         return tried
 
@@ -321,10 +319,10 @@ class TrialSearch:
             for (trial, _), rollouts in zip(running, found, strict=True):
                 trial.tell(rollouts)
 
-    def _lose(self, trial: Trial, why: str) -> None:
+    def _lose(self, trial: Trial) -> None:
         self._pool.lose(trial.edits)
         self._tasks.add(trial.after.values())
-        self._state.history.settle(trial.edits, "lost", why, trial.effects)
+        self._state.history.settle(trial.edits, "lost", trial.describe(), trial.effects)
 
     def _try_together(self) -> bool:
         """Try the edits together that a failing task asked for and that lost alone.

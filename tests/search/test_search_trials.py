@@ -244,24 +244,6 @@ def test_samples_under_an_edit_that_did_nothing_count_for_its_tasks(toy: ModuleT
     assert any("Passed 0 of 3" in prompt for _, _, prompt in model.asked)
 
 
-def test_a_winner_whose_task_another_edit_has_turned_meanwhile_does_not_join(
-    toy: ModuleType,
-) -> None:
-    """All tasks need one line: the second wording of it, tried beside the first, is not needed."""
-    world = toy.make_world(rules=1, weak=0.0, strong=1.0)
-
-    def script(form: str, messages: Any) -> str | None:
-        line = toy.rule(0) if len(model.asked) % 2 else f"{toy.rule(0)} Mind that in all you do."
-        edits = [{"op": "append", "target": "", "content": line}]
-        return json.dumps({"reasoning": "", "edits": edits}) if form == "Edits" else None
-
-    model = toy.ToyOptimizer(script=script)
-    outcome, _ = train(toy, world, model, TrialParameters(calls_per_task=1))
-    assert {row.why for row in outcome.edits if row.status == "lost"} == {
-        "its task passes without it by now"
-    }
-
-
 def test_an_edit_that_names_a_text_which_is_not_there_is_appended(toy: ModuleType) -> None:
     def script(form: str, messages: Any) -> str | None:
         edit = {"op": "replace", "target": "Do as you please.", "content": toy.rule(0)}
@@ -291,7 +273,7 @@ def test_a_suite_that_starts_at_zero_is_climbed(toy: ModuleType) -> None:
 
 
 def test_edits_that_nobody_has_tried_are_told_when_a_cap_ends_the_search(toy: ModuleType) -> None:
-    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=0.3), max_rollouts=160)
+    outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=0.3), max_rollouts=180)
     left = [row for row in outcome.edits if "ended before it was tried" in row.why]
     assert left
     assert "proposed" in outcome.steps[-1].reason
