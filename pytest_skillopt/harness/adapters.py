@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pytest_skillopt.model.agent import ToolRun
 from pytest_skillopt.suite.rollouts import shorten
 
@@ -254,16 +256,16 @@ def _known() -> dict[str, Harness]:
 
 KNOWN = _known()
 _ACP = KNOWN.pop("acp")
+NAMES = f"{', '.join(KNOWN)}, acp:COMMAND or module:object"
 
 
 def find_harness(name: str) -> Harness:
-    """The harness of a name; ValueError, which says what can be named, where there is none."""
+    """The harness of a name; UsageError, which says what can be named, where there is none."""
     module, _, rest = name.partition(":")
     if name in KNOWN:
         return KNOWN[name]
     if not rest.strip():
-        known = ", ".join(KNOWN)
-        raise ValueError(f"{name!r} is none of {known}, acp:COMMAND or module:object")
+        raise pytest.UsageError(f"skillopt_harness: {name!r} is none of {NAMES}")
     if module == "acp":
         program, _, arguments = rest.strip().partition(" ")
         script = Path(__file__).with_name("acp.py").read_text(encoding="utf-8")
@@ -278,7 +280,7 @@ def find_harness(name: str) -> Harness:
     try:
         found = getattr(import_module(module), rest)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"{name!r} cannot be loaded: {error}") from error
+        raise pytest.UsageError(f"skillopt_harness: {name!r} cannot be loaded: {error}") from None
     if not isinstance(found, Harness):
-        raise ValueError(f"{name!r} is no Harness")
+        raise pytest.UsageError(f"skillopt_harness: {name!r} is no Harness")
     return found

@@ -122,9 +122,8 @@ class HarnessAgent:
             raise ReplyError(run["problem"])
         tools = tuple(ToolRun(*tool) for tool in run["tools"])
         reply = HarnessReply(run["text"], tool_calls=tools, transcript=run["turns"])
-        for name in _TOLD:
-            setattr(reply, name, run[name])
-        reply.workspace, reply._runner = root, self.runner
+        told = {name: run[name] for name in _TOLD}
+        vars(reply).update(told, workspace=root, _runner=self.runner)
         return reply
 
     async def aio(self, prompt: str, **options: Any) -> HarnessReply:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.harness.adapters import KNOWN, Harness, find_harness
+from pytest_skillopt.harness.adapters import KNOWN, NAMES, Harness, find_harness
 from pytest_skillopt.harness.agent import HarnessAgent
 from pytest_skillopt.harness.processes import Runner, bundled_path, resolve
 from pytest_skillopt.harness.proxy import Proxy, Ticket, marks_of
@@ -76,7 +76,7 @@ def identify(item: pytest.Item, settings: Settings, text: str) -> str:
     params = getattr(getattr(item, "callspec", None), "params", {})
     named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
     named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}
-    _sandbox(settings)
+    resolve(settings.sandbox)
     return ", ".join(str(installed(name)) for name in sorted(named))
 
 
@@ -109,10 +109,7 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
 def installed(name: str) -> Harness:
     """A harness with the path of its executable and its version; UsageError where it is unknown,
     not installed, or does not tell its version."""
-    try:
-        harness = find_harness(name)
-    except ValueError as error:
-        raise pytest.UsageError(f"skillopt_harness: {error}") from None
+    harness = find_harness(name)
     command = harness.executable or harness.name
     path = bundled_path(harness.bundled) or shutil.which(command)
     if not path:
@@ -140,16 +137,9 @@ def _named(item: Any, settings: Settings, param: object) -> str:
     if not name:
         raise pytest.UsageError(
             f"{item.nodeid} uses skill_harness, and no harness is named. Set skillopt_harness, or "
-            f"harness= on the marker, to one of {', '.join(KNOWN)}, acp:COMMAND or module:object"
+            f"harness= on the marker, to one of {NAMES}"
         )
     return str(name)
-
-
-def _sandbox(settings: Settings) -> str:
-    try:
-        return resolve(settings.sandbox)
-    except ValueError as error:
-        raise pytest.UsageError(f"skillopt_sandbox: {error}") from None
 
 
 def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
@@ -170,7 +160,7 @@ def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
                 )
             names = filter(None, map(str.strip, models.settings.harness_env.split(",")))
             passed = {name: os.environ[name] for name in names if name in os.environ}
-            runner = Runner(_sandbox(models.settings), config.rootpath, passed)
+            runner = Runner(resolve(models.settings.sandbox), config.rootpath, passed)
             proxy = Proxy(target, models.throttle)
             config.add_cleanup(runner.close)
             config.add_cleanup(proxy.close)

@@ -20,17 +20,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from weakref import WeakSet
 
+import pytest
+
+from pytest_skillopt.harness.proxy import Ticket
 from pytest_skillopt.suite.folders import TemporaryFolder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_skillopt.harness.adapters import Harness
-    from pytest_skillopt.harness.proxy import Ticket
 
 MOST_PRINTED = 64 << 20  # bytes after which a run is ended
 LEAST_FREE = 256 << 20  # bytes on the workspace's disk below which it is
-_LOOK_MS = 1_000
+_LOOK_MS = 100  # between two looks whether a run is to be ended
 _PATIENCE = 15.0  # seconds that a guard has to end a run; it needs at most 12
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
 _PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
@@ -74,9 +76,10 @@ class Runner:
         skill: Path | None = None,
         ticket: Ticket | None = None,
     ) -> Ended:
-        """Run a harness to its end, or for ``limit`` seconds, without those that the infrastructure
-        has cost as ``ticket`` knows; 0: no limit. ``skill`` is read-only in bubblewrap."""
-        started, why, said = time.monotonic(), "exit", b""
+        """Run a harness until it ends, until ``ticket`` says so, or for ``limit`` seconds, without
+        those that the infrastructure has cost as the ticket knows; 0: no limit. ``skill`` is
+        read-only in bubblewrap."""
+        started, why, said, ticket = time.monotonic(), "exit", b"", ticket or Ticket()
         with contextlib.ExitStack() as stack:
             try:
                 guard = stack.enter_context(self._guard())
@@ -90,18 +93,11 @@ class Runner:
                 return Ended(1, "start", 0.0, err=str(error))
             end = select.poll()
             end.register(guard, select.POLLIN | select.POLLHUP)
-
-            def stop() -> None:
-                with contextlib.suppress(OSError):
-                    guard.send(b"end")
-
             try:
-                if ticket is not None:
-                    ticket.on_stop(stop)
                 disk, out = workspace.absolute().parent, made.path / "out"
                 free = shutil.disk_usage(disk).free
-                while not end.poll(_LOOK_MS) and why == "exit":
-                    seconds = time.monotonic() - started - (ticket.lost() if ticket else 0.0)
+                while why == "exit" and not ticket.stopped and not end.poll(_LOOK_MS):
+                    seconds = time.monotonic() - started - ticket.lost()
                     if 0 < limit < seconds:
                         why = "time"
                     elif out.exists() and out.stat().st_size > MOST_PRINTED:
@@ -109,8 +105,8 @@ class Runner:
                     elif shutil.disk_usage(disk).free < LEAST_FREE <= free:
                         why = "disk"
             finally:
-                stop()
                 with contextlib.suppress(OSError):
+                    guard.send(b"end")
                     said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
             status = os.waitstatus_to_exitcode(int(said)) if said else 1
             seconds, texts = time.monotonic() - started, (_text(out), _text(made.path / "err"))
@@ -191,14 +187,14 @@ class Runner:
 
 
 def resolve(setting: str) -> str:
-    """From ``skillopt_sandbox`` to ``none``, ``bwrap`` or a command; ValueError where ``bwrap`` is
+    """From ``skillopt_sandbox`` to ``none``, ``bwrap`` or a command; UsageError where ``bwrap`` is
     asked for and does not work."""
     if setting == "auto":
         return "bwrap" if find_bwrap() else "none"
     if setting == "bwrap" and not find_bwrap():
-        raise ValueError(
-            "bwrap does not work here; install bubblewrap, allow unprivileged user namespaces, or "
-            "set skillopt_sandbox to none or to a command"
+        raise pytest.UsageError(
+            "skillopt_sandbox: bwrap does not work here; install bubblewrap, allow unprivileged "
+            "user namespaces, or set it to none or to a command"
         )
     return setting
 

@@ -86,8 +86,7 @@ class Ticket:
     fault: ModelFault | None = None  # what the last call ended in, where it was no reply
     name: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     over: threading.Event = field(default_factory=threading.Event)
-    _end: Callable[[], None] | None = None
-    _stopped: bool = False
+    stopped: bool = False  # the run is to be ended
     _lost: float = 0.0
     _pending: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
@@ -105,25 +104,10 @@ class Ticket:
             raise ModelFault("the run has ended")
         self.lost(seconds)
 
-    def on_stop(self, end: Callable[[], None]) -> None:
-        """Have the run ended by this function, at once where it was to be ended before."""
-        with self._lock:
-            self._end = end
-            if self._stopped:
-                end()
-
-    def stop(self) -> None:
-        """End the run."""
-        with self._lock:
-            self._stopped = True
-            if self._end is not None:
-                self._end()
-
     def look(self, text: str) -> None:
         """Look for the skill's body in a request, which is JSON."""
         self.skill_read = self.skill_read or any(mark in text for mark in self.marks)
-        if self.skill_read and self.stop_when_read:
-            self.stop()
+        self.stopped = self.stopped or (self.skill_read and self.stop_when_read)
 
     @contextlib.contextmanager
     def call(self) -> Iterator[bool]:
@@ -132,8 +116,7 @@ class Ticket:
             enough = self.stop_when_read and self.skill_read
             allowed = not (self.failure or enough or self.over.is_set())
             if allowed and 0 < self.most_calls <= self.calls:
-                self.out_of_calls, allowed = True, False
-                self.stop()
+                self.out_of_calls, self.stopped, allowed = True, True, False
             self.calls += allowed
             self._pending += allowed
         try:
@@ -147,8 +130,7 @@ class Ticket:
         if not self.over.is_set():  # else nobody asks any more
             known = isinstance(error, ModelError)
             error = error if known else ModelFault(f"{type(error).__name__}: {error}")
-            self.failure = self.failure or error
-            self.stop()
+            self.failure, self.stopped = self.failure or error, True
 
 
 class Proxy(ChatModel):

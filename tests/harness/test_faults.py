@@ -311,7 +311,7 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
 
     def ring() -> None:
         wait_until(ready.exists, "never started")
-        ticket.stop()
+        ticket.stopped = True
 
     ringer = threading.Thread(target=ring)
     ringer.start()
