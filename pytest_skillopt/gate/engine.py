@@ -101,6 +101,7 @@ class SequentialGate:
     final = False
     """Whether it is the final comparison."""
     validated = True
+    """False where nothing is tested."""
     alpha_of_tasks = 1.0
     """Part of alpha, in (0, 1], that is for the evidence on single tasks."""
 
