@@ -50,7 +50,7 @@ def conduct(
 ) -> tuple[Result, list[pytest.TestReport]]:
     """Carry out a mode and keep its result; beside it a report a task, for pytest. UsageError where
     the suite, the skill, the models or the run are not as they must be."""
-    display = Display(config, settings)
+    display = Display(config)
     with (
         _as_usage_errors(),
         opened(config, mode, settings, executor, tasks, services, display.rollout) as run,

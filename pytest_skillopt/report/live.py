@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import StepRow
-    from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
 
 MOST_LIVE = 160
@@ -47,8 +46,8 @@ _MOST_FAULTS = 10
 """Different texts of faults that are shown as they come; the report has the rest."""
 
 
-def header_line(run: Run, rollouts: int) -> str:
-    """The line under pytest's own header; ``rollouts`` is K, samples of a task under a version."""
+def header_line(run: Run) -> str:
+    """The line under pytest's own header."""
     splits = Counter(task.split for task in run.tasks)
     named = {"train": "train", "val": "val", "test": "test", "both": "both train and val"}
     listed = ", ".join(f"{splits[key]} {name}" for key, name in named.items() if splits[key])
@@ -57,9 +56,11 @@ def header_line(run: Run, rollouts: int) -> str:
     for role, model in run.roles.items():
         roles.setdefault(model, []).append(role)
     said = "; ".join(f"{' and '.join(names)} {one_line(model)}" for model, names in roles.items())
+    gated = run.mode.name in ("check", "compare")
+    samples = run.settings.gate_k0 if gated else run.settings.rollouts
     return (
         f"skillopt: {_DOING[run.mode.name]} {', '.join(map(one_line, run.documents))} on {tasks}, "
-        f"K={rollouts}" + (f"; {said}" if said else "") + (" (simulated)" if run.simulated else "")
+        f"K={samples}" + (f"; {said}" if said else "") + (" (simulated)" if run.simulated else "")
     )
 
 
@@ -136,9 +137,8 @@ class Progress:
 class Display:
     """Writes through pytest's terminal reporter, and is silent where there is none."""
 
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+    def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self._settings = settings
         self._reporter: Any = config.pluginmanager.get_plugin("terminalreporter")
         self._quiet = self._reporter is None or config.option.verbose <= -2
         self._in_place = not self._quiet and bool(getattr(self._reporter, "isatty", False))
@@ -161,8 +161,7 @@ class Display:
             typical: rollouts that such a run takes as a rule.
             most: rollouts that it takes at most.
         """
-        gated = run.mode.name in ("check", "compare")
-        self.line(header_line(run, self._settings.gate_k0 if gated else self._settings.rollouts))
+        self.line(header_line(run))
         for note in run.notes:
             self.line(f"skillopt: {note}")
         if run.unfinished:

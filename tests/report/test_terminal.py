@@ -252,8 +252,9 @@ def test_header_names_tasks_splits_models_and_simulation() -> None:
         tasks=[SimpleNamespace(split=split) for split in splits],
         roles={"target": "offline:a", "optimizer": "offline:a"},
         simulated=True,
+        settings=SimpleNamespace(rollouts=3),
     )
-    assert live.header_line(cast("Any", run), 3) == (
+    assert live.header_line(cast("Any", run)) == (
         "skillopt: training SKILL.md on 40 tasks (20 train, 10 val, 10 test), K=3; "
         "target and optimizer offline:a (simulated)"
     )
