@@ -247,11 +247,11 @@ def _reason(phase: Phase) -> str:
 
 def _location(config: pytest.Config, phase: Phase) -> str:
     """Of the innermost line of the project, else the innermost line of all."""
-    frames = [] if phase.excinfo is None else reversed(phase.excinfo.traceback)
-    shown = [frame for frame in frames if not frame.ishidden(phase.excinfo)]
-    prefix = f"{config.rootpath}/"
-    for frame in shown:
-        path = str(frame.path)
-        if path.startswith(prefix) and "site-packages" not in path:
-            return f"{path.removeprefix(prefix)}:{frame.lineno + 1}"
-    return f"{shown[0].path}:{shown[0].lineno + 1}" if shown else ""
+    innermost, prefix = "", f"{config.rootpath}/"
+    for frame in reversed([] if phase.excinfo is None else phase.excinfo.traceback):
+        if not frame.ishidden(phase.excinfo):
+            where = f"{frame.path}:{frame.lineno + 1}"
+            if where.startswith(prefix) and "site-packages" not in where:
+                return where.removeprefix(prefix)
+            innermost = innermost or where
+    return innermost
