@@ -13,6 +13,7 @@ from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.update import Update
 from pytest_skillopt.published.epochs import group_pairs
 from pytest_skillopt.published.search_batch import batch_size
+from pytest_skillopt.published.stages import aggregate_published
 from pytest_skillopt.search.stages import Stages, builtin_stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -343,3 +344,19 @@ def test_a_whole_body_from_a_stage_is_trained_on(toy: ModuleType) -> None:
     outcome = train(toy, toy.make_world(), toy.ToyOptimizer(), stages=stages)
     assert outcome.status == "accepted"
     assert toy.rule(3) in outcome.after.text
+
+
+def test_a_body_that_is_alone_in_its_batch_is_not_merged(toy: ModuleType) -> None:
+    """Three bodies in batches of two: one call for the first two, and one for what is left."""
+    model = toy.ToyOptimizer()
+    context = toy.make_context(model, update_mode="full_rewrite_minibatch", merge_batch_size=2)
+    bodies = [Patch(body=f"# Toy\n\n{toy.rule(number)}\n") for number in range(3)]
+    merged = aggregate_published(bodies, context)
+    assert [sample for _, sample, _ in model.asked] == [
+        "step 1/merge_rewrites/1/0",
+        "step 1/merge_rewrites/2/0",
+    ]
+    assert merged.body
+    assert all(toy.rule(number) in merged.body for number in range(3))
+    assert aggregate_published(bodies[:1], context) == bodies[0]
+    assert len(model.asked) == 2

@@ -258,8 +258,8 @@ def test_only_a_run_without_a_verdict_can_go_further(toy: ModuleType) -> None:
     assert (whole.status, whole.resumable) == ("accepted", False)
 
 
-def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) -> None:
-    """What the other edits bring is compared by itself, and written."""
+def spoiled(toy: ModuleType) -> tuple[Any, list[Any], Any, str]:
+    """A world where one edit breaks a task that must pass; its tasks, optimizer, and that edit."""
     world = toy.make_world(strong=1.0, weak=0.0)
     tasks = toy.make_tasks(world)
     spared = next(t for t in tasks if t.split == "val" and not world.needs[t.id])
@@ -275,12 +275,18 @@ def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) 
             return replace(reply, text=reply.text.replace(toy.rule(0), spoils))
 
     world.rate = rate
+    return world, tasks, Spoiling(useful=1.0), spoils
+
+
+def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) -> None:
+    """What the other edits bring is compared by itself, and written."""
+    world, tasks, optimizer, spoils = spoiled(toy)
     journal = Journal()
     outcome = Trainer(
         Document.from_bytes(toy.SKILL),
         tasks,
         toy.ToySampler(world, tasks),
-        Spoiling(useful=1.0),
+        optimizer,
         Settings(max_rollouts=600),
         observer=journal,
     ).run()
@@ -290,3 +296,33 @@ def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) 
     assert len(journal.begun) == 2, "another version, on samples of its own"
     fates = {row.content: (row.status, row.why) for row in outcome.edits}
     assert fates[spoils] == ("dropped", "a task that passed before fails with it")
+
+
+def test_a_comparison_without_that_edit_that_breaks_off_leaves_what_was_refused(
+    toy: ModuleType,
+) -> None:
+    """The verdict, the proposal and the fates of all edits are those of the first comparison."""
+    world, tasks, optimizer, spoils = spoiled(toy)
+    journal = Journal()
+
+    def stop(request: RolloutRequest) -> None:
+        if len(journal.begun) == 2:
+            raise StopRun("the cap is reached", kind="cap")
+
+    world.errors = stop
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        toy.ToySampler(world, tasks),
+        optimizer,
+        Settings(max_rollouts=600),
+        observer=journal,
+    ).run()
+    assert (outcome.status, outcome.after) == ("rejected", outcome.before)
+    assert outcome.verdict
+    assert "must pass" in outcome.verdict.reason
+    assert outcome.proposal.version == journal.begun[0]["candidate"]
+    assert {spoils, toy.rule(1)} <= {edit.content for edit in outcome.accepted}
+    fates = {row.content: row.status for row in outcome.edits}
+    assert (fates[spoils], fates[toy.rule(1)]) == ("rejected", "rejected")
+    assert any("was not compared: the cap is reached" in note for note in outcome.notes)
