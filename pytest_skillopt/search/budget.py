@@ -65,7 +65,7 @@ class Budget:
         self.reserve = 0
         """Samples kept back for the last comparison and the test split."""
         self.held = 0
-        """Samples kept back for the gate while a search goes on."""
+        """Samples kept back for leaving edits out while a search goes on."""
 
     @property
     def samples(self) -> int:

@@ -113,7 +113,8 @@ class TrialSearch:
         """Search until there is nothing left to do; the reason in words.
 
         Raises:
-            StopRun: a fault ended the run, or no train task can be measured.
+            StopRun: a fault ended the run, no train task can be measured, or a gate on the way could
+                not be asked.
         """
         try:
             try:
@@ -155,9 +156,13 @@ class TrialSearch:
             return
         candidate, lines = state.incumbent, state.lines
         state.incumbent, state.lines = state.base, []
-        with contextlib.suppress(OutOfBudget):
+        try:
             _, verdict = state.race([(candidate, lines)], self._epoch, self._tasks.records)
-            state.history.decide(lines, verdict)
+        except StopRun:
+            why = "the gate's decision about it was not completed"
+            state.history.settle(lines, "dropped", why)
+            raise
+        state.history.decide(lines, verdict)
 
     def _search(self) -> str:
         tasks = self._tasks

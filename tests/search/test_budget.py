@@ -72,7 +72,7 @@ def test_a_sample_taken_twice_counts_once() -> None:
     assert budget.samples == 10
 
 
-def test_what_is_held_for_the_gate_comes_back() -> None:
+def test_what_is_held_back_comes_back() -> None:
     budget = Budget(Caps(), search_samples=100)
     budget.held = 30
     assert budget.left() == 70

@@ -16,6 +16,7 @@ from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
+from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -289,3 +290,52 @@ def test_a_search_is_the_same_method_under_every_cap(toy: ModuleType) -> None:
             "final",
             "test",
         }
+
+
+def spent_before_the_gate(toy: ModuleType, stop: Any, least_samples: int = 60) -> tuple[Any, Any]:
+    """A search with a gate on the way that has had its samples before it has left edits out."""
+    world = toy.make_world()
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks, before_take=stop)
+    outcome = Trainer(
+        Document.from_bytes(toy.SKILL),
+        tasks,
+        sampler,
+        toy.ToyOptimizer(useful=1.0, harmful=0.0),
+        Settings(gate="strict", rollouts=1),
+        parameters=TrialParameters(samples_per_task=1, least_samples=least_samples, together=99),
+    ).run()
+    return outcome, sampler
+
+
+@pytest.mark.parametrize("lasts", [False, True])
+def test_what_a_cap_keeps_from_being_left_out_still_has_to_pass_the_gate(
+    toy: ModuleType, lasts: bool
+) -> None:
+    """The cap falls into the leaving-out that follows a spent budget."""
+    stopped: list[int] = []
+
+    def stop(taken: int) -> None:
+        if taken >= 40 and (lasts or not stopped):
+            stopped.append(taken)
+            raise StopRun("the cap is reached", kind="cap")
+
+    outcome, sampler = spent_before_the_gate(toy, stop)
+    assert stopped[0] == 40
+    assert any("ended early: the cap is reached" in note for note in outcome.notes)
+    if lasts:
+        assert (outcome.status, outcome.resumable) == ("unchanged", True)
+        assert not streams(sampler).keys() & {"fresh", "final"}
+        assert {row.status for row in outcome.edits} == {"dropped"}
+    else:
+        assert outcome.status == "accepted"
+        assert outcome.steps[-1].gate == "strict"
+
+
+def test_a_gate_that_cannot_be_paid_for_is_said_to_be_why_nothing_changes(toy: ModuleType) -> None:
+    outcome, sampler = spent_before_the_gate(toy, lambda taken: None, least_samples=120)
+    assert outcome.status == "unchanged"
+    assert "the search has had its" in outcome.reason
+    assert not streams(sampler).keys() & {"fresh", "final"}
+    whys = {(row.status, row.why) for row in outcome.edits}
+    assert whys == {("dropped", "the gate's decision about it was not completed")}
