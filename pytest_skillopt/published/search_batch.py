@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.update import update as apply_edits
+from pytest_skillopt.gate.counts import counted
 from pytest_skillopt.gate.data import VETTING
 from pytest_skillopt.published.epochs import learn_from_epoch, slow_update
 from pytest_skillopt.published.pruning import prune
@@ -70,8 +71,9 @@ class BatchSearch:
             if self._fruitless >= self._settings.patience:
                 break
         self._state.samples.require_measured(self._state.train)
-        patient = self._fruitless < self._settings.patience
-        return "" if patient else f"{self._fruitless} steps without an accepted edit"
+        if self._fruitless < self._settings.patience:
+            return ""
+        return f"{counted(self._fruitless, 'step')} without an accepted edit"
 
     def _rounds(self, epoch: int) -> Iterator[list[list[SkillTask]]]:
         """Shuffled train tasks in batches, ``accumulation`` of them to a step."""

@@ -223,6 +223,37 @@ def test_unreadable_replies_are_counted_and_nothing_is_guessed(
     assert len(model.asked) <= 2 * (5 + 8), "a handful, and what was under way"
 
 
+@pytest.mark.parametrize(
+    ("settings", "reason", "resumable"),
+    [
+        ({"search": "trials"}, "no edit is left that might help, and nothing new is", False),
+        ({"search": "batch", "epochs": 1, "patience": 99}, "all epochs are over", False),
+        ({"search": "batch", "patience": 1}, "1 step without an accepted edit", False),
+        ({"search": "shorten", "epochs": 1}, "nothing is left that can go", False),
+        (
+            {"search": "trials", "max_rollouts": 150},
+            "skillopt_max_rollouts leaves no more for the search after",
+            True,
+        ),
+        (
+            {"search": "batch", "max_rollouts": 150},
+            "skillopt_max_rollouts leaves no more for the search after",
+            True,
+        ),
+    ],
+    ids=lambda told: " ".join(map(str, told.values())) if isinstance(told, dict) else "",
+)
+def test_it_is_said_why_the_search_ended(
+    toy: ModuleType, settings: dict[str, Any], reason: str, resumable: bool
+) -> None:
+    """A run that only a cap has ended may go on with a higher one."""
+    model = toy.ToyOptimizer(script=lambda form, messages: '{"reasoning": "", "edits": []}')
+    outcome = train(toy, toy.make_world(), model, **settings)
+    assert (outcome.status, outcome.resumable) == ("unchanged", resumable)
+    assert outcome.reason.startswith(f"no better skill was found: {reason}")
+    assert any("the search ended early" in note for note in outcome.notes) == resumable
+
+
 def test_what_has_gathered_goes_on_when_the_optimizer_stops_making_sense(toy: ModuleType) -> None:
     answered = 0
 
