@@ -256,8 +256,10 @@ class Calls:
                     last[prompt] = begun[-1]
                 answers.append(self._account(begun[len(answers)]))
         except StopRun as stop:
-            for call in begun:
-                if not call.cancel() and stop.kind != "interrupted":
+            # All first, since one may wait for another to be answered.
+            running = [call for call in begun if not call.cancel()]
+            if stop.kind != "interrupted":
+                for call in running:
                     self._wait(call)  # it is paid for
             raise
         return answers

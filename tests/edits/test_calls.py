@@ -183,3 +183,29 @@ def test_what_no_retry_can_help_stops_the_run(error: Exception, kind: str) -> No
     with pytest.raises(StopRun) as stop:
         Calls(Answering(reply), Prompts()).ask(questions(2))
     assert (stop.value.kind, stop.value.reason) == (kind, str(error))
+
+
+def test_a_question_that_waits_for_an_equal_one_is_not_asked_once_the_run_has_stopped() -> None:
+    """The call on its way is waited for, since it is paid for; the next is not begun."""
+    asked: list[str] = []
+    begun, release = threading.Event(), threading.Event()
+
+    def reply(sample: str) -> str:
+        asked.append(sample)
+        if sample == "first":
+            assert begun.wait(PATIENCE)
+            raise CapReached("--skillopt-max-calls is reached")
+        begun.set()
+        assert release.wait(PATIENCE)
+        return '{"reasoning": "", "text": "x"}'
+
+    def interrupted() -> str:
+        if calls.asked:
+            release.set()
+        return ""
+
+    calls = Calls(Answering(reply), Prompts(), workers=9, interrupted=interrupted)
+    equal = [Question("meta", f"equal {i}", "say", "the same", Guidance) for i in range(8)]
+    with pytest.raises(StopRun, match="max-calls"):
+        calls.ask([Question("meta", "first", "say", "something", Guidance), *equal])
+    assert sorted(asked) == ["equal 0", "first"]
