@@ -113,8 +113,8 @@ class TrialSearch:
         """Search until there is nothing left to do; the reason in words.
 
         Raises:
-            StopRun: a fault ended the run, no train task can be measured, or a gate on the way could
-                not be asked.
+            StopRun: a fault ended the run, no train task can be measured, or a gate on the way
+                could not be asked.
         """
         try:
             try:
