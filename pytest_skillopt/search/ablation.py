@@ -84,6 +84,11 @@ class Ablation:
             line.clear, line.most = p.missed + p.later, p.pairs_again
             line.tested = not self._state.settings.pruning
 
+    def forget(self, edit: Edit) -> None:
+        """This is no edit of the working skill any more."""
+        self._lines = [line for line in self._lines if line.edit != edit]
+        self._hold()
+
     def leave_out(self) -> list[Edit]:
         """Leave out each edit that was not yet; those that are not missed, which are to go."""
         lines = [line for line in self._lines if not line.tested]

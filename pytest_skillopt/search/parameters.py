@@ -63,6 +63,17 @@ class TrialParameters:
     stays: float = 0.5
     """The same above which it stays where neither is clear after all the samples."""
 
+    harm: float = 0.04
+    """Chance of an edit to break tasks that its trial did not look at, before one was found."""
+    harm_doubt: float = 0.07
+    """Posterior probability of harm from which it is looked for after a fresh look."""
+    harm_early: float = 0.2
+    """The same where edits were left out, and at the end."""
+    harm_sure: float = 0.7
+    """Posterior probability from which an edit is taken to be it."""
+    harm_last: float = 0.25
+    """The same where no samples are left to look for it."""
+
     samples_per_task: int = 34
     """Samples that the search may take for each train and val task, the gate's included."""
     least_samples: int = 250

@@ -42,7 +42,9 @@ class Samples:
         self._start = start
         self._drawn: defaultdict[tuple[str, str, str], count[int]] = defaultdict(count)
         """By version, task and stream, the index of the next sample."""
-        self._at_start: dict[str, dict[str, Rollout]] = {}
+        self._documents: dict[str, Document] = {}
+        self._taken: dict[str, dict[str, Rollout]] = {}
+        """Rollouts by version and key."""
 
     # For a search.
 
@@ -81,20 +83,27 @@ class Samples:
         ]
 
     def _add(self, document: Document) -> str:
-        return self._sampler.add_version(self._skill, document.packed)
+        version = self._sampler.add_version(self._skill, document.packed)
+        self._documents[version] = document
+        return version
 
     def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         rollouts = self._sampler.take(requests)
         self._budget.took(rollouts)
         for rollout in rollouts:
-            if rollout.request.version == self._start.version:
-                seen = self._at_start.setdefault(rollout.request.task, {})
-                seen[rollout.request.key] = rollout
+            self._taken.setdefault(rollout.request.version, {})[rollout.request.key] = rollout
         return rollouts
 
+    def all(self) -> list[tuple[Document, list[Rollout]]]:
+        """All rollouts under each document that was sampled, whatever they were taken for."""
+        return [(self._documents[v], list(taken.values())) for v, taken in self._taken.items()]
+
     def at_start(self) -> dict[str, list[Rollout]]:
-        """All rollouts of the skill as it was on disk, by task, whatever they were taken for."""
-        return {task: list(seen.values()) for task, seen in self._at_start.items()}
+        """All rollouts of the skill as it was on disk, by task."""
+        found: dict[str, list[Rollout]] = {}
+        for rollout in self._taken.get(self._start.version, {}).values():
+            found.setdefault(rollout.request.task, []).append(rollout)
+        return found
 
     def failed_at_start(self, tasks: Sequence[SkillTask]) -> list[str]:
         """Those that were sampled, by the pass rate of the skill as it was on disk: worst first."""
@@ -107,7 +116,8 @@ class Samples:
         StopRun: none of these tasks that were sampled has ever passed or failed: there is
             nothing to learn from.
         """
-        found = {t.id: list(seen.values()) for t in tasks if (seen := self._at_start.get(t.id))}
+        at_start = self.at_start()
+        found = {t.id: seen for t in tasks if (seen := at_start.get(t.id))}
         if found and not any(rollout.measured for seen in found.values() for rollout in seen):
             reason = f"no train task could be measured: {_why_not(found)}"
             raise StopRun(reason, kind=UNMEASURED)

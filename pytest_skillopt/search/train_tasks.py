@@ -126,6 +126,12 @@ class TrainTasks:
                 del self._records[task]
                 self._asked.discard(task)
 
+    def forget_failing(self) -> None:
+        """What failed may have been broken by an edit that is gone."""
+        for record in self.failing():
+            del self._records[record.task.id]
+            self._asked.discard(record.task.id)
+
     def next_to_ask(self, document: Document, tasks: int) -> list[TaskRecord]:
         """Failing tasks that nobody was asked about, at most so many, a few of each way of failing.
 

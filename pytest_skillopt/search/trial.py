@@ -142,6 +142,8 @@ class Pool:
         self._lost: dict[str, Edit] = {}
         """By key, edits that have lost a trial and did not join since."""
         self._losses: Counter[str] = Counter()
+        self._banned: set[str] = set()
+        """Keys of edits that are not tried again, alone or with others."""
 
     @property
     def waiting(self) -> list[Edit]:
@@ -150,7 +152,7 @@ class Pool:
 
     def is_spent(self, edit: Edit) -> bool:
         """Whether the edit was tried alone often enough."""
-        return self._losses[edit.key] >= self._tries
+        return edit.key in self._banned or self._losses[edit.key] >= self._tries
 
     def add(self, edit: Edit) -> None:
         """Let an edit wait for its trial."""
@@ -174,8 +176,15 @@ class Pool:
 
     def keep(self, edit: Edit) -> None:
         """Remember for which tasks an edit that has lost was proposed."""
+        if edit.key in self._banned:
+            return
         known = self._lost.get(edit.key)
         self._lost[edit.key] = unite([known, edit]) if known else edit
+
+    def ban(self, edit: Edit) -> None:
+        """Never try an edit again."""
+        self._banned.add(edit.key)
+        self.take([edit])
 
     def forgive(self, edits: Iterable[Edit]) -> None:
         """Edits that had joined and were left out again may be tried as if they had lost once."""

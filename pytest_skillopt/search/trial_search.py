@@ -18,6 +18,7 @@ from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.search.ablation import Ablation
 from pytest_skillopt.search.budget import OutOfBudget
+from pytest_skillopt.search.harm import Harm
 from pytest_skillopt.search.train_tasks import TrainTasks
 from pytest_skillopt.search.trial import Pool, Trial
 from pytest_skillopt.skill.document import to_lf
@@ -96,6 +97,7 @@ class TrialSearch:
         self._tasks = TrainTasks(state, parameters)
         self._pool = Pool(parameters.tries)
         self._ablation = Ablation(state, parameters)
+        self._harm = Harm(state, parameters)
         self._row = Round([])
         self._epoch = 1
         self._idle = 0
@@ -142,6 +144,7 @@ class TrialSearch:
         self._state.budget.held = 0
         with contextlib.suppress(OutOfBudget):
             self._leave_out()
+            self._undo_harm(self._parameters.harm_early)
 
     def _tell_the_rest(self) -> None:
         """The round that was broken off gets its row, and so do edits that nobody has tried."""
@@ -411,15 +414,20 @@ class TrialSearch:
         while self._ablation.untested:
             tested = True
             self._drop(self._ablation.leave_out())
+        if tested:
+            self._undo_harm(self._parameters.harm_early)
         return tested
 
-    def _drop(self, lines: Sequence[Edit]) -> None:
-        if not self._state.drop(lines, "its task passed as often without it"):
-            return
+    def _drop(
+        self, lines: Sequence[Edit], why: str = "its task passed as often without it"
+    ) -> bool:
+        if not self._state.drop(lines, why):
+            return False
         self._pool.forgive(lines)
         self._dropped = True
         self._row.left_out += lines
         self._tasks.forget(task for line in lines for task in line.tasks)
+        return True
 
     # When nothing is left to try.
 
@@ -441,7 +449,19 @@ class TrialSearch:
         self._together.clear()
         self._drawn = 0
         self._tasks.look_afresh(self._state.incumbent)
+        self._undo_harm(self._parameters.harm_doubt)
         return True
+
+    def _undo_harm(self, doubt: float) -> None:
+        """Drop edits that break tasks which their trials did not look at."""
+        if not self._settings.pruning:
+            return
+        why = "tasks that had passed failed with it"
+        while (edit := self._harm.find(doubt)) and self._drop([edit], why):
+            self._ablation.forget(edit)
+            self._pool.ban(edit)
+            self._tasks.forget_failing()
+            self._tasks.look(self._state.incumbent)
 
     def _end_round(self) -> None:
         row = self._row

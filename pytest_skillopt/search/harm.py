@@ -1,0 +1,183 @@
+"""Finding an edit that breaks tasks which its trial did not look at.
+
+Every sample of the search is evidence: whether a train task passed, and which edits stood in the
+document. Pass rates, and the part of the tasks that a harmful edit breaks, are estimated from them
+(empirical Bayes), once for each edit that may be harmful and once for none; where it is in doubt,
+what is sampled next is where these differ most.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import operator
+from collections import Counter
+from typing import TYPE_CHECKING, TypeAlias
+
+from pytest_skillopt.edits.compose import rebuild
+from pytest_skillopt.skill.document import to_lf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_skillopt.search.parameters import TrialParameters
+    from pytest_skillopt.search.state import TrainingState
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.skill.edits import Edit
+
+    Held: TypeAlias = frozenset[Edit]
+    """Edits of the working skill that stand in a document."""
+    Seen: TypeAlias = Mapping[str, list[tuple[Held, bool]]]
+    """Samples by task: the edits that stood in the document, and whether it passed."""
+
+_RATES = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
+"""Pass rates of a task that is not broken."""
+_LEFT = 0.2
+"""What is left of the pass rate of a broken one."""
+_SHARE, _WEIGHT = 0.25, 8.0
+"""Share of the tasks that a harmful edit breaks, and the number of tasks that this counts like."""
+_SMOOTH = 0.5
+"""Tasks that are taken to have each pass rate before any was sampled."""
+_LATEST = 200
+"""Samples of a task that count."""
+_STEPS = 10
+"""Of expectation maximisation."""
+_ROUNDS, _AT_ONCE = 5, 8
+"""Most rounds of samples in which an edit is looked for, and most samples of one."""
+
+
+class Harm:
+    """Which edit of the working skill breaks tasks, if any."""
+
+    def __init__(self, state: TrainingState, parameters: TrialParameters) -> None:
+        self._state = state
+        self._parameters = parameters
+        self._found: list[Edit] = []
+
+    def find(self, doubt: float) -> Edit | None:
+        """The edit that most likely breaks tasks; None where it is likely that none does.
+
+        Args:
+            doubt: posterior probability of harm, in (0, 1), from which it is sampled for.
+        """
+        p, lines = self._parameters, self._state.lines
+        for left in reversed(range(_ROUNDS + 1) if lines else ()):
+            seen = self._seen()
+            models = {line: _Model(seen, line) for line in (None, *lines)}
+            odds = self._odds(models)
+            likeliest = max(lines, key=odds.__getitem__)
+            if odds[None] > 1 - doubt:
+                return None
+            more = left and self._state.budget.covers(_AT_ONCE)
+            if odds[likeliest] > (p.harm_sure if more else p.harm_last):
+                self._found.append(likeliest)
+                return likeliest
+            document, tasks = self._next(seen, models, odds) if more else (None, ())
+            if document is None:
+                return None
+            self._state.samples.take(document, dict.fromkeys(tasks, 1), "trial")
+        return None
+
+    def _seen(self) -> Seen:
+        """Samples of train tasks with the edits that each asked for, and none that was harmful."""
+        lines = self._state.lines
+        seen: dict[str, list[tuple[Held, bool]]] = {task.id: [] for task in self._state.train}
+        for document, rollouts in self._state.samples.all():
+            if any(_holds(document, line) for line in self._found):
+                continue
+            held = frozenset(line for line in lines if _holds(document, line))
+            missing = {task for line in lines if line not in held for task in line.tasks}
+            for rollout in rollouts:
+                task = rollout.request.task
+                if rollout.measured and task in seen and task not in missing:
+                    seen[task].append((held, rollout.passed))
+        return {task: known[-_LATEST:] for task, known in seen.items() if known}
+
+    def _odds(self, models: Mapping[Edit | None, _Model]) -> dict[Edit | None, float]:
+        """Posterior probability of each edit to be the harmful one, and of none."""
+        prior = self._parameters.harm * (1 + len(self._found))
+        most = max(model.log for model in models.values())
+        odds = {s: math.exp(m.log - most) * (prior if s else 1.0) for s, m in models.items()}
+        return {suspect: value / sum(odds.values()) for suspect, value in odds.items()}
+
+    def _next(
+        self, seen: Seen, models: Mapping[Edit | None, _Model], odds: Mapping[Edit | None, float]
+    ) -> tuple[Document | None, list[str]]:
+        """The document and the tasks whose samples tell most.
+
+        Those whose chance to pass varies most over what may be the case: under the working skill,
+        or without the likeliest edits, for tasks that have passed without them.
+        """
+        lines = sorted(self._state.lines, key=lambda line: -odds[line])
+        sums = list(itertools.accumulate(odds[line] for line in lines))
+        half = sum(value < sums[-1] / 2 for value in sums) + 1
+        best: tuple[float, Document | None, list[str]] = (0.0, None, [])
+        for count in (0, 1, half):
+            held = frozenset(lines[count:])
+            document = rebuild(self._state.base, [x for x in self._state.lines if x in held])
+            told = {
+                task: _variance(
+                    [(odds[s], model.chance(task, held)) for s, model in models.items()]
+                )
+                for task, known in seen.items()
+                if any(passed and there <= held for there, passed in known)
+                and (count or all(there != held for there, _ in known))
+            }
+            tasks = sorted(told, key=lambda task: -told[task])[:_AT_ONCE]
+            value = sum(told[task] for task in tasks)
+            if document is not None and value > best[0]:
+                best = value, document, tasks
+        return best[1:]
+
+
+class _Model:
+    """What may be the case: which edit breaks tasks, what part of them, and their pass rates."""
+
+    def __init__(self, seen: Seen, suspect: Edit | None) -> None:
+        """Those that are likeliest, by expectation maximisation."""
+        self._suspect = suspect
+        n, typical = len(_RATES), _SHARE if suspect else 0.0
+        tables = {task: self._table(known) for task, known in seen.items()}
+        rates, share = [1 / n] * n, typical
+        for _ in range(_STEPS):
+            chances = [(1 - share) * rate for rate in rates] + [share * rate for rate in rates]
+            joint = {task: [*map(operator.mul, chances, table)] for task, table in tables.items()}
+            self.log = sum(math.log(sum(parts)) for parts in joint.values())
+            self.log += _SMOOTH * sum(map(math.log, rates))
+            if suspect:
+                self.log += _WEIGHT * _SHARE * math.log(share / _SHARE)
+                self.log += _WEIGHT * (1 - _SHARE) * math.log((1 - share) / (1 - _SHARE))
+            self._parts = {task: [x / sum(parts) for x in parts] for task, parts in joint.items()}
+            found = [sum(parts[i] for parts in self._parts.values()) for i in range(2 * n)]
+            share = (sum(found[n:]) + _WEIGHT * typical) / (len(seen) + _WEIGHT)
+            each = [_SMOOTH + found[i] + found[n + i] for i in range(n)]
+            rates = [one / sum(each) for one in each]
+
+    def chance(self, task: str, held: Held) -> float:
+        """That a sample of the task under a document with these edits passes."""
+        left = _LEFT if self._suspect in held else 1.0
+        passes = [*_RATES, *(left * rate for rate in _RATES)]
+        return math.fsum(map(operator.mul, self._parts[task], passes))
+
+    def _table(self, known: list[tuple[Held, bool]]) -> list[float]:
+        """Chance of the samples of a task at each pass rate, if it is whole, then if broken."""
+        counts = Counter((self._suspect in held, passed) for held, passed in known)
+        a, b = counts[False, True], counts[False, False]
+        c, d = counts[True, True], counts[True, False]
+        return [r ** (a + c) * (1 - r) ** (b + d) for r in _RATES] + [
+            r**a * (1 - r) ** b * (_LEFT * r) ** c * (1 - _LEFT * r) ** d for r in _RATES
+        ]
+
+
+def _variance(chances: list[tuple[float, float]]) -> float:
+    mean = sum(weight * chance for weight, chance in chances)
+    return sum(weight * (chance - mean) ** 2 for weight, chance in chances)
+
+
+def _holds(document: Document, line: Edit) -> bool:
+    """Whether an edit was applied to what the document came from."""
+    text = to_lf(document.file(line.file).text)
+    if line.op == "delete":
+        return to_lf(line.target.strip()) not in text
+    content = to_lf(line.content.strip())
+    return f"\n{content}\n" in f"\n{text}\n" if line.adds else content in text

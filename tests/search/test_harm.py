@@ -1,0 +1,63 @@
+"""Edits that break tasks which their trials did not look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.search.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+WHY = "tasks that had passed failed with it"
+
+
+@dataclass
+class TwoEdged:
+    """A world in which one rule helps those who ask for it and breaks a part of the others."""
+
+    world: Any
+    harmful: str
+    broken: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._honest = self.world.rate
+        self.world.rate = self.rate
+
+    def rate(self, task: str, text: str) -> float:
+        if self.harmful in text and not self.world.needs[task]:
+            self.broken.add(task)
+            return 0.02
+        return float(self._honest(task, text))
+
+
+def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> Any:
+    tasks = toy.make_tasks(world)
+    sampler = toy.ToySampler(world, tasks)
+    return Trainer(
+        Document.from_bytes(toy.SKILL), tasks, sampler, model, Settings(**settings)
+    ).run()
+
+
+def test_an_edit_that_breaks_what_its_trial_did_not_see_is_found_and_dropped(
+    toy: ModuleType,
+) -> None:
+    world = toy.make_world(tasks=80)
+    two_edged = TwoEdged(world, harmful=toy.rule(0))
+    outcome = train(toy, world, toy.ToyOptimizer(useful=1.0), max_rollouts=3000)
+    assert two_edged.broken, "it had joined"
+    assert outcome.status == "accepted"
+    assert toy.rule(0) not in outcome.after.text
+    assert toy.rule(1) in outcome.after.text
+    (row,) = (r for r in outcome.edits if r.content == toy.rule(0) and r.status == "dropped")
+    assert row.why == WHY
+
+
+def test_a_suite_that_passes_now_and_then_has_no_harmful_edit(toy: ModuleType) -> None:
+    world = toy.make_world(tasks=80, weak=0.4, strong=0.6)
+    outcome = train(toy, world, toy.ToyOptimizer(useful=1.0), max_rollouts=1500)
+    assert any(row.status in ("accepted", "dropped", "lost") for row in outcome.edits)
+    assert not [row for row in outcome.edits if row.why == WHY]
