@@ -246,7 +246,8 @@ class XdistRun:
             elif len(up) >= self._expected:
                 try:
                     self._start(up)
-                except (pytest.UsageError, KeyboardInterrupt) as error:
+                except BaseException as error:
+                    # Left in this thread of execnet's, it would leave the session waiting.
                     self._finish(error)
 
     def _start(self, workers: list[Worker]) -> None:

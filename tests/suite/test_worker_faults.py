@@ -87,6 +87,18 @@ def test_lanes_give_back_all_that_ran_when_their_worker_dies(drive: Drive) -> No
     assert [r.outcome for r in driven.rollouts] == ["passed"] * 2
 
 
+def test_a_worker_that_describes_its_tasks_otherwise_ends_the_session(drive: Drive) -> None:
+    conftest = """
+        from pytest_skillopt.suite.tasks import SkillTask
+
+        def pytest_configure(config):
+            if hasattr(config, "workerinput"):
+                SkillTask.to_json = lambda task: {"id": task.id, "of_another_version": 1}
+    """
+    driven = drive("def test_t(): ...", *WORKERS, conftest=conftest, expect=3)
+    assert "of_another_version" in driven.output
+
+
 def test_all_workers_killed_are_replaced(drive: Drive) -> None:
     driven = drive(
         """
