@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pytest_skillopt.gate.counts import Counts, counted, named, plainly
+from pytest_skillopt.gate.counts import Counts, named, plainly
 from pytest_skillopt.gate.data import (
     CANDIDATE,
     INCUMBENT,
@@ -227,9 +227,10 @@ class SequentialGate:
         for wanted, words in ((True, "should"), (False, "should not")):
             side = [task for task in self.tasks if self.triggers.get(task) is wanted]
             if (won := self.counts.gain(side, missing=1)) < -NOTHING:
+                known = all(self.counts[INCUMBENT, task].n for task in side)
                 return (
-                    f"the skill is asked for less well where it {words} be: "
-                    f"{won:+.2g} of {counted(len(side), 'task')}"
+                    f"the skill is asked for less well where it {words} be: the mean fell by "
+                    f"{'' if known else 'up to '}{-100 * won / len(side):.1f} points"
                 )
         return ""
 

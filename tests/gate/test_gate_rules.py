@@ -297,3 +297,22 @@ def test_an_unchanged_skill_is_seldom_called_worse() -> None:
     outcomes = [check(noisy(seed, 0.0), n=20).decision for seed in range(60)]
     assert outcomes.count("rejected") <= 3
     assert outcomes.count("accepted") >= 45
+
+
+@pytest.mark.parametrize("side", [True, False])
+def test_requests_of_one_kind_do_not_pay_for_those_of_the_other(side: bool) -> None:
+    """The mean rises, no single task credibly broke, and yet one side is worse off."""
+    suite = [GateTask(f"t{n}", trigger=side if n < 4 else not side) for n in range(20)]
+
+    def passes(draw: Draw) -> bool:
+        fallen = draw.arm == "candidate" and (draw.task, draw.index) == ("t0", 0)
+        return not fallen if int(draw.task[1:]) < 4 else draw.arm == "candidate"
+
+    verdict = run_gate(make_gate("final", suite, GateOptions()), taker(passes))
+    where = "should be" if side else "should not be"
+    fall = verdict.tasks[0].incumbent_score - verdict.tasks[0].candidate_score
+    assert verdict.decision == "rejected"
+    assert verdict.reason == (
+        f"the skill is asked for less well where it {where}: "
+        f"the mean fell by {100 * fall / 4:.1f} points"
+    )
