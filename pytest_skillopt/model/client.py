@@ -125,7 +125,7 @@ class ChatModel:
         account = (self.config.role, stage, task)
         key, request = self._request(messages, sample, tools, response_format)
         with self._replies.claim(key):
-            what = f"a {stage or 'model'} call" + (f" of {task}" if task else "")
+            what = f"the {stage or 'model'} call" + (f" of {task}" if task else "")
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
                 return self._pay(key, request, account)

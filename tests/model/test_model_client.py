@@ -501,7 +501,7 @@ def test_a_replay_sends_nothing_and_names_the_task_it_lacks(
     replay = make_model(cache=Replies("ro", DiskCache(tmp_path / "cache")))
     chat_server.stop()
     assert replay.complete(HI, sample="0", task="t.py::test_a").text == "ok"
-    with pytest.raises(CacheMiss, match=r"a rollout call of t\.py::test_a \(sample 1.*cache=ro"):
+    with pytest.raises(CacheMiss, match=r"the rollout call of t\.py::test_a \(sample 1.*cache=ro"):
         replay.complete(HI, sample="1", stage="rollout", task="t.py::test_a")
 
 
