@@ -89,7 +89,7 @@ def make_gate(
         known: ``tape``, ``decision`` and ``decisions_before`` of ``SequentialGate``.
 
     Raises:
-        ValueError: an unknown name, a task that is there twice, a tape of an unknown task.
+        ValueError: an unknown name, or a task that is there twice.
     """
     gates = GATES
     if name not in gates or (options and options.broad):
