@@ -82,15 +82,14 @@ class Harm:
         """Samples of train tasks with the edits that each asked for, and none that was harmful."""
         lines = self._state.lines
         seen: dict[str, list[tuple[Held, bool]]] = {task.id: [] for task in self._state.train}
-        for document, rollouts in self._state.samples.all():
+        for document, outcomes in self._state.samples.outcomes():
             if any(_holds(document, line) for line in self._found):
                 continue
             held = frozenset(line for line in lines if _holds(document, line))
             missing = {task for line in lines if line not in held for task in line.tasks}
-            for rollout in rollouts:
-                task = rollout.request.task
-                if rollout.measured and task in seen and task not in missing:
-                    seen[task].append((held, rollout.passed))
+            for task, passed in outcomes:
+                if task in seen and task not in missing:
+                    seen[task].append((held, passed))
         return {task: known[-_LATEST:] for task, known in seen.items() if known}
 
     def _odds(self, models: Mapping[Edit | None, _Model]) -> dict[Edit | None, float]:

@@ -42,9 +42,10 @@ class Samples:
         self._start = start
         self._drawn: defaultdict[tuple[str, str, str], count[int]] = defaultdict(count)
         """By version, task and stream, the index of the next sample."""
+        self._at_start: dict[str, dict[str, Rollout]] = {}
         self._documents: dict[str, Document] = {}
-        self._taken: dict[str, dict[str, Rollout]] = {}
-        """Rollouts by version and key."""
+        self._outcomes: dict[str, dict[str, tuple[str, bool]]] = {}
+        """By version and key; transcripts are not kept for it."""
 
     # For a search.
 
@@ -91,19 +92,21 @@ class Samples:
         rollouts = self._sampler.take(requests)
         self._budget.took(rollouts)
         for rollout in rollouts:
-            self._taken.setdefault(rollout.request.version, {})[rollout.request.key] = rollout
+            request = rollout.request
+            if request.version == self._start.version:
+                self._at_start.setdefault(request.task, {})[request.key] = rollout
+            if rollout.measured:
+                known = self._outcomes.setdefault(request.version, {})
+                known[request.key] = request.task, rollout.passed
         return rollouts
 
-    def all(self) -> list[tuple[Document, list[Rollout]]]:
-        """All rollouts under each document that was sampled, whatever they were taken for."""
-        return [(self._documents[v], list(taken.values())) for v, taken in self._taken.items()]
+    def outcomes(self) -> list[tuple[Document, list[tuple[str, bool]]]]:
+        """Task of each measurement under each document, and whether it passed, whatever for."""
+        return [(self._documents[v], list(known.values())) for v, known in self._outcomes.items()]
 
     def at_start(self) -> dict[str, list[Rollout]]:
-        """All rollouts of the skill as it was on disk, by task."""
-        found: dict[str, list[Rollout]] = {}
-        for rollout in self._taken.get(self._start.version, {}).values():
-            found.setdefault(rollout.request.task, []).append(rollout)
-        return found
+        """All rollouts of the skill as it was on disk, by task, whatever they were taken for."""
+        return {task: list(seen.values()) for task, seen in self._at_start.items()}
 
     def failed_at_start(self, tasks: Sequence[SkillTask]) -> list[str]:
         """Those that were sampled, by the pass rate of the skill as it was on disk: worst first."""
@@ -116,8 +119,7 @@ class Samples:
         StopRun: none of these tasks that were sampled has ever passed or failed: there is
             nothing to learn from.
         """
-        at_start = self.at_start()
-        found = {t.id: seen for t in tasks if (seen := at_start.get(t.id))}
+        found = {t.id: list(seen.values()) for t in tasks if (seen := self._at_start.get(t.id))}
         if found and not any(rollout.measured for seen in found.values() for rollout in seen):
             reason = f"no train task could be measured: {_why_not(found)}"
             raise StopRun(reason, kind=UNMEASURED)
