@@ -11,7 +11,7 @@ import difflib
 import posixpath
 import re
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.document import SKILL_FILE, to_lf
@@ -61,9 +61,8 @@ def hunks(before: Document, after: Document) -> tuple[Hunk, ...]:
     found = []
     for name in after.names:
         old, new = (_LINE.findall(version.file(name).text) for version in (before, after))
-        lines = list(difflib.unified_diff(old, new))
-        starts = [at for at, line in enumerate(lines) if line.startswith("@@ ")]
-        found += [_hunk(lines[i:j], name) for i, j in pairwise([*starts, len(lines)])]
+        groups = _matcher(old, new).get_grouped_opcodes(3)
+        found += [_hunk(old, new, group, name) for group in groups]
     return tuple(found)
 
 
@@ -77,20 +76,42 @@ def attribute(hunks: Sequence[Hunk], edits: Sequence[Edit]) -> tuple[tuple[Edit,
 def added_blocks(before: str, after: str) -> list[str]:
     """Runs of neighbouring added or changed lines, in LF; a changed line counts as a whole."""
     old, new = to_lf(before).split("\n"), to_lf(after).split("\n")
-    opcodes = difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    opcodes = _matcher(old, new).get_opcodes()
     blocks = [
         "\n".join(new[j1:j2]) for tag, _, _, j1, j2 in opcodes if tag in ("insert", "replace")
     ]
     return [block for block in blocks if block.strip()]
 
 
-def _hunk(lines: Sequence[str], file: str) -> Hunk:
-    head = lines[0] if file == SKILL_FILE else f"{lines[0].rstrip()} {file}\n"
-    ended = (x if x.endswith("\n") else f"{x}\n{_NO_NEWLINE}" for x in lines[1:])
+def _matcher(old: Sequence[str], new: Sequence[str]) -> difflib.SequenceMatcher[str]:
+    """Also finds lines that a long text repeats, which ``difflib.unified_diff`` would not."""
+    return difflib.SequenceMatcher(None, old, new, autojunk=False)
+
+
+def _hunk(
+    old: list[str], new: list[str], group: Sequence[tuple[str, int, int, int, int]], file: str
+) -> Hunk:
+    lines: list[str] = []
+    for tag, i1, i2, j1, j2 in group:
+        if tag == "equal":
+            lines += [f" {line}" for line in old[i1:i2]]
+        else:
+            lines += [f"-{line}" for line in old[i1:i2]] + [f"+{line}" for line in new[j1:j2]]
+    first, last = group[0], group[-1]
+    where = "" if file == SKILL_FILE else f" {file}"
+    head = f"@@ -{_range(first[1], last[2])} +{_range(first[3], last[4])} @@{where}\n"
+    ended = (x if x.endswith("\n") else f"{x}\n{_NO_NEWLINE}" for x in lines)
     added, removed = (
-        tuple(line[1:].rstrip("\r\n") for line in lines[1:] if line[0] == sign) for sign in "+-"
+        tuple(line[1:].rstrip("\r\n") for line in lines if line[0] == sign) for sign in "+-"
     )
     return Hunk("".join([head, *ended]), added, removed, file)
+
+
+def _range(start: int, stop: int) -> str:
+    length = stop - start
+    if length == 1:
+        return str(start + 1)
+    return f"{start + 1 if length else start},{length}"
 
 
 def _file_name(name: str) -> str:

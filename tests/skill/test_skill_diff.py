@@ -83,3 +83,11 @@ def test_hunks_know_their_edits() -> None:
 def test_added_blocks_are_whole_lines_without_what_stayed() -> None:
     assert added_blocks("a\r\nb c d\r\n", "a\r\nb C d\r\ne\r\n") == ["b C d\ne"]
     assert added_blocks("a\r\n", "a\n") == []
+
+
+def test_what_a_long_skill_repeats_is_not_shown_as_changed() -> None:
+    """Blank lines and the like are no less equal for being many."""
+    lines = [line for n in range(150) for line in (f"Rule {n}.", "", "- Example:", "")]
+    after = [*lines[:300], "", "- Example:", "", *lines[303:]]
+    (hunk,) = hunks(read("\n".join(lines) + "\n"), read("\n".join(after) + "\n"))
+    assert (hunk.removed, hunk.added) == (("Rule 75.",), ("",))
