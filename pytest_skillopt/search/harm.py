@@ -55,7 +55,7 @@ class Harm:
         self._found: list[Edit] = []
 
     def find(self, doubt: float) -> Edit | None:
-        """The edit that most likely breaks tasks; None where it is likely that none does.
+        """The edit that most likely breaks tasks and can be left out; None where none is likely to.
 
         Args:
             doubt: posterior probability of harm, in (0, 1), from which it is sampled for.
@@ -70,6 +70,8 @@ class Harm:
                 return None
             more = left and self._state.budget.covers(_AT_ONCE)
             if odds[likeliest] > (p.harm_sure if more else p.harm_last):
+                if self._state.without(likeliest) is None:
+                    return None
                 self._found.append(likeliest)
                 return likeliest
             document, tasks = self._next(seen, models, odds) if more else (None, ())

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from pytest_skillopt.edits.compose import rebuild
+from pytest_skillopt.search.harm import Harm
+from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.edits import Edit, apply
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -61,3 +68,27 @@ def test_a_suite_that_passes_now_and_then_has_no_harmful_edit(toy: ModuleType) -
     outcome = train(toy, world, toy.ToyOptimizer(useful=1.0), max_rollouts=1500)
     assert any(row.status in ("accepted", "dropped", "lost") for row in outcome.edits)
     assert not [row for row in outcome.edits if row.why == WHY]
+
+
+@pytest.mark.parametrize("built_on", [False, True])
+def test_an_edit_that_another_one_builds_on_is_not_blamed(toy: ModuleType, built_on: bool) -> None:
+    """It cannot be left out, so that nothing is dropped for it."""
+    base = Document.from_bytes(toy.SKILL)
+    harmful = toy.append("- Skip all else.")
+    later = Edit("insert_after", "- Skip all else.", "- But never dates.")
+    lines = [harmful, later] if built_on else [harmful]
+    tasks = [record.task for record in (toy.make_record(f"t{n}", "+") for n in range(12))]
+    outcomes = [
+        (base, [(task.id, True) for task in tasks] * 3),
+        (apply(base, harmful), [(task.id, False) for task in tasks] * 3),
+    ]
+    state: Any = SimpleNamespace(
+        base=base,
+        lines=lines,
+        train=tasks,
+        budget=SimpleNamespace(covers=lambda samples: False),
+        samples=SimpleNamespace(outcomes=lambda: outcomes),
+        without=lambda line: rebuild(base, [other for other in lines if other != line]),
+    )
+    found = Harm(state, TrialParameters()).find(0.07)
+    assert found == (None if built_on else harmful)
