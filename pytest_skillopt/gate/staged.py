@@ -63,8 +63,10 @@ class StagedGate(SequentialGate):
         return self.apply_rules(good)
 
     def up_to(self, arm: Arm, length: int) -> list[Want]:
-        """What every task lacks of so many samples, from the arm's tape: of the incumbent's all
-        that there is."""
+        """What every task lacks of so many samples, from the arm's tape.
+
+        Of the incumbent's tape all that there is, also where that is more.
+        """
         laid = self.old_tape if arm == INCUMBENT else {}
         return [
             Want(arm, task, TAPE)

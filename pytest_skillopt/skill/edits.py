@@ -121,7 +121,9 @@ def apply(document: Document, edit: Edit) -> Document:
 
 
 def with_description(document: Document, description: str) -> Document:
-    """The skill with another description in its lines; the rest of the frontmatter stays.
+    """The skill with another description in place of its lines, comments in them included.
+
+    The rest of the frontmatter stays byte for byte.
 
     Raises:
         SkillError: none would be valid by the Agent Skills specification, or there is no place.
