@@ -207,6 +207,7 @@ def test_an_interrupt_while_the_optimizer_thinks_keeps_what_is_known(
         go_on.set()
     assert process.returncode == pytest.ExitCode.INTERRUPTED, output
     assert "INTERNALERROR" not in output
+    assert "1 optimizer call under way" in output, "nobody is left to wonder what it waits for"
     assert project.result["status"] == "interrupted"
     assert f"--skillopt-resume={project.run_directory.name}" in output
     assert (project.run_directory / "report.html").exists()

@@ -97,9 +97,11 @@ class Progress:
     """Rollouts that it takes at most."""
     thinking: int = 0
     """Optimizer calls that wait for their reply."""
+    asked: bool = False
+    """Whether what is done now has called the optimizer."""
 
     def begin(self, what: str) -> None:
-        self.what, self.here, self.passed = what, 0, 0
+        self.what, self.here, self.passed, self.asked = what, 0, 0, False
 
     def count(self, *, passed: bool, error: bool) -> None:
         self.done += not error
@@ -203,8 +205,10 @@ class Display:
     def thinking(self, calls: int) -> None:
         """The optimizer was given a call (1), or has answered one (-1)."""
         with self._lock:
+            first = calls > 0 and not self._progress.asked
             self._progress.thinking += calls
-            self._show()
+            self._progress.asked |= first
+            self._show(at_once=first and not self._in_place)
 
     def step(self, row: StepRow) -> None:
         with self._lock:
@@ -227,11 +231,11 @@ class Display:
                 self._reporter.write("\r\x1b[K", flush=True)
                 self._drawn = False
 
-    def _show(self) -> None:
+    def _show(self, *, at_once: bool = False) -> None:
         """Say how far it is, in place or now and then."""
         now = time.monotonic()
         every = _REDRAWN_SECONDS if self._in_place else _EVERY_SECONDS
-        if self._quiet or now - self._shown < every:
+        if self._quiet or (now - self._shown < every and not at_once):
             return
         self._shown = now
         text = self._progress.line(now - self._began, self._spent())
