@@ -108,6 +108,7 @@ class RolloutRunner:
         try:
             return self._run(request, running or Running())
         except Exception:
+            # Let out of here, it would end the worker, and with it what others are running.
             return Rollout.of_error(request, "internal", traceback.format_exc())
 
     def close(self) -> list[str]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 
-class Bench:
+class FakeState:
     """A working skill whose samples come from a table of signs, in turn."""
 
     def __init__(self, toy: ModuleType, left: int = 1000, **signs: str) -> None:
@@ -42,7 +42,9 @@ class Bench:
         return self._toy.make_record("t0", next(self._signs[name])).rollouts
 
 
-def make_ablation(toy: ModuleType, state: Bench, *names: str) -> Ablation:
+def make_ablation(toy: ModuleType, state: FakeState, *names: str) -> Ablation:
+    """With an edit of each name, on a task of its own."""
+    # The fake has what leaving out asks of a state, and no more.
     ablation = Ablation(state, TrialParameters())  # type: ignore[arg-type]
     for name in names:
         ablation.add([toy.append(name, f"t {name}")], f"t {name}")
@@ -50,7 +52,7 @@ def make_ablation(toy: ModuleType, state: Bench, *names: str) -> Ablation:
 
 
 def test_an_edit_that_is_missed_stays_and_one_that_is_not_goes(toy: ModuleType) -> None:
-    state = Bench(toy, all="+", useful="-", idle="+")
+    state = FakeState(toy, all="+", useful="-", idle="+")
     ablation = make_ablation(toy, state, "useful", "idle")
     assert [edit.content for edit in ablation.leave_out()] == ["idle"]
     assert ablation.untested == 0
@@ -58,23 +60,23 @@ def test_an_edit_that_is_missed_stays_and_one_that_is_not_goes(toy: ModuleType) 
 
 
 def test_what_stays_unclear_goes(toy: ModuleType) -> None:
-    state = Bench(toy, all="+-", unclear="-+")
+    state = FakeState(toy, all="+-", unclear="-+")
     ablation = make_ablation(toy, state, "unclear")
     assert [edit.content for edit in ablation.leave_out()] == ["unclear"]
 
 
 @pytest.mark.parametrize(("bar", "pairs"), [(0.0, 2), (2.0, 3)])
 def test_a_higher_bar_asks_for_more_pairs(toy: ModuleType, bar: float, pairs: int) -> None:
-    state = Bench(toy, all="+", useful="-")
-    ablation = Ablation(state, TrialParameters())  # type: ignore[arg-type]
+    state = FakeState(toy, all="+", useful="-")
+    ablation = make_ablation(toy, state)
     ablation.add([toy.append("useful", "t0")], "t0", bar)
     assert ablation.leave_out() == []
     assert state.taken == 2 * pairs
 
 
 def test_of_two_edits_that_stand_in_for_each_other_one_goes(toy: ModuleType) -> None:
-    state = Bench(toy, all="+", one="+", other="+")
-    ablation = Ablation(state, TrialParameters())  # type: ignore[arg-type]
+    state = FakeState(toy, all="+", one="+", other="+")
+    ablation = make_ablation(toy, state)
     ablation.add([toy.append("one", "t0"), toy.append("other", "t0")], "t0")
     assert [edit.content for edit in ablation.leave_out()] == ["other"]
     assert ablation.untested == 1, "whether the first is missed shows without the other"
@@ -83,8 +85,8 @@ def test_of_two_edits_that_stand_in_for_each_other_one_goes(toy: ModuleType) -> 
 def test_what_stood_in_for_an_edit_does_not_count_against_it_when_it_is_gone(
     toy: ModuleType,
 ) -> None:
-    state = Bench(toy, all="+", one="+++---", other="+")
-    ablation = Ablation(state, TrialParameters())  # type: ignore[arg-type]
+    state = FakeState(toy, all="+", one="+++---", other="+")
+    ablation = make_ablation(toy, state)
     ablation.add([toy.append("one", "t0"), toy.append("other", "t0")], "t0")
     assert [edit.content for edit in ablation.leave_out()] == ["other"]
     assert ablation.leave_out() == []
@@ -92,7 +94,7 @@ def test_what_stood_in_for_an_edit_does_not_count_against_it_when_it_is_gone(
 
 
 def test_an_edit_that_stayed_by_luck_goes_when_it_is_left_out_once_more(toy: ModuleType) -> None:
-    state = Bench(toy, all="+", lucky="--++++++++", useful="-")
+    state = FakeState(toy, all="+", lucky="--++++++++", useful="-")
     ablation = make_ablation(toy, state, "lucky", "useful")
     assert ablation.leave_out() == []
     assert state.taken == 8
@@ -102,7 +104,7 @@ def test_an_edit_that_stayed_by_luck_goes_when_it_is_left_out_once_more(toy: Mod
 
 
 def test_samples_are_kept_for_it_until_it_is_done(toy: ModuleType) -> None:
-    state = Bench(toy, all="+", useful="-")
+    state = FakeState(toy, all="+", useful="-")
     ablation = make_ablation(toy, state, "useful")
     before = state.budget.held
     assert before > 0
@@ -111,14 +113,14 @@ def test_samples_are_kept_for_it_until_it_is_done(toy: ModuleType) -> None:
 
 
 def test_a_late_edit_that_nothing_speaks_for_goes_when_there_are_no_means(toy: ModuleType) -> None:
-    state = Bench(toy, left=1, all="+", late="-")
-    ablation = Ablation(state, TrialParameters())  # type: ignore[arg-type]
+    state = FakeState(toy, left=1, all="+", late="-")
+    ablation = make_ablation(toy, state)
     ablation.add([toy.append("late", "t0")], "t0", TrialParameters().later)
     assert [edit.content for edit in ablation.leave_out()] == ["late"]
 
 
 def test_without_means_nothing_is_left_out(toy: ModuleType) -> None:
-    state = Bench(toy, left=1, all="+", useful="-")
+    state = FakeState(toy, left=1, all="+", useful="-")
     assert make_ablation(toy, state, "useful").leave_out() == []
     assert state.taken == 0
 
@@ -130,7 +132,7 @@ def test_the_capital_is_worth_at_most_one_where_no_edit_does_anything(
     """All outcomes of one edit's pairs with their probabilities, whenever sampling stops."""
 
     def expected(signs: tuple[str, ...]) -> float:
-        state = Bench(toy, all="".join(signs[::2]) or "-", edit="".join(signs[1::2]) or "-")
+        state = FakeState(toy, all="".join(signs[::2]) or "-", edit="".join(signs[1::2]) or "-")
         chance = math.prod(rate if sign == "+" else 1 - rate for sign in signs)
         make_ablation(toy, state, "edit").leave_out()
         return chance * state.prior

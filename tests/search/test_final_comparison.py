@@ -258,8 +258,12 @@ def test_only_a_run_without_a_verdict_can_go_further(toy: ModuleType) -> None:
     assert (whole.status, whole.resumable) == ("accepted", False)
 
 
-def spoiled(toy: ModuleType) -> tuple[Any, list[Any], Any, str]:
-    """A world where one edit breaks a task that must pass; its tasks, optimizer, and that edit."""
+def train_spoiled(toy: ModuleType, *, stopped: bool = False) -> tuple[TrainOutcome, Journal, str]:
+    """Train where one edit breaks a task that must pass; that edit comes last.
+
+    Args:
+        stopped: a second comparison is broken off at its first sample.
+    """
     world = toy.make_world(strong=1.0, weak=0.0)
     tasks = toy.make_tasks(world)
     spared = next(t for t in tasks if t.split == "val" and not world.needs[t.id])
@@ -274,22 +278,27 @@ def spoiled(toy: ModuleType) -> tuple[Any, list[Any], Any, str]:
             reply = super().complete(*args, **told)
             return replace(reply, text=reply.text.replace(toy.rule(0), spoils))
 
-    world.rate = rate
-    return world, tasks, Spoiling(useful=1.0), spoils
-
-
-def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) -> None:
-    """What the other edits bring is compared by itself, and written."""
-    world, tasks, optimizer, spoils = spoiled(toy)
     journal = Journal()
+
+    def stop(request: RolloutRequest) -> None:
+        if stopped and len(journal.begun) == 2:
+            raise StopRun("the cap is reached", kind="cap")
+
+    world.rate, world.errors = rate, stop
     outcome = Trainer(
         Document.from_bytes(toy.SKILL),
         tasks,
         toy.ToySampler(world, tasks),
-        optimizer,
+        Spoiling(useful=1.0),
         Settings(max_rollouts=600),
         observer=journal,
     ).run()
+    return outcome, journal, spoils
+
+
+def test_an_edit_that_breaks_a_task_that_must_pass_is_left_out(toy: ModuleType) -> None:
+    """What the other edits bring is compared by itself, and written."""
+    outcome, journal, spoils = train_spoiled(toy)
     assert outcome.status == "accepted"
     assert spoils not in outcome.after.text
     assert toy.rule(1) in outcome.after.text
@@ -302,22 +311,7 @@ def test_a_comparison_without_that_edit_that_breaks_off_leaves_what_was_refused(
     toy: ModuleType,
 ) -> None:
     """The verdict, the proposal and the fates of all edits are those of the first comparison."""
-    world, tasks, optimizer, spoils = spoiled(toy)
-    journal = Journal()
-
-    def stop(request: RolloutRequest) -> None:
-        if len(journal.begun) == 2:
-            raise StopRun("the cap is reached", kind="cap")
-
-    world.errors = stop
-    outcome = Trainer(
-        Document.from_bytes(toy.SKILL),
-        tasks,
-        toy.ToySampler(world, tasks),
-        optimizer,
-        Settings(max_rollouts=600),
-        observer=journal,
-    ).run()
+    outcome, journal, spoils = train_spoiled(toy, stopped=True)
     assert (outcome.status, outcome.after) == ("rejected", outcome.before)
     assert outcome.verdict
     assert "must pass" in outcome.verdict.reason
