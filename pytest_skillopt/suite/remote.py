@@ -29,7 +29,7 @@ import pytest
 from pytest_skillopt.model import types
 from pytest_skillopt.suite.folders import SkillVersions
 from pytest_skillopt.suite.internals.xdist import worker_input
-from pytest_skillopt.suite.interrupts import Watchdog, end_now, handling
+from pytest_skillopt.suite.interrupts import Watchdog, end_now, handling, kill_descendants
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
 
@@ -192,7 +192,11 @@ class WorkerLoop:
                         pass
                 finally:
                     self._watchdog.stop()
-                    for line in engine.close():
+                    stray = engine.close()
+                    if self._watchdog.watched:
+                        # What is left runs in a lane: it ends here, and what it started with it.
+                        kill_descendants()
+                    for line in stray:
                         self._link.send("stray", line)
                     self._versions.close()
         return True
@@ -200,8 +204,8 @@ class WorkerLoop:
     def _interrupted(self, signum: int, frame: object) -> None:
         """Leave it to the controller, which a terminal interrupts as well, to end the session."""
         self._muted = True
-        if self._link.ended == "stop":
-            raise KeyboardInterrupt
+        if self._link.ended == "stop" and self._lanes == 1:
+            raise KeyboardInterrupt  # Lanes are waited for instead.
 
     def _give_up_rollouts(self) -> None:
         """End the rollouts that do not end by themselves now that they get no answers; where the

@@ -357,6 +357,37 @@ def test_an_interrupt_waits_for_no_rollout_and_lets_the_job_save(
     assert "INTERNALERROR" not in output
 
 
+def test_an_interrupt_that_reaches_a_lane_late_leaves_nothing_behind(
+    pytester: pytest.Pytester, drive: Drive
+) -> None:
+    """The worker has been told to stop before the terminal's interrupt is handled there."""
+    del drive  # sets the environment of the process
+    pytester.makepyfile(
+        test_suite="""
+        import os, pathlib, signal, subprocess, time
+        from pytest_skillopt.suite import remote
+
+        def test_waits(request):
+            nowhere = subprocess.DEVNULL
+            child = subprocess.Popen(["sleep", "1000"], stdout=nowhere, stderr=nowhere)
+            pathlib.Path("pid.new").write_text(str(child.pid))
+            os.rename("pid.new", "pid")
+            while not remote.link(request.config).ended:
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal.SIGINT)
+            child.wait()
+        """,
+        jobs=SAVING,
+    )
+    pytester.makeconftest(WITHOUT_TIME_OUTS)
+    command = [sys.executable, "-m", "pytest", "-p", "rollout_driver", "--drive=jobs:job", *LANES]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=pytester.path)
+    wait_until((pytester.path / "pid").exists)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE) == pytest.ExitCode.INTERRUPTED
+    assert not _is_alive(int((pytester.path / "pid").read_text()))
+
+
 def test_a_killed_controller_leaves_no_worker_behind(
     pytester: pytest.Pytester, drive: Drive
 ) -> None:
