@@ -31,10 +31,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "_support"))
 from harness_project import SKILL
 from model_server import ModelServer
 
-from pytest_skillopt.harness.adapters import KNOWN, Harness
-from pytest_skillopt.harness.agent import HarnessAgent
-from pytest_skillopt.harness.processes import Runner, bundled_path, resolve
-from pytest_skillopt.harness.proxy import Proxy
+from pytest_skillopt.addons.harness.adapters import KNOWN, Harness
+from pytest_skillopt.addons.harness.agent import HarnessAgent
+from pytest_skillopt.addons.harness.processes import Runner, bundled_path, resolve
+from pytest_skillopt.addons.harness.proxy import Proxy
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.limits import Meter

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.watch.server import Watch
+from pytest_skillopt.addons.watch.server import Watch
 
 if TYPE_CHECKING:
     from types import ModuleType

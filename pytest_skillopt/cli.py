@@ -42,8 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     # What follows `shorten` is pytest's, options too, which argparse would take for its own.
     own = 1 if argv[:1] == ["shorten"] and not {"-h", "--help"} & set(argv) else len(argv)
     args = _parser(argv).parse_args(argv[:own], argparse.Namespace(arguments=argv[own:]))
+    from pytest_skillopt.addons.propose import ProposeError
     from pytest_skillopt.model.types import ModelError
-    from pytest_skillopt.propose import ProposeError
     from pytest_skillopt.run.directory import RunError
 
     try:
@@ -69,10 +69,10 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     _add_own(commands)
     if not argv or argv[0] not in _OWN:
         # git, HTTP and crontab are needed by these commands alone.
-        from pytest_skillopt.propose.commands import add_commands
+        from pytest_skillopt.addons.propose.commands import add_commands
 
         add_commands(commands)
-        from pytest_skillopt.mine.commands import add_commands as add_more
+        from pytest_skillopt.addons.mine.commands import add_commands as add_more
 
         add_more(commands)
         from pytest_skillopt.modes.doctor import add_command
@@ -160,7 +160,7 @@ def _runs(args: argparse.Namespace) -> int:
 
 
 def _watch(args: argparse.Namespace) -> int:
-    from pytest_skillopt.watch.server import Watch
+    from pytest_skillopt.addons.watch.server import Watch
 
     run = Path(args.run) if args.run and Path(args.run).is_dir() else None
     run = run or _home(args).find(args.run or "")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_skillopt.harness.agent import HarnessAgent
+    from pytest_skillopt.addons.harness.agent import HarnessAgent
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.judge import Judge
     from pytest_skillopt.suite.context import Recorder, Skill
@@ -38,7 +38,7 @@ def skill(request: pytest.FixtureRequest) -> Skill:
             found, folder = read_skill(path, config.rootpath), path.parent
 
     def open_proxy(skill: Skill) -> str:
-        from pytest_skillopt.harness.binding import open_url
+        from pytest_skillopt.addons.harness.binding import open_url
 
         return open_url(config, skill)
 
@@ -94,7 +94,7 @@ def workspace(tmp_path: Path) -> Path:
 @pytest.fixture
 def skill_harness(request: pytest.FixtureRequest, skill: Skill, workspace: Path) -> HarnessAgent:
     """Run a coding agent that finds the skill where its users put it: skill_harness(prompt)."""
-    from pytest_skillopt.harness.binding import make_agent
+    from pytest_skillopt.addons.harness.binding import make_agent
     from pytest_skillopt.suite.context import recorder
 
     with _without_traceback():

@@ -118,7 +118,7 @@ class Models:
         """What asks a person, or the agent that one has open, where the setting says so."""
         if provider_of(self.settings, role) != "handoff":
             return None
-        from pytest_skillopt.mine.handoff import Handoff
+        from pytest_skillopt.addons.mine.handoff import Handoff
 
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         folder = self._config.rootpath / self.settings.dir / "handoff"

@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARKER)
     refuse_old_keys(config)
     if evals_wanted(config):
-        from pytest_skillopt.evals.collect import Evals
+        from pytest_skillopt.addons.evals.collect import Evals
 
         config.pluginmanager.register(Evals(config), "skillopt-evals")
     if mode := Mode.from_config(config):

@@ -260,7 +260,7 @@ def test_looking_at_runs_needs_no_network_code(home: Path) -> None:
     keep_run(home, "20260103-000000-cc")
     code = (
         "import sys; from pytest_skillopt.cli import main; assert main(['show']) == 0;"
-        "unwanted = {'openai', 'diskcache', 'xdist', 'pytest_skillopt.propose.commands'};"
+        "unwanted = {'openai', 'diskcache', 'xdist', 'pytest_skillopt.addons.propose.commands'};"
         "loaded = unwanted & set(sys.modules);"
         "assert not loaded, loaded"
     )

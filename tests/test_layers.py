@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(pytest_skillopt.__file__).parent
-SHOWS = {"report", "modes", "propose", "session", "plugin"}
-LEARNS = {"gate", "edits", "search", "published"}
+SHOWS = {"report", "modes", "session", "plugin"}
+LEARNS = {"gate", "edits", "search"}
 BELOW = {
     **dict.fromkeys(("skill", "model", "suite", "run"), LEARNS | SHOWS),
-    "gate": {"edits", "search", "published", "model", "settings", "suite", "run"} | SHOWS,
+    "gate": {"edits", "search", "model", "settings", "suite", "run"} | SHOWS,
     "edits": {"search"} | SHOWS,
-    **dict.fromkeys(("search", "published"), SHOWS),
-    "report": {"modes", "propose", "session", "plugin"},
+    "search": SHOWS,
+    "report": {"modes", "session", "plugin"},
 }
 """By part, the parts that stand above it; what is imported for annotations counts as well."""
 
@@ -70,7 +70,7 @@ tasks = toy.make_tasks(world)
 document, sampler = Document.from_bytes(toy.SKILL), toy.ToySampler(world, tasks)
 outcome = Trainer(document, tasks, sampler, toy.ToyOptimizer(), Settings(max_rollouts=400)).run()
 assert outcome.status == "accepted", outcome.reason
-print([name for name in sys.modules if name.startswith("pytest_skillopt.published")])
+print([name for name in sys.modules if name.startswith("pytest_skillopt.addons.published")])
 """
     support = str(Path(__file__).parent / "_support")
     found = subprocess.run(

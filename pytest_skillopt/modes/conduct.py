@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
+from pytest_skillopt.addons.propose.proposal import leave_proposal
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
-from pytest_skillopt.propose.proposal import leave_proposal
 from pytest_skillopt.report.junit import task_properties
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.runs import write_reports
@@ -124,7 +124,7 @@ def _with_doubt(run: Run, result: Result) -> Result:
     judged = any(row.role == "judge" for row in result.usage)
     if not judged or result.simulated or run.mode.name in ("evaluate", "aa"):
         return result
-    from pytest_skillopt.mine.calibrate import doubt
+    from pytest_skillopt.addons.mine.calibrate import doubt
 
     note = doubt(run.home, [result.models.get("judge", "")])
     return result.model_copy(update={"notes": [*result.notes, note]}) if note else result

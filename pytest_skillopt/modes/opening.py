@@ -164,7 +164,7 @@ def _notes(
         kept = sum(entry.kind == "rollout" for entry in journal.entries)
         yield f"continued with {kept} rollouts of earlier sessions; caps and cost are of this one"
     if any(task.harness for task in tasks):
-        from pytest_skillopt.harness.processes import resolve
+        from pytest_skillopt.addons.harness.processes import resolve
 
         if resolve(settings.sandbox) == "none":
             yield "coding agents ran without a sandbox: they can do what you can (skillopt_sandbox)"

@@ -226,6 +226,6 @@ def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int
         if settings.search == "trials":
             return samples, calls
         return 2 * (samples + settings.final_rollouts * suite) + shorter, calls + settings.epochs
-    from pytest_skillopt.published.search_batch import most_of_search
+    from pytest_skillopt.addons.published.search_batch import most_of_search
 
     return most_of_search(train, val, settings)

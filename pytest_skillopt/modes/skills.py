@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from pytest_skillopt.propose import ProposeError
-from pytest_skillopt.propose.git import Clone
-from pytest_skillopt.propose.proposal import slug, unnamed
+from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.addons.propose.git import Clone
+from pytest_skillopt.addons.propose.proposal import slug, unnamed
 from pytest_skillopt.report.advice import full_stop
 from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import is_trained, read_version

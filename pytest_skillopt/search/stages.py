@@ -93,7 +93,7 @@ def make_gate(
     """
     gates = GATES
     if name not in gates or (options and options.broad):
-        from pytest_skillopt.published.gates import PUBLISHED
+        from pytest_skillopt.addons.published.gates import PUBLISHED
 
         gates = GATES | PUBLISHED
     if name not in gates:
@@ -117,7 +117,7 @@ def builtin_stages(settings: Settings) -> Stages:
     """Those of the search that the settings ask for."""
     if not searches_in_batches(settings):
         return Stages()
-    from pytest_skillopt.published import stages
+    from pytest_skillopt.addons.published import stages
 
     return Stages(
         reflect=stages.reflect_published,

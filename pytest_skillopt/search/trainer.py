@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from pytest_skillopt.addons.published.search_batch import BatchSearch
     from pytest_skillopt.model.types import Model
-    from pytest_skillopt.published.search_batch import BatchSearch
     from pytest_skillopt.run.result import Status
     from pytest_skillopt.search.final_comparison import Measured
     from pytest_skillopt.settings import Settings
@@ -156,7 +156,7 @@ class Trainer:
         if state.settings.search == "shorten":
             search = ShortenSearch(state)
         elif searches_in_batches(state.settings):
-            from pytest_skillopt.published.search_batch import BatchSearch
+            from pytest_skillopt.addons.published.search_batch import BatchSearch
 
             search = BatchSearch(state)
         else:

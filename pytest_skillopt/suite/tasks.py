@@ -177,7 +177,7 @@ def _roles(item: pytest.Item, text: str) -> tuple[str, ...]:
 def _harness(item: pytest.Item, text: str) -> str:
     if "skill_harness" not in getattr(item, "fixturenames", ()):
         return ""
-    from pytest_skillopt.harness.binding import identify
+    from pytest_skillopt.addons.harness.binding import identify
     from pytest_skillopt.models import Models
 
     return identify(item, Models.of(item.config).settings, text)

@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.propose.proposal import leave_proposal
+from pytest_skillopt.addons.propose.proposal import leave_proposal
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.result import Arm, Result, SkillResult, TaskRow
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons.published.stages import aggregate_published as aggregate
 from pytest_skillopt.edits.patches import Patch
-from pytest_skillopt.published.stages import aggregate_published as aggregate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

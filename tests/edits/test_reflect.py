@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.addons.published.stages import reflect_published as reflect
 from pytest_skillopt.edits.calls import PromptError, Prompts
 from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.reflect import minibatches
-from pytest_skillopt.published.stages import reflect_published as reflect
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -16,6 +16,7 @@ from simulation.hunches import hunch
 from simulation.roles import respond
 from simulation.server import TEMPERS
 
+from pytest_skillopt.addons.published.stages import reflect_published
 from pytest_skillopt.edits.calls import (
     Body,
     Calls,
@@ -35,7 +36,6 @@ from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.structured import response_format
 from pytest_skillopt.model.types import Completion
-from pytest_skillopt.published.stages import reflect_published
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.published.blocks import get_block, set_block
-from pytest_skillopt.published.rewrites import rewrite_body
+from pytest_skillopt.addons.published.blocks import get_block, set_block
+from pytest_skillopt.addons.published.rewrites import rewrite_body
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import (
     Edit,

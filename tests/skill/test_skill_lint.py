@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_skillopt.published.blocks import set_block
+from pytest_skillopt.addons.published.blocks import set_block
 from pytest_skillopt.skill.contact import stands_in
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, apply

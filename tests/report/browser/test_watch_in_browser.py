@@ -10,7 +10,7 @@ import pytest
 from journals import write_journal
 from patience import PATIENCE
 
-from pytest_skillopt.watch.server import Watch
+from pytest_skillopt.addons.watch.server import Watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

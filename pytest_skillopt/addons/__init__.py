@@ -1,0 +1,1 @@
+"""Add-ons: each a plugin of the core, in a folder that can be taken away."""

@@ -1,0 +1,342 @@
+"""Collects the eval files of skills as pytest modules whose tests are the evals."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import warnings
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.addons.evals.checks import Grade, grade_by_script
+from pytest_skillopt.addons.evals.read import Case, EvalsError, read_evals
+from pytest_skillopt.run.directory import Home
+from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.files import skill_paths
+from pytest_skillopt.untrusted import fence
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    from pytest_skillopt.model.agent import Agent
+    from pytest_skillopt.model.judge import Judge
+    from pytest_skillopt.suite.context import Recorder
+
+EVALS, QUERIES = "evals.json", "eval_queries.json"
+GRADING = "grading"
+"""Role of the turn in a transcript that holds the grades."""
+_MOST_FILE = 200_000
+"""Characters of a file that are put into a prompt."""
+_PROBLEMS = pytest.StashKey[list[str]]()
+
+
+class Evals:
+    """The plugin: takes up eval files, and says once what is wrong with them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+        self._harness = _harness(config)
+        self.passing = float(config.getini("skillopt_evals_pass") or 1.0)
+        if not 0 < self.passing <= 1:
+            raise pytest.UsageError("skillopt_evals_pass: it must be above 0 and at most 1")
+        config.stash[_PROBLEMS] = []
+        self._hidden: list[Path] = []
+        """Eval files in hidden folders, which pytest would not look into."""
+        worker = getattr(config, "workerinput", None)
+        if worker is not None:
+            self._hidden = [config.rootpath / name for name in worker["skillopt_evals"]]
+        elif config.args_source is not config.ArgsSource.ARGS:
+            self._add_skills()
+
+    def _add_skills(self) -> None:
+        """Whoever names no path wants the evals of every skill, wherever it lies."""
+        config = self._config
+        starts = [config.invocation_params.dir / arg for arg in config.args]
+        for path in skill_paths(config.rootpath):
+            for file in (path.parent / "evals" / EVALS, path.parent / "evals" / QUERIES):
+                if not file.is_file():
+                    continue
+                above = [start for start in starts if file.is_relative_to(start)]
+                if not above:
+                    config.args.append(str(file))
+                elif any(part.startswith(".") for part in file.relative_to(above[0]).parts):
+                    self._hidden.append(file)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """A worker of xdist cannot tell which paths were named."""
+        root = self._config.rootpath
+        node.workerinput["skillopt_evals"] = [f.relative_to(root).as_posix() for f in self._hidden]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
+        """Open hidden folders for the eval files in them, and for nothing else."""
+        if not self._hidden:
+            return None
+        if any(file.is_relative_to(collection_path) for file in self._hidden):
+            return False
+        root = self._config.rootpath
+        parents = {parent for file in self._hidden for parent in file.parents}
+        if collection_path.parent not in parents or not collection_path.is_relative_to(root):
+            return None
+        above = collection_path.relative_to(root).parts[:-1]
+        return True if any(part.startswith(".") for part in above) else None
+
+    def pytest_collect_file(self, file_path: Path, parent: pytest.Collector) -> EvalFile | None:
+        if file_path.name not in (EVALS, QUERIES) or file_path.parent.name != "evals":
+            return None
+        if not (file_path.parent.parent / SKILL_FILE).is_file():
+            return None
+        return EvalFile.from_parent(parent, path=file_path, harness=self._harness)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """What a worker of xdist could not collect: it cannot end the session, so this does."""
+        from_worker = self._config.getoption("dist", "no") != "no"
+        if from_worker and report.failed and report.nodeid.endswith((EVALS, QUERIES)):
+            raise pytest.UsageError(str(report.longrepr))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config) -> None:
+        if problems := config.stash[_PROBLEMS]:
+            raise pytest.UsageError("\n".join(problems))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self) -> None:
+        """Where a mode has measured something: the files that skill-creator's viewer opens."""
+        controller = self._config.pluginmanager.get_plugin("skillopt-controller")
+        if controller is not None and controller.result is not None:
+            from pytest_skillopt.addons.evals.export import write_benchmarks
+
+            home = Home(self._config.rootpath / controller.settings.dir)
+            write_benchmarks(home.runs / controller.result.run, controller.result)
+
+
+class EvalFile(pytest.Module):
+    """An eval file as if it were a module of tests."""
+
+    def __init__(self, *, harness: str, **options: Any) -> None:
+        super().__init__(**options)
+        self._harness = harness
+        self._module: ModuleType | None = None
+
+    @property
+    def obj(self) -> ModuleType:
+        """The module that the file stands for; pytest asks for it again and again."""
+        if self._module is None:
+            self._module = ModuleType(self.path.stem)
+        return self._module
+
+    @obj.setter
+    def obj(self, value: ModuleType) -> None:
+        self._module = value
+
+    def istestfunction(self, obj: object, name: str) -> bool:
+        """Ours, whatever names of functions the project has chosen for its own."""
+        return getattr(obj, "__module__", "") == __name__
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        folder = self.path.parent.parent
+        try:
+            cases = read_evals(self.path, folder, self._tell)
+            if self.path.name == QUERIES or any(c.should_trigger is not None for c in cases):
+                self._need_harness()
+        except EvalsError as error:
+            if hasattr(self.config, "workerinput"):
+                raise self.CollectError(str(error)) from None
+            self.config.stash[_PROBLEMS].append(str(error))
+            return []
+        skill = (folder / SKILL_FILE).relative_to(self.config.rootpath).as_posix()
+        for name, function, chosen in _functions(cases, self._harness):
+            marks = [
+                pytest.mark.skill_task(skill=skill),
+                pytest.mark.parametrize("case", [_parameter(case) for case in chosen]),
+            ]
+            setattr(self.obj, name, _marked(function, marks))
+        return super().collect()
+
+    def _tell(self, said: str) -> None:
+        self.warn(pytest.PytestCollectionWarning(said))
+
+    def _need_harness(self) -> None:
+        if not self._harness:
+            raise EvalsError(
+                f"{self.path}: whether a skill is asked for can only be seen in an agent that "
+                "finds it by its description: set skillopt_harness (codex, claude, ...), or leave "
+                f"the file out with --ignore={self.path}"
+            )
+
+
+def _functions(
+    cases: Sequence[Case], harness: str
+) -> Iterable[tuple[str, Callable[..., None], list[Case]]]:
+    """The tests of a file, by what they need: an item asks for no fixture that it does not use."""
+    triggers = [case for case in cases if case.should_trigger is not None]
+    others = [case for case in cases if case.should_trigger is None]
+    judged = [case for case in others if any(s.judged for s in case.statements)]
+    scripted = [case for case in others if case not in judged]
+    if triggers:
+        yield "trigger", _trigger, triggers
+    if judged:
+        yield "graded", _graded_in_harness if harness else _graded, judged
+    if scripted:
+        yield "scripted", _scripted_in_harness if harness else _scripted, scripted
+
+
+def _parameter(case: Case) -> Any:
+    marks = (
+        () if case.should_trigger is None else pytest.mark.skill_task(trigger=case.should_trigger)
+    )
+    return pytest.param(case, id=case.slug, marks=marks)
+
+
+def _marked(function: Callable[..., None], marks: Sequence[Any]) -> Callable[..., None]:
+    """A test with marks of its own: two files share the function."""
+
+    @functools.wraps(function)
+    def test(**fixtures: Any) -> None:
+        __tracebackhide__ = True
+        function(**fixtures)
+
+    for mark in marks:
+        mark(test)
+    return test
+
+
+def _graded(
+    case: Case,
+    skill_agent: Agent,
+    skill_judge: Judge,
+    rollout: Recorder,
+    request: pytest.FixtureRequest,
+) -> None:
+    """An eval of the skill: a request, and statements that a good answer fulfils."""
+    __tracebackhide__ = True
+    _settle(case, skill_agent(_prompt(case, request)), skill_judge, rollout, request)
+
+
+def _scripted(
+    case: Case,
+    skill_agent: Agent,
+    rollout: Recorder,
+    request: pytest.FixtureRequest,
+) -> None:
+    """An eval of the skill: a request, and what a script looks for in the answer."""
+    __tracebackhide__ = True
+    _settle(case, skill_agent(_prompt(case, request)), None, rollout, request)
+
+
+def _graded_in_harness(
+    case: Case,
+    skill_harness: Any,
+    workspace: Path,
+    skill_judge: Judge,
+    rollout: Recorder,
+    request: pytest.FixtureRequest,
+) -> None:
+    """An eval of the skill: a request to an agent, and statements that its work fulfils."""
+    __tracebackhide__ = True
+    _settle(case, _work(case, skill_harness, workspace, request), skill_judge, rollout, request)
+
+
+def _scripted_in_harness(
+    case: Case,
+    skill_harness: Any,
+    workspace: Path,
+    rollout: Recorder,
+    request: pytest.FixtureRequest,
+) -> None:
+    """An eval of the skill: a request to an agent, and what a script looks for in its work."""
+    __tracebackhide__ = True
+    _settle(case, _work(case, skill_harness, workspace, request), None, rollout, request)
+
+
+def _trigger(case: Case, skill_harness: Any, rollout: Recorder) -> None:
+    """Whether the agent asks for the skill, and only when it should."""
+    __tracebackhide__ = True
+    asked = bool(skill_harness.trigger(case.prompt))
+    _keep(rollout, [Grade("the skill is asked for exactly if it should be",
+                          asked == case.should_trigger, "", False)])  # fmt: skip
+    if asked != case.should_trigger:
+        done = "asked for the skill and should not" if asked else "did not ask for the skill"
+        pytest.fail(f"the agent {done}: {case.prompt}", pytrace=False)
+
+
+def _work(case: Case, harness: Any, workspace: Path, request: pytest.FixtureRequest) -> str:
+    for name in case.files:
+        source, target = request.path.parent.parent / name, workspace / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        else:
+            shutil.copy(source, target)
+    reply = harness(case.prompt)
+    diff = getattr(reply, "diff", "")
+    return f"{reply}\n\nWhat it changed in the workspace:\n{diff}" if diff else str(reply)
+
+
+def _prompt(case: Case, request: pytest.FixtureRequest) -> str:
+    """The prompt with its files as data: a model without tools cannot open them."""
+    parts = [case.prompt]
+    folder = request.path.parent.parent
+    for name in case.files:
+        source = folder / name
+        for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
+            if not file.is_file():
+                continue
+            try:
+                text = file.read_text(encoding="utf-8")
+            except UnicodeDecodeError:
+                pytest.skip(f"{name} is no text: an agent is needed to read it (skillopt_harness)")
+            if len(text) > _MOST_FILE:
+                pytest.skip(f"{name} is too long for a prompt: an agent is needed to read it")
+            parts.append(f"File {file.relative_to(folder).as_posix()}:\n{fence(text)}")
+    return "\n\n".join(parts)
+
+
+def _settle(
+    case: Case,
+    answer: str,
+    judge: Judge | None,
+    rollout: Recorder,
+    request: pytest.FixtureRequest,
+) -> None:
+    """Grade an answer: the soft score is the share of the statements that hold."""
+    __tracebackhide__ = True
+    grades = list(grade_by_script(case.statements, answer))
+    judged = [s.text for s in case.statements if s.judged]
+    if judge is not None:
+        found = judge.statements(judged, answer, question=case.prompt, expected=case.expected)
+        grades += [
+            Grade(text, holds, evidence, True)
+            for text, (holds, evidence) in zip(judged, found, strict=True)
+        ]
+    _keep(rollout, grades)
+    share = sum(grade.passed for grade in grades) / len(grades)
+    rollout.score(share)
+    plugin = request.config.pluginmanager.get_plugin("skillopt-evals")
+    if share >= (plugin.passing if isinstance(plugin, Evals) else 1.0):
+        return
+    missed = [grade for grade in grades if not grade.passed]
+    lines = [f"- {g.text}" + (f" ({g.evidence})" if g.evidence else "") for g in missed]
+    said = f"{len(missed)} of {len(grades)} statements do not hold:"
+    pytest.fail("\n".join([said, *lines]), pytrace=False)
+
+
+def _keep(rollout: Recorder, grades: Sequence[Grade]) -> None:
+    rows = [{"text": g.text, "passed": g.passed, "evidence": g.evidence} for g in grades]
+    rollout.record(GRADING, rows)
+
+
+def _harness(config: pytest.Config) -> str:
+    """The agent that is set, where this version knows of any."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            found = config.getini("skillopt_harness")
+        except (KeyError, ValueError):
+            return ""
+    option = getattr(config.option, "skillopt_setting_harness", None)
+    return str(option or found or "")

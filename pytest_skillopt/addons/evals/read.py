@@ -1,0 +1,254 @@
+"""The dialects of ``evals.json`` and ``eval_queries.json``, read into one form.
+
+A list, or an object with a list under ``evals``. What a good answer fulfils may stand under
+``assertions``, ``expectations``, ``checks``, ``scorers``, ``must_have``, ``must_not_have``,
+``expected_behavior`` or ``success_criteria``, as texts or as objects, or in ``expected_output``
+alone. The forms are those of agentskills.io, of skill-creator and of what public skills keep.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.addons.evals.checks import Statement, pattern, statement
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+MOST = 1000
+"""Evals of one file above which nobody has meant it."""
+_MOST_BYTES = 8 * 1024 * 1024
+_SLUG = 48
+
+_LISTS = ("evals", "cases", "tests", "queries")
+_IGNORED = frozenset(
+    {
+        "id", "name", "title", "description", "notes", "tags", "category", "difficulty", "metadata",
+        "manual_review_expected", "skill_name", "version", "$schema", "should_trigger", "files",
+        "prompt", "query", "input", "expected_output", "comment",
+    }
+)  # fmt: skip
+_JUDGED = ("expected_behavior", "success_criteria", "assertions", "expectations", "checks")
+_WORDS = ("description", "text", "assertion", "criterion", "statement", "check", "expectation")
+
+
+class EvalsError(ValueError):
+    """A file that cannot be taken; the message names the line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One eval."""
+
+    id: str
+    """As in the file, else its number from 1."""
+    prompt: str
+    expected: str = ""
+    """The answer that is expected, in words."""
+    statements: tuple[Statement, ...] = ()
+    files: tuple[str, ...] = ()
+    """Seen from the skill's folder, with ``/``."""
+    should_trigger: bool | None = None
+    """For a trigger query: whether the skill should be asked for."""
+
+    @property
+    def slug(self) -> str:
+        """What the item is called: the id and the first words of the prompt."""
+        words = re.sub(r"[^a-z0-9]+", "-", f"{self.id} {self.prompt}".lower()).strip("-")
+        return words[:_SLUG].strip("-") or "eval"
+
+
+def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Case]:
+    """The evals of a file.
+
+    Args:
+        path: ``evals.json`` or ``eval_queries.json``.
+        folder: of the skill; files of an eval lie in it.
+        warn: told of what is not understood and left aside.
+
+    Raises:
+        EvalsError: no such form, broken JSON, an eval without a prompt, a file that is not there or
+            lies outside of the skill's folder, too many evals.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MOST_BYTES + 1)
+        text = data.decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise EvalsError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if len(data) > _MOST_BYTES:
+        raise EvalsError(f"{path} is larger than {_MOST_BYTES // 1024**2} MB")
+    try:
+        found = json.loads(text)
+    except (json.JSONDecodeError, RecursionError) as error:
+        line = getattr(error, "lineno", 1)
+        said = getattr(error, "msg", "nested too deeply")
+        raise EvalsError(f"{path}:{line}: this is no JSON: {said}") from None
+    rows = _rows(found, path, warn)
+    if len(rows) > MOST:
+        raise EvalsError(
+            f"{path} has {len(rows):,} evals and at most {MOST:,} are taken: split the file"
+        )
+    lines = list(_lines(text, found))
+    cases: list[Case] = []
+    for number, row in enumerate(rows):
+        where = f"{path}:{lines[number] if number < len(lines) else 1}"
+        try:
+            case = _case(row, number, path.parent, folder, _At(where, warn))
+        except ValueError as error:
+            raise EvalsError(f"{where}: {error}") from None
+        if case is not None:
+            cases.append(case)
+    return cases
+
+
+@dataclass(frozen=True, slots=True)
+class _At:
+    """Tells of something with its place in front."""
+
+    where: str
+    warn: Callable[[str], None]
+
+    def __call__(self, said: str) -> None:
+        self.warn(f"{self.where}: {said}")
+
+
+def _rows(found: Any, path: Path, warn: Callable[[str], None]) -> list[Any]:
+    if isinstance(found, list):
+        return found
+    name = next((n for n in _LISTS if isinstance(found, dict) and n in found), "")
+    if not name or not isinstance(found[name], list):
+        raise EvalsError(f"{path}:1: there is no list of evals, on top or under 'evals'")
+    for key in found.keys() - _IGNORED - {name}:
+        warn(f"{path}: the key {key!r} is not known and was left aside")
+    rows: list[Any] = found[name]
+    return rows
+
+
+def _case(
+    row: Any, number: int, beside: Path, folder: Path, warn: Callable[[str], None]
+) -> Case | None:
+    if not isinstance(row, dict):
+        raise ValueError(f"eval {number + 1} is {json.dumps(row)[:40]} and no object")
+    prompt = next((row[k] for k in ("prompt", "query", "input") if row.get(k)), None)
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise ValueError(f"eval {number + 1} has no prompt (a text under 'prompt' or 'query')")
+    identity = row.get("id")
+    named = number + 1 if identity is None else identity
+    expected = row.get("expected_output") or ""
+    if not isinstance(expected, str):
+        expected = json.dumps(expected, ensure_ascii=False)
+    trigger = row.get("should_trigger")
+    if trigger is not None and not isinstance(trigger, bool):
+        raise ValueError(f"'should_trigger' is {trigger!r} and neither true nor false")
+    known = _IGNORED | {*_JUDGED, "scorers", "must_have", "must_not_have"}
+    for key in row.keys() - known:
+        warn(f"the key {key!r} is not known and was left aside")
+    statements = tuple(_statements(row, warn))
+    if not statements and expected.strip():
+        wanted = f"The answer agrees in substance with what is expected: {expected.strip()}"
+        statements = (Statement(wanted),)
+    if not statements and trigger is None:
+        warn(f"eval {number + 1} says nothing of what a good answer is, and was left aside")
+        return None
+    files = tuple(_files(row.get("files") or [], beside, folder))
+    return Case(str(named), prompt, expected.strip(), statements, files, trigger)
+
+
+def _statements(row: dict[str, Any], warn: Callable[[str], None]) -> Iterator[Statement]:
+    for key in _JUDGED:
+        for element in _listed(row, key):
+            if isinstance(element, str) and element.strip():
+                yield statement(element.strip())
+            elif isinstance(element, dict):
+                yield from _object(element, warn)
+            else:
+                raise ValueError(f"{key!r} holds {json.dumps(element)[:40]}: a text is expected")
+    for element in _listed(row, "scorers"):
+        if not isinstance(element, dict):
+            raise ValueError("'scorers' holds something else than objects")
+        yield from _object(element, warn)
+    for key, lacks in (("must_have", False), ("must_not_have", True)):
+        for element in _listed(row, key):
+            if not isinstance(element, str):
+                raise ValueError(f"{key!r} holds something else than regular expressions")
+            verb = "does not match" if lacks else "matches"
+            yield pattern(f"{verb} /{element}/", element, lacks=lacks, flags=re.MULTILINE)
+
+
+def _object(element: dict[str, Any], warn: Callable[[str], None]) -> Iterator[Statement]:
+    words = next((element[k] for k in _WORDS if isinstance(element.get(k), str)), "")
+    kind = str(element.get("type", "")).lower().replace("-", "_")
+    value = next((element[k] for k in ("pattern", "value", "regex") if k in element), None)
+    values = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)]
+    if kind in ("regex", "matches", "not_regex", "regex_absent") and values:
+        for each in values:
+            lacks = kind.startswith("not") or kind.endswith("absent")
+            yield pattern(words or f"matches /{each}/", each, lacks=lacks, flags=re.MULTILINE)
+    elif kind in ("contains", "includes", "not_contains", "contains_not") and values:
+        for each in values:
+            lacks = "not" in kind
+            said = words or f"{'does not contain' if lacks else 'contains'} {each!r}"
+            yield pattern(said, re.escape(each), lacks=lacks)
+    elif words.strip():
+        yield statement(words.strip())
+    elif isinstance(element.get("name"), str) and element["name"].strip():
+        yield statement(element["name"].strip())
+    else:
+        warn(f"{json.dumps(element)[:60]} says nothing that can be checked, and was left aside")
+
+
+def _listed(row: dict[str, Any], key: str) -> list[Any]:
+    value = row.get(key)
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]
+
+
+def _files(given: Any, beside: Path, folder: Path) -> Iterator[str]:
+    """Paths as seen from the skill's folder; the evals' own folder is looked in as well."""
+    for element in given if isinstance(given, list) else [given]:
+        name = element.get("path") if isinstance(element, dict) else element
+        if not isinstance(name, str) or not name.strip():
+            raise ValueError(f"'files' holds {json.dumps(element)[:40]}: a path is expected")
+        top = folder.resolve()
+        places = [(base / name).resolve() for base in (folder, beside)]
+        inside = [place for place in places if place.is_relative_to(top) and place != top]
+        if not inside:
+            raise ValueError(f"the file {name!r} lies outside of the skill's folder")
+        there = [place for place in inside if place.is_file() or place.is_dir()]
+        if not there:
+            raise ValueError(f"there is no file {name!r} in {folder}")
+        yield there[0].relative_to(top).as_posix()
+
+
+def _lines(text: str, found: Any) -> Iterator[int]:
+    """The lines, from 1, at which the elements of the list of evals begin."""
+    decoder = json.JSONDecoder()
+    at = _skip(text, 0)
+    if isinstance(found, dict):
+        at = _skip(text, at + 1)
+        while text[at] != "}":
+            key, at = decoder.raw_decode(text, at)
+            at = _skip(text, _skip(text, at) + 1)
+            if key in _LISTS and isinstance(found.get(key), list):
+                break
+            _, at = decoder.raw_decode(text, at)
+            at = _skip(text, at)
+            at = _skip(text, at + 1) if text[at] == "," else at
+    at = _skip(text, at + 1)
+    while at < len(text) and text[at] != "]":
+        yield text.count("\n", 0, at) + 1
+        _, at = decoder.raw_decode(text, at)
+        at = _skip(text, at)
+        at = _skip(text, at + 1) if text[at] == "," else at
+
+
+def _skip(text: str, at: int) -> int:
+    while at < len(text) and text[at] in " \t\r\n\ufeff":
+        at += 1
+    return at

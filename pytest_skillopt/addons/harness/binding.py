@@ -1,0 +1,169 @@
+"""Where the harnesses meet the rest of the package: settings, models, rollouts, pytest."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.addons.harness.adapters import KNOWN, NAMES, Harness, find_harness
+from pytest_skillopt.addons.harness.agent import HarnessAgent
+from pytest_skillopt.addons.harness.processes import Runner, bundled_path, resolve
+from pytest_skillopt.addons.harness.proxy import Proxy, Ticket, marks_of
+from pytest_skillopt.model.config import OPENAI_URL
+from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.models import Models
+from pytest_skillopt.suite import context as rollouts
+from pytest_skillopt.suite.interrupts import before_the_end
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.context import Recorder, Skill
+
+_SHARE = 0.9
+"""Of ``skillopt_timeout``: what an agent has, so that a rollout ends before it is killed."""
+_USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
+_VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
+_OPENED = pytest.StashKey[tuple[Proxy, Runner]]()
+_LOCK = threading.RLock()
+_URLS: dict[int, str] = {}
+
+
+def make_agent(
+    request: pytest.FixtureRequest, skill: Skill, recorder: Recorder, workspace: Path
+) -> HarnessAgent:
+    """What the fixture ``skill_harness`` gives; UsageError or ModelConfigError where the settings
+    name no usable harness or model."""
+    models, (proxy, runner) = Models.of(request.config), _opened(request.config)
+
+    def find(name: str) -> Harness:
+        harness = installed(name)
+        if proxy.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
+            raise ModelConfigError(
+                f"{name} cannot talk to {OPENAI_URL}: name a server that speaks its protocol, as "
+                "in skillopt_target = openai:MODEL@URL, and the variable of its key with "
+                "'target.key_env = VARIABLE' in skillopt_requests"
+            )
+        return harness
+
+    return HarnessAgent(
+        harness=find(_named(request.node, models.settings, getattr(request, "param", None))),
+        workspace=workspace,
+        skill=skill,
+        recorder=recorder,
+        proxy=proxy,
+        runner=runner,
+        replies=models.replies,
+        temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
+        find=find,
+        limit=models.settings.timeout * _SHARE,
+    )
+
+
+def identify(item: pytest.Item, settings: Settings, text: str) -> str:
+    """The harnesses of a task with their versions, such as ``codex 0.163.0``; a part of what is
+    measured, so that an update of a command line is never mixed into a run. ``text`` is the test's
+    source, for the names that it hands to ``use``."""
+    params = getattr(getattr(item, "callspec", None), "params", {})
+    named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
+    named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}
+    resolve(settings.sandbox)
+    return ", ".join(str(installed(name)) for name in sorted(named))
+
+
+def open_url(config: pytest.Config, skill: Skill) -> str:
+    """What ``skill.proxy_url`` gives: a base URL of this rollout, or of this session."""
+    context = rollouts.current(config)
+    owner = id(context or config)
+    with _LOCK:
+        if owner in _URLS:
+            return _URLS[owner]
+        ticket = Ticket(marks_of(skill.body, skill.text.removesuffix(skill.body)))
+        if context is not None:
+            ticket.account = ("target", context.request.stage, context.request.task)
+            ticket.on_usage = context.add_usage
+        serving = _opened(config)[0].serving(ticket)
+        _URLS[owner] = serving.__enter__()
+
+    def end() -> None:
+        del _URLS[owner]
+        serving.__exit__(None, None, None)
+        if context is not None:
+            context.note_skill_read(ticket.skill_read)
+            context.fault = ticket.failure
+
+    (context.at_end.callback if context is not None else config.add_cleanup)(end)
+    return _URLS[owner]
+
+
+@functools.cache
+def installed(name: str) -> Harness:
+    """A harness with the path of its executable and its version; UsageError where it is unknown,
+    not installed, or does not tell its version."""
+    harness = find_harness(name)
+    command = harness.executable or harness.name
+    path = bundled_path(harness.bundled) or shutil.which(command)
+    if not path:
+        raise pytest.UsageError(
+            f"skillopt_harness: {name} needs the command {command!r}, which is not installed; "
+            f"install it with: {harness.package}"
+        )
+    ask = functools.partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True)
+    try:
+        done = ask([path, "--version"], text=True, timeout=60)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise pytest.UsageError(f"{path} cannot be run: {error}") from None
+    said = done.stdout + done.stderr
+    found = _VERSION.search(said)
+    if found is None and not name.startswith("acp:"):
+        words = said.strip()[:200] or "nothing"
+        raise pytest.UsageError(f"{path} --version tells no version, it printed: {words}")
+    return replace(harness, executable=path, version=found[0] if found else "0")
+
+
+def _named(item: Any, settings: Settings, param: object) -> str:
+    """The harness of a test: its parameter, the closest marker that names one, or the setting."""
+    marked = (mark.kwargs.get("harness") for mark in item.iter_markers("skill_task"))
+    name = param or next(filter(None, marked), None) or settings.harness
+    if not name:
+        raise pytest.UsageError(
+            f"{item.nodeid} uses skill_harness, and no harness is named. Set skillopt_harness, or "
+            f"harness= on the marker, to one of {NAMES}"
+        )
+    return str(name)
+
+
+def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
+    """Those of this process, made when first needed.
+
+    Raises:
+        ModelConfigError: the target is no model behind a server.
+    """
+    with _LOCK:
+        if _OPENED not in config.stash:
+            models = Models.of(config)
+            target = getattr(models.get("target"), "config", None)
+            if target is None:
+                raise ModelConfigError(
+                    "skill_harness needs a target behind a server; the model that conftest.py "
+                    "makes has none. Return pytest_skillopt.chat_model there, or set "
+                    "skillopt_target to openai:MODEL@URL"
+                )
+            names = filter(None, map(str.strip, models.settings.harness_env.split(",")))
+            passed = {name: os.environ[name] for name in names if name in os.environ}
+            runner = Runner(resolve(models.settings.sandbox), config.rootpath, passed)
+            proxy = Proxy(target, models.throttle)
+            config.add_cleanup(runner.close)
+            config.add_cleanup(proxy.close)
+            before_the_end(runner.close)
+            config.stash[_OPENED] = proxy, runner
+        return config.stash[_OPENED]

@@ -1,0 +1,242 @@
+"""One run of an agent's process: confined, started below a guard, watched, ended."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import select
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakSet
+
+import pytest
+
+from pytest_skillopt.addons.harness.proxy import Ticket
+from pytest_skillopt.suite.folders import TemporaryFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_skillopt.addons.harness.adapters import Harness
+
+MOST_PRINTED = 64 << 20  # bytes after which a run is ended
+LEAST_FREE = 256 << 20  # bytes on the workspace's disk below which it is
+_LOOK_MS = 100  # between two looks whether a run is to be ended
+_PATIENCE = 15.0  # seconds that a guard has to end a run; it needs at most 12
+_KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
+_PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
+_XDG = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state", "CACHE": ".cache"}
+_PLACES = {"HOME": "", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "tmp"}
+_PLACES |= {f"XDG_{name}_HOME": place for name, place in _XDG.items()}
+
+
+class Ended(NamedTuple):
+    """How a run ended. ``status`` is negative for the signal that ended it; ``why`` is ``exit``
+    (told to, too), ``time``, ``printed``, ``disk`` or ``start`` (it never ran)."""
+
+    status: int
+    why: str
+    seconds: float
+    out: str = ""
+    err: str = ""
+
+
+class Runner:
+    """Runs agents, each in a home of its own, with all that it starts below a guard. ``sandbox`` is
+    what ``resolve`` gives, ``passed`` environment variables that the user lets through."""
+
+    def __init__(self, sandbox: str, project: Path, passed: Mapping[str, str]) -> None:
+        self.sandbox, self.project, self.passed = sandbox, project, passed
+        wanted = [Path.home(), Path(tempfile.gettempdir()), Path("/tmp"), project]
+        found = dict.fromkeys(path.resolve() for path in wanted if path.is_dir())
+        # Folders whose content an agent cannot see, but for its own.
+        self.hidden = [p for p in found if p != Path("/")] if sandbox == "bwrap" else []
+        self._guards: subprocess.Popen[bytes] | None = None
+        self._asked: socket.socket | None = None
+        self._runs: WeakSet[socket.socket] = WeakSet()
+        self._lock = threading.Lock()
+
+    def run(
+        self,
+        harness: Harness,
+        values: Mapping[str, str],
+        workspace: Path,
+        limit: float,
+        skill: Path | None = None,
+        ticket: Ticket | None = None,
+    ) -> Ended:
+        """Run a harness until it ends, until ``ticket`` says so, or for ``limit`` seconds, without
+        those that the infrastructure has cost as the ticket knows; 0: no limit. ``skill`` is
+        read-only in bubblewrap."""
+        started, why, said, ticket = time.monotonic(), "exit", b"", ticket or Ticket()
+        with contextlib.ExitStack() as stack:
+            try:
+                guard = stack.enter_context(self._guard())
+                made = TemporaryFolder("skillopt-home-")
+                stack.callback(made.remove)  # If this process is killed, the guard does it.
+                argv, env = self._prepared(harness, values, made.path / "home")
+                argv[:0] = self._prefix(harness, argv[0], workspace, made.path / "home", skill)
+                told = json.dumps([argv, env, str(workspace), str(made.path)])
+                guard.sendall(f"{told}\n".encode())
+            except OSError as error:
+                return Ended(1, "start", 0.0, err=str(error))
+            end = select.poll()
+            end.register(guard, select.POLLIN | select.POLLHUP)
+            try:
+                disk, out = workspace.absolute().parent, made.path / "out"
+                free = shutil.disk_usage(disk).free
+                while why == "exit" and not ticket.stopped and not end.poll(_LOOK_MS):
+                    seconds = time.monotonic() - started - ticket.lost()
+                    if 0 < limit < seconds:
+                        why = "time"
+                    elif out.exists() and out.stat().st_size > MOST_PRINTED:
+                        why = "printed"
+                    elif shutil.disk_usage(disk).free < LEAST_FREE <= free:
+                        why = "disk"
+            finally:
+                with contextlib.suppress(OSError):
+                    guard.send(b"end")
+                    said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
+            status = os.waitstatus_to_exitcode(int(said)) if said else 1
+            seconds, texts = time.monotonic() - started, (_text(out), _text(made.path / "err"))
+            return Ended(status, why if said else "start", seconds, *texts)
+
+    def close(self) -> None:
+        """End all that is under way, and wait for it."""
+        for guard in list(self._runs):
+            with contextlib.suppress(OSError):
+                guard.shutdown(socket.SHUT_WR)
+        with self._lock:
+            if self._asked is not None and self._guards is not None:
+                self._asked.close()
+                try:
+                    self._guards.wait(_PATIENCE)
+                except subprocess.TimeoutExpired:
+                    self._guards.kill()
+                    self._guards.wait()
+                self._asked = None
+
+    def _guard(self) -> socket.socket:
+        """The way to a new guard."""
+        ours, theirs = socket.socketpair()
+        with self._lock, theirs:
+            if self._asked is not None and self._guards and self._guards.poll() is not None:
+                self._asked.close()  # They were killed with what a rollout had started.
+                self._asked = None
+            if self._asked is None:
+                command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
+                self._asked, its = socket.socketpair()
+                with its, open(os.devnull, "wb") as null:
+                    self._guards = subprocess.Popen(
+                        command, 0, None, its.fileno(), null, null, env={}, start_new_session=True
+                    )
+            socket.send_fds(self._asked, [b"x"], [theirs.fileno()])
+        self._runs.add(ours)
+        return ours
+
+    def _prepared(
+        self, harness: Harness, values: Mapping[str, str], home: Path
+    ) -> tuple[list[str], dict[str, str]]:
+        """Command line and environment, and what the home holds: nothing of the user's but the
+        path, the locale and what was asked for, no key, no proxy."""
+        values = {**values, "home": str(home), "python": sys.executable}
+        filled = functools.partial(harness.filled, values=values)
+        (home / "tmp").mkdir(parents=True)
+        for name, text in harness.files.items():
+            (home / name).parent.mkdir(parents=True, exist_ok=True)
+            (home / name).write_text(filled(text), encoding="utf-8")
+        if harness.unpacks:
+            (home / ".cache" / harness.unpacks).parent.mkdir(parents=True)
+            (home / ".cache" / harness.unpacks).symlink_to(_unpacked(harness))
+        env = {name: os.environ[name] for name in _KEPT if name in os.environ} | _PLAIN
+        env |= {name: str(home / place) for name, place in _PLACES.items()} | dict(self.passed)
+        env |= {name: filled(text) for name, text in harness.env.items()}
+        return [filled(word) for word in harness.argv.split()], env
+
+    def _prefix(
+        self, harness: Harness, program: str, workspace: Path, home: Path, skill: Path | None
+    ) -> list[str]:
+        """What goes before a command line. In bubblewrap all but workspace and home is read-only;
+        the user's home, the project and temporary files are empty, other processes unseen."""
+        if self.sandbox != "bwrap":
+            return [] if self.sandbox == "none" else shlex.split(self.sandbox)
+        argv = [find_bwrap(), "--die-with-parent", "--unshare-pid", "--ro-bind", "/", "/"]
+        argv += ["--dev", "/dev", "--proc", "/proc"]
+        for folder in self.hidden:
+            argv += ["--tmpfs", str(folder)]
+        needed = _needed(harness.executable or program, os.environ.get("PATH", ""))
+        for path in (*needed, *([_unpacked(harness)] if harness.unpacks else [])):
+            if any(path.is_relative_to(folder) for folder in self.hidden) and path.exists():
+                argv += ["--ro-bind", str(path), str(path)]
+        here = str(workspace.resolve())
+        argv += ["--bind", here, here, "--bind", str(home), str(home)]
+        if skill is not None:
+            argv += ["--ro-bind", str(skill.resolve()), str(skill.resolve())]
+        return [*argv, "--chdir", here, "--"]
+
+
+def resolve(setting: str) -> str:
+    """From ``skillopt_sandbox`` to ``none``, ``bwrap`` or a command; UsageError where ``bwrap`` is
+    asked for and does not work."""
+    if setting == "auto":
+        return "bwrap" if find_bwrap() else "none"
+    if setting == "bwrap" and not find_bwrap():
+        raise pytest.UsageError(
+            "skillopt_sandbox: bwrap does not work here; install bubblewrap, allow unprivileged "
+            "user namespaces, or set it to none or to a command"
+        )
+    return setting
+
+
+@functools.cache
+def find_bwrap() -> str:
+    """A bubblewrap that works on this machine; empty where there is none."""
+    probe = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "true"]
+    for path in (shutil.which("bwrap"), bundled_path("codex_cli_bin/codex-resources/bwrap")):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            if path:
+                subprocess.run([path, *probe], capture_output=True, timeout=20, check=True)
+                return path
+    return ""
+
+
+def bundled_path(place: str) -> str:
+    """The path of a file in an installed package, from ``package/path``; empty: not there."""
+    package, _, rest = place.partition("/")
+    spec = importlib.util.find_spec(package) if package else None
+    paths = [Path(folder) / rest for folder in (spec and spec.submodule_search_locations) or ()]
+    return next((str(path) for path in paths if path.is_file()), "")
+
+
+@functools.cache
+def _needed(program: str, path: str) -> list[Path]:
+    """Installations that a program, and those on the path, may need."""
+    found = [Path(sys.prefix), Path(sys.base_prefix)]
+    for folder in map(Path, path.split(os.pathsep)):
+        # Beside bin/ lies lib/, except where bin/ is one of many things in a home.
+        beside = folder.name == "bin" and folder.parent != Path.home()
+        found.append(folder.parent if beside else folder)
+    real = Path(program).resolve()
+    modules = [parent for parent in real.parents if parent.name == "node_modules"]
+    return list(dict.fromkeys([*found, Path(program).parent, (modules or [real.parent])[-1]]))
+
+
+def _unpacked(harness: Harness) -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / harness.unpacks
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        return file.read(MOST_PRINTED).decode(errors="replace")
+    return ""

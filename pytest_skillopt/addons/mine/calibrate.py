@@ -1,0 +1,164 @@
+"""How far a judge agrees with people: ``pytest-skillopt judge calibrate labelled.jsonl``.
+
+Each line is an object with ``answer``, ``rubric`` and ``label`` (true or false, or a number in
+[0, 1] of which 0.5 and more is true), and ``question`` where the rubric needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.addons.mine import MineError
+from pytest_skillopt.model.judge import Judge
+from pytest_skillopt.models import Models
+from pytest_skillopt.report.words import percent, plural
+from pytest_skillopt.run.directory import Home
+from pytest_skillopt.untrusted import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    import pytest
+
+_Z = 1.96
+FEW = 30
+"""Labels below which the interval says little."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """Counts of a judge's grades against people's labels."""
+
+    both: int = 0
+    neither: int = 0
+    judge_alone: int = 0
+    """The judge says yes, people say no."""
+    people_alone: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.both + self.neither + self.judge_alone + self.people_alone
+
+    @property
+    def share(self) -> float:
+        """Of labels that the judge agrees with, in [0, 1]."""
+        return (self.both + self.neither) / self.total
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """95 % interval of the share (Wilson, 1927)."""
+        n, p = self.total, self.share
+        middle = (p + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
+        half = _Z / (1 + _Z**2 / n) * (p * (1 - p) / n + _Z**2 / (4 * n**2)) ** 0.5
+        return max(0.0, middle - half), min(1.0, middle + half)
+
+    @property
+    def kappa(self) -> float:
+        """Agreement beyond chance, in [-1, 1] (Cohen, 1960); 0 where one side never differs."""
+        n = self.total
+        judge, people = self.both + self.judge_alone, self.both + self.people_alone
+        chance = (judge * people + (n - judge) * (n - people)) / n**2
+        return 0.0 if chance == 1 else (self.share - chance) / (1 - chance)
+
+
+def read_labels(path: Path) -> list[dict[str, Any]]:
+    """The labelled answers of a file.
+
+    Raises:
+        MineError: no such file, or a line that is none.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MineError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    rows = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise MineError(f"{path}:{number}: this is no JSON: {error}") from None
+        texts = isinstance(row, dict) and all(
+            isinstance(row.get(key), str) and row[key].strip() for key in ("answer", "rubric")
+        )
+        label = row.get("label") if isinstance(row, dict) else None
+        if not texts or not isinstance(label, bool | int | float) or not 0 <= label <= 1:
+            raise MineError(
+                f"{path}:{number}: an object with the texts 'answer' and 'rubric' and a 'label' of "
+                "true, false or a number from 0 to 1 is expected"
+            )
+        rows.append(row)
+    if not rows:
+        raise MineError(f"{path} holds no labelled answer")
+    return rows
+
+
+def calibrate(config: pytest.Config, path: Path) -> int:
+    """Grade every labelled answer once, print the agreement and keep it for the reports.
+
+    Raises:
+        MineError: see :func:`read_labels`.
+        ModelError: the judge could not be asked.
+    """
+    rows = read_labels(path)
+    models = Models.of(config)
+    model = models.get("judge")
+    sys.stdout.write(shown(f"{plural(len(rows), 'call')} of {model.name}, one a label\n"))
+    judge = Judge(model, sample="calibrate")
+    counts = {"both": 0, "neither": 0, "judge_alone": 0, "people_alone": 0}
+    for row in rows:
+        grade = judge(row["rubric"], row["answer"], question=str(row.get("question") or ""))
+        says, people = grade.score >= 0.5, float(row["label"]) >= 0.5
+        counts[_cell(says, people)] += 1
+        if says != people:
+            sys.stdout.write(shown(f"  differs: {row['answer'][:70]!r}: {grade.reason[:120]}\n"))
+    found = Agreement(**counts)
+    low, high = found.interval
+    sys.stdout.write(
+        f"agreement {percent(found.share)} ({percent(low)} to {percent(high)}) on {found.total} "
+        f"labels, kappa {found.kappa:.2f}; the judge alone says yes {found.judge_alone} times, "
+        f"people alone {found.people_alone} times\n"
+    )
+    if found.total < FEW:
+        sys.stdout.write(f"so few labels say little: {FEW} are a good start\n")
+    home = Home(config.rootpath / models.settings.dir)
+    keep(home, model.name, {**counts, "low": low, "high": high})
+    return 0
+
+
+def _cell(judge: bool, people: bool) -> str:
+    if judge == people:
+        return "both" if judge else "neither"
+    return "judge_alone" if judge else "people_alone"
+
+
+def keep(home: Home, model: str, counts: dict[str, Any]) -> None:
+    """Remember a judge's calibration."""
+    path = home.path / "judges.json"
+    home.path.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps({**calibrated(home), model: counts}, indent=1), encoding="utf-8")
+
+
+def calibrated(home: Home) -> dict[str, Any]:
+    """The judges that were calibrated here, by ``provider:model``."""
+    try:
+        found = json.loads((home.path / "judges.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def doubt(home: Home, judges: Sequence[str]) -> str:
+    """What a report says of judges that nobody has compared with people, if there are any."""
+    unknown = sorted(set(judges) - set(calibrated(home)))
+    if not unknown:
+        return ""
+    return (
+        f"a judge graded that was never compared with people's labels ({', '.join(unknown)}): "
+        "pytest-skillopt judge calibrate tells how far it agrees"
+    )

@@ -1,0 +1,93 @@
+"""The commands ``init``, ``mine``, ``handoff`` and ``judge calibrate``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the commands; each sets ``handle``, a function of the arguments to an exit code."""
+    _add_drafting(commands)
+    parser = commands.add_parser("handoff", help="list prompts that wait for you, take answers")
+    parser.add_argument("key", nargs="?", default="", metavar="KEY", help="print this prompt")
+    parser.add_argument("--answer", default="", metavar="FILE", help="take its answer; -: stdin")
+    parser.set_defaults(handle=_handoff)
+    parser = commands.add_parser("judge", help="see how far the judge agrees with people")
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+    action = actions.add_parser("calibrate", help="grade answers that people have labelled")
+    action.add_argument("file", type=Path, metavar="LABELLED.jsonl")
+    action.set_defaults(handle=_calibrate)
+
+
+def _handoff(args: argparse.Namespace) -> int:
+    from pytest_skillopt.addons.mine.handoff import command
+    from pytest_skillopt.report.runs import find_home
+
+    return command(find_home(Path.cwd()).path / "handoff", args.key, args.answer)
+
+
+def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
+    parser = commands.add_parser("init", help="draft a starter suite for a skill")
+    _add_common(parser, "tests/test_{skill}.py", 15)
+    parser.add_argument("--run", action="store_true", help="run the drafts once, which costs calls")
+    parser.set_defaults(handle=_init)
+    parser = commands.add_parser("mine", help="draft tests from transcripts of past sessions")
+    parser.add_argument("source", type=Path, metavar="PATH", help="a transcript, or their folder")
+    _add_common(parser, "tests/test_{skill}_mined.py", 20)
+    parser.set_defaults(handle=_mine)
+
+
+def _add_common(parser: argparse.ArgumentParser, output: str, most: int) -> None:
+    parser.add_argument(
+        "skill",
+        type=Path,
+        metavar="SKILL",
+        nargs="?",
+        default=Path(),
+        help="SKILL.md or its folder",
+    )
+    parser.add_argument("--output", metavar="FILE", default=output, help=f"default: {output}")
+    parser.add_argument("--tests", type=int, default=most, metavar="N", help="most drafts")
+    parser.add_argument("--yes", action="store_true", help="do not ask")
+
+
+def _init(args: argparse.Namespace) -> int:
+    from pytest_skillopt.addons.mine import configured, nearest_skill
+    from pytest_skillopt.addons.mine.suite import init
+
+    skill = nearest_skill(args.skill.resolve())
+    return configured(
+        lambda config: init(
+            config, skill, _output(args, skill), most=args.tests, yes=args.yes, run=args.run
+        )
+    )
+
+
+def _mine(args: argparse.Namespace) -> int:
+    from pytest_skillopt.addons.mine import configured, nearest_skill
+    from pytest_skillopt.addons.mine.suite import mine
+
+    skill = nearest_skill(args.skill.resolve())
+    source = args.source.resolve()
+    return configured(
+        lambda config: mine(
+            config, skill, source, _output(args, skill), most=args.tests, yes=args.yes
+        )
+    )
+
+
+def _output(args: argparse.Namespace, skill: Path) -> Path:
+    name = re.sub(r"\W+", "_", skill.parent.name.lower()).strip("_") or "skill"
+    return Path(args.output.replace("{skill}", name)).resolve()
+
+
+def _calibrate(args: argparse.Namespace) -> int:
+    from pytest_skillopt.addons.mine import configured
+    from pytest_skillopt.addons.mine.calibrate import calibrate
+
+    return configured(lambda config: calibrate(config, args.file))

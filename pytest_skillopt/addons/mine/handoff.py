@@ -1,0 +1,151 @@
+"""A model that is whoever answers: prompts become files, and the run waits for the answers.
+
+``skillopt_optimizer = "handoff"``: so the coding agent that a person has open can be the optimizer.
+A prompt is ``.skillopt/handoff/<key>.md``, its answer ``<key>.answer.md``. The key is a digest of
+the prompt and of its sample, so a run that was ended and is resumed finds the answers there are.
+Answers count as calls without a price; nobody knows how many tokens they took.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.addons.mine import MineError
+from pytest_skillopt.model.types import Completion, ModelConfigError, Usage
+from pytest_skillopt.run.directory import replace_file
+from pytest_skillopt.untrusted import redact, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_skillopt.model.limits import Throttle
+    from pytest_skillopt.model.types import Role
+
+NAME = "handoff"
+_PAUSE = 0.25
+"""Seconds between two looks."""
+_ANSWER = ".answer.md"
+
+
+class Handoff:
+    """Asks through files.
+
+    Args:
+        role: whom it plays, for the accounts.
+        folder: where prompts and answers lie.
+        tell: says once what is waited for.
+        throttle: is told of every answer.
+    """
+
+    name = "handoff:files"
+    simulated = False
+    fingerprint = hashlib.sha256(b"handoff").hexdigest()
+
+    def __init__(
+        self, role: Role, folder: Path, tell: Callable[[str], None], throttle: Throttle
+    ) -> None:
+        self._role = role
+        self._throttle = throttle
+        self._folder = folder
+        self._tell = tell
+        self._told = False
+
+    def complete(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        sample: str,
+        stage: str = "",
+        task: str = "",
+        tools: Sequence[dict[str, Any]] = (),
+        response_format: dict[str, Any] | None = None,
+    ) -> Completion:
+        """Write the prompt and wait for its answer, as long as it takes.
+
+        Raises:
+            ModelConfigError: tools are wanted, which nobody runs through files.
+        """
+        if tools:
+            raise ModelConfigError("handoff answers prompts; it cannot play an agent with tools")
+        digest = hashlib.sha256(json.dumps([sample, list(messages)]).encode()).hexdigest()
+        key = digest[:12]
+        answer = self._folder / f"{key}{_ANSWER}"
+        usage = Usage(cached=1)
+        if not answer.exists():
+            usage = Usage(calls=1)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            prompt = _prompt(key, stage, messages, response_format)
+            replace_file(self._folder / f"{key}.md", prompt.encode("utf-8", "replace"))
+            if not self._told:
+                self._told = True
+                self._tell(
+                    f"skillopt: prompts wait in {self._folder}; pytest-skillopt handoff lists them"
+                )
+        before = None
+        while True:
+            # A file that is still being written is another one at the next look.
+            with contextlib.suppress(FileNotFoundError):
+                text = answer.read_text(encoding="utf-8", errors="replace")
+                if text.strip() and text == before:
+                    self._throttle.note(usage, (self._role, stage, task))
+                    return Completion(text, usage=usage)
+                before = text
+            time.sleep(_PAUSE)
+
+
+def _prompt(
+    key: str, stage: str, messages: Sequence[dict[str, Any]], form: dict[str, Any] | None
+) -> str:
+    parts = [
+        f"# {stage or 'prompt'} {key}\n\nWrite the reply, and nothing else, to {key}{_ANSWER}."
+    ]
+    if form is not None:
+        schema = json.dumps(form.get("json_schema", {}).get("schema", {}), indent=1)
+        parts.append(f"The reply is a JSON object of this schema:\n\n{schema}")
+    parts += [f"## {message['role']}\n\n{message['content']}" for message in messages]
+    return redact("\n\n".join(parts)) + "\n"
+
+
+def waiting(folder: Path) -> list[Path]:
+    """Prompts without an answer, the oldest first."""
+    prompts = [p for p in folder.glob("*.md") if not p.name.endswith(_ANSWER)]
+    open_ = [p for p in prompts if not (folder / f"{p.stem}{_ANSWER}").exists()]
+    return sorted(open_, key=lambda path: path.stat().st_mtime)
+
+
+def command(folder: Path, key: str, answer: str) -> int:
+    """List what waits, print a prompt, or take an answer (a file, or ``-`` for standard input).
+
+    Raises:
+        MineError: no such prompt, or no answer to take.
+    """
+    prompts = waiting(folder)
+    if not key:
+        if not prompts:
+            sys.stdout.write("nothing waits for an answer\n")
+        else:
+            sys.stdout.write(f"waiting in {folder}:\n")
+        for path in prompts:
+            title = path.read_text(encoding="utf-8").partition("\n")[0]
+            sys.stdout.write(shown(f"  {path.stem}  {title.removeprefix('# ')}\n"))
+        return 0
+    path = folder / f"{key}.md"
+    if Path(key).name != key or not path.is_file() or path.name.endswith(_ANSWER):
+        raise MineError(f"there is no prompt {key!r} in {folder}")
+    if not answer:
+        sys.stdout.write(shown(path.read_text(encoding="utf-8")))
+        return 0
+    try:
+        text = sys.stdin.read() if answer == "-" else Path(answer).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MineError(f"{answer}: {getattr(error, 'strerror', None) or error}") from None
+    if not text.strip():
+        raise MineError("the answer is empty; nothing was taken")
+    replace_file(folder / f"{key}{_ANSWER}", text.encode())
+    return 0

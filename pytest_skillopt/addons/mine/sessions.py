@@ -1,0 +1,146 @@
+"""Requests out of transcripts of past sessions: what a person asked, and nothing else.
+
+The tools keep their sessions in forms that change; what they share is that a turn says whose it is.
+So any JSON or JSONL file is searched for turns of the user, and what a tool or a machine wrote into
+such a turn is left aside.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.addons.mine import MineError
+from pytest_skillopt.untrusted import printable, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+SHORTEST, LONGEST = 15, 8_000
+"""Characters of a request: less is a yes or a go on, more is a pasted document."""
+_MOST_FILES = 2_000
+_MOST_BYTES = 100_000_000
+_ALIKE = 0.8
+"""Share of common words from which two requests are one."""
+
+_MACHINE = re.compile(
+    r"\s*(?:<[a-zA-Z][\w-]*[ >]|# AGENTS\.md|Caveat: |\[Request interrupted|This session is being)"
+)
+_PERSONAL = (
+    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "someone@example.com"),
+    (re.compile(r"(?<![\w.])\+?\d(?:[ ()/-]?\d){8,14}(?![\w.])"), "555-0100"),
+    (re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"), "192.0.2.1"),
+    (re.compile(r"(?<=/home/)[\w.-]+|(?<=/Users/)[\w.-]+|(?<=\\Users\\)[\w.-]+"), "someone"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a place holds."""
+
+    files: int
+    requests: tuple[str, ...]
+    """Without secrets and personal data, near duplicates merged, the newest file first."""
+
+
+def read_requests(path: Path) -> Found:
+    """The requests in a transcript, or in all of a folder.
+
+    Raises:
+        MineError: no such place, or no request in it.
+    """
+    if not path.exists():
+        raise MineError(f"there is no {path}")
+    files = [path] if path.is_file() else sorted(_transcripts(path), reverse=True)
+    if not files:
+        raise MineError(f"there is no transcript in {path}: .jsonl and .json files are read")
+    texts = [clean(text) for file in files[:_MOST_FILES] for text in _of_file(file)]
+    requests = tuple(distinct(text for text in texts if SHORTEST <= len(text) <= LONGEST))
+    if not requests:
+        raise MineError(
+            f"no turn of a user was found in {path}: give an export as JSON or JSONL whose turns "
+            'say {"role": "user"}'
+        )
+    return Found(len(files[:_MOST_FILES]), requests)
+
+
+def _transcripts(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob("*.json*"):
+        if path.suffix in (".json", ".jsonl") and path.is_file() and not path.is_symlink():
+            yield path
+
+
+def _of_file(file: Path) -> Iterator[str]:
+    try:
+        if file.stat().st_size > _MOST_BYTES:
+            return
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise MineError(f"{file}: {error.strerror}") from None
+    try:
+        found = [json.loads(text)]
+    except (ValueError, RecursionError):
+        found = []
+        for line in text.split("\n"):
+            try:
+                found.append(json.loads(line))
+            except (ValueError, RecursionError):
+                continue  # the last line of a session that is still open
+    for each in found:
+        yield from _turns(each)
+
+
+def _turns(value: Any, depth: int = 0) -> Iterator[str]:
+    if depth > 12:
+        return
+    if isinstance(value, list):
+        for element in value:
+            yield from _turns(element, depth + 1)
+    elif isinstance(value, dict):
+        if value.get("isMeta") or value.get("isSidechain"):
+            return
+        info = value.get("info")
+        role = value.get("role") or (info.get("role") if isinstance(info, dict) else "")
+        if str(role or value.get("type", "")).lower() in ("user", "human", "user.message"):
+            text = _text(value).strip()
+            if text and not _MACHINE.match(text):
+                yield text
+            return
+        for inner in value.values():
+            yield from _turns(inner, depth + 1)
+
+
+def _text(value: Any) -> str:
+    """The words of a turn; results of tools stand in such turns too and are none."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return "\n".join(filter(None, (_text(element) for element in value)))
+    if isinstance(value, dict):
+        if value.get("type") in ("tool_result", "image", "file", "tool", "document"):
+            return ""
+        for key in ("content", "text", "parts", "message", "data"):
+            if value.get(key):
+                return _text(value[key])
+    return ""
+
+
+def clean(text: str) -> str:
+    """Without secrets, addresses, numbers of people, names of home folders and odd characters."""
+    text = redact(printable(text))
+    for pattern, stand_in in _PERSONAL:
+        text = pattern.sub(stand_in, text)
+    return text.strip()
+
+
+def distinct(texts: Iterable[str]) -> Iterator[str]:
+    """The first of every group of texts that say nearly the same."""
+    kept: list[set[str]] = []
+    for text in texts:
+        words = set(re.findall(r"\w+", text.lower()))
+        if words and not any(len(words & o) >= _ALIKE * len(words | o) for o in kept):
+            kept.append(words)
+            yield text

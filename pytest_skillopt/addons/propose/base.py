@@ -1,0 +1,126 @@
+"""The base branch as the only authority: what it configures, which files a proposal may change.
+
+All of it is read from the commit at the base branch's tip, never from the work tree: whoever
+prepared the proposal may have written there.
+"""
+
+from __future__ import annotations
+
+import configparser
+import tomllib
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.files import AGENT_FOLDERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pytest_skillopt.addons.propose.git import Entry, Git
+
+MAX_SKILL = 512 * 1024
+"""Bytes of the largest skill file that is proposed."""
+_MAX_CONFIG = 1024 * 1024
+_PREFIX = "skillopt_"
+_CONFIG_FILES = (
+    "pytest.toml",
+    ".pytest.toml",
+    "pytest.ini",
+    ".pytest.ini",
+    "pyproject.toml",
+    "tox.ini",
+    "setup.cfg",
+)
+"""In pytest's order of precedence (``_pytest.config.findpaths.locate_config``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """The tip of the base branch: its settings, the ini keys without ``skillopt_``, and the files
+    that a proposal may change, seen from the top of the repository."""
+
+    commit: str
+    settings: Mapping[str, str]
+    allowed: frozenset[str]
+    files: Mapping[str, Entry]
+    """All files of the branch."""
+    git: Git
+
+    def read(self, entry: Entry) -> bytes:
+        return self.git.read(entry.id, limit=MAX_SKILL)
+
+
+def read_base(git: Git, commit: str) -> Base:
+    """Read what a commit says about proposals.
+
+    Raises:
+        ProposeError: its configuration cannot be read.
+    """
+    files = git.files(commit)
+    settings = _settings(git, files)
+    return Base(commit, settings, _allowed(settings, git.prefix, files), files, git)
+
+
+def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> frozenset[str]:
+    """Skill files in the words of ``skillopt_propose_skills``, else of ``skillopt_skill``.
+
+    Where neither is set it is the one SKILL.md of the project, as for a training; of two, none.
+    """
+    named = settings.get("propose_skills") or settings.get("skill") or ""
+    paths = [name.strip().removeprefix("./") for name in named.replace("\n", ",").split(",")]
+    if any(paths):
+        return frozenset(prefix + path for path in paths if path)
+    ours = (name.removeprefix(prefix) for name in files if name.startswith(prefix))
+    below = [path for path in map(PurePosixPath, ours) if path.name == SKILL_FILE]
+    visible = [p for p in below if not any(part.startswith(".") for part in p.parts)]
+    found = visible or [p for p in below if p.parts[0] in AGENT_FOLDERS]
+    return frozenset(f"{prefix}{p}" for p in found) if len(found) == 1 else frozenset()
+
+
+def _settings(git: Git, files: Mapping[str, Entry]) -> dict[str, str]:
+    """The ini keys, from the file that pytest itself would take."""
+    for name in _CONFIG_FILES:
+        path = git.prefix + name
+        entry = files.get(path)
+        if entry is None or not entry.is_file:
+            continue
+        text = git.read(entry.id, limit=_MAX_CONFIG).decode("utf-8", "replace")
+        try:
+            found = _from_toml(name, text) if name.endswith(".toml") else _from_ini(name, text)
+        except (ValueError, TypeError, AttributeError, configparser.Error) as error:
+            raise ProposeError(f"{path} of the base branch cannot be read: {error}") from None
+        if found is not None:
+            return {
+                key.removeprefix(_PREFIX): _text(value)
+                for key, value in found.items()
+                if key.startswith(_PREFIX)
+            }
+    return {}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).strip()
+
+
+def _from_toml(name: str, text: str) -> dict[str, Any] | None:
+    whole: dict[str, Any] = tomllib.loads(text)
+    if name != "pyproject.toml":
+        return dict(whole.get("pytest", {}))
+    table = whole.get("tool", {}).get("pytest")
+    return table and dict(table.get("ini_options", table))
+
+
+def _from_ini(name: str, text: str) -> dict[str, Any] | None:
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read_string(text)
+    section = "tool:pytest" if name == "setup.cfg" else "pytest"
+    if parser.has_section(section):
+        return dict(parser[section])
+    return {} if name.endswith("pytest.ini") else None

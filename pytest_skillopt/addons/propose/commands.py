@@ -1,0 +1,213 @@
+"""The commands ``propose``, ``job`` and ``schedule``: the last two for trainings nobody watches."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import secrets
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.addons.propose.publish import Outcome, Publisher
+from pytest_skillopt.report.runs import find_home, pick_run
+from pytest_skillopt.run.directory import RunError
+from pytest_skillopt.untrusted import environment, no_command, shown
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Mapping, Sequence
+
+    from pytest_skillopt.run.result import SkillResult
+
+_CAPS = {
+    "calls": ("N", "most paid model calls"),
+    "cost": ("USD", "most US dollars"),
+    "time": ("SECONDS", "most seconds"),
+}
+_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+
+_SENTENCES = {
+    "create": "{path}: pushed to the new branch {branch}",
+    "update": "{path}: rebuilt the branch {branch}",
+    "keep": "{path}: {branch} holds this very proposal, nothing was pushed",
+    "delete": "{path}: the base branch has this text by now; {branch} was deleted",
+    "nothing": "{path}: the base branch has this text already",
+    "human": "{path}: somebody has worked on {branch}, it was left alone",
+    "declined": "{path}: this change was declined before, nothing was pushed",
+}
+
+
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the commands; each sets ``handle``, a function of the arguments to an exit code."""
+    propose = commands.add_parser("propose", help="open a pull request for what a training found")
+    add = propose.add_argument
+    add("--dir", type=Path, metavar="DIR", help="the proposal (default: that of the latest run)")
+    add("--base", metavar="BRANCH", default="", help="where requests go (default: checked out)")
+    add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
+    text = "what the remote is (default: as CI or the remote's host says)"
+    add("--forge", choices=("github", "gitlab", "none"), help=text)
+    text = "push the branch and print the text of the request"
+    add("--no-forge", dest="forge", action="store_const", const="none", help=text)
+    add("--ready", action="store_true", help="no draft")
+    add("--label", metavar="LABEL", action="append", help="may be repeated (default: skillopt)")
+    propose.set_defaults(handle=_propose)
+    text = "train as a CI job does: with a spending cap, setting the job's outputs"
+    job = commands.add_parser("job", help=text)
+    job.set_defaults(handle=_job)
+    text = "print a crontab's line that trains and proposes every night"
+    schedule = commands.add_parser("schedule", help=text)
+    text = "local time of day (default: 03:17)"
+    schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
+    schedule.set_defaults(handle=_schedule)
+    for parser in (job, schedule):
+        for name, (unit, text) in _CAPS.items():
+            parser.add_argument(f"--max-{name}", metavar=unit, default="", help=text)
+        text = "further arguments of pytest, one string"
+        parser.add_argument("--args", metavar="ARGUMENTS", default="", help=text)
+    text = "arguments of propose, one string"
+    schedule.add_argument("--propose", metavar="ARGUMENTS", default="", help=text)
+
+
+def _propose(args: argparse.Namespace) -> int:
+    home = find_home(Path.cwd())
+    proposal = args.dir or home.proposal
+    if not proposal.exists():
+        sys.stdout.write(
+            f"nothing to propose: there is no {shown(str(proposal))}, which the latest "
+            "training leaves if it accepted an edit, in a git repository\n"
+        )
+        write_outputs({"pull-request-url": ""})
+        return 0
+    root = Path.cwd() if args.dir else home.path.parent
+    publisher = Publisher(root, environment(), base=args.base, remote=args.remote, forge=args.forge)
+    labels = tuple(args.label or ["skillopt"])
+    outcomes = publisher.publish(proposal, draft=not args.ready, labels=labels)
+    for outcome in outcomes:
+        _report(outcome, with_text=args.forge == "none")
+    open_ = [o.url for o in outcomes if o.url and o.action in ("create", "update", "keep", "human")]
+    write_outputs({"pull-request-url": open_[0] if open_ else ""})
+    return 0
+
+
+def _report(outcome: Outcome, *, with_text: bool) -> None:
+    sentence = _SENTENCES[outcome.action]
+    said = sentence.format(path=outcome.skill.path, branch=outcome.request.branch)
+    sys.stdout.write(shown(f"{said}\n  {outcome.url}" if outcome.url else said) + "\n")
+    if with_text and outcome.action in ("create", "update", "keep"):
+        # Not through shown: the body has been made inert by characters that it would take out.
+        sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))
+
+
+def _job(args: argparse.Namespace) -> int:
+    command = training_command(args)
+    home = find_home(Path.cwd())
+    there = set(home.run_names())
+    code = subprocess.run(command).returncode
+    new = [name for name in home.run_names() if name not in there]
+    skills: list[SkillResult] = []
+    try:
+        if new:
+            from pytest_skillopt.report.markdown import step_summary
+
+            _, result = pick_run(home, new[-1])
+            skills = result.skills
+            _append("GITHUB_STEP_SUMMARY", f"{step_summary(result)}\n")
+    except RunError as error:
+        sys.stderr.write(f"pytest-skillopt: {shown(str(error))}\n")
+    write_outputs(_training_outputs(skills))
+    return code
+
+
+def training_command(args: argparse.Namespace, *own: str) -> list[str]:
+    """How a job that nobody watches calls pytest, with the arguments ``own`` before the user's.
+
+    Raises:
+        ProposeError: no cap that bounds anything, a cap that is no number, open quotes.
+    """
+    given = {f"max-{name}": getattr(args, f"max_{name}").strip() for name in _CAPS}
+    given = {name: value for name, value in given.items() if value}
+    for name, value in given.items():
+        if not _is_positive(value):
+            raise ProposeError(f"--{name}: {value!r} is no number above 0")
+    if not given:
+        names = ", ".join(f"--max-{name}" for name in _CAPS)
+        raise ProposeError(f"a job needs a spending cap, at least one of {names}")
+    flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
+    arguments = [*own, *_split("--args", args.args)]
+    # The caps last, so that no argument lifts one.
+    return [sys.executable, "-m", "pytest", "--skillopt-train", *arguments, *flags]
+
+
+def _training_outputs(skills: Sequence[SkillResult]) -> dict[str, str]:
+    """``accepted``, ``pass-rate-before`` and ``pass-rate-after`` of a run.
+
+    Pass rates are of the whole suite in [0, 1], of the first skill that was bettered, else of the
+    first that was measured; empty where nothing was measured.
+    """
+    accepted = [skill for skill in skills if skill.status == "accepted"]
+    suite = next((skill.suite for skill in accepted or skills if skill.suite), None)
+    after = suite.after if suite else None
+    return {
+        "accepted": "true" if accepted else "false",
+        "pass-rate-before": f"{suite.before.rate:.4f}" if suite else "",
+        "pass-rate-after": f"{after.rate:.4f}" if after else "",
+    }
+
+
+def write_outputs(values: Mapping[str, str]) -> None:
+    """Append to ``$GITHUB_OUTPUT`` where there is one."""
+    # A delimiter that no value can hold: a line of one would set another output.
+    end = f"end-{secrets.token_hex(16)}"
+    _append("GITHUB_OUTPUT", "".join(f"{k}<<{end}\n{v}\n{end}\n" for k, v in values.items()))
+
+
+def _append(variable: str, text: str) -> None:
+    """Add to the file that an environment variable names, if it does."""
+    if path := os.environ.get(variable):
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+def _schedule(args: argparse.Namespace) -> int:
+    """Print the line of a crontab.
+
+    It trains with ``--skillopt-write=no``: the skill file stays as it is, and the next night starts
+    from what was merged, not from what was proposed.
+    """
+    match = _TIME.fullmatch(args.at)
+    if match is None:
+        raise ProposeError(f"{args.at!r} is no time of day: write HH:MM, e.g. 03:17")
+    home = find_home(Path.cwd()).path.resolve()
+    log = home / "runs" / "schedule.log"
+    train = training_command(args, "--skillopt-write=no")
+    options = _split("--propose", args.propose)
+    propose = [sys.executable, "-m", "pytest_skillopt", "propose", *options]
+    command = (
+        f"cd {shlex.quote(str(home.parent))} && mkdir -p {shlex.quote(str(log.parent))} && "
+        f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"
+    )
+    if "\n" in command or "\r" in command:
+        raise ProposeError(f"a line break cannot stand in a crontab: {command!r}")
+    # cron makes a line break of every % that has no backslash, whatever quotes it is in.
+    escaped = command.replace("%", "\\%")
+    sys.stdout.write(f"{int(match[2])} {int(match[1])} * * * {escaped}\n")
+    return 0
+
+
+def _split(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ProposeError(f"{option}: {error}: {text!r}") from None
+
+
+def _is_positive(value: str) -> bool:
+    try:
+        return 0 < float(value) < math.inf
+    except ValueError:
+        return False

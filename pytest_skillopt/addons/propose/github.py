@@ -1,0 +1,353 @@
+"""Pull requests on GitHub and GitHub Enterprise, over its REST interface."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import re
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from email.message import Message
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.untrusted import printable, redact
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TIMEOUT = 30.0
+"""Seconds one call may take."""
+ATTEMPTS = 5
+MAX_WAIT = 90.0
+"""Seconds that a call waits for a rate limit, all its attempts together."""
+_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
+_REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
+_SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^.:/\s][^:/\s]*):(?!//)(?P<path>\S+)")
+"""The form ``user@host:path`` of a remote."""
+_PORTS = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A pull request as it should be."""
+
+    branch: str
+    base: str
+    title: str
+    body: str
+    marker: str
+    """Stands in ``body`` and names the change."""
+    draft: bool
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A repository on a server, from the URL of a remote."""
+
+    host: str
+    path: str
+    """``owner/name`` without ``.git``."""
+    scheme: str
+
+    def is_on(self, server: str) -> bool:
+        """Whether it lies on exactly this server, e.g. ``https://github.com``."""
+        parts = urlsplit(server)
+        if self.scheme == "ssh":
+            return bool(parts.hostname) and self.host.partition(":")[0] == parts.hostname
+        own = urlsplit(f"{self.scheme}://{self.host}")
+        sides = [(p.scheme, p.hostname, p.port or _PORTS.get(p.scheme)) for p in (own, parts)]
+        return sides[0] == sides[1]
+
+
+def place(url: str) -> Place | None:
+    """Where a remote lies; None for a folder of this machine."""
+    match = _SCP.fullmatch(url)
+    parts = urlsplit(f"ssh://{match['host']}/{match['path']}" if match else url)
+    if parts.scheme == "file" or not parts.hostname:
+        return None
+    host = f"{parts.hostname}:{parts.port}" if parts.port else parts.hostname
+    return Place(host, parts.path.strip("/").removesuffix(".git"), parts.scheme)
+
+
+def server_of(environ: Mapping[str, str]) -> str:
+    """Address of the web server that the token is for, ``https://github.com`` unless named."""
+    return first(environ, "GITHUB_SERVER_URL").rstrip("/") or "https://github.com"
+
+
+def first(environ: Mapping[str, str], *names: str) -> str:
+    """The first of some environment variables that is set and not blank."""
+    return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
+
+
+def login_of(environ: Mapping[str, str]) -> tuple[str, str]:
+    """User and token for git over HTTPS, the token empty without one."""
+    return "x-access-token", first(environ, *_TOKENS)
+
+
+def push_headers(server: str, login: tuple[str, str], *places: Place | None) -> dict[str, str]:
+    """URL prefix to the HTTP header with the token, for git over HTTPS to its server and to no
+    other."""
+    if not login[1] or not _encrypted(server):
+        return {}
+    value = base64.b64encode(":".join(login).encode()).decode()
+    return {
+        f"{where.scheme}://{where.host}/": f"Authorization: Basic {value}"
+        for where in places
+        if where and where.scheme != "ssh" and where.is_on(server)
+    }
+
+
+def _encrypted(url: str) -> bool:
+    """Whether a token may be sent there: encrypted, or to this very machine."""
+    parts = urlsplit(url)
+    return parts.scheme == "https" or parts.hostname in ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The answer to one call. ``status`` 0: none came, ``data`` says why."""
+
+    status: int
+    data: Any = None
+    headers: Message = field(default_factory=Message)
+    """Found whatever the case of their names."""
+
+    @classmethod
+    def of(cls, status: int, headers: Message, body: bytes) -> Reply:
+        try:
+            return cls(status, json.loads(body) if body.strip() else None, headers)
+        except ValueError:
+            return cls(status, body[:500].decode("utf-8", "replace"), headers)
+
+    @property
+    def message(self) -> str:
+        """What the server says is wrong, in one line."""
+        parts: list[Any] = [self.data]
+        if isinstance(self.data, dict):
+            errors = self.data.get("errors")
+            rows = errors if isinstance(errors, list) else []
+            parts = [self.data.get("message")]
+            parts += [row.get("message") if isinstance(row, dict) else row for row in rows]
+        text = "; ".join(str(part) for part in parts if part) or "no message"
+        return " ".join(printable(redact(text)).split())[:500]
+
+    @property
+    def is_limit(self) -> bool:
+        """A rate limit is used up."""
+        spent = self.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in self.headers
+        refused = self.status == 403 and (spent or "rate limit" in self.message.lower())
+        return self.status == 429 or refused
+
+    def wait(self, attempt: int) -> float | None:
+        """Seconds until the next attempt; None when the answer stands."""
+        if not self.is_limit:
+            return float(2**attempt) if self.status == 0 or self.status >= 500 else None
+        after = self.headers.get("retry-after", "")
+        if after.isdigit():
+            return float(after)
+        reset = self.headers.get("x-ratelimit-reset", "")
+        return max(float(reset) - time.time(), 0.0) + 1.0 if reset.isdigit() else 60.0
+
+
+class _NotFollowed(urllib.request.HTTPRedirectHandler):
+    """urllib would repeat the token to wherever a redirect points."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NotFollowed)
+
+
+class GitHub:
+    """The pull requests of a repository. Everything may be repeated: the end is the same.
+
+    Args:
+        where: of the remote.
+        environ: names the repository, the server and the token; what is missing is taken from a
+            remote that lies on that server, and from the login of ``gh``.
+
+    Raises:
+        ProposeError: the remote lies elsewhere and no repository is named, or there is no token.
+    """
+
+    def __init__(self, where: Place | None, environ: Mapping[str, str]) -> None:
+        server = server_of(environ)
+        repository = first(environ, "GITHUB_REPOSITORY")
+        if not repository:
+            if where is None or not where.is_on(server):
+                raise ProposeError(
+                    f"the remote {f'lies at {where.host}' if where else 'is a folder'}, and the "
+                    f"token and login for {server} go nowhere else: set GITHUB_SERVER_URL where "
+                    "this is a GitHub of your own, GITHUB_REPOSITORY=owner/name where it is a "
+                    "copy, or push only with --no-forge"
+                )
+            repository = where.path
+        if not _REPOSITORY.fullmatch(repository):
+            raise ProposeError(f"{repository!r} is no GitHub repository: owner/name is expected")
+        self._repository = repository
+        token = first(environ, *_TOKENS) or _login(urlsplit(server).netloc)
+        if not token:
+            raise ProposeError(
+                "no token for GitHub: set GITHUB_TOKEN (contents and pull-requests: write), log in "
+                "with `gh auth login`, or push only with --no-forge"
+            )
+        api = first(environ, "GITHUB_API_URL") or (
+            "https://api.github.com" if server == "https://github.com" else f"{server}/api/v3"
+        )
+        if not _encrypted(api):
+            raise ProposeError(f"{api} is not encrypted: no token is sent there")
+        self._url = f"{api.rstrip('/')}/repos/{quote(repository)}"
+        self._token = token
+
+    def declined(self, request: Request) -> str:
+        """URL of a request for the same change that a human closed without merging, or ``""``."""
+        for pull in self._pulls(request.branch, "closed"):
+            if not pull.get("merged_at") and request.marker in (pull.get("body") or ""):
+                return _url(pull)
+        return ""
+
+    def publish(self, request: Request) -> str:
+        """Open or update the request for a branch that is pushed; its URL."""
+        pull = self._open(request.branch) or self._create(request)
+        number = pull["number"]
+        wanted = {"title": request.title, "body": request.body}
+        if any(pull.get(key) != value for key, value in wanted.items()):
+            self._call("PATCH", f"/pulls/{number}", wanted)
+        there = {label.get("name") for label in pull.get("labels") or ()}
+        missing = [label for label in request.labels if label not in there]
+        if missing:
+            self._call("POST", f"/issues/{number}/labels", {"labels": missing})
+        return _url(pull)
+
+    def close(self, branch: str) -> str:
+        """Close the open request of a branch; its URL, ``""`` when there was none."""
+        pull = self._open(branch)
+        if pull is None:
+            return ""
+        self._call("PATCH", f"/pulls/{pull['number']}", {"state": "closed"})
+        return _url(pull)
+
+    def _create(self, request: Request) -> dict[str, Any]:
+        payload = {
+            "title": request.title,
+            "body": request.body,
+            "head": request.branch,
+            "base": request.base,
+            "draft": request.draft,
+        }
+        reply = self._send("POST", "/pulls", payload)
+        if reply.status == 422 and request.draft and "draft" in reply.message.lower():
+            # Private repositories of some plans have no drafts.
+            reply = self._send("POST", "/pulls", {**payload, "draft": False})
+        if reply.status == 422 and "already exists" in reply.message:
+            # An earlier call arrived although its answer did not.
+            pull = self._open(request.branch)
+            if pull is not None:
+                return pull
+        made: dict[str, Any] = self._checked(reply, "POST /pulls").data
+        return made
+
+    def _open(self, branch: str) -> dict[str, Any] | None:
+        return next(iter(self._pulls(branch, "open")), None)
+
+    def _pulls(self, branch: str, state: str) -> list[dict[str, Any]]:
+        owner = self._repository.partition("/")[0]
+        query = urlencode({"state": state, "head": f"{owner}:{branch}", "per_page": 50})
+        found = self._call("GET", f"/pulls?{query}").data
+        # An unknown head is ignored by the server, which then lists all requests.
+        return [p for p in found or [] if (p.get("head") or {}).get("ref") == branch]
+
+    def _call(self, method: str, path: str, payload: Any = None) -> Reply:
+        reply = self._send(method, path, payload)
+        return self._checked(reply, f"{method} {path.partition('?')[0]}")
+
+    def _send(self, method: str, path: str, payload: Any = None) -> Reply:
+        """One call, repeated after a fault of the network or the server and when a rate limit says
+        so. Answers of 2xx, 4xx other than limits are handed back.
+
+        Raises:
+            ProposeError: no answer that counts after all attempts, or a limit that lasts too long.
+        """
+        waited = 0.0
+        for attempt in range(ATTEMPTS):
+            reply = self._attempt(method, path, payload)
+            wait = reply.wait(attempt)
+            if wait is None:
+                return reply
+            waited += wait
+            if attempt == ATTEMPTS - 1 or waited > MAX_WAIT:
+                break
+            time.sleep(wait)
+        what = f"GitHub answered {reply.status}" if reply.status else "GitHub did not answer"
+        if reply.is_limit:
+            what = f"GitHub's rate limit is used up for another {wait:.0f} s"
+        raise ProposeError(
+            f"{what} ({reply.message}): run this again later, it goes on where it stopped"
+        )
+
+    def _attempt(self, method: str, path: str, payload: Any) -> Reply:
+        request = urllib.request.Request(
+            self._url + path,
+            method=method,
+            data=None if payload is None else json.dumps(payload).encode(),
+            headers={
+                "Accept": "application/vnd.github+json",
+                "Authorization": f"Bearer {self._token}",
+                "Content-Type": "application/json",
+                "User-Agent": "pytest-skillopt",
+                "X-GitHub-Api-Version": "2022-11-28",
+            },
+        )
+        try:
+            with _OPENER.open(request, timeout=TIMEOUT) as response:
+                return Reply.of(response.status, response.headers, response.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Reply.of(error.code, error.headers, error.read())
+        except (http.client.HTTPException, OSError) as error:
+            return Reply(0, str(getattr(error, "reason", error)) or type(error).__name__)
+
+    def _checked(self, reply: Reply, what: str) -> Reply:
+        if 200 <= reply.status < 300:
+            return reply
+        raise ProposeError(
+            f"GitHub refused {what} of {self._repository} ({reply.status}: {reply.message})"
+            + _advice(reply)
+        )
+
+
+def _login(host: str) -> str:
+    """The token with which the program ``gh`` is logged in to a host, ``""`` without one."""
+    try:
+        command = ["gh", "auth", "token", "--hostname", host]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout.strip()
+
+
+def _url(pull: dict[str, Any]) -> str:
+    return str(pull.get("html_url") or "")
+
+
+def _advice(reply: Reply) -> str:
+    if reply.status == 401:
+        return ": the token is not valid, or has expired"
+    if reply.status == 403 and "not permitted to create" in reply.message:
+        return (
+            ': turn on "Allow GitHub Actions to create and approve pull requests" in Settings, '
+            "Actions, General, or use the token of a GitHub App"
+        )
+    if reply.status in (403, 404):
+        return ": the token needs contents: write and pull-requests: write on this repository"
+    if 300 <= reply.status < 400:
+        return ": the repository has moved; set GITHUB_REPOSITORY or the remote to its new name"
+    return ""

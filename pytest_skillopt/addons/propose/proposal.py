@@ -1,0 +1,89 @@
+"""``.skillopt/proposal/``: what a training leaves for ``pytest-skillopt propose`` to take up.
+
+``result.json`` is the run's result without its transcripts, ``<name>/`` holds each bettered skill
+with the files that were trained with it. The writer is trusted by nobody: whoever reads a proposal
+checks it with :mod:`pytest_skillopt.addons.propose.validate`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.addons.propose.git import project_prefix
+from pytest_skillopt.skill.document import SKILL_FILE, Document
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_skillopt.run.directory import Home
+    from pytest_skillopt.run.result import Result, SkillResult
+
+RESULT = "result.json"
+_ARMS = {"before": {"sample"}, "after": {"sample"}}
+_TRANSCRIPTS: Any = {"skills": {"__all__": {"tasks": {"__all__": _ARMS}}}}
+
+
+def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
+    """Replace the project's proposal by that of a run, or remove it when nothing was accepted.
+
+    Whether there is a proposal now; never outside of git. ``root`` is the project's root directory,
+    ``run`` that of the run, and the proposal goes to ``home``.
+
+    Raises:
+        OSError: a file cannot be read or written.
+    """
+    accepted = proposed(result) if project_prefix(root) is not None else {}
+    files = {}
+    if accepted:
+        text = result.model_dump_json(by_alias=True, indent=1, exclude=_TRANSCRIPTS)
+        files[RESULT] = text.encode("utf-8", "backslashreplace")
+    for name, row in accepted.items():
+        after = Document.unpack((run / "skills" / f"{row.after}.md").read_bytes())
+        files |= {f"{name}/{file}": after.file(file).data for file in after.names}
+    if files or os.path.lexists(home.proposal):
+        _replace(home.proposal, files)
+    return bool(files)
+
+
+def proposed(result: Result) -> dict[str, SkillResult]:
+    """The skills that a training bettered, by a name of their own: lower-case letters, digits and
+    inner hyphens, safe as a folder and as a part of a branch name."""
+    found: dict[str, SkillResult] = {}
+    for row in result.skills:
+        if row.status == "accepted":
+            name = slug(row.name or unnamed(Path(row.path)))
+            number, own = 1, name
+            while own in found:
+                number += 1
+                own = f"{name[:58]}-{number}"
+            found[own] = row
+    return found
+
+
+def unnamed(path: Path) -> str:
+    """What a skill without a name is called: by its folder, or as any other file by its own."""
+    return path.parent.name if path.name == SKILL_FILE else path.stem
+
+
+def slug(name: str) -> str:
+    """A text of at most 64 lower-case letters, digits and inner hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:64].strip("-") or "skill"
+
+
+def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Put files in place of a directory, or nothing; by renames, so that it is there whole or not
+    at all."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".proposal-", dir=directory.parent) as scratch:
+        for name, data in files.items():
+            target = Path(scratch, "new", name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        if os.path.lexists(directory):
+            directory.rename(Path(scratch, "old"))
+        if files:
+            Path(scratch, "new").rename(directory)

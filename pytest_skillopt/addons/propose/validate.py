@@ -1,0 +1,327 @@
+"""Everything that must hold before a proposal is pushed. Nothing of the proposal is taken on trust.
+
+A proposal may come out of a job that ran tests, tools and a model's text; whoever controls one of
+them controls the files. So each claim is recomputed: from the files themselves, from the base
+branch as the remote has it, and from the counts.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+import tempfile
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.addons.propose import ProposeError, Refused
+from pytest_skillopt.addons.propose.base import MAX_SKILL
+from pytest_skillopt.addons.propose.git import LINK, Entry
+from pytest_skillopt.addons.propose.proposal import RESULT, proposed
+from pytest_skillopt.gate.shorter import ShorterGate, non_inferior
+from pytest_skillopt.report.words import percent
+from pytest_skillopt.run.result import Result
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.files import check_trained, materialise
+from pytest_skillopt.skill.lint import allowed, lint, refused, warned
+from pytest_skillopt.skill.scan import scan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_skillopt.addons.propose.base import Base
+    from pytest_skillopt.run.result import SkillResult, TaskRow
+    from pytest_skillopt.skill.lint import Finding
+
+_MAX_ENTRIES = 200
+_MAX_RESULT = 16 * 1024 * 1024
+_LEVEL = 0.05
+"""At which a shorter skill is shown to be no worse."""
+_YES = ("1", "yes", "true", "on")
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """The files of a proposal; what they say is not checked."""
+
+    result: Result
+    skills: Mapping[str, tuple[SkillResult, Mapping[str, bytes]]] = field(repr=False)
+    """By its name each skill with its files, as they are called in its folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassRates:
+    """Suite pass rates in [0, 1], exact: means over the tasks of passed / measured."""
+
+    before: Fraction
+    after: Fraction
+    tasks: int
+    samples: int
+    """Measured rollouts of both arms together."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A skill of a proposal after every check."""
+
+    name: str
+    path: str
+    rates: PassRates
+    entry: Entry
+    """What the base branch has."""
+    before: Document = field(repr=False)
+    after: Document = field(repr=False)
+    warnings: tuple[Finding, ...] = ()
+    """Of the lint, about what the new text adds."""
+    scanned: str = ""
+    """The scanner that let the new text pass; empty where the base branch names none."""
+    from_search: int = 0
+    """Tasks whose rollouts before are those of the search."""
+
+    @property
+    def changed(self) -> list[str]:
+        """Names of its files that are other ones; none where the base branch has them already."""
+        names = self.after.names
+        return [name for name in names if self.after.file(name) != self.before.file(name)]
+
+
+def load(directory: Path) -> Proposal:
+    """Read a proposal and check its form.
+
+    Raises:
+        Refused: a file too many, missing, too large or not a regular one; a result that is none.
+    """
+    found = set(_listed(directory))
+    if RESULT not in found:
+        raise Refused(f"{directory} holds no {RESULT}")
+    try:
+        result = Result.load(_read(directory, RESULT, _MAX_RESULT))
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    rows = proposed(result)
+    if len({row.path for row in rows.values()}) != len(rows) or not rows:
+        raise Refused(f"{RESULT} names a skill twice, or none that was bettered")
+    must = {RESULT, *(f"{name}/{SKILL_FILE}" for name in rows)}
+    odd = {name for name in found - must if name.partition("/")[0] not in rows} | (must - found)
+    if odd:
+        names = ", ".join(sorted(odd)[:5])
+        raise Refused(f"the proposal's files are not those it must have: {names}")
+    files: dict[str, dict[str, bytes]] = {name: {} for name in rows}
+    for path in sorted(found - {RESULT}):
+        name, _, file = path.partition("/")
+        files[name][file] = _read(directory, path, MAX_SKILL)
+    return Proposal(result, {name: (row, files[name]) for name, row in rows.items()})
+
+
+def validate(proposal: Proposal, base: Base) -> list[Checked]:
+    """Check every skill of a proposal against the base branch.
+
+    Raises:
+        Refused: naming the skill and what is wrong. One bad skill refuses all.
+    """
+    return [_check(name, *found, base) for name, found in proposal.skills.items()]
+
+
+def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
+    path, shorter = base.git.prefix + row.path, (row.verdict or {}).get("gate") == ShorterGate.name
+    beside_it = sorted(set(files) - {SKILL_FILE})
+    try:
+        entry = _base_entry(path, base)
+        rates = _check_evidence(row, shorter)
+        before = Document(base.read(entry), tuple(_base_files(path, beside_it, base)))
+        after = Document(files[SKILL_FILE], tuple((file, files[file]) for file in beside_it))
+        if after.version != row.after:
+            raise Refused("the new files are not the version that was measured")
+        warnings: tuple[Finding, ...] = ()
+        scanned = ""
+        if before != after:
+            if before.version != row.before:
+                raise Refused(
+                    "the base branch holds another version than the one the training started from "
+                    f"({row.before[:12]}): commit and push the skill first if it had local "
+                    "changes, or train again on the base branch"
+                )
+            if shorter and after.size >= before.size:
+                raise Refused("the new skill is no shorter")
+            warnings = _check_document(before, after, base, path)
+            scanned = _check_scan(path, base, after)
+    except ProposeError as error:
+        raise Refused(f"{path}: {error}") from None
+    except UnicodeDecodeError:
+        raise Refused(f"{path}: a file that is not UTF-8") from None
+    return Checked(name, path, rates, entry, before, after, warnings, scanned, row.from_search)
+
+
+def _base_entry(path: str, base: Base) -> Entry:
+    parts = path.split("/")
+    plain = path.isprintable() and not set(path) & set('\\"')
+    if not plain or not all(parts) or {".", "..", ".git"} & {part.lower() for part in parts}:
+        raise Refused("not a plain path under the top of the repository")
+    if path not in base.allowed:
+        known = ", ".join(sorted(base.allowed)) or "none"
+        raise Refused(
+            "not a skill file that the base branch lets proposals change "
+            f"({known}); name it in the setting skillopt_propose_skills there"
+        )
+    entry = base.files.get(path)
+    if entry is None:
+        raise Refused("the base branch has no such file")
+    if entry.mode == LINK:
+        raise Refused(
+            "a link on the base branch: train the file that it points to, with skillopt_skill"
+        )
+    if not entry.is_file:
+        raise Refused("the base branch has something else there than a regular file")
+    return entry
+
+
+def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[str, bytes]]:
+    """The files beside the skill as the base branch has them; those that are new are left out."""
+    for name in names:
+        try:
+            check_trained(name, base.settings.get("files", Settings().files))
+        except SkillError as error:
+            raise Refused(f"{error} on the base branch") from None
+        entry = base.files.get(beside(path, name))
+        if entry is not None:
+            if not entry.is_file:
+                raise Refused(f"{name}: the base branch has no regular file there")
+            yield name, base.read(entry)
+
+
+def beside(path: str, name: str) -> str:
+    """Path of a file in the folder of the SKILL.md at ``path``."""
+    return path if name == SKILL_FILE else posixpath.join(posixpath.dirname(path), name)
+
+
+def _check_evidence(skill: SkillResult, shorter: bool) -> PassRates:
+    """Pass rates by the counts of the final comparison, which is of train and val."""
+    counted = [row for row in skill.tasks if row.split != "test" and row.after and not row.skipped]
+    rates = pass_rates(counted)
+    if shorter:
+        p_value = non_inferior(
+            [(r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after]
+        )
+        if p_value > _LEVEL:
+            raise Refused(
+                "the counts do not show that the shorter skill is no worse "
+                f"(p = {p_value:.2g} where {_LEVEL:g} is needed)"
+            )
+    elif rates.after <= rates.before:  # a tie is no improvement
+        raise Refused(
+            "the counts do not give the verdict: pass rate "
+            f"{percent(float(rates.before))} before, {percent(float(rates.after))} after"
+        )
+    for wanted, words in ((True, "should"), (False, "should not")):
+        side = [row for row in counted if row.trigger is wanted]
+        if side and (of_side := pass_rates(side)).after < of_side.before:
+            raise Refused(
+                f"the skill is asked for less well where it {words} be: "
+                f"{percent(float(of_side.before))} before, {percent(float(of_side.after))} after"
+            )
+    return rates
+
+
+def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
+    """Pass rates of both arms over one and the same set of tasks.
+
+    Raises:
+        Refused: no task, a task twice, an arm without a sample, more passes than samples.
+    """
+    if not rows:
+        raise Refused("the evidence names no task")
+    seen: set[str] = set()
+    rates: dict[str, Fraction] = {"before": Fraction(0), "after": Fraction(0)}
+    samples = 0
+    for row in rows:
+        if row.id in seen:
+            raise Refused(f"the evidence names {row.id} twice")
+        seen.add(row.id)
+        for side, arm in (("before", row.before), ("after", row.after)):
+            if arm is None or arm.n < 1:
+                raise Refused(f"the evidence has no sample of {row.id} {side} the change")
+            if not 0 <= arm.passed <= arm.n:
+                raise Refused(f"the evidence of {row.id} counts more passes than samples")
+            rates[side] += Fraction(arm.passed, arm.n) / len(rows)
+            samples += arm.n
+    return PassRates(**rates, tasks=len(rows), samples=samples)
+
+
+def _check_document(old: Document, new: Document, base: Base, path: str) -> tuple[Finding, ...]:
+    """The lint, in which the base branch can allow no change of the frontmatter or of a protected
+    region; its warnings.
+
+    An address or a command that stands anywhere on the base branch is the user's own.
+    """
+    try:
+        allow = allowed(base.settings.get("lint_allow", "")) - {"frontmatter", "protected"}
+        for name in new.names:
+            Document.from_bytes(new.file(name).data)
+    except SkillError as error:
+        raise Refused(str(error)) from None
+    size = base.settings.get("max_skill_tokens") or "0"
+    if not size.isdecimal():
+        raise Refused(f"skillopt_max_skill_tokens of the base branch is no number: {size!r}")
+    folder = posixpath.dirname(path)
+    found = lint(
+        old,
+        new,
+        allow,
+        max_tokens=int(size),
+        known=lambda text: base.git.mentions(base.commit, text),
+        present={posixpath.relpath(name, folder or ".") for name in base.files},
+        description=base.settings.get("train_description", "").lower() in _YES,
+    )
+    if bad := refused(found):
+        raise Refused(f"lint, {bad[0].rule}: {bad[0]}")
+    return tuple(warned(found))
+
+
+def _check_scan(path: str, base: Base, after: Document) -> str:
+    """Run the base branch's scanner on its files with the new text in place; its command."""
+    command = base.settings.get("scan", "")
+    if not command:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
+        top = Path(parent, "base")
+        base.git.check_out(base.commit, top)
+        file = top / path
+        materialise(file.parent, dict(after.files), file.name, after.data)
+        try:
+            said = scan(command, top / base.git.prefix, file.parent)
+        except SkillError as error:
+            raise Refused(str(error)) from None
+    if said.why:
+        raise Refused(f"{said.why}: {said.output or 'it said nothing'}")
+    return command
+
+
+def _listed(directory: Path) -> Iterator[str]:
+    """Every file of a proposal, seen from its directory; nothing is opened."""
+    if directory.is_symlink() or not directory.is_dir():
+        raise Refused(f"{directory} is not a directory")
+    entries = 0
+    for folder, names, files in os.walk(directory):
+        relative = os.path.relpath(folder, directory)
+        entries += len(names) + len(files)
+        if entries > _MAX_ENTRIES:
+            raise Refused(f"{directory} holds more than a proposal's files")
+        yield from (name if relative == "." else f"{relative}/{name}" for name in files)
+
+
+def _read(directory: Path, name: str, limit: int) -> bytes:
+    try:
+        # NONBLOCK: opening a FIFO must not wait for a writer.
+        handle = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise Refused(f"{name}: {error.strerror}") from None
+    with os.fdopen(handle, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise Refused(f"{name} is not a regular file")
+        data = stream.read(limit + 1)
+    if len(data) > limit:
+        raise Refused(f"{name} is larger than {limit} bytes")
+    return data

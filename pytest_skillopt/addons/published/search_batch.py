@@ -1,0 +1,252 @@
+"""The published pipeline: batches of train tasks, one merged patch a step, one gate a step."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.addons.published.epochs import learn_from_epoch, slow_update
+from pytest_skillopt.addons.published.pruning import prune
+from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.records import TaskRecord
+from pytest_skillopt.edits.update import update as apply_edits
+from pytest_skillopt.gate.counts import counted
+from pytest_skillopt.gate.data import VETTING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.update import Update
+    from pytest_skillopt.gate.data import Verdict
+    from pytest_skillopt.search.state import TrainingState
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
+    from pytest_skillopt.suite.tasks import SkillTask
+
+_LARGEST_BATCH = 40
+_MINIBATCH = 8
+_EFFECT_SAMPLES = 2
+"""Fresh samples of a rejected candidate on each task that asked for one of its edits."""
+_LEAST_BUDGET = 2
+"""Edits of a step at the end where ``min_edit_budget`` does not say and the first has no fewer."""
+
+
+class BatchSearch:
+    """Rollout, reflect, aggregate, select, update, gate: over batches and epochs."""
+
+    def __init__(self, state: TrainingState) -> None:
+        self._state = state
+        self._settings = state.settings
+        self._size = batch_size(len(state.train), self._settings.batch_size)
+        batches = math.ceil(len(state.train) / self._size)
+        self._steps_per_epoch = math.ceil(batches / self._settings.accumulation)
+        self._records: dict[str, TaskRecord] = {}
+        """Latest rollouts of every train task under the incumbent."""
+        self._fruitless = 0
+        self._done = 0
+
+    def run(self) -> str:
+        """Search until there is nothing left to do; the reason in words.
+
+        Raises:
+            OutOfBudget: the rest belongs to the last comparison.
+            StopRun: a cap or a fault ended the run, or no train task can be measured.
+        """
+        reason = ""
+        for epoch in range(1, self._settings.epochs + 1):
+            before = self._state.incumbent
+            if reason := self._run_epoch(epoch):
+                break
+            self._end_epoch(epoch, before)
+        if self._settings.pruning:
+            prune(self._state)
+        return reason or "all epochs are over"
+
+    def _run_epoch(self, epoch: int) -> str:
+        for rounds in self._rounds(epoch):
+            self._step(epoch, rounds)
+            if self._everything_passes():
+                return "every train task passes"
+            if self._fruitless >= self._settings.patience:
+                break
+        self._state.samples.require_measured(self._state.train)
+        if self._fruitless < self._settings.patience:
+            return ""
+        return f"{counted(self._fruitless, 'step')} without an accepted edit"
+
+    def _rounds(self, epoch: int) -> Iterator[list[list[SkillTask]]]:
+        """Shuffled train tasks in batches, ``accumulation`` of them to a step."""
+        order = list(self._state.train)
+        self._state.context.at(step=0).random(f"epoch {epoch}").shuffle(order)
+        batches = [order[i : i + self._size] for i in range(0, len(order), self._size)]
+        each = self._settings.accumulation
+        yield from (batches[i : i + each] for i in range(0, len(batches), each))
+
+    def _step(self, epoch: int, rounds: Sequence[Sequence[SkillTask]]) -> None:
+        state = self._state
+        context = self._context(epoch)
+        records: list[TaskRecord] = []
+        patches: list[list[Patch]] = [[] for _ in range(self._settings.candidates)]
+        for number, batch in enumerate(rounds):
+            seen = self._roll_out(batch)
+            records += seen
+            for candidate, found in enumerate(patches):
+                turn = context.at(draw=candidate * len(rounds) + number)
+                found += state.stages.reflect(seen, turn)
+        updates = [
+            self._make(found, context.at(draw=number)) for number, found in enumerate(patches)
+        ]
+        self._judge(epoch, records, [update for update in updates if update is not None])
+        self._done += 1
+
+    def _context(self, epoch: int) -> Context:
+        settings = self._settings
+        budget = edit_budget(
+            settings.schedule,
+            self._done + 1,
+            self._steps_per_epoch * settings.epochs,
+            start=settings.edit_budget,
+            end=settings.min_edit_budget or min(_LEAST_BUDGET, settings.edit_budget),
+        )
+        return self._state.context.at(
+            document=self._state.incumbent,
+            step=self._state.history.step,
+            epoch=epoch,
+            budget=budget,
+            minibatch=settings.minibatch_size or _MINIBATCH,
+        )
+
+    def _roll_out(self, batch: Sequence[SkillTask]) -> list[TaskRecord]:
+        state = self._state
+        wanted = {task.id: task.rollouts or self._settings.rollouts for task in batch}
+        found = state.samples.take(state.incumbent, wanted, "train")
+        records = [TaskRecord.of(task, found[task.id]) for task in batch]
+        self._records |= {record.task.id: record for record in records}
+        state.context.memory.remember_patterns(record.pattern for record in records)
+        return records
+
+    def _make(self, patches: Sequence[Patch], context: Context) -> Update | None:
+        """Aggregate, select, update; None where nothing is left to try."""
+        state = self._state
+        if not patches:
+            return None
+        merged = state.stages.aggregate(patches, context)
+        state.history.note(merged.note)
+        update = state.stages.update(state.stages.select(merged, context), context)
+        state.history.note(update.note)
+        state.history.refuse(update.refused)
+        return update if update.document != context.document else None
+
+    def _judge(self, epoch: int, records: Sequence[TaskRecord], updates: Sequence[Update]) -> None:
+        """One gate decision for the step: the only candidate, or the best of those raced."""
+        state = self._state
+        by_version: dict[str, Update] = {}
+        for update in updates:
+            if not state.judged(update.document):
+                by_version.setdefault(update.document.version, update)
+        fresh = list(by_version.values())
+        if not fresh:
+            reason = "every candidate was tried before" if updates else "nothing new was proposed"
+            state.history.end_step(epoch=epoch, records=records, reason=reason)
+            self._fruitless += 1
+            return
+        candidates = [(update.document, update.applied) for update in fresh]
+        best, verdict = state.race(candidates, epoch, records)
+        chosen = fresh[best]
+        if verdict.accepted:
+            self._accept(chosen, verdict)
+            return
+        self._fruitless += 1
+        if verdict.gate == VETTING:
+            return
+        effects = self._effects_of(chosen)
+        state.history.decide(chosen.applied, verdict, effects)
+        if verdict.decision == "rejected" and (part := self._better_part(chosen, effects)):
+            about = "the better part of the last patch"
+            _, verdict = state.race([(part.document, part.applied)], epoch, records, about)
+            if verdict.accepted:
+                self._accept(part, verdict)
+
+    def _accept(self, update: Update, verdict: Verdict) -> None:
+        self._state.history.decide(update.applied, verdict)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """The incumbent is another."""
+        self._records.clear()
+        self._fruitless = 0
+
+    def _effects_of(self, update: Update) -> dict[str, float]:
+        """Change of the pass rate of each train task that asked for an edit, in [-1, 1].
+
+        Empty where ``splitting`` does not want it, or the means are short.
+        """
+        known = self._records
+        asked = [task for edit in update.applied for task in edit.tasks if task in known]
+        wanted = dict.fromkeys(asked, _EFFECT_SAMPLES)
+        if not self._settings.splitting or not self._state.budget.covers(sum(wanted.values())):
+            return {}
+        found = self._state.samples.take(update.document, wanted, "trial")
+        after = [TaskRecord.of(known[task].task, rollouts) for task, rollouts in found.items()]
+        return {r.task.id: r.rate - known[r.task.id].rate for r in after if r.n}
+
+    def _better_part(self, update: Update, effects: Mapping[str, float]) -> Update | None:
+        """The edits whose tasks improved on the whole, without the others.
+
+        None where those are all or none, or stood before the gate already.
+        """
+        better = [e for e in update.applied if sum(effects.get(task, 0.0) for task in e.tasks) > 0]
+        if not better or len(better) == len(update.applied):
+            return None
+        state = self._state
+        here = state.context.at(document=state.incumbent, step=state.history.step)
+        part = apply_edits(Patch(tuple(better)), here)
+        return part if part.applied and not state.judged(part.document) else None
+
+    def _end_epoch(self, epoch: int, before: Document) -> None:
+        context = self._context(epoch)
+        if self._settings.meta_skill:
+            learn_from_epoch(context)
+        if self._settings.slow_update and slow_update(self._state, before, context):
+            self._begin_anew()
+
+    def _everything_passes(self) -> bool:
+        passing = {task for task, known in self._records.items() if known.n and not known.failed}
+        return passing >= {task.id for task in self._state.train}
+
+
+def batch_size(train: int, setting: int = 0) -> int:
+    """Train tasks of a step: the setting, else all of a small suite and half of a larger one."""
+    if setting:
+        return min(setting, train)
+    return train if train <= 12 else min(_LARGEST_BATCH, math.ceil(train / 2))
+
+
+def most_of_search(train: int, val: int, settings: Settings) -> tuple[int, int]:
+    """Rollouts and optimizer calls of a search over so many tasks at most."""
+    size = batch_size(train, settings.batch_size)
+    steps = settings.epochs * -(-train // size)
+    sampled = size * settings.rollouts * settings.accumulation
+    rollouts = sampled + 2 * settings.gate_kmax * val
+    return steps * rollouts, steps * 3 * sampled * settings.candidates
+
+
+def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: int = 2) -> int:
+    """Edits allowed at ``step`` (the first is 1) of a planned ``steps``, from ``start`` to ``end``.
+
+    With ``t = min(step, steps) / steps``: linear is ``round(start + (end - start) t)``, cosine is
+    ``round(end + (start - end) (1 + cos(pi t)) / 2)``, as in SkillOpt, which counts steps from 1
+    too: of two steps with the defaults the first has 3 edits, the second 2. Python's ``round``
+    takes a half to the even neighbour (2.5 to 2, 3.5 to 4). Never below ``end``, never below 1.
+
+    Args:
+        schedule: constant, linear or cosine.
+    """
+    t = min(max(step, 0), steps) / steps if steps > 0 else 1.0
+    falling = {
+        "constant": start,
+        "linear": start + (end - start) * t,
+        "cosine": end + (start - end) * (1 + math.cos(math.pi * t)) / 2,
+    }
+    return max(1, end, round(falling[schedule]))

@@ -1,0 +1,55 @@
+"""The stages of the published pipeline: bodies that are rewritten whole, and reminders."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.addons.published.blocks import reflect_lapses, with_reminders
+from pytest_skillopt.addons.published.rewrites import merge_bodies, reflect_bodies, rewritten
+from pytest_skillopt.edits import combine, reflect
+from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.update import update
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.edits.update import Update
+
+
+def reflect_published(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
+    """Also by ``failure_only``, ``update_mode`` and ``skill_aware``, under which tasks that
+    sometimes pass are lapses in following the skill, for which there are reminders."""
+    settings = context.settings
+    failing = [record for record in records if record.failed]
+    passing = [r for r in records if r.n and not r.failed and not settings.failure_only]
+    if settings.update_mode == "full_rewrite_minibatch":
+        return list(reflect_bodies([*failing, *passing], context))
+    lapses = [r for r in failing if r.mixed and settings.skill_aware]
+    others = [record for record in failing if record not in lapses]
+    edits = reflect.reflect([*others, *passing], context)
+    return [*edits, *reflect_lapses(lapses, context)]
+
+
+def aggregate_published(patches: Sequence[Patch], context: Context) -> Patch:
+    """Bodies too: they leave no room for single edits."""
+    bodies = [patch for patch in patches if patch.body is not None]
+    if not bodies:
+        return combine.aggregate(patches, context)
+    return combine.by_levels(bodies, context, "merge_rewrites", merge_bodies)
+
+
+def update_published(patch: Patch, context: Context) -> Update:
+    """In the ``update_mode`` of the settings, reminders last.
+
+    A body that takes words over from a train task is sent back once, as an edit is.
+    """
+    edits = [p for p in patch.edits if p.origin != "appendix"]
+    reminders = [p for p in patch.edits if p.origin == "appendix"]
+    whole = edits and context.settings.update_mode == "rewrite_from_suggestions"
+    if patch.body is not None or whole:
+        result = rewritten(patch.body, edits, context)
+    else:
+        result = update(Patch(tuple(edits)), context)
+    return with_reminders(result, reminders, context) if reminders else result

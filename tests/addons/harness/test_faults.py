@@ -1,0 +1,324 @@
+"""What an agent's process may do: each ends in words within seconds, and nothing is left of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+from harness_project import KEY
+from patience import wait_until
+
+from pytest_skillopt.addons.harness import processes
+from pytest_skillopt.addons.harness.adapters import Harness
+from pytest_skillopt.addons.harness.proxy import Ticket
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness_project import Project
+
+RUN = "keep(text=skill_harness('Hello.'))"
+ANSWER = "call(); say(text='hi')\n"
+
+
+def message(project: Project, body: str = RUN, *, kind: str = "provider") -> str:
+    """The words of the infrastructure error in which a task ends."""
+    project.settings |= {"skillopt_max_attempts": 1, "skillopt_rollouts": 1}
+    assert project.run(body, "--skillopt", "-p", "no:xdist").ret == 1
+    (error,) = project.errors
+    assert error["kind"] == kind
+    return str(error["message"])
+
+
+def processes_with(word: str) -> list[int]:
+    """Processes that have a word in their command line."""
+    found = []
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if word.encode() in Path(f"/proc/{name}/cmdline").read_bytes():
+                found.append(int(name))
+    return found
+
+
+def jump(monkeypatch: pytest.MonkeyPatch, when: Callable[[], bool]) -> None:
+    """Let no time pass for a run until something has happened, and then much."""
+    clock = SimpleNamespace(monotonic=lambda: 1000.0 if when() else 0.0)
+    monkeypatch.setattr(processes, "time", clock)
+
+
+def test_an_agent_that_answers(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but what it needs, and what it is given, is in its environment: no key, no proxy."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("OURS", "given")
+    project.settings |= {"skillopt_sandbox": "none", "skillopt_harness_env": "OURS, NOT_THERE"}
+    project.use_stub("call(); say(text=' '.join(os.environ), ran=json.dumps(dict(os.environ)))\n")
+    body = "reply = skill_harness('Hello.')\nkeep(names=reply.split(), env=reply.commands[0])"
+    assert project.run(body).ret == 0
+    assert "OURS" in project.kept["names"]
+    assert KEY not in project.kept["env"]
+    assert not {"OPENAI_API_KEY", "HTTPS_PROXY", "NOT_THERE"} & {*project.kept["names"]}
+
+
+def test_guards_that_were_killed_are_replaced(tmp_path: Path) -> None:
+    """By a rollout's time-out, which ends all that was started in it."""
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+    for _ in range(2):
+        ended = runner.run(harness, {"prompt": "echo hi; echo $PPID >&2"}, tmp_path, 0)
+        assert (ended.status, ended.why, ended.out) == (0, "exit", "hi\n")
+        guards = int(Path(f"/proc/{ended.err.strip()}/stat").read_text().split()[3])
+        os.kill(guards, signal.SIGKILL)
+        os.waitid(os.P_PID, guards, os.WEXITED | os.WNOWAIT)
+    runner.close()
+
+
+def test_a_guard_that_was_killed_is_no_answer(tmp_path: Path) -> None:
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
+    ended = runner.run(harness, {"prompt": "kill -9 $PPID"}, tmp_path, 0)
+    assert (ended.status, ended.why) == (1, "start")
+    runner.close()
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        ("call(); sys.exit('segment lost')", "ended without an answer, exit status 1"),
+        ("call(); os.kill(os.getpid(), 11)", "ended without an answer, exit status -11"),
+        ("call(); print('%$ garbage' * 9)", "printed nothing that is known (tested with 1.0)"),
+        ('call(); print(\'{"type": "of version 9"}\')', "(tested with 1.0)"),
+        ("say(text='Please log in.')", "made no model call, exit status 0: Please log in."),
+        ("sys.exit('no such option: --json')", "made no model call, exit status 1"),
+    ],
+)
+def test_a_harness_that_fails_is_no_wrong_answer(project: Project, agent: str, words: str) -> None:
+    project.settings["skillopt_sandbox"] = "none"
+    project.use_stub(agent)
+    said = message(project)
+    assert said.startswith("stub ")
+    assert words in said
+
+
+def test_a_harness_that_prints_without_end(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "MOST_PRINTED", 1_000_000)
+    project.use_stub("while True: print('x' * 1000)")
+    assert "printed more than 1000000 bytes" in message(project)
+
+
+def test_a_full_disk(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    free = shutil.disk_usage(project.path).free
+    monkeypatch.setattr(processes, "LEAST_FREE", free - (64 << 20))
+    project.use_stub(
+        "with open('big', 'wb') as f: os.posix_fallocate(f.fileno(), 0, 512 << 20)\n"
+        "time.sleep(1000)"
+    )
+    assert "the disk is full, the run was ended" in message(project)
+
+
+def test_an_agent_that_changes_the_skill(project: Project) -> None:
+    """What it did afterwards is no sample of the version under test."""
+    edit = "open('.agents/skills/house-greeting/SKILL.md', 'a').write('More.')\n"
+    project.use_stub(edit + ANSWER)
+    project.settings["skillopt_sandbox"] = "none"
+    assert "the agent changed the skill under test" in message(project)
+    assert "More." not in project.skill.read_text()
+
+
+def test_in_a_sandbox_it_cannot_change_the_skill(project: Project) -> None:
+    project.settings["skillopt_sandbox"] = "bwrap"
+    project.use_stub(
+        "try:\n open('.agents/skills/house-greeting/SKILL.md', 'a')\n"
+        "except OSError as e:\n call(); say(text=e.strerror)\n"
+    )
+    assert project.run(RUN).ret == 0
+    assert project.kept == {"text": "Read-only file system"}
+
+
+def test_an_agent_that_works_for_ever_has_failed(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = project.path / "said"
+    jump(monkeypatch, said.exists)
+    project.use_stub("call()\nsay(ran='make all')\nopen('said', 'w').close()\ntime.sleep(1000)")
+    body = f"pathlib.Path({str(said)!r}).symlink_to(workspace / 'said')\n"
+    body += "skill_harness('Hello.', timeout=2)"
+    project.run(body, "--skillopt", "-p", "no:xdist", "--skillopt-rollouts=1")
+    (row,) = project.result["skills"][0]["tasks"]
+    assert row["before"]["n"] == 1
+    assert (
+        "no final answer within 2 s; the last it ran: make all"
+        in (row["before"]["sample"]["message"])
+    )
+
+
+def test_an_agent_that_never_asks_a_model_is_broken(project: Project) -> None:
+    project.use_stub("time.sleep(1000)")
+    said = message(project, "skill_harness('Hello.', timeout=0.1)")
+    assert "made no model call, ended after 0.1 s" in said
+
+
+def test_the_time_that_a_provider_costs_is_not_the_agents(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first try hangs for longer than the agent has; it is not counted."""
+    jump(monkeypatch, project.provider.arrived.is_set)
+    project.settings |= {
+        "skillopt_base_url": project.provider.url("hang"),
+        "skillopt_request_timeout": 0.3,
+    }
+    project.use_stub("call()")
+    said = message(project, "skill_harness('Hello.', timeout=1)")
+    assert said == "openai:fake-model: the provider did not answer in time " + (
+        "(skillopt_request_timeout) (after 2 tries)"
+    )
+
+
+SANDBOXES = pytest.mark.parametrize("sandbox", ["none", "bwrap"])
+
+
+@SANDBOXES
+def test_nothing_that_an_agent_starts_outlives_it(
+    project: Project, scratch: Path, sandbox: str
+) -> None:
+    """A daemon, a child of its shell that keeps its output open, and one in its own session."""
+    word = f"skillopt-left-{os.getpid()}-{sandbox}"
+    project.settings["skillopt_sandbox"] = sandbox
+    project.use_stub(
+        "import subprocess\n"
+        f"sleep = [sys.executable, '-c', 'import time; time.sleep(1000)', '{word}']\n"
+        "subprocess.Popen(sleep)\n"
+        "subprocess.Popen(sleep, start_new_session=True)\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0: os.execv(sleep[0], sleep)\n"
+        "    os._exit(0)\n"
+        "os.wait()\n" + ANSWER
+    )
+    assert project.run(RUN).ret == 0
+    assert project.kept == {"text": "hi"}
+    assert processes_with(word) == []
+    assert not list(scratch.glob("skillopt-home-*"))
+
+
+@pytest.mark.parametrize(("workers", "sandbox"), [("0", "bwrap"), ("1", "none")])
+def test_nothing_is_left_of_a_session_that_is_killed(
+    project: Project, scratch: Path, sandbox: str, workers: str
+) -> None:
+    word = f"skillopt-killed-{os.getpid()}-{sandbox}-{workers}"
+    project.settings |= {"skillopt_sandbox": sandbox, "skillopt_base_url": "http://127.0.0.1:9/v1"}
+    started = project.path / "started"
+    project.use_stub(
+        f"import subprocess\nsubprocess.Popen(['setsid', sys.executable, '-c', "
+        f"'import time; time.sleep(1000)', '{word}'])\n"
+        "open('started', 'w').close()\ntime.sleep(1000)"
+    )
+    body = f"import pathlib\npathlib.Path({str(started)!r}).symlink_to(workspace / 'started')\n"
+    project.settings["addopts"] = f"-n{workers}" if workers != "0" else "-p no:xdist"
+    project.run("pass", "--collect-only")
+    source = (project.path / "test_task.py").read_text()
+    (project.path / "test_task.py").write_text(
+        source.replace("    pass\n", "".join(f"    {line}\n" for line in (body + RUN).splitlines()))
+    )
+    session = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "--skillopt", f"--basetemp={project.path / 'tmp'}"],
+        cwd=project.path,
+        stdout=subprocess.DEVNULL,
+    )
+    wait_until(started.exists, "the agent never started")
+    wait_until(lambda: processes_with(word), "the agent's child never started")
+    session.send_signal(signal.SIGKILL)
+    session.wait()
+    wait_until(lambda: not processes_with(word), "a process was left")
+    wait_until(lambda: not list(scratch.glob("skillopt-home-*")), "a folder was left")
+
+
+def test_a_harness_that_is_not_installed(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    project.settings["skillopt_harness"] = "opencode"
+    done = project.run(RUN, "--skillopt")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    words = "*skillopt_harness: opencode needs the command 'opencode', which is not installed; "
+    done.stderr.fnmatch_lines([f"{words}install it with: npm install -g opencode-ai*"])
+    done = project.run(RUN)
+    done.stdout.fnmatch_lines(["*npm install -g opencode-ai*"])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("", "*uses skill_harness, and no harness is named. Set skillopt_harness, or harness=*"),
+        ("codx", "*skillopt_harness: 'codx' is none of claude, codex, opencode, gemini, *"),
+        ("json:dumps", "*skillopt_harness: 'json:dumps' is no Harness*"),
+        ("nothing:here", "*skillopt_harness: 'nothing:here' cannot be loaded: No module named*"),
+    ],
+)
+def test_a_harness_that_there_is_not(project: Project, name: str, words: str) -> None:
+    project.settings["skillopt_harness"] = name
+    done = project.run(RUN, "--skillopt", *(("-n1",) if name == "codx" else ()))
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines([words])
+
+
+def test_a_harness_that_does_not_tell_its_version(project: Project) -> None:
+    project.use_stub(ANSWER)
+    stub = project.path / "stub.py"
+    stub.write_text(stub.read_text().replace("=sys.executable", "='test'"))
+    done = project.run(RUN, "--skillopt")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*/test --version tells no version, it printed: *"])
+
+
+@pytest.mark.parametrize("place", ["CLAUDE.md", "AGENTS.md", ".claude/skills"])
+def test_what_lies_above_the_workspace_would_be_read(project: Project, place: str) -> None:
+    project.use_stub(ANSWER)
+    project.settings["skillopt_sandbox"] = "none"
+    above = project.path / "above"
+    (above / place).parent.mkdir(parents=True)
+    (above / place).mkdir() if place.endswith("skills") else (above / place).write_text("x")
+    body = "import pathlib\nskill_harness('Hello.')"
+    done = project.run(body, f"--basetemp={above / 'tmp'}")
+    assert done.ret == 1
+    done.stdout.fnmatch_lines([f"*{place} lies above the workspace *--basetemp*"])
+
+
+def test_an_agent_is_not_let_into_the_project(project: Project) -> None:
+    project.use_stub(ANSWER)
+    done = project.run("skill_harness('Hello.', workspace=os.getcwd())")
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(["*do not let it work in the project, use copy=*"])
+    assert project.skill.exists()
+
+
+def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+        f"open({str(ready)!r}, 'w').close(); time.sleep(1000)"
+    )
+
+    ticket = Ticket()
+
+    def ring() -> None:
+        wait_until(ready.exists, "never started")
+        ticket.stopped = True
+
+    ringer = threading.Thread(target=ring)
+    ringer.start()
+    (tmp_path / "stubborn.py").write_text(script)
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("stubborn", "{python} stubborn.py", lambda event, trace: None, "")
+    ended = runner.run(harness, {}, tmp_path, 0, ticket=ticket)
+    runner.close()
+    ringer.join()
+    assert (ended.why, ended.status) == ("exit", -signal.SIGKILL)

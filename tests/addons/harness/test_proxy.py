@@ -1,0 +1,256 @@
+"""The proxy: what it passes on, counts and refuses, for each of the four protocols."""
+
+from __future__ import annotations
+
+import json
+import threading
+import urllib.error
+import urllib.request
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from patience import PATIENCE, wait_until
+
+from pytest_skillopt.addons.harness.proxy import Proxy, Ticket, marks_of
+from pytest_skillopt.model.config import ModelConfig
+from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.model.types import CapReached, ModelFault, Price, Usage
+from pytest_skillopt.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from model_server import ModelServer
+
+KEY = "sk-test-0123456789abcdefghij"
+PATHS: dict[str, tuple[str, dict[str, Any]]] = {
+    "messages": ("/v1/messages?beta=true", {"messages": [{"role": "user", "content": "Hi"}]}),
+    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+    "responses": ("/v1/responses", {"input": [{"role": "user", "content": "Hi"}]}),
+    "gemini": (
+        "/v1beta/models/other:generateContent?key=theirs",
+        {"contents": [{"role": "user", "parts": [{"text": "Hi"}]}]},
+    ),
+}
+STREAMED = {"gemini": "/v1beta/models/other:streamGenerateContent?alt=sse"}
+
+
+class Setting:
+    """A proxy before the loopback provider, with limits of its own."""
+
+    def __init__(self, provider: ModelServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setattr("pytest_skillopt.model.client.FIRST_DELAY", 0.001)
+        self.provider = provider
+        self.proxies: list[Proxy] = []
+
+    def open(self, scenario: str = "ok", **bounds: Any) -> tuple[Proxy, Meter]:
+        limits = Meter(Settings(**bounds))
+        patience = 0.1 if scenario == "hang" else PATIENCE
+        config = ModelConfig(
+            "target",
+            "openai",
+            "the-model",
+            self.provider.url(scenario),
+            request_timeout=patience,
+            retries=1,
+            price=Price(1.0, 2.0),
+        )
+        self.proxies.append(Proxy(config, limits))
+        return self.proxies[-1], limits
+
+
+@pytest.fixture
+def setting(provider: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Setting]:
+    made = Setting(provider, monkeypatch)
+    yield made
+    for proxy in made.proxies:
+        proxy.close()
+
+
+def ask(url: str, path: str, body: dict[str, Any], **headers: str) -> tuple[int, str]:
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(url + path, data, {"authorization": "Bearer x", **headers})
+    try:
+        with urllib.request.urlopen(request) as reply:
+            return reply.status, reply.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("protocol", PATHS)
+def test_each_protocol_is_passed_on_and_counted(
+    setting: Setting, protocol: str, stream: bool
+) -> None:
+    proxy, limits = setting.open()
+    path, body = PATHS[protocol]
+    path = STREAMED.get(protocol, path) if stream else path
+    seen: list[Usage] = []
+    ticket = Ticket(account=("target", "train", "t"), on_usage=seen.append)
+    with proxy.serving(ticket) as url:
+        status, said = ask(url, path, {**body, "model": "other", "stream": stream})
+    assert status == 200
+    assert "A greeting" in said
+    used = ticket.usage
+    assert seen == [used]
+    assert (used.calls, used.input_tokens, used.output_tokens) == (1, 1000, 25)
+    assert used.cost == pytest.approx(1050e-6)
+    assert limits._accounts == {("target", "train"): used}
+    ((arrived, headers),) = setting.provider.requests
+    assert "other" not in arrived
+    assert setting.provider.bodies[0].get("model", "the-model") in ("the-model", "other")
+    assert KEY in "".join(headers.values())
+    assert "Bearer x" not in headers.values()
+    assert "theirs" not in str(headers)
+
+
+def test_the_provider_is_told_the_model_under_test(setting: Setting) -> None:
+    proxy, _ = setting.open()
+    with proxy.serving(Ticket()) as url:
+        for path, body in PATHS.values():
+            ask(url, path, {**body, "model": "a-dearer-one"})
+    for (path, _), body in zip(setting.provider.requests, setting.provider.bodies, strict=True):
+        assert body["model"] == "the-model" or "/the-model:generateContent" in path
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/files", {}),
+        ("/v1/chat/completions/../../admin", {}),
+        ("/v1beta/models/other:batchEmbed", {}),
+        ("", {}),
+    ],
+)
+def test_nothing_but_model_calls_is_passed_on(
+    setting: Setting, path: str, body: dict[str, Any]
+) -> None:
+    proxy, _ = setting.open()
+    with proxy.serving(Ticket()) as url:
+        assert ask(url, path, body)[0] == 404
+    assert ask(url, *PATHS["chat"])[0] == 404  # its run is over
+    assert ask(url.rpartition("/")[0] + "/guessed", *PATHS["chat"])[0] == 404
+    assert setting.provider.requests == []
+
+
+def test_tokens_are_counted_for_nothing(setting: Setting) -> None:
+    proxy, limits = setting.open(max_calls=1)
+    ticket = Ticket()
+    with proxy.serving(ticket) as url:
+        assert ask(url, "/v1/messages/count_tokens", {"messages": []})[0] == 200
+    assert ticket.calls == 0
+    assert limits.spent == Usage()
+
+
+def test_a_cap_ends_the_run(setting: Setting) -> None:
+    proxy, limits = setting.open(max_calls=2)
+    ticket = Ticket()
+    with proxy.serving(ticket) as url:
+        assert [ask(url, *PATHS["chat"])[0] for _ in range(4)] == [200, 200, 400, 400]
+        assert isinstance(ticket.failure, CapReached)
+        assert "max_calls" in str(ticket.failure)
+    assert limits.spent.calls == setting.provider.calls == 2
+
+
+def test_a_limit_holds_for_all_runs_together(setting: Setting) -> None:
+    proxy, limits = setting.open(max_in_flight=2)
+    setting.provider.delay = 0.05
+    most: list[int] = []
+    with proxy.serving(Ticket()) as url:
+        threads = [threading.Thread(target=ask, args=(url, *PATHS["chat"])) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            most.append(len(limits._flying))
+        for thread in threads:
+            thread.join()
+    assert max(most) <= 2
+    assert limits.spent.calls == 8
+
+
+@pytest.mark.parametrize(
+    ("scenario", "words", "fatal", "calls"),
+    [
+        ("status-401", "HTTP 401: scripted 401", True, 1),
+        ("status-404", "HTTP 404: scripted 404", True, 1),
+        ("status-529", "HTTP 529: scripted 529 (after 2 tries)", False, 2),
+        ("cut", "the reply broke off", False, 2),
+        ("garbage", "unreadable reply: Welcome (after 2 tries)", False, 2),
+        ("overloaded", "an error in place of the reply: Overloaded (after 2 tries)", False, 2),
+        ("hang", "the provider did not answer in time", False, 2),
+    ],
+)
+@pytest.mark.parametrize("protocol", ["chat", "messages"])
+def test_a_fault_ends_the_run(
+    setting: Setting, protocol: str, scenario: str, words: str, fatal: bool, calls: int
+) -> None:
+    proxy, limits = setting.open(scenario)
+    ticket = Ticket()
+    with proxy.serving(ticket) as url:
+        status, said = ask(url, *PATHS[protocol])
+        assert ask(url, *PATHS[protocol])[0] == 400
+    assert status == 400
+    assert "the provider has failed" in said
+    assert isinstance(ticket.failure, ModelFault)
+    assert words in str(ticket.failure)
+    assert ticket.failure.fatal is fatal
+    wait_until(lambda: setting.provider.calls >= calls)
+    assert setting.provider.calls == calls
+    assert limits.spent == Usage()
+    assert len(limits._flying) == 0
+
+
+def test_a_request_that_is_refused_is_the_agents_to_mend(setting: Setting) -> None:
+    """Such as a context that is too long: agents shorten it and go on."""
+    proxy, _ = setting.open("status-400")
+    ticket = Ticket()
+    with proxy.serving(ticket) as url:
+        assert ask(url, *PATHS["chat"])[0] == 400
+        assert ticket.failure is None
+        assert ticket.fault is not None
+
+
+def test_nobody_waits_for_a_reply_when_the_run_is_over(setting: Setting) -> None:
+    proxy, limits = setting.open(requests_per_minute=1)
+    ticket = Ticket()
+    ends: list[object] = []
+
+    def ask_again() -> None:
+        try:
+            ends.append(ask(url, *PATHS["chat"]))
+        except OSError as error:
+            ends.append(type(error))
+
+    with proxy.serving(ticket) as url:
+        ask(url, *PATHS["chat"])  # takes the minute's only call
+        thread = threading.Thread(target=ask_again)
+        thread.start()
+        wait_until(lambda: ticket.calls == 2)
+    thread.join(PATIENCE)
+    assert len(ends) == 1
+    assert ticket.failure is None
+    assert len(limits._flying) == 0
+
+
+def test_the_skill_is_seen_in_whatever_part_of_a_request(setting: Setting) -> None:
+    proxy, _ = setting.open()
+    body = '# Greeting\n\nAlways begin with the word Ahoy.\n\nUse "quotes" — and dashes.\n'
+    marks = marks_of(body, "Use it to greet. # Greeting", "Greet Ada.")
+    assert [json.loads(f'"{mark}"') for mark in marks] == [
+        "Always begin with the word Ahoy.",
+        'Use "quotes" — and dashes.',
+    ]
+    for result in ("1\tAlways begin with the word Ahoy.\n", 'cat: Use "quotes" — and dashes.'):
+        ticket = Ticket(marks)
+        with proxy.serving(ticket) as url:
+            ask(url, "/v1/responses", {"input": [{"content": "Greet Ada."}]})
+            assert not ticket.skill_read
+            ask(url, "/v1/responses", {"input": [{"type": "x_output", "output": [result]}]})
+            assert ticket.skill_read
+
+
+def test_a_body_of_short_lines_has_a_mark_too() -> None:
+    assert marks_of("Say it.\nBe kind.\n") == ("Be kind.",)
+    assert marks_of("") == ()

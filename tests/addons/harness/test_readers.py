@@ -1,0 +1,107 @@
+"""What the adapters make of events that the agents printed on loopback; see ``trim.py`` there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_skillopt.addons.harness.adapters import KNOWN, Trace
+
+STREAMS = Path(__file__).parents[2] / "data" / "harness_streams"
+NAMES = ["copilot", "gemini", "opencode", "pi", "qwen"]
+
+
+def read(name: str, *events: dict[str, Any] | str) -> tuple[Trace, bool]:
+    """The trace, and whether an event told something."""
+    trace = Trace()
+    lines = [event if isinstance(event, str) else json.dumps(event) for event in events]
+    return trace, trace.read(KNOWN[name], "\n".join(lines))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_followed_the_skill(name: str) -> None:
+    trace, _ = read(name, (STREAMS / f"{name}.jsonl").read_text(encoding="utf-8"))
+    assert trace.text == "Done: greeted Ada."
+    assert trace.done
+    assert trace.error == ""
+    assert trace.used("house-greeting")
+    assert not trace.used("house")
+    opened, shell = trace.tools
+    assert "house-greeting" in opened.arguments
+    assert json.loads(shell.arguments)["command"].startswith("printf '%s\\n' 'Ahoy Ada'")
+    assert "Ahoy Ada" in shell.result
+    assert [role for role, _ in trace.turns] == ["assistant", "tool"] * 2 + ["assistant"]
+
+
+FAULTS: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "claude",
+        {"type": "result", "subtype": "success", "is_error": True, "result": "Failed to login"},
+        "Failed to login",
+    ),
+    ("qwen", {"type": "result", "subtype": "error", "is_error": True}, "error"),
+    ("codex", {"type": "turn.failed", "error": {"message": "no access"}}, "no access"),
+    (
+        "gemini",
+        {"type": "result", "status": "error", "error": {"message": "quota"}},
+        "quota",
+    ),
+    (
+        "opencode",
+        {"type": "error", "error": {"data": {"message": "no access", "statusCode": 401}}},
+        "no access",
+    ),
+    ("copilot", {"type": "session.error", "data": {"message": "no access"}}, "no access"),
+    (
+        "pi",
+        {
+            "type": "message_end",
+            "message": {
+                "role": "assistant",
+                "content": [],
+                "stopReason": "error",
+                "errorMessage": "no access",
+            },
+        },
+        "no access",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "event", "words"), FAULTS, ids=[name for name, _, _ in FAULTS])
+def test_a_fault_is_seen(name: str, event: dict[str, Any], words: str) -> None:
+    assert read(name, event)[0].error == words
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_surprises_are_passed_over(name: str) -> None:
+    """A new version may print anything; what is known is still read."""
+    known = STREAMS / f"{name}.jsonl"
+    whole = known.read_text(encoding="utf-8") if known.exists() else ""
+    odd = ["", "not JSON", "[]", "{}", '{"type": "assistant"}', '{"type": "tool_result"}']
+    odd += ['{"type": "item.completed"}', '{"type": "message", "role": "assistant"}', '{"type": 9}']
+    trace, told = read(name, *odd, whole)
+    assert told is bool(whole)
+    assert trace.text == ("Done: greeted Ada." if whole else "")
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_all_that_is_filled_in_is_known(name: str) -> None:
+    harness = KNOWN[name]
+    blanks = ("executable", "prompt", "model", "workspace", "home", "url", "key")
+    values = {blank: f"<{blank}>" for blank in blanks}
+    texts = [harness.argv, *harness.env.values(), *harness.files.values()]
+    filled = " ".join(harness.filled(text, values) for text in texts)
+    assert {"<executable>", "<prompt>"} <= set(harness.filled(harness.argv, values).split())
+    assert "<model>" in filled
+    assert "<url>" in filled
+    assert "{model}" not in filled
+    assert not any(Path(file).is_absolute() for file in harness.files)
+
+
+def test_what_is_filled_in_is_not_filled_in_again() -> None:
+    values = {"prompt": "What is {key}?", "key": "secret"}
+    assert KNOWN["codex"].filled("{prompt}", values) == "What is {key}?"

@@ -1,0 +1,139 @@
+"""Whole trainings with Codex, from a skill in its folder to a decision, on loopback."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.addons.harness.adapters import KNOWN
+from pytest_skillopt.addons.harness.processes import bundled_path
+
+if TYPE_CHECKING:
+    from harness_project import Project
+
+pytestmark = pytest.mark.skipif(
+    not bundled_path(KNOWN["codex"].bundled),
+    reason="Codex is not installed; pip install -e '.[dev]'",
+)
+START = """\
+---
+name: house-greeting
+description: How this house writes a greeting file. Use whenever asked to greet a guest.
+---
+# House greeting
+
+Write the greeting to greeting.txt as the house does, in one line, for whoever is named.
+"""
+RULE = "RULE: the first word of every greeting file is Ahoy"
+TASKS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("guest", "Ada Ben Cleo Dan".split())
+def test_greeting(skill_harness, workspace, guest):
+    reply = skill_harness(f"Greet {guest} for the front desk.")
+    assert reply.files == {"greeting.txt": "added"}
+    assert (workspace / "greeting.txt").read_text() == f"Ahoy {guest}\\n"
+"""
+
+
+def train(project: Project, addition: str = RULE) -> dict[str, Any]:
+    project.skill.write_text(START)
+    (project.path / "test_greeting.py").write_text(TASKS)
+    edit = {"op": "append", "target": "", "content": addition}
+    project.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
+    project.settings |= {
+        "skillopt_harness": "codex",
+        "skillopt_optimizer": "openai:thinker",
+        "skillopt_final_rollouts": 2,
+        "skillopt_lanes": 4,
+        "skillopt_patience": 1,
+    }
+    project.pytest("--skillopt-train", "--skillopt-rollouts=1")
+    return project.result
+
+
+def test_a_useful_edit_is_accepted_and_the_same_command_is_free(project: Project) -> None:
+    result = train(project)
+    assert result["status"] == "accepted", result["reason"]
+    assert project.skill.read_text() == START + f"\n{RULE}\n"
+    assert result["versions"]["codex"][0].isdigit()
+    target = [row for row in result["usage"] if row["role"] == "target"]
+    served = [body for body in project.provider.bodies if body["model"] == "fake-model"]
+    assert sum(row["calls"] for row in target) == len(served)
+    (skill,) = result["skills"]
+    assert all(row["after"]["read"] == row["after"]["n"] for row in skill["tasks"])
+    for run in (project.path / ".skillopt" / "runs").iterdir():
+        run.rename(project.path / "first-run")
+    again = train(project)
+    assert again["status"] == "accepted"
+    assert not any(row["calls"] for row in again["usage"])
+
+
+def test_a_placebo_is_rejected(project: Project) -> None:
+    result = train(project, "Be friendly to every guest who is named.")
+    assert result["status"] in ("rejected", "unchanged")
+    assert project.skill.read_text() == START
+
+
+def test_a_description_is_trained_on_what_codex_asks_for(project: Project) -> None:
+    """The provider asks for the skill where its description fits the request."""
+    page = (Path(__file__).parents[3] / "docs" / "descriptions.md").read_text(encoding="utf-8")
+    (tests,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    project.skill.write_text(START.replace("How this house writes a greeting file", "Lists"))
+    (project.path / "test_trigger.py").write_text(tests)
+    new = "Welcomes visitors. Use when a visitor is to be welcomed."
+    edit = {"op": "replace", "target": "", "content": new, "field": "description"}
+    provider = project.provider
+    provider.thought = json.dumps({"reasoning": "nobody asks", "edits": [edit]})
+    decide = provider.decide
+
+    def by_description(scenario: str, seen: Any) -> Any:
+        fits = "to be welcomed" in seen.text and "Greet" in seen.text
+        return decide("ok" if fits else "noskill", seen)
+
+    provider.decide = by_description  # type: ignore[method-assign]
+    project.settings |= {
+        "skillopt_harness": "codex",
+        "skillopt_optimizer": "openai:thinker",
+        "skillopt_final_rollouts": 2,
+        "skillopt_lanes": 4,
+    }
+    few = "Ada or Ben or Gus or Hal"
+    quick = ("--skillopt-train=description", "--skillopt-rollouts=1", "-oskillopt_patience=1")
+    project.pytest(*quick, "-k", few)
+    assert project.result["status"] == "accepted", project.result["reason"]
+    assert f"\ndescription: {new}\n---\n" in project.skill.read_text()
+
+
+def test_the_way_that_the_page_shows(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its settings and tests as they stand there, with a model that leaves out what is no news."""
+    page = (Path(__file__).parents[3] / "docs" / "harnesses.md").read_text(encoding="utf-8")
+    found = re.findall(r"^( *)```(\w+)\n(.*?)^ *```", page, re.DOTALL | re.MULTILINE)
+    toml, *tests = [textwrap.dedent(code) for _, kind, code in found if kind in ("toml", "python")]
+    for number, code in enumerate(tests):
+        (project.path / f"test_{number}.py").write_text(code)
+    settings = tomllib.loads(toml)["tool"]["pytest"]["ini_options"]
+    skill = project.path / settings["skillopt_skill"]
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: release-notes\ndescription: Release notes.\n---\n# Notes\n")
+
+    def decide(scenario: str, seen: Any) -> Any:
+        if "Write the release notes" not in seen.prompt:
+            return "say", "Sorted.", {}
+        if not seen.calls:
+            return seen.open("release-notes")
+        if len(seen.calls) == 1:
+            return seen.shell("grep -vE 'chore|ci:|test' CHANGES > NOTES.md")
+        return "say", "Done.", {}
+
+    monkeypatch.setattr(project.provider, "decide", decide)
+    project.settings = {**settings, "skillopt_base_url": project.provider.url()}
+    project.pytest("-p", "no:xdist").assert_outcomes(passed=6)
+    assert {body["model"] for body in project.provider.bodies} == {"gpt-5-mini"}

@@ -1,0 +1,95 @@
+"""``pytest-skillopt judge calibrate`` against a server on loopback."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sessions import call
+
+from pytest_skillopt.addons.mine.calibrate import Agreement, calibrated, doubt
+from pytest_skillopt.run.directory import Home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chat_server import ChatServer
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    """A judge who likes whatever says ``good``."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    pytester.makeini(
+        f"[pytest]\nskillopt_judge = openai:j\nskillopt_base_url = {chat_server.url}\n"
+    )
+
+    def reply(body: dict[str, Any]) -> str:
+        score = float("good" in body["messages"][-1]["content"])
+        return json.dumps({"reason": "looked", "score": score})
+
+    chat_server.reply = reply
+    return pytester
+
+
+def calibrate(project: pytest.Pytester, content: str) -> pytest.RunResult:
+    file = project.path / "labelled.jsonl"
+    file.write_text(content)
+    return call("judge", "calibrate", file)
+
+
+def test_agreement_is_printed_and_kept(project: pytest.Pytester, chat_server: ChatServer) -> None:
+    rows = [("good", True), ("good one", 1), ("bad", False), ("a good lie", False)]
+    lines = [json.dumps({"answer": a, "rubric": "polite", "label": label}) for a, label in rows]
+    result = calibrate(project, "\n".join(lines))
+    assert result.ret == 0, result.stderr.str()
+    result.stdout.fnmatch_lines(
+        [
+            "4 calls of openai:j, one a label",
+            "  differs: 'a good lie': looked",
+            "agreement 75.0 % (30.1 % to 95.4 %) on 4 labels, kappa 0.50; *",
+            "so few labels say little: 30 are a good start",
+        ]
+    )
+    assert chat_server.calls == 4
+    home = Home(project.path / ".skillopt")
+    assert calibrated(home)["openai:j"]["judge_alone"] == 1
+    assert doubt(home, ["openai:j"]) == ""
+    assert "never compared with people's labels (openai:k)" in doubt(home, ["openai:k"])
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "holds no labelled answer"),
+        ("{", "labelled.jsonl:1: this is no JSON"),
+        ('\n{"answer": "a", "rubric": "r"}', "labelled.jsonl:2: an object with the texts"),
+        ('{"answer": "a", "rubric": "r", "label": 2}', "labelled.jsonl:1: an object with"),
+        ("3", "labelled.jsonl:1: an object with"),
+    ],
+)
+def test_a_file_that_is_none_names_the_line(
+    project: pytest.Pytester, chat_server: ChatServer, content: str, said: str
+) -> None:
+    result = calibrate(project, content)
+    assert result.ret == 1
+    assert said in result.stderr.str()
+    assert "Traceback" not in result.stderr.str()
+    assert chat_server.calls == 0
+
+
+def test_agreement_in_figures() -> None:
+    found = Agreement(both=40, neither=40, judge_alone=10, people_alone=10)
+    assert found.share == 0.8
+    assert found.kappa == pytest.approx(0.6)
+    assert found.interval == pytest.approx((0.711, 0.867), abs=0.001)
+    assert Agreement(both=5).kappa == 0.0
+
+
+def test_a_broken_record_is_none(tmp_path: Path) -> None:
+    (tmp_path / "judges.json").write_text("[")
+    assert calibrated(Home(tmp_path)) == {}

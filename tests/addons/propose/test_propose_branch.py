@@ -1,0 +1,229 @@
+"""The branch algorithm against a bare repository: its five cases and the concurrent push."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.addons.propose import BranchMoved, Refused
+from pytest_skillopt.addons.propose.base import read_base
+from pytest_skillopt.addons.propose.git import Clone, Repository
+from pytest_skillopt.addons.propose.publish import Plan, plan
+from pytest_skillopt.addons.propose.validate import load, validate
+from pytest_skillopt.skill.document import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from skill_project import Project
+
+BRANCH = "skillopt/invoices"
+
+
+@contextlib.contextmanager
+def look(project: Project) -> Iterator[tuple[Repository, Plan]]:
+    """Fetch, check the proposal, plan."""
+    with Repository(Clone(project.root), "origin", {}) as git:
+        base = git.fetch("main")
+        (skill,) = validate(load(project.proposal), read_base(git, base))
+        yield git, plan(git, base, skill, "Train invoices\n\nMore tasks pass.")
+
+
+def push(git: Repository, made: Plan) -> None:
+    if made.pushes:
+        git.push(made.commit, made.branch, seen=made.seen)
+
+
+def go(project: Project) -> Plan:
+    with look(project) as (git, made):
+        push(git, made)
+        return made
+
+
+def test_new_branch_is_a_single_commit_that_changes_only_the_skill(project: Project) -> None:
+    project.propose()
+    main = project.branches()["main"]
+    before = project.git("status", "--porcelain"), project.git("write-tree")
+
+    assert go(project).action == "create"
+
+    tip = project.branches()[BRANCH]
+    assert project.remote_git("rev-parse", f"{tip}^") == main
+    assert project.remote_git("diff", "--name-only", main, tip) == "skills/SKILL.md"
+    assert project.remote_git("cat-file", "-p", f"{tip}:skills/SKILL.md").encode() == (
+        (project.proposal / "invoices" / "SKILL.md").read_bytes().rstrip(b"\n")
+    )
+    assert (project.git("status", "--porcelain"), project.git("write-tree")) == before
+    assert project.git("branch", "--list") == "* main"
+
+
+def test_same_proposal_again_pushes_nothing(project: Project) -> None:
+    project.propose()
+    go(project)
+    first = project.branches()
+
+    again = go(project)
+
+    assert again.action == "keep"
+    assert not again.pushes
+    assert project.branches() == first
+
+
+def test_another_proposal_replaces_the_commit(project: Project) -> None:
+    project.propose()
+    go(project)
+    project.propose(project.skill.read_bytes() + b"\nRound to cents.\n")
+
+    assert go(project).action == "update"
+
+    count = project.remote_git("rev-list", "--count", f"main..{BRANCH}")
+    assert count == "1"
+    assert "Round to cents." in project.remote_git("show", f"{BRANCH}:skills/SKILL.md")
+
+
+def test_branch_is_rebuilt_when_the_base_moves_elsewhere(project: Project) -> None:
+    project.propose()
+    go(project)
+    (project.root / "other.txt").write_text("moved on\n")
+    project.commit("Unrelated", "other.txt")
+    project.push()
+
+    assert go(project).action == "update"
+
+    assert project.remote_git("rev-parse", f"{BRANCH}^") == project.branches()["main"]
+
+
+def test_branch_goes_when_the_base_has_the_text(project: Project) -> None:
+    project.propose()
+    go(project)
+    project.skill.write_bytes((project.proposal / "invoices" / "SKILL.md").read_bytes())
+    project.commit("Merge by hand", "skills")
+    project.push()
+
+    assert go(project).action == "delete"
+    assert BRANCH not in project.branches()
+    assert go(project).action == "nothing"
+
+
+@pytest.mark.parametrize("how", ["commit", "amend", "amend-message", "rebase", "merge"])
+def test_branch_that_a_human_worked_on_is_left_alone(project: Project, how: str) -> None:
+    project.propose()
+    go(project)
+    ada = project.someone()
+    ada.git("checkout", "--quiet", "skillopt/invoices")
+    if how in ("rebase", "merge"):
+        (project.root / "other.txt").write_text("moved on\n")
+        project.commit("Unrelated", "other.txt")
+        project.push()
+        ada.git("fetch", "--quiet")
+        ada.git(how, "--quiet", "origin/main")
+    elif how == "amend-message":
+        message = ada.git("log", "-1", "--format=%B").replace("More tasks", "Many more tasks")
+        ada.git("commit", "--quiet", "--amend", "-m", message)
+    else:
+        ada.skill.write_bytes(ada.skill.read_bytes() + b"By hand.\n")
+        ada.git("add", "skills")
+        amend = ["--amend", "--no-edit"] if how == "amend" else ["-m", "Better words"]
+        ada.git("commit", "--quiet", *amend)
+    ada.git("push", "--quiet", "--force", "origin", BRANCH)
+    theirs = project.branches()[BRANCH]
+
+    assert go(project).action == "human"
+    assert project.branches()[BRANCH] == theirs
+
+
+def test_human_branch_stays_even_when_nothing_is_left_to_propose(project: Project) -> None:
+    project.propose()
+    project.git("push", "--quiet", "origin", f"main:refs/heads/{BRANCH}")
+    project.skill.write_bytes((project.proposal / "invoices" / "SKILL.md").read_bytes())
+    project.commit("Merge by hand", "skills")
+    project.push()
+
+    assert go(project).action == "human"
+    assert BRANCH in project.branches()
+
+
+@pytest.mark.parametrize("case", ["create", "update", "delete"])
+def test_concurrent_push_is_never_lost(project: Project, case: str) -> None:
+    project.propose()
+    if case != "create":
+        go(project)
+    if case == "update":
+        project.propose(project.skill.read_bytes() + b"\nRound to cents.\n")
+    if case == "delete":
+        project.skill.write_bytes((project.proposal / "invoices" / "SKILL.md").read_bytes())
+        project.commit("Merge by hand", "skills")
+        project.push()
+    with look(project) as (git, made):
+        assert made.action == case
+        ada = project.someone()
+        ada.git("commit", "--quiet", "--allow-empty", "-m", "At the same moment")
+        ada.git("push", "--quiet", "--force", "origin", f"HEAD:refs/heads/{BRANCH}")
+
+        with pytest.raises(BranchMoved, match="their push was kept"):
+            push(git, made)
+
+    assert project.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
+    assert go(project).action == "human"
+
+
+def test_branch_deleted_at_the_same_moment_is_not_brought_back(project: Project) -> None:
+    project.propose()
+    go(project)
+    project.propose(project.skill.read_bytes() + b"\nRound to cents.\n")
+    with look(project) as (git, made):
+        project.remote_git("update-ref", "-d", f"refs/heads/{BRANCH}")
+
+        with pytest.raises(BranchMoved):
+            push(git, made)
+
+    assert BRANCH not in project.branches()
+
+
+def test_file_mode_is_kept(project: Project) -> None:
+    project.skill.chmod(0o755)
+    project.commit("Executable", "skills")
+    project.push()
+    project.propose()
+    go(project)
+
+    assert project.remote_git("ls-tree", BRANCH, "skills/SKILL.md").startswith("100755 ")
+
+
+def test_a_skill_with_references_is_proposed_whole(project: Project) -> None:
+    style = project.skill.parent / "references" / "style.md"
+    style.parent.mkdir()
+    style.write_text("Be brief.\n")
+    text = project.skill.read_text() + "\nSee [more](references/more.md).\n"
+    project.skill.write_text(text)
+    project.commit("A reference", "skills")
+    project.push()
+    before = Document(text.encode(), (("references/style.md", b"Be brief.\n"),))
+    files = {"references/style.md": b"Be kind.\n", "references/more.md": b"And more.\n"}
+    after = Document(before.data, tuple(sorted(files.items())))
+    project.propose(after.packed, before=before.packed)
+
+    assert go(project).action == "create"
+
+    project.git("fetch", "origin", BRANCH)
+    changed = project.git("diff", "--name-only", "main", "FETCH_HEAD")
+    assert changed.split() == ["skills/references/more.md", "skills/references/style.md"]
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("scripts/run.py", "is not trained with the skill"),
+        ("../SKILL.md", "not those it must have"),
+    ],
+)
+def test_a_proposal_names_no_file_that_the_base_branch_does_not(
+    project: Project, name: str, why: str
+) -> None:
+    before = Document(project.skill.read_bytes())
+    after = Document(before.data + b"\nMore.\n", ((name, b"x\n"),))
+    project.propose(after.packed, before=before.packed)
+    with pytest.raises(Refused, match=why):
+        go(project)

@@ -1,0 +1,742 @@
+"""The command ``propose`` against a bare repository and a server that answers like GitHub's."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from fake_github import TOKEN, Fault
+from skill_project import AFTER
+
+from pytest_skillopt.addons.propose import github as api
+from pytest_skillopt.addons.propose import gitlab
+from pytest_skillopt.addons.propose.github import place, push_headers
+from pytest_skillopt.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from fake_github import FakeGitHub
+    from skill_project import Project
+
+BRANCH = "skillopt/invoices"
+
+
+@contextlib.contextmanager
+def serve_git(repository: Path, authorization: str) -> Iterator[str]:
+    """Serve one bare repository over HTTP to whoever sends exactly this header."""
+    subprocess.run(["git", "config", "http.receivepack", "true"], cwd=repository, check=True)
+
+    class Handler(BaseHTTPRequestHandler):
+        def _serve(self) -> None:
+            if self.headers.get_all("Authorization") != [authorization]:
+                self.send_error(401)
+                return
+            path, _, query = self.path.partition("?")
+            done = subprocess.run(
+                ["git", "http-backend"],
+                env={
+                    **os.environ,
+                    "GIT_PROJECT_ROOT": str(repository),
+                    "GIT_HTTP_EXPORT_ALL": "1",
+                    "PATH_INFO": path.removeprefix("/octo/repo.git"),
+                    "QUERY_STRING": query,
+                    "REQUEST_METHOD": self.command,
+                    "CONTENT_TYPE": self.headers.get("Content-Type", ""),
+                    "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""),
+                    "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""),
+                },
+                input=self.rfile.read(int(self.headers.get("Content-Length") or 0)),
+                check=True,
+                capture_output=True,
+            )
+            head, _, body = done.stdout.partition(b"\r\n\r\n")
+            fields = [line.split(": ", 1) for line in head.decode().split("\r\n")]
+            self.send_response(int(dict(fields).get("Status", "200")[:3]))
+            for name, value in fields:
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(body)
+
+        do_GET = do_POST = _serve  # noqa: N815
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@contextlib.contextmanager
+def listen(redirect: str = "") -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """A server that says no, or to go elsewhere; its address, and the headers it was sent."""
+    headers: list[dict[str, str]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            headers.append(dict(self.headers))
+            if redirect:
+                self.send_response(302)
+                self.send_header("Location", redirect + self.path)
+                self.end_headers()
+            else:
+                self.send_error(404)
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}", headers
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def naps(project: Project, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Work in the project; seconds that were slept."""
+    monkeypatch.chdir(project.root)
+    taken: list[float] = []
+    monkeypatch.setattr(api, "time", SimpleNamespace(sleep=taken.append, time=time.time))
+    return taken
+
+
+def test_new_request_is_a_labelled_draft(project: Project, github: FakeGitHub) -> None:
+    project.propose()
+
+    assert main(["propose"]) == 0
+
+    (pull,) = github.pulls
+    assert (pull["head"]["ref"], pull["base"], pull["draft"]) == (BRANCH, "main", True)
+    assert pull["title"] == "Train the skill invoices: pass rate 44.4 % to 100.0 %"
+    assert "Passes more tasks." in pull["body"]
+    assert pull["labels"] == [{"name": "skillopt"}]
+    assert BRANCH in project.branches()
+
+
+def test_options_of_the_request(project: Project, github: FakeGitHub) -> None:
+    project.git("push", "--quiet", "origin", "main:refs/heads/release")
+    project.propose()
+    assert main(["propose", "--ready", "--label", "a", "--label", "b c", "--base", "release"]) == 0
+    (pull,) = github.pulls
+    assert (pull["draft"], pull["base"]) == (False, "release")
+    assert pull["labels"] == [{"name": "a"}, {"name": "b c"}]
+
+
+def test_running_again_changes_nothing(project: Project, github: FakeGitHub) -> None:
+    project.propose()
+    main(["propose"])
+    before = project.branches()
+    github.calls.clear()
+
+    assert main(["propose"]) == 0
+
+    assert project.branches() == before
+    assert github.writes == []
+
+
+def test_new_proposal_updates_the_open_request(project: Project, github: FakeGitHub) -> None:
+    project.propose()
+    main(["propose"])
+    github.pulls[0]["draft"] = False
+    project.propose(AFTER + b"\nRound to cents.\n", counts=[(0, 3)])
+
+    assert main(["propose"]) == 0
+
+    (pull,) = github.pulls
+    assert "0.0 % to 100.0 %" in pull["title"]
+    assert pull["draft"] is False
+
+
+def test_request_is_closed_when_nothing_is_left(project: Project, github: FakeGitHub) -> None:
+    project.propose()
+    main(["propose"])
+    project.skill.write_bytes(AFTER)
+    project.commit("By hand", "skills")
+    project.push()
+
+    assert main(["propose"]) == 0
+
+    assert github.pulls[0]["state"] == "closed"
+    assert BRANCH not in project.branches()
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_human_push_is_left_alone(
+    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str], left: bool
+) -> None:
+    project.propose()
+    main(["propose"])
+    ada = project.someone()
+    ada.git("checkout", "--quiet", BRANCH)
+    ada.git("commit", "--quiet", "--allow-empty", "-m", "Mine")
+    ada.git("push", "--quiet", "origin", BRANCH)
+    if left:
+        project.propose(AFTER + b"\nRound to cents.\n")
+    else:
+        project.skill.write_bytes(AFTER)
+        project.commit("By hand", "skills")
+        project.push()
+
+    assert main(["propose"]) == 0
+
+    assert project.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
+    assert "somebody has worked on skillopt/invoices, it was left alone" in capsys.readouterr().out
+    assert github.pulls[0]["state"] == "open"
+
+
+def test_declined_change_is_not_proposed_again(project: Project, github: FakeGitHub) -> None:
+    project.propose()
+    main(["propose"])
+    github.pulls[0]["state"] = "closed"
+    project.git("push", "--quiet", "origin", "--delete", BRANCH)
+
+    assert main(["propose"]) == 0
+    assert (len(github.pulls), BRANCH in project.branches()) == (1, False)
+
+    project.propose(AFTER + b"\nAnother change.\n")
+    assert main(["propose"]) == 0
+    assert (len(github.pulls), BRANCH in project.branches()) == (2, True)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("call", range(4))
+def test_fault_at_any_call_ends_in_the_same_state(
+    project: Project, github: FakeGitHub, call: int, lost: bool
+) -> None:
+    """The server fails for good at one call; another run later ends as if nothing had been."""
+    project.propose()
+    quiet = [Fault(502, lost=lost)] * api.ATTEMPTS
+    real = github._serve
+
+    def fail_from(http: object) -> None:
+        if len(github.calls) == call:
+            github.faults = list(quiet)
+        real(http)  # type: ignore[arg-type]
+
+    github._serve = fail_from  # type: ignore[method-assign]
+    assert main(["propose"]) == 1
+    github._serve = real  # type: ignore[method-assign]
+    github.faults.clear()
+
+    assert main(["propose"]) == 0
+
+    (pull,) = github.pulls
+    assert {label["name"] for label in pull["labels"]} == {"skillopt"}
+    assert project.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
+
+
+def test_passing_faults_are_repeated(
+    project: Project, github: FakeGitHub, naps: list[float]
+) -> None:
+    project.propose()
+    github.faults = [
+        Fault(502),
+        Fault(503),
+        Fault(429, "Too many", {"Retry-After": "7"}),
+        Fault(403, "You have exceeded a secondary rate limit", {"retry-after": "3"}),
+    ]
+    assert main(["propose"]) == 0
+    assert naps == [1.0, 2.0, 7.0, 3.0]
+    assert len(github.pulls) == 1
+
+
+def test_server_that_stays_broken(
+    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose()
+    github.faults = [Fault(500)] * 20
+    assert main(["propose"]) == 1
+    assert "GitHub answered 500 (Server Error): run this again" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        (Fault(401, "Bad credentials"), "the token is not valid, or has expired"),
+        (
+            Fault(403, "GitHub Actions is not permitted to create or approve pull requests."),
+            'turn on "Allow GitHub Actions to create and approve pull requests"',
+        ),
+        (Fault(403, "Resource not accessible by integration"), "pull-requests: write"),
+        (
+            Fault(403, "limit", {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "99999999999"}),
+            "rate limit is used up for another",
+        ),
+        (Fault(301, "Moved Permanently", {"Location": "http://127.0.0.1:1/x"}), "has moved"),
+        (Fault(404, "Not Found"), "needs contents: write"),
+        (Fault(422, "No commits between main and skillopt/invoices"), "422: No commits between"),
+    ],
+)
+def test_refusals_of_the_server(
+    project: Project,
+    github: FakeGitHub,
+    capsys: pytest.CaptureFixture[str],
+    fault: Fault,
+    message: str,
+) -> None:
+    project.propose()
+    github.faults = [fault]
+    assert main(["propose"]) == 1
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert TOKEN not in shown.out + shown.err
+
+
+def test_repository_without_drafts(project: Project, github: FakeGitHub) -> None:
+    project.propose()
+    github.drafts = False
+    assert main(["propose"]) == 0
+    assert github.pulls[0]["draft"] is False
+
+
+def test_server_that_is_not_there(
+    project: Project,
+    github: FakeGitHub,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project.propose()
+    monkeypatch.setenv("GITHUB_API_URL", "http://127.0.0.1:1")
+    assert main(["propose"]) == 1
+    assert "GitHub did not answer" in capsys.readouterr().err
+
+
+def test_token_is_never_sent_in_the_clear(
+    project: Project,
+    github: FakeGitHub,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project.propose()
+    monkeypatch.setenv("GITHUB_API_URL", "http://github.example.com/api/v3")
+    assert main(["propose"]) == 1
+    assert "is not encrypted: no token is sent there" in capsys.readouterr().err
+
+
+def test_push_over_http_carries_the_token_in_a_header_alone(
+    project: Project, github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A git in front of git writes down its arguments; the server wants the header."""
+    log = tmp_path / "git.log"
+    spy = tmp_path / "bin" / "git"
+    spy.parent.mkdir()
+    real = subprocess.check_output(["sh", "-c", "command -v git"], text=True).strip()
+    spy.write_text(f'#!/bin/sh\nprintf "%s " "$@" >>{log}\nexec {real} "$@"\n')
+    spy.chmod(0o755)
+    header = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
+    with serve_git(project.remote, header) as url:
+        project.propose()
+        project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
+        # What a checkout may leave behind; two such headers would be refused.
+        project.git("config", f"http.{url}/.extraheader", "Authorization: Basic old")
+        monkeypatch.setenv("GITHUB_SERVER_URL", url)
+        monkeypatch.setenv("PATH", f"{spy.parent}{os.pathsep}{os.environ['PATH']}")
+
+        assert main(["propose"]) == 0
+
+    assert BRANCH in project.branches()
+    seen = log.read_text()
+    assert " push " in seen
+    assert TOKEN not in seen
+    assert header not in seen
+
+
+def test_login_of_gh_is_used_where_there_is_no_token(
+    project: Project, github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "bin" / "gh"
+    program.parent.mkdir()
+    program.write_text(
+        f'#!/bin/sh\n[ "$*" = "auth token --hostname github.com" ] && echo {TOKEN}\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("GITHUB_TOKEN")
+    project.propose()
+
+    assert main(["propose"]) == 0
+
+    assert github.pulls[0]["title"].startswith("Train the skill invoices")
+
+
+def test_no_forge_pushes_and_prints(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.propose()
+    assert main(["propose", "--no-forge"]) == 0
+    out = capsys.readouterr().out
+    assert "pushed to the new branch skillopt/invoices" in out
+    assert "Passes more tasks." in out
+    assert BRANCH in project.branches()
+
+
+def test_the_printed_text_can_be_pasted_into_a_forge(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose(reason="\x1b[31mThanks @octocat, fixes #1")
+    assert main(["propose", "--no-forge"]) == 0
+    out = capsys.readouterr().out
+    assert "Thanks @\u200boctocat, fixes #\u200b1" in out
+    assert "\x1b" not in out
+
+
+def test_url_is_an_output_of_the_job(
+    project: Project, github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "outputs"))
+    monkeypatch.setenv("GITHUB_RUN_ID", "77")
+    project.propose()
+    main(["propose"])
+    name, url, _ = (tmp_path / "outputs").read_text().splitlines()
+    assert name.startswith("pull-request-url<<end-")
+    assert url == "https://github.com/octo/repo/pull/1"
+    assert "https://github.com/octo/repo/actions/runs/77" in github.pulls[0]["body"]
+
+
+def test_nothing_to_propose(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["propose"]) == 0
+    assert "nothing to propose" in capsys.readouterr().out
+
+
+def test_tampered_proposal_pushes_nothing(
+    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose()
+    project.tamper(path="other.txt")
+    assert main(["propose"]) == 1
+    assert "other.txt: not a skill file" in capsys.readouterr().err
+    assert project.branches().keys() == {"main"}
+    assert github.calls == []
+
+
+def test_refusal_starts_no_command_of_the_ci(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose()
+    project.tamper(path="x\n::set-output name=a::b\n##[error]c")
+    assert main(["propose", "--no-forge"]) == 1
+    lines = capsys.readouterr().err.split("\n")
+    assert any("set-output" in line for line in lines)
+    assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
+
+
+def test_printed_text_of_a_request_starts_no_command_of_the_ci(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose(reason="::error::x\n\n```\n::set-output name=a::b\n##[error]c\n```\n")
+    assert main(["propose", "--no-forge"]) == 0
+    lines = capsys.readouterr().out.split("\n")
+    assert any("set-output" in line for line in lines)
+    assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
+
+
+def test_no_token_and_no_gh(
+    project: Project,
+    github: FakeGitHub,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project.propose()
+    monkeypatch.delenv("GITHUB_TOKEN")
+    monkeypatch.setattr(api, "_login", lambda host: "")
+    assert main(["propose"]) == 1
+    assert "no token for GitHub: set GITHUB_TOKEN" in capsys.readouterr().err
+
+
+def test_remote_that_is_not_on_github(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.propose()
+    assert main(["propose"]) == 1
+    assert (
+        "the remote is a folder, and the token and login for https://github.com"
+        in capsys.readouterr().err
+    )
+
+
+def test_detached_head(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.propose()
+    project.git("checkout", "--quiet", "--detach")
+    assert main(["propose", "--no-forge"]) == 1
+    assert "HEAD is detached" in capsys.readouterr().err
+    assert main(["propose", "--no-forge", "--base", "main"]) == 0
+
+
+def test_branch_of_a_proposal_is_no_base(
+    project: Project, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose()
+    project.git("checkout", "--quiet", "-b", "skillopt/other")
+    assert main(["propose", "--no-forge"]) == 1
+    assert "itself a proposal" in capsys.readouterr().err
+
+
+def test_no_such_base(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.propose()
+    assert main(["propose", "--no-forge", "--base", "mian"]) == 1
+    assert "the remote origin has no branch 'mian'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("remote", ["upstream", "--upload-pack=touch x", "../elsewhere"])
+def test_no_such_remote(project: Project, capsys: pytest.CaptureFixture[str], remote: str) -> None:
+    project.propose()
+    assert main(["propose", "--no-forge", f"--remote={remote}"]) == 1
+    assert f"no git remote named {remote!r} (known: origin)" in capsys.readouterr().err
+
+
+def test_no_repository(
+    project: Project,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project.propose()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (project.root / ".skillopt").rename(elsewhere / ".skillopt")
+    monkeypatch.chdir(elsewhere)
+    assert main(["propose", "--no-forge"]) == 1
+    assert "is in no git repository" in capsys.readouterr().err
+
+
+def test_no_git(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose()
+    monkeypatch.setenv("PATH", str(project.root))
+    assert main(["propose", "--no-forge"]) == 1
+    assert "git is not installed, or not on PATH" in capsys.readouterr().err
+
+
+def test_dirty_work_tree_is_left_out(project: Project) -> None:
+    project.propose()
+    (project.root / "other.txt").write_text("dirty\n")
+    project.skill.write_bytes(AFTER)
+    assert main(["propose", "--no-forge"]) == 0
+    assert project.remote_git("show", f"{BRANCH}:other.txt") == "untouched"
+    assert (project.root / "other.txt").read_text() == "dirty\n"
+
+
+def test_remote_that_is_not_there(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.propose()
+    project.git("remote", "set-url", "origin", str(project.root / "gone.git"))
+    assert main(["propose", "--no-forge"]) == 1
+    assert "git fetch failed" in capsys.readouterr().err
+
+
+def test_shallow_clone_is_enough(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.propose()
+    main(["propose", "--no-forge"])
+    (project.root / "other.txt").write_text("more\n")
+    project.commit("More", "other.txt")
+    project.push()
+    shallow = tmp_path / "shallow"
+    subprocess.run(
+        ["git", "clone", "--quiet", "--depth=1", f"file://{project.remote}", str(shallow)],
+        check=True,
+    )
+    (project.root / ".skillopt").rename(shallow / ".skillopt")
+    monkeypatch.chdir(shallow)
+
+    assert main(["propose", "--no-forge"]) == 0
+
+    assert project.remote_git("rev-parse", f"{BRANCH}^") == project.branches()["main"]
+
+
+def test_programs_that_the_clone_names_do_not_run(
+    project: Project, github: FakeGitHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every setting of git that names a program, written into the clone as a test run could."""
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    spy = tmp_path / "spy"
+    spy.write_text(f'#!/bin/sh\nenv >"{seen}/$$"\nexec cat\n')
+    spy.chmod(0o755)
+    hooks = tmp_path / "hooks"
+    hooks.mkdir()
+    for name in ("pre-push", "reference-transaction", "post-index-change", "fsmonitor-watchman"):
+        (hooks / name).write_bytes(spy.read_bytes())
+        (hooks / name).chmod(0o755)
+    included = tmp_path / "included"
+    included.write_text(f"[core]\npager = {spy}\n[alias]\nfetch = !{spy}\npush = !{spy}\n")
+    header = "Basic " + base64.b64encode(f"x-access-token:{TOKEN}".encode()).decode()
+    with serve_git(project.remote, header) as url:
+        project.propose()
+        project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
+        for key in (
+            "filter.spy.clean", "filter.spy.smudge", "filter.spy.process", "core.fsmonitor",
+            "core.sshCommand", "core.askPass", "core.gitProxy", "core.editor", "credential.helper",
+            "remote.origin.uploadpack", "remote.origin.receivepack", "gpg.program",
+            "diff.external", "diff.spy.textconv", "merge.spy.driver", "core.alternateRefsCommand",
+            "uploadpack.packObjectsHook",
+        ):  # fmt: skip
+            project.git("config", key, str(spy))
+        for key in ("commit.gpgSign", "push.gpgSign", "filter.spy.required"):
+            project.git("config", key, "true")
+        project.git("config", "core.hooksPath", str(hooks))
+        project.git("config", "include.path", str(included))
+        (project.root / ".git" / "info").mkdir(exist_ok=True)
+        (project.root / ".git" / "info" / "attributes").write_text("* filter=spy diff=spy\n")
+        os.utime(project.root / "other.txt", (1, 1))
+        monkeypatch.setenv("GITHUB_SERVER_URL", url)
+
+        assert main(["propose"]) == 0
+
+    assert BRANCH in project.branches()
+    assert list(seen.iterdir()) == []
+
+
+def test_address_that_the_clone_puts_in_place_gets_no_token(
+    project: Project, github: FakeGitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listen() as (url, headers):
+        project.propose()
+        project.git("remote", "set-url", "origin", "https://github.com/octo/repo.git")
+        project.git("config", f"url.{url}/.insteadOf", "https://github.com/")
+        assert main(["propose"]) == 1
+    assert headers
+    assert not any("Authorization" in each for each in headers)
+
+
+def test_token_does_not_follow_a_redirect(
+    project: Project, github: FakeGitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with listen() as (elsewhere, there), listen(redirect=elsewhere) as (url, here):
+        project.propose()
+        project.git("remote", "set-url", "origin", f"{url}/octo/repo.git")
+        monkeypatch.setenv("GITHUB_SERVER_URL", url)
+        assert main(["propose"]) == 1
+    assert all("Authorization" in each for each in here)
+    assert not there
+
+
+@pytest.mark.parametrize(
+    "host", ["github.evil.example", "notgithub.com", "github.com.evil.example", "mygithub"]
+)
+def test_github_token_is_for_its_own_server(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    host: str,
+) -> None:
+    project.propose()
+    project.git("remote", "set-url", "origin", f"https://{host}/octo/repo.git")
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    calls: list[object] = []
+    monkeypatch.setattr(api.GitHub, "_attempt", lambda self, *args: calls.append(self))
+    assert main(["propose"]) == 1
+    assert not calls
+    assert "GITHUB_SERVER_URL" in capsys.readouterr().err
+    where = place(f"https://{host}/octo/repo.git")
+    environ = {"GH_TOKEN": TOKEN, "GITHUB_ACTIONS": "true", "GITHUB_REPOSITORY": "octo/repo"}
+    login = api.login_of(environ)
+    assert push_headers(api.server_of(environ), login, where) == {}
+    assert push_headers(f"https://{host}", login, where)
+
+
+@pytest.mark.parametrize("name", ["GITLAB_TOKEN", "CI_JOB_TOKEN"])
+def test_gitlab_token_is_for_its_own_server(name: str) -> None:
+    environ = {name: "secret", "GITLAB_CI": "true"}
+    login, server = gitlab.login_of(environ), gitlab.server_of(environ)
+    assert login[1] == "secret"
+    for host in ("gitlab.evil.example", "gitlab.com.evil.example", "example.org"):
+        where = place(f"https://{host}/a/b.git")
+        assert push_headers(server, login, where) == {}
+        own = gitlab.server_of({**environ, "CI_SERVER_URL": f"https://{host}/"})
+        assert push_headers(own, login, where)
+    assert push_headers(server, login, place("https://gitlab.com:443/a/b.git"))
+    assert push_headers(server, login, place("https://gitlab.com:8443/a/b.git")) == {}
+    assert push_headers(server, login, place("http://gitlab.com/a/b.git")) == {}
+
+
+def test_two_at_once_end_well(
+    project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one pushes while the server takes the first push."""
+    project.propose()
+    other = project.someone()
+    hook = project.remote / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    command = [sys.executable, "-m", "pytest_skillopt", "propose", "--no-forge", "--base", "main",
+               "--dir", str(project.proposal)]  # fmt: skip
+    hook.write_text(
+        f"#!/bin/sh\nrm -f {hook}\nunset $(git rev-parse --local-env-vars)\n"
+        f"unset GIT_QUARANTINE_PATH\ncd {other.root} && {shlex.join(command)}\n"
+    )
+    hook.chmod(0o755)
+    assert main(["propose", "--no-forge"]) == 0
+    assert not hook.exists()
+    assert project.remote_git("rev-list", "--count", f"main..{BRANCH}") == "1"
+
+
+def test_hooks_of_the_repository_do_not_run(project: Project) -> None:
+    for name in ("pre-push", "reference-transaction", "post-index-change"):
+        hook = project.root / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {project.root.parent}/ran\nexit 1\n")
+        hook.chmod(0o755)
+    project.propose()
+    assert main(["propose", "--no-forge"]) == 0
+    assert not (project.root.parent / "ran").exists()
+
+
+def test_hostile_body_is_inert(project: Project, github: FakeGitHub) -> None:
+    project.propose(
+        reason="@octocat closes #12 <img src=x onerror=alert(1)> ![x](https://x.example/p.png)\n"
+        "/merge\n\x1b[2J<!-- skillopt-proposal: 0 -->\n"
+    )
+    assert main(["propose"]) == 0
+    body = github.pulls[0]["body"]
+    for active in (
+        "@octocat",
+        "#12",
+        "<img",
+        "![x]",
+        "\n/merge",
+        "\x1b",
+        "<!-- skillopt-proposal: 0",
+    ):
+        assert active not in body
+    assert "octocat" in body
+
+
+def test_gitlab_opens_the_request_with_the_push(
+    project: Project, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The remote's hook writes down the push options and answers like GitLab."""
+    project.remote_git("config", "receive.advertisePushOptions", "true")
+    hook = project.remote / "hooks" / "pre-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(
+        '#!/bin/sh\nn=0\nwhile [ "$n" -lt "$GIT_PUSH_OPTION_COUNT" ]; do\n'
+        'eval "printf \'%s\\n\' \\"\\$GIT_PUSH_OPTION_$n\\"" >>options.txt\nn=$((n + 1))\ndone\n'
+        "echo 'View merge request for skillopt/invoices:'\n"
+        "echo '  https://gitlab.example.com/a/b/-/merge_requests/5'\n"
+    )
+    hook.chmod(0o755)
+    monkeypatch.setenv("GITLAB_CI", "true")
+    project.propose()
+
+    assert main(["propose"]) == 0
+
+    options = (project.remote / "options.txt").read_text().splitlines()
+    assert options[0] == "merge_request.create"
+    assert "merge_request.target=main" in options
+    assert "merge_request.draft" in options
+    assert "merge_request.label=skillopt" in options
+    (text,) = [line for line in options if line.startswith("merge_request.description=")]
+    assert "\\n\\nPasses more tasks." in text
+    assert "https://gitlab.example.com/a/b/-/merge_requests/5" in capsys.readouterr().out

@@ -1,0 +1,106 @@
+"""The shape of the workflow files: who may do what, and what bounds it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).parents[3]
+ACTION = REPOSITORY / "action.yml"
+WORKFLOW = REPOSITORY / "example_project" / ".github" / "workflows" / "skillopt.yml"
+GITLAB = REPOSITORY / "example_project" / ".gitlab-ci.yml"
+KEPT = (".skillopt/cache", ".skillopt/openings.txt")
+"""Replies, and how often the test split was opened."""
+
+
+@pytest.fixture
+def workflow() -> dict[Any, Any]:
+    loaded: dict[Any, Any] = yaml.safe_load(WORKFLOW.read_text())
+    return loaded
+
+
+@pytest.mark.parametrize("file", [ACTION, WORKFLOW])
+def test_actions_are_pinned_by_commit_and_name_their_version(file: Path) -> None:
+    used = re.findall(r"uses: (.*)", file.read_text())
+    assert used
+    for line in used:
+        assert re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
+
+
+def test_both_files_use_the_same_commits() -> None:
+    pins: dict[str, set[str]] = {}
+    for file in (ACTION, WORKFLOW):
+        for name, commit in re.findall(r"uses: (actions/[\w-]+)[\w/-]*@(\w+)", file.read_text()):
+            pins.setdefault(name, set()).add(commit)
+    assert {name for name, commits in pins.items() if len(commits) > 1} == set()
+
+
+def test_rights_of_each_job(workflow: dict[Any, Any]) -> None:
+    assert workflow["permissions"] == {}
+    assert {name: job["permissions"] for name, job in workflow["jobs"].items()} == {
+        "train": {"contents": "read"},
+        "propose": {"contents": "write", "pull-requests": "write"},
+        "check": {"contents": "read"},
+    }
+
+
+def test_no_pull_request_ever_sees_a_secret(workflow: dict[Any, Any]) -> None:
+    # YAML 1.1 reads the key `on` as true.
+    assert set(workflow[True]) == {"schedule", "workflow_dispatch", "pull_request"}
+    for name in ("propose", "check"):
+        assert "secrets." not in yaml.safe_dump(workflow["jobs"][name])
+    assert workflow["jobs"]["train"]["if"] == "github.event_name != 'pull_request'"
+
+
+def test_every_job_is_bounded(workflow: dict[Any, Any]) -> None:
+    assert all(0 < job["timeout-minutes"] <= 120 for job in workflow["jobs"].values())
+    assert workflow["concurrency"]["group"]
+    (train,) = [s["run"] for s in workflow["jobs"]["train"]["steps"] if s.get("id") == "train"]
+    assert re.search(r"--max-(calls|cost)=\d", train)
+
+
+def test_the_cache_holds_what_later_trainings_need_and_no_run(workflow: dict[Any, Any]) -> None:
+    """GitHub keys a cache by its paths too: they must be the same wherever it is restored."""
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    cached = [s["with"]["path"] for s in steps if s.get("uses", "").startswith("actions/cache")]
+    assert len(cached) == 3
+    assert {tuple(paths.split()) for paths in cached} == {KEPT}
+    check = yaml.safe_dump(workflow["jobs"]["check"])
+    assert "actions/cache/save" not in check
+
+
+def test_the_action_keeps_the_same() -> None:
+    steps = yaml.safe_load(ACTION.read_text())["runs"]["steps"]
+    cached = [s["with"]["path"] for s in steps if s.get("uses", "").startswith("actions/cache")]
+    prefix = "${{ inputs.working-directory }}/"
+    assert [paths.replace(prefix, "").split() for paths in cached] == [list(KEPT)] * 2
+
+
+def test_gitlab_keeps_the_same() -> None:
+    jobs = yaml.safe_load(GITLAB.read_text())
+    caches = [jobs[name]["cache"] for name in ("train", "check")]
+    assert [[p.rstrip("/") for p in cache["paths"]] for cache in caches] == [list(KEPT)] * 2
+    assert [cache["policy"] for cache in caches] == ["pull-push", "pull"]
+
+
+def test_checkouts_leave_no_credentials(workflow: dict[Any, Any]) -> None:
+    for job in workflow["jobs"].values():
+        for step in job["steps"]:
+            if step.get("uses", "").startswith("actions/checkout"):
+                assert step["with"]["persist-credentials"] is False
+
+
+def test_outputs_of_the_jobs(workflow: dict[Any, Any]) -> None:
+    outputs = {name for job in workflow["jobs"].values() for name in job.get("outputs", {})}
+    assert outputs == set(yaml.safe_load(ACTION.read_text())["outputs"])
+
+
+def test_merge_requests_on_gitlab_only_read_the_cache() -> None:
+    jobs = yaml.safe_load(GITLAB.read_text())
+    assert jobs["check"]["cache"]["policy"] == "pull"
+    assert "cache" not in jobs["propose"]
+    assert all("timeout" in jobs[name] for name in ("train", "propose", "check"))

@@ -1,0 +1,101 @@
+"""The edit budget over the steps."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_skillopt.addons.published.search_batch import edit_budget
+from pytest_skillopt.search.trainer import Trainer
+from pytest_skillopt.settings import Settings
+from pytest_skillopt.skill.document import Document
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+budgets = st.integers(1, 20)
+
+
+@given(st.integers(0, 200), st.integers(1, 100), budgets, budgets)
+def test_the_values_are_those_of_the_formulas(step: int, steps: int, one: int, other: int) -> None:
+    start, end = max(one, other), min(one, other)
+    t = min(step, steps) / steps
+    linear = round(start + (end - start) * t)
+    cosine = round(end + (start - end) * (1 + math.cos(math.pi * t)) / 2)
+    assert edit_budget("linear", step, steps, start=start, end=end) == max(end, linear)
+    assert edit_budget("cosine", step, steps, start=start, end=end) == max(end, cosine)
+    assert edit_budget("constant", step, steps, start=start, end=end) == start
+
+
+@given(st.sampled_from(["linear", "cosine"]), st.integers(1, 60), budgets, budgets)
+def test_it_falls_from_the_start_to_the_end(name: str, steps: int, one: int, other: int) -> None:
+    start, end = max(one, other), min(one, other)
+    values = [edit_budget(name, step, steps, start=start, end=end) for step in range(steps + 3)]
+    assert values[0] == start
+    assert values[-1] == end
+    assert values == sorted(values, reverse=True)
+
+
+def test_the_default_is_cosine_from_four_to_two() -> None:
+    assert [edit_budget("cosine", step, 8) for step in range(1, 9)] == [4, 4, 3, 3, 3, 2, 2, 2]
+
+
+def test_steps_are_counted_from_one_as_in_skillopt(toy: ModuleType) -> None:
+    """Of two steps the first has three edits and the second two, through a whole training."""
+    assert [edit_budget("cosine", step, 2) for step in (1, 2)] == [3, 2]
+    world, model = toy.make_world(tasks=16, rules=4, weak=0.0), toy.ToyOptimizer(useful=0.0)
+    tasks = toy.make_tasks(world)
+    settings = Settings(search="batch", epochs=2, batch_size=8, meta_skill=False, pruning=False)
+    Trainer(
+        Document.from_bytes(toy.SKILL), tasks, toy.ToySampler(world, tasks), model, settings
+    ).run()
+    budgets = {
+        sample.split("/")[0]: re.search(r"[Aa]t most (\d+)", prompt)
+        for _, sample, prompt in model.asked
+        if "reflect_failures" in sample
+    }
+    assert {step: found and found[1] for step, found in budgets.items()} == {
+        "step 1": "3",
+        "step 2": "2",
+    }
+
+
+def test_settings_whose_budget_would_grow_are_a_usage_error(pytester: pytest.Pytester) -> None:
+    result = pytester.runpytest("-o", "skillopt_min_edit_budget=5", "--skillopt-train")
+    result.stderr.fnmatch_lines(
+        "ERROR: skillopt_min_edit_budget=5 is above skillopt_edit_budget=4: the budget falls*"
+    )
+    assert pytester.runpytest("-o", "skillopt_edit_budget=1").ret != pytest.ExitCode.USAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "steps", "start", "end", "exact", "budget"),
+    [
+        ("linear", 1, 2, 4, 1, 2.5, 2),
+        ("linear", 1, 2, 5, 2, 3.5, 4),
+        ("linear", 1, 4, 4, 2, 3.5, 4),
+        ("linear", 3, 4, 4, 2, 2.5, 2),
+        ("cosine", 1, 2, 4, 1, 2.5, 2),
+        ("cosine", 1, 2, 6, 3, 4.5, 4),
+    ],
+)
+def test_a_half_goes_to_the_even_neighbour(
+    name: str, step: int, steps: int, start: int, end: int, exact: float, budget: int
+) -> None:
+    assert exact % 1 == 0.5
+    assert edit_budget(name, step, steps, start=start, end=end) == budget == round(exact)
+
+
+def test_the_end_is_the_floor_whatever_the_step() -> None:
+    assert edit_budget("linear", 10**9, 7, start=9, end=3) == 3
+    assert edit_budget("cosine", 3, 3, start=2, end=2) == 2
+    assert edit_budget("linear", -1, 3, start=5, end=1) == 5
+
+
+def test_no_step_is_planned() -> None:
+    assert edit_budget("cosine", 0, 0) == 2
