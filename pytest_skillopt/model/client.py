@@ -216,7 +216,7 @@ class ChatModel:
                     self._replies.keep(key, fault.stays)
                     return dataclasses.replace(fault.stays, usage=paid)
                 tries = f" (after {attempt + 1} tries)" if attempt else ""
-                raise ModelFault(f"{self.name}: {fault}{tries}", fatal=fault.fatal)
+                raise ModelFault(f"{self.name}: {fault}{tries}", fatal=fault.fatal, usage=paid)
             if not fault.retry_after:
                 delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR**attempt)
                 self._wait(delay * (0.5 + 0.5 * self._jitter()))

@@ -74,13 +74,19 @@ class BoundedClient(openai.DefaultHttpxClient):
                     raise ModelFault(words, answered=True)
                 if time.monotonic() > until:
                     raise too_slow()
-        except ModelFault:
-            raise
         except Exception as error:
-            if "Timeout" in type(error).__name__:
+            if isinstance(error, ModelFault):
+                fault = error
+            elif "Timeout" in type(error).__name__:
+                fault = too_slow()
+            else:
+                words = brief(f"the reply broke off: {error or type(error).__name__}")
+                fault = ModelFault(words, retry=True, answered=True)
+            if response.status_code == 200:
+                fault.status = 200
+            if fault is error:
                 raise
-            words = brief(f"the reply broke off: {error or type(error).__name__}")
-            raise ModelFault(words, retry=True, answered=True) from error
+            raise fault from error
         finally:
             response.close()
         response.headers.pop("content-encoding", None)

@@ -140,7 +140,7 @@ class ModelFault(ModelError):
     retry_after: float = 0.0
     """Seconds that the provider asked everybody to wait; 0: it said nothing."""
     status: int = 0
-    """HTTP status of a refusal, else 0."""
+    """HTTP status of a refusal; 200 for a reply that began and did not end; else 0."""
     answered: bool = False
     """The provider may have been paid: it had the request and did not refuse it."""
     usage: Usage = Usage()

@@ -16,14 +16,9 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.addons.harness.protocols import read_reply
 from pytest_skillopt.model.client import ChatModel
-from pytest_skillopt.model.faults import (
-    brief,
-    classify,
-    estimate_tokens,
-    judge_status,
-    provider_words,
-)
+from pytest_skillopt.model.faults import classify, estimate_tokens
 from pytest_skillopt.model.types import (
     NO_KEY,
     Completion,
@@ -31,6 +26,7 @@ from pytest_skillopt.model.types import (
     ModelFault,
     Usage,
 )
+from pytest_skillopt.untrusted import encodable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +37,7 @@ if TYPE_CHECKING:
 _LARGEST_REQUEST = 64 << 20
 _MARKS, _LEAST_MARK = 8, 12
 _REFUSED = "refused"
+_NOT_SERVED = "the proxy serves runs under way only, and only their model calls"
 _PATHS = re.compile(
     r"/v1(?:/(?P<messages>messages)|/(?P<chat>chat/completions)|/(?P<responses>responses(?:/compact)?)"
     r"|(?:beta|alpha)?(?P<gemini>/models/[^/:]+:(?:g|streamG)enerateContent))"
@@ -49,18 +46,8 @@ _PATHS = re.compile(
 """The requests that are passed on, by protocol, and those for a count of tokens."""
 _PASSED_ON = ("content-type", "accept", "user-agent", "openai-beta", "x-goog-api-client")
 _OWN_KEY = {"gemini": "x-goog-api-key", "messages": "x-api-key"}
-# A text inside of a JSON text has a backslash before each quotation mark: it cannot match these.
-_END = re.compile(
-    r'"(?:finish_reason|finishReason|stop_reason)":\s*"|"promptFeedback"'
-    r'|"type":\s*"(?:message_stop|response\.completed|response\.incomplete)"'
-)
-"""What the last events of a streamed reply hold, whatever the protocol."""
-_IN = ("input_tokens", "prompt_tokens", "promptTokenCount")
-_IN_BESIDE = ("cache_read_input_tokens", "cache_creation_input_tokens")
-_OUT = ("output_tokens", "completion_tokens", "candidatesTokenCount")
-_OUT_BESIDE = ("thoughtsTokenCount",)
-"""Counts of tokens. Each event of a reply repeats or raises those before. Anthropic counts what its
-prompt cache has to do with apart, Gemini what a model thinks."""
+_SEVERAL = ("n", "candidateCount", "candidate_count")
+_SETTINGS = ("generationConfig", "generation_config")
 
 
 @dataclass(eq=False)
@@ -125,6 +112,10 @@ class Ticket:
             with self._lock:
                 self._pending -= allowed
 
+    def count(self, used: Usage) -> None:
+        self.usage += used
+        self.on_usage(used)
+
     def fail(self, error: Exception) -> None:
         """No further call of this run can be answered."""
         if not self.over.is_set():  # else nobody asks any more
@@ -163,13 +154,18 @@ class Proxy(ChatModel):
 
     def _send(self, request: dict[str, Any]) -> Completion:
         began, ticket = time.monotonic(), self.served.ticket
+        asked, said, used = request["messages"], "", Usage()
         try:
             said = self._post(**request).decode(errors="replace")
-            fault = _fault_in(said)
+            found = read_reply(request["speaks"], said, asked)
+            used = self.config.usage(found.asked, found.said, estimated=found.estimated)
+            fault = found.fault
         except Exception as error:
             fault = classify(error)
             if fault is None:
                 raise
+            if fault.status == 200:  # It broke off, and may have been paid for.
+                used = self.config.usage(estimate_tokens(asked), 0, estimated=True)
             if fault.status == 400 and not fault.fatal:  # Such as a context that is too long.
                 ticket.fault = ModelFault(f"{self.name}: {fault}")
                 # What has a status came with a response.
@@ -177,8 +173,9 @@ class Proxy(ChatModel):
         ticket.fault = fault and ModelFault(f"{self.name}: {fault}", fatal=fault.fatal)
         if fault is not None:
             ticket.lost(time.monotonic() - began)
+            fault.usage = used
             raise fault
-        return Completion(said, usage=self._used(request["messages"], said))
+        return Completion(said, usage=used)
 
     def _post(
         self, messages: str, body: dict[str, Any], speaks: str, path: str, headers: Any
@@ -202,17 +199,6 @@ class Proxy(ChatModel):
         found: bytes = client.post(path, cast_to=bytes, body=body, options=options)
         return found
 
-    def _used(self, asked: str, said: str) -> Usage:
-        def most(name: str) -> int:
-            return max(map(int, re.findall(rf'"{name}":\s*(\d+)', said)), default=0)
-
-        tokens_in = max(map(most, _IN)) + sum(map(most, _IN_BESIDE))
-        tokens_out = max(map(most, _OUT)) + sum(map(most, _OUT_BESIDE))
-        estimated = not (tokens_in or tokens_out)
-        if estimated:
-            tokens_in, tokens_out = estimate_tokens(asked), estimate_tokens(said)
-        return self.config.usage(tokens_in, tokens_out, estimated=estimated)
-
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
@@ -231,25 +217,26 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_HEAD(self) -> None:
-        self._answer(200, {})
+        self.do_GET()
 
     def do_GET(self) -> None:
         """Agents ask which models there are: the one that is under test."""
+        if self._addressed()[0] is None:
+            return self._refuse(404, _NOT_SERVED)
         name = self.proxy.config.model
         one = {"id": name, "object": "model", "type": "model", "display_name": name, "created": 1}
-        self._answer(200, {"object": "list", "data": [one], "has_more": False})
+        return self._answer(200, {"object": "list", "data": [one], "has_more": False})
 
     def do_POST(self) -> None:
         raw, proxy = self._body(), self.proxy
-        path, _, query = self.path.partition("?")
-        _, name, rest = [*path.split("/", 2), "", ""][:3]
-        ticket, found = proxy.tickets.get(name), _PATHS.fullmatch(f"/{rest}")
+        ticket, rest, query = self._addressed()
+        found = _PATHS.fullmatch(rest)
         if ticket is None or found is None:
-            return self._refuse(404, "the proxy serves model calls of runs under way alone")
+            return self._refuse(404, _NOT_SERVED)
         try:
-            body = {**json.loads(raw)}
-        except (ValueError, TypeError):
-            return self._refuse(400, "not a JSON object")
+            body = _request(raw)
+        except (ValueError, TypeError, RecursionError) as error:
+            return self._refuse(400, f"not a request of one reply in JSON: {error}")
         speaks, path, model = str(found.lastgroup), found[0], proxy.config.model
         if speaks in ("gemini", "count"):  # The model and the agent's key are not in the body.
             path = re.sub(r"(?<=/models/)[^/:]+", lambda _: model, path)
@@ -257,7 +244,9 @@ class _Handler(BaseHTTPRequestHandler):
         else:
             body["model"] = model
         if speaks == "chat" and body.get("stream"):
-            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+            options = body.get("stream_options")
+            options = options if isinstance(options, dict) else {}
+            body["stream_options"] = {**options, "include_usage": True}
         text = json.dumps(body)
         ticket.look(text)
         if speaks == "count":
@@ -271,12 +260,19 @@ class _Handler(BaseHTTPRequestHandler):
                 proxy.served.ticket = ticket
                 request = {"messages": text, "body": body, "speaks": speaks, "path": path}
                 reply = proxy._pay("", request | {"headers": self.headers}, ticket.account)
-                ticket.usage += reply.usage
-                ticket.on_usage(reply.usage)
+                ticket.count(reply.usage)
             except Exception as error:
+                if isinstance(error, ModelFault):
+                    ticket.count(error.usage)
                 ticket.fail(error)
                 return self._refuse(400, "the provider has failed, or a cap is reached")
         return self._answer(400 if reply.finish_reason == _REFUSED else 200, reply.text)
+
+    def _addressed(self) -> tuple[Ticket | None, str, str]:
+        """The run that asks, if it is under way, and the path and query of what it asks for."""
+        path, _, query = self.path.partition("?")
+        _, name, rest = [*path.split("/", 2), "", ""][:3]
+        return self.proxy.tickets.get(name), f"/{rest}", query
 
     def _body(self) -> bytes:
         if self.headers.get("transfer-encoding", "").lower() != "chunked":
@@ -294,12 +290,33 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, status: int, said: str | dict[str, Any]) -> None:
         text = said if isinstance(said, str) else json.dumps(said)
-        streamed, body = text.lstrip().startswith(("event:", "data:", "id:", ":")), text.encode()
+        streamed = status == 200 and text.lstrip()[:1] not in ("{", "[")
+        body = text.encode()
         self.send_response(status)
         self.send_header("content-type", "text/event-stream" if streamed else "application/json")
         self.send_header("content-length", str(len(body)))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+def _request(raw: bytes) -> dict[str, Any]:
+    """The object of a request; ValueError, TypeError or RecursionError where it cannot be sent on,
+    or would have more than one reply, or one that comes later, paid for."""
+    body = {**json.loads(raw)}
+    text = json.dumps(body, ensure_ascii=False, allow_nan=False)
+    if not text.isascii():
+        body = json.loads(encodable(text))
+    settings = [body, *(body.get(name) for name in _SETTINGS)]
+    several = any(
+        part.get(name) not in (None, 1)
+        for part in settings
+        if isinstance(part, dict)
+        for name in _SEVERAL
+    )
+    if several or body.get("background"):
+        raise ValueError(f"{', '.join(_SEVERAL)} must be 1, background false")
+    return body
 
 
 def marks_of(body: str, *known: str) -> tuple[str, ...]:
@@ -310,27 +327,3 @@ def marks_of(body: str, *known: str) -> tuple[str, ...]:
     new.sort(key=len, reverse=True)
     best = [line for line in new if len(line) >= _LEAST_MARK][:_MARKS] or new[:1]
     return tuple(json.dumps(line)[1:-1] for line in best)
-
-
-def _fault_in(said: str) -> ModelFault | None:
-    """What is wrong with a reply of status 200: an object, a list of them, or events with data."""
-    events: list[Any] = []
-    for part in re.findall(r"^data:(.*)", said, re.MULTILINE) or [said]:
-        with contextlib.suppress(ValueError):
-            value = json.loads(part)
-            events += value if isinstance(value, list) else [value]
-    events = [event for event in events if isinstance(event, dict)]
-    if not events:
-        return ModelFault(f"unreadable reply: {brief(said) or 'empty'}", retry=True, answered=True)
-    for event in events:
-        error = event.get("error")
-        if event.get("type") in ("error", "response.failed"):
-            inner = event.get("response") or event
-            error = inner.get("error") or inner
-        if error:
-            words = f"an error in place of the reply: {provider_words(error)}"
-            judged = judge_status(500, error, {})
-            return ModelFault(words, fatal=judged.fatal, retry=judged.retry)
-    if "data:" in said and not _END.search(said):
-        return ModelFault("the reply broke off", retry=True, answered=True)
-    return None

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import urllib.error
 import urllib.request
+from http.client import HTTPConnection
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import pytest
 from patience import PATIENCE, wait_until
@@ -68,8 +71,9 @@ def setting(provider: ModelServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[
         proxy.close()
 
 
-def ask(url: str, path: str, body: dict[str, Any], **headers: str) -> tuple[int, str]:
-    data = json.dumps(body).encode()
+def ask(url: str, path: str, body: dict[str, Any] | str, **headers: str) -> tuple[int, str]:
+    """Post an object, or the text of a body."""
+    data = (body if isinstance(body, str) else json.dumps(body)).encode()
     request = urllib.request.Request(url + path, data, {"authorization": "Bearer x", **headers})
     try:
         with urllib.request.urlopen(request) as reply:
@@ -171,21 +175,28 @@ def test_a_limit_holds_for_all_runs_together(setting: Setting) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scenario", "words", "fatal", "calls"),
+    ("scenario", "words", "fatal", "calls", "paid"),
     [
-        ("status-401", "HTTP 401: scripted 401", True, 1),
-        ("status-404", "HTTP 404: scripted 404", True, 1),
-        ("status-529", "HTTP 529: scripted 529 (after 2 tries)", False, 2),
-        ("cut", "the reply broke off", False, 2),
-        ("garbage", "unreadable reply: Welcome (after 2 tries)", False, 2),
-        ("overloaded", "an error in place of the reply: Overloaded (after 2 tries)", False, 2),
-        ("hang", "the provider did not answer in time", False, 2),
+        ("status-401", "HTTP 401: scripted 401", True, 1, 0),
+        ("status-404", "HTTP 404: scripted 404", True, 1, 0),
+        ("status-529", "HTTP 529: scripted 529 (after 2 tries)", False, 2, 0),
+        ("cut", "the reply broke off", False, 2, 2),
+        ("garbage", "unreadable reply: Welcome (after 2 tries)", False, 2, 2),
+        ("overloaded", "an error in place of the reply: Overloaded (after 2 tries)", False, 2, 2),
+        ("hang", "the provider did not answer in time", False, 2, 0),
     ],
 )
 @pytest.mark.parametrize("protocol", ["chat", "messages"])
 def test_a_fault_ends_the_run(
-    setting: Setting, protocol: str, scenario: str, words: str, fatal: bool, calls: int
+    setting: Setting,
+    protocol: str,
+    scenario: str,
+    words: str,
+    fatal: bool,
+    calls: int,
+    paid: int,
 ) -> None:
+    """What came with status 200 may have been paid for, and counts."""
     proxy, limits = setting.open(scenario)
     ticket = Ticket()
     with proxy.serving(ticket) as url:
@@ -198,8 +209,124 @@ def test_a_fault_ends_the_run(
     assert ticket.failure.fatal is fatal
     wait_until(lambda: setting.provider.calls >= calls)
     assert setting.provider.calls == calls
-    assert limits.spent == Usage()
+    assert limits.spent == ticket.usage
+    assert limits.spent.calls == paid
+    assert limits.spent.estimated is bool(limits.spent.input_tokens) is bool(paid)
     assert len(limits._flying) == 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("protocol", PATHS)
+def test_what_a_reply_says_is_not_taken_for_its_form(
+    setting: Setting, protocol: str, stream: bool
+) -> None:
+    """Neither for events, nor for their end, an error or a count of tokens."""
+    proxy, limits = setting.open()
+    path, body = PATHS[protocol]
+    path = STREAMED.get(protocol, path) if stream else path
+    asked = {**body, "stream": stream}
+    with proxy.serving(ticket := Ticket()) as url:
+        setting.provider.thought = 'Lines of a log:\ndata: {"error": "disk"}\n\ndata: broken {'
+        assert ask(url, path, asked)[0] == 200
+        counts = dict.fromkeys(["input_tokens", "promptTokenCount", "output_tokens"], 94_000_000)
+        arguments = {**counts, "error": "none", "usage": counts, "usageMetadata": counts}
+        setting.provider.decide = lambda *_: ("call", "shell", arguments)  # type: ignore[method-assign]
+        assert ask(url, path, asked)[0] == 200
+    assert ticket.failure is None
+    assert setting.provider.calls == 2
+    spent = limits.spent
+    assert (spent.calls, spent.input_tokens, spent.output_tokens) == (2, 2000, 50)
+
+
+@pytest.mark.parametrize("end", [b"", b'data: {"id": "1'])
+@pytest.mark.parametrize(
+    ("protocol", "tokens"), [("chat", False), ("responses", False), ("messages", True)]
+)
+def test_a_stream_that_ends_too_soon_counts_what_it_has_told(
+    setting: Setting, protocol: str, tokens: bool, end: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cap has to see the calls of a provider that breaks off every reply."""
+    path, body = PATHS[protocol]
+    proxy, limits = setting.open(max_calls=2)
+    whole = proxy._post
+
+    def without_its_end(**request: Any) -> bytes:
+        return whole(**request).partition(b"\n\n")[0] + b"\n\n" + end
+
+    monkeypatch.setattr(proxy, "_post", without_its_end)
+    with proxy.serving(ticket := Ticket()) as url:
+        assert ask(url, path, {**body, "stream": True})[0] == 400
+    assert "the reply broke off" in str(ticket.failure)
+    assert limits.spent.calls == 2
+    assert limits.spent.estimated is not tokens
+    assert limits.spent.input_tokens == (2000 if tokens else pytest.approx(50, abs=30))
+    with proxy.serving(ticket := Ticket()) as url:
+        assert ask(url, path, body)[0] == 400
+    assert isinstance(ticket.failure, CapReached)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "more"),
+    [
+        ("chat", {"n": 50}),
+        ("gemini", {"generationConfig": {"candidateCount": 8}}),
+        ("gemini", {"generation_config": {"candidate_count": 8}}),
+        ("responses", {"background": True}),
+    ],
+)
+def test_one_reply_is_asked_for_at_a_time(
+    setting: Setting, protocol: str, more: dict[str, Any]
+) -> None:
+    proxy, _ = setting.open()
+    path, body = PATHS[protocol]
+    with proxy.serving(ticket := Ticket()) as url:
+        assert ask(url, path, {**body, **more})[0] == 400
+        assert setting.provider.calls == 0
+        assert ask(url, path, {**body, "n": 1})[0] == 200
+    assert ticket.failure is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"messages": [], "temperature": NaN}',
+        '{"messages": [], "temperature": 1e999}',
+        '{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"messages": [',
+        '["messages"]',
+    ],
+)
+def test_what_is_no_json_is_the_agents_own_mistake(setting: Setting, text: str) -> None:
+    proxy, _ = setting.open()
+    path, body = PATHS["chat"]
+    with proxy.serving(ticket := Ticket()) as url:
+        assert ask(url, path, text)[0] == 400
+        assert setting.provider.calls == 0
+        assert ask(url, path, {**body, "stream": True, "stream_options": ["odd"]})[0] == 200
+        cut = '{"messages": [{"role": "user", "content": "half of a smile: \\ud83d"}]}'
+        assert ask(url, path, cut)[0] == 200
+    assert ticket.failure is None
+    assert ticket.calls == 2
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_models_are_told_to_runs_under_way_only(setting: Setting, method: str) -> None:
+    proxy, _ = setting.open()
+
+    def status(url: str) -> int:
+        place = urlsplit(url)
+        with contextlib.closing(HTTPConnection(place.hostname or "", place.port)) as connection:
+            connection.request(method, f"{place.path}/v1/models")
+            reply = connection.getresponse()
+            said = reply.read()
+            assert ("the-model" in said.decode()) is (method == "GET" and reply.status == 200)
+            return reply.status
+
+    with proxy.serving(Ticket()) as url:
+        assert status(url) == 200
+        assert status(url.rpartition("/")[0]) == 404
+        assert status(url + "x") == 404
+    assert status(url) == 404
 
 
 def test_a_request_that_is_refused_is_the_agents_to_mend(setting: Setting) -> None:

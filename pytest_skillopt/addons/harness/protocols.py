@@ -1,0 +1,186 @@
+"""A provider's reply of status 200 in each of the four protocols: its events, tokens and faults.
+
+A reply is one JSON value or a stream of server-sent events (WHATWG HTML, 9.2), whatever was asked
+for. Nothing is looked for in the text of either: what a model writes can look like anything.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.model.faults import brief, estimate_tokens, judge_status, provider_words
+from pytest_skillopt.model.types import ModelFault
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_MOST_TOKENS = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class _Protocol:
+    whole: tuple[str, ...]
+    """Fields of which a reply that is no stream has one."""
+    ends: tuple[str, ...] = ()
+    """Types of the last event."""
+    told: str = "usage"
+    """Field that holds counts of tokens, in an event or in the part of it named below."""
+    part: str = ""
+    asked: tuple[str, ...] = ("input_tokens",)
+    said: tuple[str, ...] = ("output_tokens",)
+    """Counts in and out, which add up."""
+
+
+# Anthropic counts what its prompt cache has to do with apart, Gemini what a model thinks.
+_PROTOCOLS = {
+    "chat": _Protocol(("choices",), asked=("prompt_tokens",), said=("completion_tokens",)),
+    "responses": _Protocol(
+        ("output",), ends=("response.completed", "response.incomplete"), part="response"
+    ),
+    "messages": _Protocol(
+        ("content",),
+        ends=("message_stop",),
+        part="message",
+        asked=("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"),
+    ),
+    "gemini": _Protocol(
+        ("candidates", "promptFeedback"),
+        told="usageMetadata",
+        asked=("promptTokenCount", "toolUsePromptTokenCount"),
+        said=("candidatesTokenCount", "thoughtsTokenCount"),
+    ),
+}
+_FINISHED = ("finish_reason", "finishReason", "stop_reason")
+_TEXTS = frozenset({"content", "text", "delta", "arguments", "partial_json", "thinking"})
+"""Fields that hold what a model says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a reply has come to."""
+
+    asked: int
+    said: int
+    """Tokens in and out."""
+    estimated: bool
+    fault: ModelFault | None = None
+    """Why it is no reply; a retry or not, as ``judge_status`` says."""
+
+
+def read_reply(protocol: str, text: str, request: str) -> Reading:
+    """Read a reply of ``chat``, ``responses``, ``messages`` or ``gemini``.
+
+    Args:
+        text: of the whole reply.
+        request: its JSON, for an estimate where the provider tells no tokens.
+    """
+    form = _PROTOCOLS[protocol]
+    events, streamed, broken = _events(text)
+    asked, said = (_counted(form, events, names) for names in (form.asked, form.said))
+    estimated = not (asked or said)
+    if estimated:
+        asked, said = estimate_tokens(request), estimate_tokens("".join(_texts(events)))
+    return Reading(asked, said, estimated, _fault(form, events, streamed, broken, text))
+
+
+def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
+    """The objects of a reply, whether they are a stream's, and an event of it that is no JSON."""
+    try:
+        whole = json.loads(text)
+        # Gemini's streams are a list where nobody asks for events.
+        found = whole if isinstance(whole, list) else [whole]
+        return [event for event in found if isinstance(event, dict)], isinstance(whole, list), ""
+    except (ValueError, RecursionError):
+        pass
+    events, broken = [], ""
+    for block in text.replace("\r\n", "\n").replace("\r", "\n").split("\n\n"):
+        kind, data = "", []
+        for line in block.split("\n"):
+            name, _, value = line.partition(":")
+            if name == "event":
+                kind = value.strip()
+            elif name == "data":
+                data.append(value.removeprefix(" "))
+        joined = "\n".join(data).strip()
+        if joined in ("", "[DONE]"):
+            continue
+        try:
+            event = json.loads(joined)
+        except (ValueError, RecursionError):
+            broken = joined
+            continue
+        if isinstance(event, dict):
+            events.append({"type": kind, **event} if kind else event)
+    return events, True, broken
+
+
+def _counted(form: _Protocol, events: list[dict[str, Any]], names: tuple[str, ...]) -> int:
+    """The sum of counts, each the most that an event has told: they repeat or raise it."""
+    most = dict.fromkeys(names, 0)
+    for event in events:
+        for holder in (event, event.get(form.part)):
+            told = holder.get(form.told) if isinstance(holder, dict) else None
+            counts = told if isinstance(told, dict) else {}
+            for name in names:
+                count = counts.get(name)
+                if type(count) is int and most[name] < count < _MOST_TOKENS:
+                    most[name] = count
+    return sum(most.values())
+
+
+def _texts(events: list[dict[str, Any]]) -> Iterator[str]:
+    """All that a model has said, in no order."""
+    waiting: list[Any] = list(events)
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, list):
+            waiting += value
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                if not isinstance(inner, str):
+                    waiting.append(inner)
+                elif name in _TEXTS:
+                    yield inner
+
+
+def _fault(
+    form: _Protocol, events: list[dict[str, Any]], streamed: bool, broken: str, text: str
+) -> ModelFault | None:
+    if not events:
+        return ModelFault(f"unreadable reply: {brief(text) or 'empty'}", retry=True, answered=True)
+    for event in events:
+        error = event.get("error")
+        if event.get("type") in ("error", "response.failed"):
+            inner = event.get("response")
+            inner = inner if isinstance(inner, dict) else event
+            error = inner.get("error") or inner
+        if error:
+            words = f"an error in place of the reply: {provider_words(error)}"
+            judged = judge_status(500, error, {})
+            # What came before the error may have been paid for.
+            begun = any(_texts(events[:-1]))
+            return ModelFault(words, fatal=judged.fatal, retry=judged.retry, answered=begun)
+    if broken:
+        words = f"the reply broke off, or holds an event that is no JSON: {brief(broken[:400])}"
+        return ModelFault(words, retry=True, answered=True)
+    if streamed and not any(_is_last(form, event) for event in events):
+        return ModelFault("the reply broke off", retry=True, answered=True)
+    if not streamed and all(events[0].get(name) is None for name in form.whole):
+        words = f"a malformed reply (no {' or '.join(form.whole)}): {brief(text)}"
+        return ModelFault(words, retry=True, answered=True)
+    return None
+
+
+def _is_last(form: _Protocol, event: dict[str, Any]) -> bool:
+    """Whether no part of the reply is missing after this event."""
+    if event.get("type") in form.ends or event.get("promptFeedback"):
+        return True
+    parts = [event.get("delta"), *_list(event.get("choices")), *_list(event.get("candidates"))]
+    parts = [part for part in parts if isinstance(part, dict)]
+    return any(isinstance(part.get(name), str) for part in parts for name in _FINISHED)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
