@@ -10,7 +10,7 @@ from collections import defaultdict, deque
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_skillopt.model.types import CapReached, Price, Usage
+from pytest_skillopt.model.types import CapReached, ModelFault, Price, Usage
 from pytest_skillopt.settings import Settings
 
 if TYPE_CHECKING:
@@ -107,6 +107,8 @@ class Meter:
         self._start = clock()
         self._spent = Usage()
         self._flying: dict[str, _Flight] = {}
+        self._gone: set[str] = set()
+        """Prefixes of processes that have ended; what they had asked for may still arrive."""
         rates = settings.requests_per_minute, settings.tokens_per_minute
         self._pacers: defaultdict[str, _Pacer] = defaultdict(lambda: _Pacer(*rates))
         self._accounts: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
@@ -115,12 +117,15 @@ class Meter:
 
     def ask(self, call: str, wish: Wish) -> float:
         """0.0: the call may go, and is in flight until ``done``; else seconds until the next
-        question. CapReached where a spending cap allows no further call.
+        question. CapReached where a spending cap allows no further call, ModelFault where the
+        process has been forgotten.
 
         Args:
             call: a name that no other call has; begins with the process' own prefix.
         """
         with self._lock:
+            if self._is_gone(call):
+                raise ModelFault("the process that asked has ended")
             now = self._clock()
             self._check_time(now)
             beside = sum(f.wish.provider == wish.provider for f in self._flying.values())
@@ -146,6 +151,8 @@ class Meter:
             retry_after: seconds the provider asked everybody to wait.
         """
         with self._lock:
+            if self._is_gone(call):
+                return  # it has been counted
             self._add(used, account)
             flight = self._flying.pop(call, None)
             if flight is None:
@@ -179,9 +186,11 @@ class Meter:
     def forget(self, prefix: str) -> None:
         """Give up the calls in flight of a process that died: those whose name has the prefix.
 
-        They may have been paid for, so they stay counted as calls, with their estimates.
+        They may have been paid for, so they stay counted as calls, with their estimates. No other
+        process may have the prefix afterwards.
         """
         with self._lock:
+            self._gone.add(prefix)
             for call in [c for c in self._flying if c.startswith(prefix)]:
                 lost = self._flying.pop(call)
                 cost = lost.wish.price.cost(lost.asked, lost.said) or None
@@ -198,6 +207,9 @@ class Meter:
         with self._lock:
             found = sorted(self._accounts.items())
         return [{"role": role, "stage": stage, **asdict(u)} for (role, stage), u in found]
+
+    def _is_gone(self, call: str) -> bool:
+        return any(call.startswith(prefix) for prefix in self._gone)
 
     def _add(self, usage: Usage, account: tuple[str, str, str]) -> None:
         self._spent += usage

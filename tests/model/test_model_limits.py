@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_skillopt.model.limits import BURST_SECONDS, Meter, Wish
-from pytest_skillopt.model.types import CapReached, Price, Usage
+from pytest_skillopt.model.types import CapReached, ModelFault, Price, Usage
 from pytest_skillopt.settings import Settings
 
 ACCOUNT = ("target", "rollout", "t.py::test_a")
@@ -206,6 +206,22 @@ def test_the_calls_of_a_dead_process_do_not_block_the_others() -> None:
     assert go(lim, "w2-1") == 0
     lim.done("w1-0", FREE, ACCOUNT)
     assert len(lim._flying) == 2
+
+
+def test_what_a_process_asked_before_it_died_may_arrive_late() -> None:
+    """Each question is handled in a thread of its own, so the process may be forgotten by then."""
+    lim = limits(max_in_flight=1)
+    go(lim, "w1-0", cost=0.1)
+    lim.forget("w1-")
+    with pytest.raises(ModelFault, match="the process that asked has ended"):
+        go(lim, "w1-1")
+    assert len(lim._flying) == 0
+    assert go(lim, "w2-0") == 0
+    spent = lim.spent
+    lim.done("w1-0", paid(cost=0.5), ACCOUNT)
+    assert lim.spent == spent
+    lim.done("w2-0", paid(cost=0.5), ACCOUNT)
+    assert lim.spent.calls == spent.calls + 1
 
 
 def test_accounts_are_kept_by_role_and_stage() -> None:
