@@ -51,6 +51,7 @@ settings.load_profile("steady")
 
 _load_support("patience")
 _load_support("sessions")
+_load_support("example_copy")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell runs in the background ignores interrupts, and so would all that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -6,17 +6,16 @@ import json
 import shutil
 import subprocess
 import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from example_copy import ROOT, SKILL, START, copy_example
 from patience import PATIENCE
 from sessions import clean_environment
 from simulation import serve
 
-ROOT = Path(__file__).parents[1]
-SKILL = "skills/invoice-extraction/SKILL.md"
-START = ROOT / "tests" / "data" / "example_skill_start.md"
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # What a colleague from accounts payable would add by hand, after an afternoon with the tests.
 HOUSE_RULES = """
@@ -34,12 +33,7 @@ HOUSE_RULES = """
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A copy of the example with the starting skill, whatever was trained in the checkout."""
-    copy = tmp_path / "example_project"
-    left_out = shutil.ignore_patterns(".skillopt", ".pytest_cache", "__pycache__", ".github")
-    shutil.copytree(ROOT / "example_project", copy, ignore=left_out)
-    shutil.copyfile(START, copy / SKILL)
-    return copy
+    return copy_example(tmp_path / "example_project")
 
 
 def run(project: Path, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -121,6 +115,28 @@ def test_one_setting_switches_to_another_model(project: Path) -> None:
     found = result(project)
     assert not found["simulated"]
     assert found["models"]["target"] == "openai:sim-steady"
+
+
+def test_a_copy_holds_nothing_that_a_user_did_in_the_checkout(tmp_path: Path) -> None:
+    """A training, its traces, and another model in the settings."""
+    checkout = tmp_path / "checkout"
+    source = copy_example(checkout / "example_project")
+    who = ("-c", "user.name=a", "-c", "user.email=a@b.c")
+    for command in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "Start"]):
+        subprocess.run(["git", *command], cwd=checkout, check=True)
+    settings = (source / "pyproject.toml").read_text()
+    (source / "pyproject.toml").write_text(settings.replace("offline:sim", "openai:gpt-5-mini"))
+    (source / SKILL).write_text("trained")
+    (source / ".skillopt").mkdir()
+    copy = copy_example(tmp_path / "copy", checkout)
+    assert (copy / "pyproject.toml").read_text() == settings
+    assert (copy / SKILL).read_bytes() == START.read_bytes()
+    assert not (copy / ".skillopt").exists()
+
+    shutil.rmtree(checkout / ".git")
+    unpacked = copy_example(tmp_path / "unpacked", checkout)
+    assert (unpacked / SKILL).read_bytes() == START.read_bytes()
+    assert not (unpacked / ".skillopt").exists()
 
 
 def test_the_kept_copy_is_the_skill_of_the_last_commit() -> None:

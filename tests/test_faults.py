@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from example_copy import copy_example
 from fault_project import NAMES, QUICK, SKILL, FaultProject, is_optimizer, outcome, play, wait_for
 from patience import PATIENCE, wait_until
 from sessions import clean_environment
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
     from chat_server import Answer, ChatServer
 
-ROOT = Path(__file__).parents[1]
 WORKERS = ("-n", "2")
 
 
@@ -539,7 +539,7 @@ def test_the_result_is_the_same_on_other_machines(
     tmp_path: Path, in_this_process: dict[str, Any], socket_servers: SocketServers
 ) -> None:
     folders = [tmp_path / "first", tmp_path / "second"]
-    specs = [socket_servers.start(_copy_invoices(folder)) for folder in folders]
+    specs = [socket_servers.start(copy_example(folder)) for folder in folders]
     found = _train_invoices(tmp_path / "here", "--dist=load", *specs)
     assert found == in_this_process
     assert not any((folder / ".skillopt").exists() for folder in folders)
@@ -554,7 +554,7 @@ def socket_servers() -> Iterator[SocketServers]:
 
 def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
     """What the example's training with the offline model comes to, on the tasks of one file."""
-    _copy_invoices(folder)
+    copy_example(folder)
     command = [sys.executable, "-m", "pytest", "--skillopt-train", *OFFLINE, *arguments]
     done = subprocess.run(
         command,
@@ -572,14 +572,6 @@ def _train_invoices(folder: Path, *arguments: str) -> dict[str, Any]:
     # What it took differs: the more workers, the more samples fill up their last rounds.
     parts = {part: result[part] for part in ("status", "reason", "errors", "models")}
     return {**parts, "skills": outcome(result)}
-
-
-def _copy_invoices(folder: Path) -> Path:
-    left_out = shutil.ignore_patterns(".skillopt", ".pytest_cache", "__pycache__", ".github")
-    shutil.copytree(ROOT / "example_project", folder, ignore=left_out, dirs_exist_ok=True)
-    skill = folder / "skills" / "invoice-extraction" / "SKILL.md"
-    shutil.copyfile(ROOT / "tests" / "data" / "example_skill_start.md", skill)
-    return folder
 
 
 # What a run leaves behind

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from example_copy import copy_example
 from fake_github import TOKEN
 from skill_project import run_git
 
@@ -86,9 +87,7 @@ class Action:
 @pytest.fixture
 def remote(tmp_path: Path) -> Path:
     """``example_project`` as the only commit of a bare repository."""
-    source = tmp_path / "source"
-    ignored = shutil.ignore_patterns("__pycache__", ".skillopt", ".pytest_cache", ".venv")
-    shutil.copytree(REPOSITORY / "example_project", source, ignore=ignored)
+    source = copy_example(tmp_path / "source")
     remote = tmp_path / "remote.git"
     run_git(tmp_path, "init", "--quiet", "--bare", str(remote))
     run_git(source, "init", "--quiet")
