@@ -7,7 +7,7 @@ import posixpath
 import stat
 import tempfile
 from fnmatch import fnmatchcase
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
@@ -29,47 +29,79 @@ RESOURCES = ("scripts", "references", "assets")
 _SKIPPED = frozenset(
     {"node_modules", "__pycache__", "build", "dist", "target", "site-packages", "venv", "env"}
 )
-
-
-AGENT_FOLDERS = (".claude", ".agents", ".codex", ".cursor", ".gemini", ".github")
-"""Hidden folders in which agents look for the skills of a project."""
+AGENT_FOLDERS = (
+    ".agents", ".claude", ".codex", ".cursor", ".gemini", ".github", ".opencode", ".pi", ".qwen",
+)  # fmt: skip
+"""Hidden folders in which agents look for the skills of a project, and of each part of it."""
+_NOT_SEARCHED = _SKIPPED | {"tests", "test", "fixtures", "testdata", "test_data", "worktrees"}
+"""Folders of tests hold skills to test with; an agent's copies of the project lie in worktrees."""
 
 
 class NoSkill(SkillError):
     """The project has no SKILL.md yet."""
 
 
-def find_skill(root: Path) -> Path:
-    """The one SKILL.md under ``root``; where there is none, the one in its ``AGENT_FOLDERS``.
+def find_skill(root: Path, start: Path, skills: Sequence[Path]) -> Path:
+    """The skill that tests in a folder are about.
 
-    Other hidden folders, virtual environments, ``node_modules`` and build output are not searched.
+    The folder and those above it are looked at in turn, up to ``root``: the first that has a
+    SKILL.md, or one somewhere below it, decides.
+
+    Args:
+        start: the folder of the tests.
+        skills: those of the project, see ``skill_paths``.
 
     Raises:
         NoSkill: there is none.
-        SkillError: there are several; names them. Both name the settings that choose one.
+        SkillError: the first folder that has any has several; names them. Both name the settings
+            that choose one.
     """
-    found = _skills_in([root]) or _skills_in([root / name for name in AGENT_FOLDERS])
-    if len(found) == 1:
-        return found[0]
     way_out = "set skillopt_skill, or skill= on the marker, or put the tests beside their skill"
-    if not found:
-        raise NoSkill(
-            f"no {SKILL_FILE} under {root} (hidden folders but {', '.join(AGENT_FOLDERS)} are not "
-            f"searched); {way_out}, or start one with --skillopt-train --skillopt-init"
-        )
-    shown = ", ".join(path.relative_to(root).as_posix() for path in found[:5])
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    raise SkillError(f"{len(found)} skills under {root}: {shown}{more}; {way_out}")
+    for folder in (start, *start.parents) if start.is_relative_to(root) else (root,):
+        if (folder / SKILL_FILE).is_file():
+            return folder / SKILL_FILE
+        found = [path for path in skills if path.is_relative_to(folder)]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            shown = ", ".join(path.relative_to(root).as_posix() for path in found[:5])
+            more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+            raise SkillError(f"{len(found)} skills under {folder}: {shown}{more}; {way_out}")
+        if folder == root:
+            break
+    raise NoSkill(
+        f"no {SKILL_FILE} under {root} (folders of tests, and hidden ones but "
+        f"{', '.join(AGENT_FOLDERS)}, are not searched); {way_out}, or start one with "
+        "--skillopt-train --skillopt-init"
+    )
 
 
 def skill_paths(root: Path) -> list[Path]:
-    """Every SKILL.md under ``root`` and in its ``AGENT_FOLDERS``."""
-    return _skills_in([root, *(root / name for name in AGENT_FOLDERS)])
+    """Every SKILL.md under ``root`` that ``is_searched``; no virtual environment holds one."""
+    found = []
+    for folder, folders, names in os.walk(root):
+        here = Path(folder)
+        inner = [here / name / SKILL_FILE for name in folders]
+        wanted = {path.parent.name for path in inner if is_searched(path.relative_to(root))}
+        folders[:] = sorted(n for n in wanted if not (here / n / "pyvenv.cfg").exists())
+        if SKILL_FILE in names:
+            found.append(here / SKILL_FILE)
+    return sorted(found)
 
 
-def _skills_in(folders: Sequence[Path]) -> list[Path]:
-    walked = (found for start in folders for found in _walk(start))
-    return sorted(Path(folder) / SKILL_FILE for folder, names in walked if SKILL_FILE in names)
+def is_searched(path: PurePath) -> bool:
+    """Whether a skill at this path of a project is found without being named.
+
+    It is not in hidden folders but ``AGENT_FOLDERS``, folders of tests, packages and build output;
+    a skill itself, in a folder ``skills``, may be called like one of these.
+    """
+    folders = path.parent.parts
+    return not any(
+        (name.startswith(".") and name not in AGENT_FOLDERS)
+        or (above != "skills" and name in _NOT_SEARCHED)
+        or name.endswith((".egg-info", ".dist-info"))
+        for above, name in zip(("", *folders), folders, strict=False)
+    )
 
 
 def read_skill(path: Path, root: Path) -> Document:

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE, SkillError
-from pytest_skillopt.skill.files import NoSkill, find_skill
+from pytest_skillopt.skill.files import NoSkill, find_skill, skill_paths
 from pytest_skillopt.suite.tasks import MARKER, collect_tasks
 
 if TYPE_CHECKING:
@@ -20,50 +20,46 @@ if TYPE_CHECKING:
 
 
 _SELECTED = pytest.StashKey[pytest.Item]()
+_LOCATOR = pytest.StashKey["SkillLocator"]()
 _LIVE = pytest.StashKey[tuple[pytest.FixtureRequest, str]]()
 
 
 class SkillLocator:
     """From an item to the path of its skill file, relative to the root, with ``/``.
 
-    In this order: the marker's ``skill=``, the setting, the nearest SKILL.md in a folder above the
-    test, the one SKILL.md of the project, or ``new`` where it has none. SkillError where there is
-    none, or several and nothing says which.
+    In this order: the marker's ``skill=``, the setting, the nearest SKILL.md (see ``find_skill``),
+    or ``new`` where the project has none. SkillError where there is none, or several and nothing
+    says which.
     """
 
     def __init__(self, root: Path, setting: str, *, new: str = "") -> None:
         self._root = root
         self._setting = setting
         self._new = new
-        self._only = ""
+        self._found: dict[Path, str] = {}
+        self._skills: list[Path] | None = None
 
     def __call__(self, item: pytest.Item) -> str:
-        return self.named(item) or self.only()
-
-    def named(self, item: pytest.Item) -> str:
-        """What the marker, the setting or the test's own folders say; empty if nothing does."""
         for mark in item.iter_markers(MARKER):
             if mark.kwargs.get("skill"):
                 return Path(mark.kwargs["skill"]).as_posix()
-        return Path(self._setting).as_posix() if self._setting else self._above(item.path.parent)
+        return self.nearest(item.path.parent)
 
-    def _above(self, folder: Path) -> str:
-        for above in (folder, *folder.parents):
-            if not above.is_relative_to(self._root):
-                break
-            if (above / SKILL_FILE).is_file():
-                return (above / SKILL_FILE).relative_to(self._root).as_posix()
-        return ""
-
-    def only(self) -> str:
-        if not self._only:
+    def nearest(self, folder: Path) -> str:
+        """The skill of tests in a folder whose markers name none."""
+        if self._setting:
+            return Path(self._setting).as_posix()
+        if folder not in self._found:
+            if self._skills is None:
+                self._skills = skill_paths(self._root)
             try:
-                self._only = find_skill(self._root).relative_to(self._root).as_posix()
+                found = find_skill(self._root, folder, self._skills)
+                self._found[folder] = found.relative_to(self._root).as_posix()
             except NoSkill:
                 if not self._new:
                     raise
-                self._only = self._new
-        return self._only
+                self._found[folder] = self._new
+        return self._found[folder]
 
 
 def select_skill(item: pytest.Item) -> None:
@@ -72,10 +68,9 @@ def select_skill(item: pytest.Item) -> None:
     Where the test before had another skill, the fixture and all that depend on it are torn down.
     """
     stash = item.config.stash
-    named = _locator(item.config).named(item)
     stash[_SELECTED] = item
     live = stash.get(_LIVE, None)
-    if live is not None and live[1] != named:
+    if live is not None and live[1] != _chosen(item):
         from pytest_skillopt.suite.internals.items import finish_fixture
 
         del stash[_LIVE]
@@ -88,14 +83,24 @@ def selected_skill(request: pytest.FixtureRequest) -> Path:
     locate = _locator(config)
     item = config.stash.get(_SELECTED, None)
     if item is None:  # asked for by name, in a test that does not declare it
-        return config.rootpath / locate.only()
-    config.stash[_LIVE] = (request, locate.named(item))
+        return config.rootpath / locate.nearest(config.rootpath)
+    config.stash[_LIVE] = (request, _chosen(item))
     return config.rootpath / locate(item)
 
 
+def _chosen(item: pytest.Item) -> str:
+    """The skill of a test; empty where the fixture has to say that there is none."""
+    try:
+        return _locator(item.config)(item)
+    except SkillError:
+        return ""
+
+
 def _locator(config: pytest.Config) -> SkillLocator:
-    given = config.getoption("skillopt_setting_skill") or ini(config, "skill")
-    return SkillLocator(config.rootpath, given or "")
+    if _LOCATOR not in config.stash:
+        given = config.getoption("skillopt_setting_skill") or ini(config, "skill")
+        config.stash[_LOCATOR] = SkillLocator(config.rootpath, given or "")
+    return config.stash[_LOCATOR]
 
 
 def keep_tasks(config: pytest.Config, items: list[pytest.Item]) -> int:

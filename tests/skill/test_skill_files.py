@@ -12,6 +12,7 @@ from pytest_skillopt.skill.files import (
     materialise,
     read_skill,
     skill_files,
+    skill_paths,
     write_version,
 )
 
@@ -22,11 +23,20 @@ def put(path: Path, data: bytes = b"text\n") -> Path:
     return path
 
 
+def found(root: Path, start: str = "") -> Path:
+    """The skill of tests in a folder of the project."""
+    return find_skill(root, root / start, skill_paths(root))
+
+
 def test_the_one_skill_is_found(tmp_path: Path) -> None:
     skill = put(tmp_path / "skills/invoices/SKILL.md")
     for other in (
         ".hidden/SKILL.md",
         "node_modules/x/SKILL.md",
+        "tests/skills/x/SKILL.md",
+        "tests/.claude/skills/x/SKILL.md",
+        "invoices/fixtures/SKILL.md",
+        ".claude/worktrees/a/skills/x/SKILL.md",
         "build/lib/SKILL.md",
         "myenv/lib/SKILL.md",
         "x.egg-info/SKILL.md",
@@ -34,18 +44,25 @@ def test_the_one_skill_is_found(tmp_path: Path) -> None:
     ):
         put(tmp_path / other)
     put(tmp_path / "myenv/pyvenv.cfg")
-    assert find_skill(tmp_path) == skill
+    assert found(tmp_path) == skill
+    assert found(tmp_path, "tests/unit") == skill
+
+
+def test_a_skill_may_be_called_like_a_folder_that_is_left_out(tmp_path: Path) -> None:
+    for name in ("test", "build"):
+        skill = put(tmp_path / name / ".claude/skills" / name / "SKILL.md")
+        assert skill_paths(tmp_path / name) == [skill]
 
 
 def test_no_skill_or_several_name_the_setting(tmp_path: Path) -> None:
     with pytest.raises(SkillError, match=r"no SKILL.md under .*skillopt_skill, or skill= on"):
-        find_skill(tmp_path)
+        found(tmp_path)
     put(tmp_path / "b/SKILL.md")
     put(tmp_path / "a/SKILL.md")
     with pytest.raises(
         SkillError, match=r"2 skills under .*: a/SKILL.md, b/SKILL.md; set skillopt_skill"
     ):
-        find_skill(tmp_path)
+        found(tmp_path)
 
 
 def test_any_text_file_is_read(tmp_path: Path) -> None:
@@ -183,21 +200,38 @@ def test_no_file_leaves_the_folder(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", files.AGENT_FOLDERS)
-def test_where_no_skill_is_in_sight_the_folders_of_agents_are_searched(
+def test_the_folders_of_agents_are_searched_beside_the_visible_ones(
     tmp_path: Path, folder: str
 ) -> None:
     hidden = put(tmp_path / folder / "skills/review/SKILL.md")
     put(tmp_path / ".cache/SKILL.md")
-    assert find_skill(tmp_path) == hidden
-    seen = put(tmp_path / "skills/invoices/SKILL.md")
-    assert find_skill(tmp_path) == seen
+    assert found(tmp_path) == hidden
+    put(tmp_path / "skills/invoices/SKILL.md")
+    with pytest.raises(SkillError, match="2 skills under"):
+        found(tmp_path)
+
+
+def test_the_first_folder_above_the_tests_that_has_skills_decides(tmp_path: Path) -> None:
+    first = put(tmp_path / "a/skills/x/SKILL.md")
+    second = put(tmp_path / "b/.claude/skills/y/SKILL.md")
+    third = put(tmp_path / "c/pkg/SKILL.md")
+    put(tmp_path / "c/pkg/assets/example/SKILL.md")
+    assert found(tmp_path, "a/tests") == first
+    assert found(tmp_path, "b/tests/unit") == second
+    assert found(tmp_path, "c/pkg/tests") == third
+    with pytest.raises(SkillError, match=r"4 skills under .*a/skills/x/SKILL.md, b/.claude/"):
+        found(tmp_path, "d/tests")
+    put(tmp_path / "b/skills/z/SKILL.md")
+    with pytest.raises(SkillError, match=r"2 skills under .*/b: b/.claude/.*, b/skills/z"):
+        found(tmp_path, "b/tests")
+    assert found(tmp_path, "a/tests") == first
 
 
 def test_no_skill_at_all_can_be_told_from_several(tmp_path: Path) -> None:
     with pytest.raises(files.NoSkill, match="--skillopt-init"):
-        find_skill(tmp_path)
+        found(tmp_path)
     put(tmp_path / ".claude/a/SKILL.md")
     put(tmp_path / ".claude/b/SKILL.md")
     with pytest.raises(SkillError) as caught:
-        find_skill(tmp_path)
+        found(tmp_path)
     assert not isinstance(caught.value, files.NoSkill)

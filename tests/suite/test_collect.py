@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+from textwrap import dedent
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.suite.selection import SkillLocator
@@ -43,6 +45,39 @@ def test_marks_of_function_class_and_module_are_merged_closest_first(
     assert (b.split, b.must_pass, b.skill) == ("val", True, "SKILL.md")
     assert (c.split, c.must_pass, c.doc) == ("train", False, "Does c.")
     assert (a.roles, c.roles) == ((), ("target", "judge"))
+
+
+def test_each_test_has_the_nearest_skill_in_all_the_places_that_agents_read(
+    pytester: pytest.Pytester,
+) -> None:
+    """In a monorepo, in an ordinary run and in a mode; a fixture's skill is not theirs."""
+    source = """
+        import pytest
+
+        @pytest.mark.skill_task
+        def test_it(skill): assert skill.name == "{name}"
+    """
+    places = {"a": "a/skills/a", "b": "b/.claude/skills/b", "c": ".agents/skills/c"}
+    for name, folder in places.items():
+        tests = pytester.path / name / "tests"
+        tests.mkdir(parents=True)
+        (tests / f"test_{name}.py").write_text(dedent(source.format(name=name)))
+        path = pytester.path / folder / "SKILL.md"
+        path.parent.mkdir(parents=True)
+        path.write_text(f"---\nname: {name}\ndescription: D.\n---\n{name}\n")
+    fixture = pytester.path / "c" / "tests" / "data" / "SKILL.md"
+    fixture.parent.mkdir()
+    fixture.write_text("---\nname: fixture\ndescription: D.\n---\nx\n")
+
+    result = pytester.runpytest_inprocess("a", "b")
+    result.assert_outcomes(passed=2)
+    result = pytester.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "a", "b")
+    result.stdout.fnmatch_lines(["*a/skills/a/SKILL.md*", "*b/.claude/skills/b/SKILL.md*"])
+    result = pytester.runpytest_inprocess("c")
+    result.stdout.fnmatch_lines(["*3 skills under *.agents/skills/c/SKILL.md, a/skills/a*"])
+    for name in ("a", "b"):
+        shutil.rmtree(pytester.path / name)
+    pytester.runpytest_inprocess("c").assert_outcomes(passed=1)
 
 
 def test_the_source_tells_tasks_apart_by_what_they_do(pytester: pytest.Pytester) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.propose import ProposeError
 from pytest_skillopt.skill.document import SKILL_FILE
-from pytest_skillopt.skill.files import AGENT_FOLDERS
+from pytest_skillopt.skill.files import is_searched
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -75,8 +75,7 @@ def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> 
         return frozenset(prefix + path for path in paths if path)
     ours = (name.removeprefix(prefix) for name in files if name.startswith(prefix))
     below = [path for path in map(PurePosixPath, ours) if path.name == SKILL_FILE]
-    visible = [p for p in below if not any(part.startswith(".") for part in p.parts)]
-    found = visible or [p for p in below if p.parts[0] in AGENT_FOLDERS]
+    found = [path for path in below if is_searched(path)]
     return frozenset(f"{prefix}{p}" for p in found) if len(found) == 1 else frozenset()
 
 

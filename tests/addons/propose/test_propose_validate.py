@@ -528,15 +528,18 @@ def test_a_tie_is_exact_whatever_the_fractions(n: int, passed: int) -> None:
     assert rates.before == rates.after
 
 
-def test_a_skill_in_a_folder_of_agents_is_the_one_where_no_other_is_in_sight(
+def test_without_a_setting_the_one_skill_that_a_training_finds_is_allowed(
     project: Project,
 ) -> None:
-    hidden = project.root / ".claude" / "skills" / "SKILL.md"
-    hidden.parent.mkdir(parents=True)
-    hidden.write_text("# Hidden\n")
     (project.root / "pyproject.toml").write_text("[project]\nname = 'x'\n")
-    tip = project.commit("Two", ".claude", "pyproject.toml")
+    for place in ("tests/data/a", ".claude/skills"):
+        folder = project.root / place
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text("# Another\n")
+    tip = project.commit("A test's", "tests", "pyproject.toml")
     assert read_base(Clone(project.root), tip).allowed == {"skills/SKILL.md"}
+    tip = project.commit("Two", ".claude")
+    assert read_base(Clone(project.root), tip).allowed == frozenset()
     project.git("rm", "--quiet", "skills/SKILL.md")
     project.git("commit", "--quiet", "-m", "One")
     tip = project.git("rev-parse", "HEAD")
