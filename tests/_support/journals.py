@@ -17,12 +17,19 @@ START, NEXT = "a" * 64, "b" * 64
 
 
 def write_journal(
-    run: Path, *, tasks: int = 3, rollouts: int = 12, text: str = "plain", pid: int = 0
+    run: Path,
+    *,
+    tasks: int = 3,
+    rollouts: int = 12,
+    text: str = "plain",
+    pid: int = 0,
+    gated: bool = True,
 ) -> Journal:
     """Make ``run`` a training that has come to its second step; returns the open journal.
 
     Args:
         text: stands wherever a test or a model could have written.
+        gated: the gate was asked in the second step.
     """
     run.mkdir(parents=True, exist_ok=True)
     journal = Journal(run / "journal.jsonl")
@@ -63,9 +70,12 @@ def write_journal(
     journal.write("edit", {**edit.model_dump(), "status": "waiting"})
     lost_edit = EditRow(op="append", content=f"- no {text}", step=1, status="lost", why=text)
     journal.write("edit", lost_edit.model_dump())
+    second = StepRow(step=2, train=0.8, edits=1)
+    if gated:
+        second = second.model_copy(update={"before": 0.4, "after": 0.9, "verdict": "accepted"})
     for step in (
         StepRow(step=1, train=0.3, tasks=3, passing=1, reason=f"2 edits tried: {text}"),
-        StepRow(step=2, train=0.8, before=0.4, after=0.9, verdict="accepted", edits=1),
+        second,
     ):
         journal.write("step", step.model_dump())
     return journal

@@ -39,8 +39,9 @@ class Follower:
         self._samples: list[tuple[int, float | None, int, int]] = []
         self._outcomes: Counter[str] = Counter()
         self._steps: list[dict[str, Any]] = []
-        self._edits: dict[tuple[str, str, str], dict[str, Any]] = {}
-        self._verdicts: list[dict[str, Any]] = []
+        self._again = 0
+        """Steps of this session: a session that continues a run tells those before it once more."""
+        self._edits: dict[tuple[str, ...], dict[str, Any]] = {}
         self._workers: dict[str, list[float]] = {}
         self._faults: Counter[str] = Counter()
         self._spent: dict[str, Usage] = {}
@@ -74,7 +75,7 @@ class Follower:
             for version in data.get("skills", {}).values():
                 self._version(version)
         elif kind == "plan":
-            self._plan, self._session, self._in_session = data, self._last, 0
+            self._plan, self._session, self._in_session, self._again = data, self._last, 0, 0
             for task, split in data["tasks"]:
                 self._task(task, split)
         elif kind in ("rollout", "error"):
@@ -83,12 +84,18 @@ class Follower:
             self._phase = "the optimizer thinks"
             self._spend("optimizer", data["usage"])
         elif kind == "step":
-            self._steps.append(data)
+            self._steps[self._again : self._again + 1] = [data]
+            self._again += 1
         elif kind == "edit":
-            self._edits[data["op"], data["target"], data["content"]] = data
-        elif kind in ("verdict", "pruning"):
-            keys = ("step", "candidate", "decision", "reason", "before", "after")
-            self._verdicts.append({key: data.get(key) for key in keys})
+            self._edit(data)
+
+    def _edit(self, data: Mapping[str, Any]) -> None:
+        """Keep the last fate of an edit. One that has won is refused when it is proposed again,
+        since the skill holds it by then; that changes nothing."""
+        key = tuple(str(data.get(name, "")) for name in ("file", "op", "target", "content"))
+        won = self._edits.get(key, {}).get("status") in ("waiting", "accepted")
+        if not (won and data["status"] == "refused"):
+            self._edits[key] = dict(data)
 
     def _rollout(self, data: Mapping[str, Any], offset: int) -> None:
         request, outcome = data["request"], data["outcome"]
@@ -154,7 +161,6 @@ class Follower:
             "tasks": list(zip(self._tasks, self._splits, strict=True)),
             "versions": len(self._versions),
             "steps": self._steps,
-            "verdicts": self._verdicts,
             "edits": list(self._edits.values())[-MOST_EDITS:],
             "workers": [
                 [name, int(n), total / n, self._last - seen]

@@ -58,14 +58,18 @@ class Watch(ThreadingHTTPServer):
             return self._follower.transcript(offset)
 
     def stop(self) -> bool:
-        """End the run as Ctrl-C does: what is known is kept, and it can be continued."""
+        """End the run as Ctrl-C does: what is known is kept, and it can be continued.
+
+        The signal is SIGTERM, since a shell has what a script puts into the background ignore the
+        SIGINT of Ctrl-C.
+        """
         with self._lock:
             self._follower.read()
             pid = self._follower.controller()
         if pid is None:
             return False
         try:
-            os.kill(pid, signal.SIGINT)
+            os.kill(pid, signal.SIGTERM)
         except OSError:
             return False
         return True

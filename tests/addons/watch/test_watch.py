@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
+import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +21,7 @@ from journals import START, write_journal
 from patience import PATIENCE
 
 from pytest_skillopt.addons.watch.server import Watch
+from pytest_skillopt.run.result import EditRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -132,9 +136,50 @@ def test_a_torn_last_line_is_taken_when_it_is_whole(run: Path) -> None:
         server.server_close()
 
 
-def test_a_training_is_followed_and_stopped_from_the_page(
-    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_is_continued_shows_each_step_once(run: Path) -> None:
+    write_journal(run).close()
+    server = Watch(run)
+    try:
+        first = server.look(0)
+        write_journal(run).close()
+        again = server.look(0)
+    finally:
+        server.server_close()
+    assert [step["step"] for step in again["steps"]] == [1, 2]
+    assert again["edits"] == first["edits"]
+
+
+@pytest.mark.parametrize("fate", ["waiting", "accepted"])
+def test_an_edit_that_won_is_not_refused_because_it_is_proposed_again(
+    run: Path, fate: str
 ) -> None:
+    journal = write_journal(run)
+    edit = EditRow(op="append", content="- once", step=1).model_dump()
+    for status in (fate, "refused"):
+        journal.write("edit", {**edit, "status": status, "why": "it is there already"})
+    server = Watch(run)
+    try:
+        assert server.look(0)["edits"][-1]["status"] == fate
+        journal.write("edit", {**edit, "status": "rejected"})
+        assert server.look(0)["edits"][-1]["status"] == "rejected", "a later decision counts"
+    finally:
+        journal.close()
+        server.server_close()
+
+
+@pytest.mark.parametrize(
+    ("script", "workers"),
+    [('exec "$@"', ("-p", "no:xdist")), ('"$@" & wait $!', ("-n1",))],
+    ids=["foreground", "background"],
+)
+def test_a_training_is_followed_and_stopped_from_the_page(
+    pytester: pytest.Pytester,
+    chat_server: ChatServer,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    workers: tuple[str, ...],
+) -> None:
+    """A shell without job control has a command in the background ignore SIGINT."""
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
     chat_server.reply = play
     chat_server.hold(after=20)  # it goes on until it is stopped
@@ -149,11 +194,11 @@ def test_a_training_is_followed_and_stopped_from_the_page(
             assert skill_agent(f"Greet {name}.").endswith("!"), "no exclamation mark"
         """
     )
-    options = ("--skillopt-train", "--skillopt-target=openai:worker", "-p", "no:xdist")
+    options = ("--skillopt-train", "--skillopt-target=openai:worker", *workers)
     training = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *options, "--skillopt-optimizer=openai:thinker",
-         f"--skillopt-base-url={chat_server.url}"],
-        cwd=pytester.path, stdout=subprocess.PIPE, text=True,
+        ["sh", "-c", script, "sh", sys.executable, "-m", "pytest", *options,
+         "--skillopt-optimizer=openai:thinker", f"--skillopt-base-url={chat_server.url}"],
+        cwd=pytester.path, stdout=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     runs = pytester.path / ".skillopt" / "runs"
     deadline = time.monotonic() + PATIENCE
@@ -176,7 +221,8 @@ def test_a_training_is_followed_and_stopped_from_the_page(
         state = next(state for state in page.events() if state["said"])
         assert state["said"][0] == "Stopped early"
     finally:
-        training.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(training.pid, signal.SIGKILL)
         watcher.kill()
         watcher.communicate()
         training.wait()

@@ -71,6 +71,18 @@ def test_it_follows_by_itself_and_opens_a_transcript(
     assert "reply 0: plain" in browser.evaluate("document.getElementById('panel').textContent")
 
 
+@pytest.mark.parametrize("gated", [True, False])
+def test_the_legend_speaks_of_what_is_drawn(
+    browser: Browser, watched: tuple[Path, Watch], gated: bool
+) -> None:
+    run, server = watched
+    write_journal(run, gated=gated).close()
+    show(browser, server.url, width=1280)
+    circles = browser.evaluate("document.querySelectorAll('#plot circle:not(.train)').length")
+    said = browser.evaluate("document.getElementById('curve').textContent")
+    assert (circles > 0, "ircle" in said, "val" in said) == (gated, gated, gated)
+
+
 def test_hostile_text_is_text(browser: Browser, watched: tuple[Path, Watch]) -> None:
     run, server = watched
     write_journal(run, text=HOSTILE).close()

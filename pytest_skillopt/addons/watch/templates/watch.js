@@ -88,7 +88,9 @@ function curve(steps) {
   for (const [step, i] of line) plot.append(svg("circle", { class: "train", cx: x(i), cy: y(step.train), r: 3 }));
   steps.forEach((step, i) => step.after !== null && step.after !== undefined && plot.append(svg("circle", { class: step.verdict, cx: x(i), cy: y(step.after), r: 6 })));
   $("plot").replaceChildren(plot);
-  $("key").textContent = "Line: train. Full circle: a candidate that the gate accepted, on val; empty circle: one that it did not.";
+  const gated = steps.some((step) => step.after !== null && step.after !== undefined);
+  $("curve-of").textContent = "of the train tasks that each step looked at" + (gated ? ", and of the val tasks where the gate was asked" : "");
+  $("key").textContent = gated ? "Line: train. Full circle: a candidate that the gate accepted, on val; empty circle: one that it did not." : "";
 }
 
 function effect(when, byTask) {
