@@ -41,6 +41,14 @@ _SENTENCES = {
     "declined": "{path}: this change was declined before, nothing was pushed",
 }
 
+_WOULD = {
+    "create": "{path}: would be pushed to the new branch {branch}",
+    "update": "{path}: the branch {branch} would be rebuilt",
+    "keep": "{path}: {branch} holds this very proposal, nothing would be pushed",
+    "delete": "{path}: the base branch has this text by now; {branch} would be deleted",
+    "human": "{path}: somebody has worked on {branch}, it would be left alone",
+}
+
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands; each sets ``handle``, a function of the arguments to an exit code."""
@@ -53,6 +61,8 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     add("--forge", choices=("github", "gitlab", "none"), help=text)
     text = "push the branch and print the text of the request"
     add("--no-forge", dest="forge", action="store_const", const="none", help=text)
+    text = "check the proposal and print branch and text of the request; push and open nothing"
+    add("--dry-run", action="store_true", help=text)
     add("--ready", action="store_true", help="no draft")
     add("--label", metavar="LABEL", action="append", help="may be repeated (default: skillopt)")
     propose.set_defaults(handle=_propose)
@@ -84,18 +94,26 @@ def _propose(args: argparse.Namespace) -> int:
         write_outputs({"pull-request-url": ""})
         return 0
     root = Path.cwd() if args.dir else home.path.parent
-    publisher = Publisher(root, environment(), base=args.base, remote=args.remote, forge=args.forge)
+    publisher = Publisher(
+        root,
+        environment(),
+        base=args.base,
+        remote=args.remote,
+        forge=args.forge,
+        dry_run=args.dry_run,
+    )
     labels = tuple(args.label or ["skillopt"])
     outcomes = publisher.publish(proposal, draft=not args.ready, labels=labels)
     for outcome in outcomes:
-        _report(outcome, with_text=args.forge == "none")
+        with_text = args.dry_run or args.forge == "none"
+        _report(outcome, _SENTENCES | _WOULD if args.dry_run else _SENTENCES, with_text=with_text)
     open_ = [o.url for o in outcomes if o.url and o.action in ("create", "update", "keep", "human")]
     write_outputs({"pull-request-url": open_[0] if open_ else ""})
     return 0
 
 
-def _report(outcome: Outcome, *, with_text: bool) -> None:
-    sentence = _SENTENCES[outcome.action]
+def _report(outcome: Outcome, sentences: Mapping[str, str], *, with_text: bool) -> None:
+    sentence = sentences[outcome.action]
     said = sentence.format(path=outcome.skill.path, branch=outcome.request.branch)
     sys.stdout.write(shown(f"{said}\n  {outcome.url}" if outcome.url else said) + "\n")
     if with_text and outcome.action in ("create", "update", "keep"):

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.addons.propose.github import Request
 
 _MERGE_REQUEST = re.compile(r"https?://\S+/-/merge_requests/\S+")
-_MAX_OPTION = 30_000
-"""Characters of one push option: git's protocol carries at most 65,516 bytes a line."""
+_MAX_TEXT = 60_000
+"""Bytes of the request's text in its push option: git carries at most 65,516 bytes a line."""
 
 
 def server_of(environ: Mapping[str, str]) -> str:
@@ -35,7 +35,9 @@ def login_of(environ: Mapping[str, str]) -> tuple[str, str]:
 def push_options(request: Request) -> tuple[str, ...]:
     """What a push of the branch carries for the server."""
     # GitLab reads a written \n as a line break: git allows no real one.
-    text = request.body.rstrip("\n")[:_MAX_OPTION].replace("\r", "").replace("\n", "\\n")
+    text = request.body.rstrip("\n").replace("\r", "").replace("\n", "\\n")
+    if len(whole := text.encode()) > _MAX_TEXT:
+        text = whole[:_MAX_TEXT].decode(errors="ignore").rstrip("\\")
     return (
         "merge_request.create",
         f"merge_request.target={request.base}",

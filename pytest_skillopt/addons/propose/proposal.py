@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.propose.git import project_prefix
+from pytest_skillopt.run.directory import replace_file
 from pytest_skillopt.skill.document import SKILL_FILE, Document
 
 if TYPE_CHECKING:
@@ -75,14 +76,14 @@ def slug(name: str) -> str:
 
 
 def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Put files in place of a directory, or nothing; by renames, so that it is there whole or not
-    at all."""
+    """Put files, which only their owner can read, in place of a directory, or nothing; by renames,
+    so that it is there whole or not at all."""
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".proposal-", dir=directory.parent) as scratch:
         for name, data in files.items():
             target = Path(scratch, "new", name)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+            replace_file(target, data)
         if os.path.lexists(directory):
             directory.rename(Path(scratch, "old"))
         if files:

@@ -60,6 +60,7 @@ class Publisher:
         environ: holds tokens and what a CI says of itself.
         base: the branch that requests go to; ``""``: the one that is checked out.
         forge: where requests are opened; None: as the CI or the remote's host says.
+        dry_run: check and plan, and stop before anything is pushed or a forge is called.
 
     Raises:
         ProposeError: no git, no remote, no base branch, no repository or token for requests.
@@ -73,14 +74,17 @@ class Publisher:
         base: str,
         remote: str,
         forge: ForgeName | None,
+        dry_run: bool = False,
     ) -> None:
         self._environ = environ
+        self._dry_run = dry_run
         self._clone = Clone(root, environ)
         self._base = base or self._checked_out()
         where = place(self._clone.remote_url(remote))
         pushed = place(self._clone.remote_url(remote, push=True))
         self._forge = forge or _forge(where, environ)
-        self._github = GitHub(where, environ) if self._forge == "github" else None
+        called = self._forge == "github" and not dry_run
+        self._github = GitHub(where, environ) if called else None
         headers = {}
         if self._forge != "none":
             made = gitlab if self._forge == "gitlab" else github
@@ -124,8 +128,8 @@ class Publisher:
 
     def _act(self, skill: Checked, request: Request) -> Outcome:
         made = plan(self._git, self._tip, skill, f"{request.title}\n\n{_MESSAGE}")
-        if made.action == "human":
-            return Outcome(skill, request, "human")
+        if made.action == "human" or self._dry_run:
+            return Outcome(skill, request, made.action)
         if made.action in ("delete", "nothing"):
             self._push(made)
             url = self._github.close(made.branch) if self._github else ""

@@ -30,7 +30,7 @@ from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 from pytest_skillopt.skill.scan import scan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.addons.propose.base import Base
     from pytest_skillopt.run.result import SkillResult, TaskRow
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _MAX_ENTRIES = 200
 _MAX_RESULT = 16 * 1024 * 1024
+_MOST_ROLLOUTS = 1_000_000
+"""Of one task under one version. No training comes near it; a forged count may be of any size."""
 _LEVEL = 0.05
 """At which a shorter skill is shown to be no worse."""
 _YES = ("1", "yes", "true", "on")
@@ -92,7 +94,8 @@ def load(directory: Path) -> Proposal:
     """Read a proposal and check its form.
 
     Raises:
-        Refused: a file too many, missing, too large or not a regular one; a result that is none.
+        Refused: a file too many, missing, too large or not a regular one; a result that is none, or
+            that contradicts itself.
     """
     found = set(_listed(directory))
     if RESULT not in found:
@@ -105,6 +108,7 @@ def load(directory: Path) -> Proposal:
     if len({row.path for row in rows.values()}) != len(rows) or not rows:
         raise Refused(f"{RESULT} names a skill twice, or none that was bettered")
     must = {RESULT, *(f"{name}/{SKILL_FILE}" for name in rows)}
+    _check_consistent(result, rows.values())
     odd = {name for name in found - must if name.partition("/")[0] not in rows} | (must - found)
     if odd:
         names = ", ".join(sorted(odd)[:5])
@@ -114,6 +118,27 @@ def load(directory: Path) -> Proposal:
         name, _, file = path.partition("/")
         files[name][file] = _read(directory, path, MAX_SKILL)
     return Proposal(result, {name: (row, files[name]) for name, row in rows.items()})
+
+
+def _check_consistent(result: Result, rows: Iterable[SkillResult]) -> None:
+    """Refuse a result whose parts exclude each other; it was not written by a training."""
+    ended = result.status in ("accepted", "interrupted", "unmeasured")
+    if result.mode != "train" or not ended:
+        raise Refused(
+            f"{RESULT} contradicts itself: a skill was accepted in a run whose mode is "
+            f"{result.mode} and whose status is {result.status}"
+        )
+    for row in rows:
+        decision = (row.verdict or {}).get("decision", "accepted")
+        if decision != "accepted":
+            said = f"the verdict about it is {str(decision)[:40]}"
+        elif row.scan and row.scan.status != 0:
+            said = "its scanner refused it"
+        elif any(arm.n > _MOST_ROLLOUTS for t in row.tasks for arm in (t.before, t.after) if arm):
+            said = f"a task has more than {_MOST_ROLLOUTS:,} rollouts"
+        else:
+            continue
+        raise Refused(f"{RESULT} contradicts itself: {row.path} was accepted, and {said}")
 
 
 def validate(proposal: Proposal, base: Base) -> list[Checked]:

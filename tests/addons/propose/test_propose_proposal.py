@@ -59,6 +59,12 @@ def test_transcripts_stay_at_home(project: Project) -> None:
     assert "private words" not in (project.proposal / "result.json").read_text()
 
 
+def test_a_proposal_is_for_its_owner(project: Project) -> None:
+    project.propose()
+    files = [path for path in project.proposal.rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+
+
 def test_new_proposal_replaces_the_old_one_whole(project: Project) -> None:
     project.propose()
     (project.proposal / "leftover").write_text("x")
@@ -100,7 +106,8 @@ def test_two_skills_of_one_name_get_a_branch_each(
         )
         for path in paths
     ]
-    result = nothing_accepted().model_copy(update={"skills": skills})
+    accepted = {"status": "accepted", "skills": skills}
+    result = nothing_accepted().model_copy(update=accepted)
     assert leave(project.root, result, {sha256(after): after})
     monkeypatch.chdir(project.root)
 

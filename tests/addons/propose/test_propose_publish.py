@@ -20,7 +20,8 @@ from skill_project import AFTER
 
 from pytest_skillopt.addons.propose import github as api
 from pytest_skillopt.addons.propose import gitlab
-from pytest_skillopt.addons.propose.github import place, push_headers
+from pytest_skillopt.addons.propose.git import Clone, Repository
+from pytest_skillopt.addons.propose.github import Request, place, push_headers
 from pytest_skillopt.cli import main
 
 if TYPE_CHECKING:
@@ -383,6 +384,27 @@ def test_no_forge_pushes_and_prints(project: Project, capsys: pytest.CaptureFixt
     assert BRANCH in project.branches()
 
 
+def test_a_dry_run_shows_branch_and_text_and_changes_nothing(
+    project: Project, github: FakeGitHub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.propose()
+    assert main(["propose", "--dry-run"]) == 0
+    out = capsys.readouterr().out
+    assert "would be pushed to the new branch skillopt/invoices" in out
+    assert "Train the skill invoices: pass rate 44.4 % to 100.0 %" in out
+    assert "Passes more tasks." in out
+    assert project.branches().keys() == {"main"}
+    assert github.calls == []
+    project.tamper(path="other.txt")
+    assert main(["propose", "--dry-run"]) == 1, "checked as ever"
+
+
+def test_a_dry_run_wants_no_token(project: Project, capsys: pytest.CaptureFixture[str]) -> None:
+    project.propose()
+    assert main(["propose", "--dry-run"]) == 0
+    assert "would be pushed" in capsys.readouterr().out
+
+
 def test_the_printed_text_can_be_pasted_into_a_forge(
     project: Project, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -711,6 +733,16 @@ def test_hostile_body_is_inert(project: Project, github: FakeGitHub) -> None:
     ):
         assert active not in body
     assert "octocat" in body
+
+
+@pytest.mark.parametrize("text", ["\u767c" * 30_000, "a\n" * 30_000, "\\" * 70_000])
+def test_git_carries_a_text_of_any_size_to_gitlab(project: Project, text: str) -> None:
+    project.remote_git("config", "receive.advertisePushOptions", "true")
+    request = Request("skillopt/long", "main", "Long", text, "", draft=True, labels=())
+    with Repository(Clone(project.root), "origin", {}) as git:
+        tip = git.fetch("main")
+        git.push(tip, request.branch, seen="", options=gitlab.push_options(request))
+    assert request.branch in project.branches()
 
 
 def test_gitlab_opens_the_request_with_the_push(

@@ -280,6 +280,47 @@ def test_counts_that_do_not_give_the_verdict(
         check(project)
 
 
+@pytest.mark.parametrize("mode", ["evaluate", "check", "compare", "aa"])
+def test_only_a_training_proposes(project: Project, mode: str) -> None:
+    project.propose()
+    edit_result(project, lambda result: result.update(mode=mode))
+    with pytest.raises(Refused, match=f"contradicts itself.* mode is {mode}"):
+        check(project)
+
+
+@pytest.mark.parametrize("status", ["rejected", "unchanged", "measured"])
+def test_a_run_that_accepted_nothing_proposes_nothing(project: Project, status: str) -> None:
+    project.propose()
+    edit_result(project, lambda result: result.update(status=status))
+    with pytest.raises(Refused, match=f"contradicts itself.* status is {status}"):
+        check(project)
+
+
+@pytest.mark.parametrize("status", ["interrupted", "unmeasured"])
+def test_a_run_that_ended_early_proposes_what_it_accepted(project: Project, status: str) -> None:
+    project.propose()
+    edit_result(project, lambda result: result.update(status=status))
+    assert check(project)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"verdict": {"decision": "rejected"}}, "the verdict about it is rejected"),
+        ({"scan": {"command": "scan", "status": 1}}, "its scanner refused it"),
+        ({"scan": {"command": "scan", "status": None}}, "its scanner refused it"),
+        ({"tasks": [counts(0, 10**30, n=10**30)]}, "more than 1,000,000 rollouts"),
+    ],
+)
+def test_a_skill_that_contradicts_itself(
+    project: Project, change: dict[str, Any], message: str
+) -> None:
+    project.propose()
+    project.tamper(**change)
+    with pytest.raises(Refused, match=f"contradicts itself: skills/SKILL.md .*{message}"):
+        check(project)
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -56,6 +56,12 @@ def test_no_pull_request_ever_sees_a_secret(workflow: dict[Any, Any]) -> None:
     assert workflow["jobs"]["train"]["if"] == "github.event_name != 'pull_request'"
 
 
+def test_the_check_runs_for_every_file_that_is_trained(workflow: dict[Any, Any]) -> None:
+    files = ["**/SKILL.md", "**/references/*.md"]
+    assert workflow[True]["pull_request"]["paths"] == files
+    assert yaml.safe_load(GITLAB.read_text())["check"]["rules"][0]["changes"] == files
+
+
 def test_every_job_is_bounded(workflow: dict[Any, Any]) -> None:
     assert all(0 < job["timeout-minutes"] <= 120 for job in workflow["jobs"].values())
     assert workflow["concurrency"]["group"]

@@ -150,9 +150,7 @@ def test_a_run_that_is_continued_shows_each_step_once(run: Path) -> None:
 
 
 @pytest.mark.parametrize("fate", ["waiting", "accepted"])
-def test_an_edit_that_won_is_not_refused_because_it_is_proposed_again(
-    run: Path, fate: str
-) -> None:
+def test_an_edit_that_won_is_not_refused_because_it_is_proposed_again(run: Path, fate: str) -> None:
     journal = write_journal(run)
     edit = EditRow(op="append", content="- once", step=1).model_dump()
     for status in (fate, "refused"):
