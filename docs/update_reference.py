@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from pytest_skillopt.settings import declared, shown
+from pytest_skillopt.settings import documented, meaning, shown
 
 REFERENCE = Path(__file__).with_name("reference.md")
 TITLE = "training of agent skills (pytest-skillopt):"
@@ -31,8 +31,8 @@ def help_block() -> str:
 def ini_table() -> str:
     """A row for each setting without an option."""
     rows = [
-        f"| `skillopt_{field.name}` | {shown(field.default)} | {field.metadata['help']} |"
-        for field in declared()
+        f"| `skillopt_{field.name}` | {shown(field.default)} | {meaning(field)} |"
+        for field in documented()
         if not field.metadata["option"]
     ]
     return "\n".join([TABLE, "|---|---|---|", *rows])

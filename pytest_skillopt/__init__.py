@@ -10,8 +10,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_skillopt.edits.material import Context as Context
     from pytest_skillopt.edits.patches import Patch as Patch
+    from pytest_skillopt.edits.records import TaskRecord as TaskRecord
     from pytest_skillopt.edits.update import Update as Update
+    from pytest_skillopt.edits.update import update as update
+    from pytest_skillopt.gate.engine import Gate as Gate
     from pytest_skillopt.model.agent import Agent as Agent
     from pytest_skillopt.model.agent import Reply as Reply
     from pytest_skillopt.model.types import CacheMiss as CacheMiss
@@ -19,11 +23,16 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Completion as Completion
     from pytest_skillopt.model.types import Model as Model
     from pytest_skillopt.model.types import ModelFault as ModelFault
+    from pytest_skillopt.model.types import Role as Role
     from pytest_skillopt.model.types import ToolCall as ToolCall
     from pytest_skillopt.model.types import Usage as Usage
     from pytest_skillopt.models import chat_model as chat_model
+    from pytest_skillopt.run.result import Result as Result
+    from pytest_skillopt.run.result import StepRow as StepRow
     from pytest_skillopt.search.parameters import TrialParameters as TrialParameters
+    from pytest_skillopt.search.stages import GateQuestion as GateQuestion
     from pytest_skillopt.search.stages import Stages as Stages
+    from pytest_skillopt.search.stages import open_gate as open_gate
     from pytest_skillopt.search.trainer import Trainer as Trainer
     from pytest_skillopt.skill.document import Document as Document
     from pytest_skillopt.skill.edits import Edit as Edit
@@ -31,22 +40,28 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.context import Skill as Skill
     from pytest_skillopt.suite.rollouts import InfraError as InfraError
     from pytest_skillopt.suite.rollouts import Rollout as Rollout
+    from pytest_skillopt.suite.tasks import SkillTask as SkillTask
 
 __version__ = "0.1.0"
 
 _NAMES = {
+    "edits.material": "Context",
     "edits.patches": "Patch",
-    "edits.update": "Update",
+    "edits.records": "TaskRecord",
+    "edits.update": "Update update",
+    "gate.engine": "Gate",
     "model.agent": "Agent Reply",
-    "model.types": "CacheMiss CapReached Completion Model ModelFault ToolCall Usage",
+    "model.types": "CacheMiss CapReached Completion Model ModelFault Role ToolCall Usage",
     "models": "chat_model",
+    "run.result": "Result StepRow",
     "search.parameters": "TrialParameters",
-    "search.stages": "Stages",
+    "search.stages": "GateQuestion Stages open_gate",
     "search.trainer": "Trainer",
     "skill.document": "Document",
     "skill.edits": "Edit",
     "suite.context": "Recorder Skill",
     "suite.rollouts": "InfraError Rollout",
+    "suite.tasks": "SkillTask",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 

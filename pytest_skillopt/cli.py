@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import os
 import shutil
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 USAGE_ERROR = 4
 """As pytest's own exit code for wrong usage."""
 
-_OWN = ("show", "diff", "runs", "watch", "shorten")
+_OWN = ("show", "diff", "runs", "shorten")
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
 _ANSI = {"bold": 1, "red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
@@ -42,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # What follows `shorten` is pytest's, options too, which argparse would take for its own.
     own = 1 if argv[:1] == ["shorten"] and not {"-h", "--help"} & set(argv) else len(argv)
     args = _parser(argv).parse_args(argv[:own], argparse.Namespace(arguments=argv[own:]))
-    from pytest_skillopt.addons.propose import ProposeError
+    from pytest_skillopt.errors import UserError
     from pytest_skillopt.model.types import ModelError
     from pytest_skillopt.run.directory import RunError
 
@@ -53,9 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader has seen enough (`... | head`); without this, Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ProposeError, RunError, ModelError) as error:
-        _fail(str(error))
-        return 1 if isinstance(error, ProposeError) else USAGE_ERROR
+    except (UserError, RunError, ModelError) as error:
+        fail(str(error))
+        return 1 if isinstance(error, UserError) else USAGE_ERROR
     return code
 
 
@@ -68,15 +67,12 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_own(commands)
     if not argv or argv[0] not in _OWN:
-        # git, HTTP and crontab are needed by these commands alone.
-        from pytest_skillopt.addons.propose.commands import add_commands
-
-        add_commands(commands)
-        from pytest_skillopt.addons.mine.commands import add_commands as add_more
-
-        add_more(commands)
+        # Only these need more than the runs that there are.
+        from pytest_skillopt.addons import declared
         from pytest_skillopt.modes.doctor import add_command
 
+        for add_commands in declared("add_commands"):
+            add_commands(commands)
         add_command(commands)
     return parser
 
@@ -89,19 +85,21 @@ def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
     diff = commands.add_parser("diff", help=text)
     diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
     runs = commands.add_parser("runs", help="list the runs, the latest last")
-    watch = commands.add_parser("watch", help="follow a run in the browser, on this machine alone")
-    watch.add_argument("--port", type=int, default=0, help="on 127.0.0.1 (default: a free one)")
-    watch.add_argument("--no-open", action="store_true", help="only print the address")
-    for parser, handle in ((show, _show), (diff, _diff), (runs, _runs), (watch, _watch)):
-        if parser is not runs:
-            text = "id of a run or its start (default: the latest)"
-            parser.add_argument("run", metavar="RUN", nargs="?", help=text)
-        place = "where runs and the cache are kept (default: the nearest .skillopt)"
-        parser.add_argument("--dir", type=Path, metavar="DIR", help=place)
+    for parser, handle in ((show, _show), (diff, _diff), (runs, _runs)):
+        add_run_arguments(parser, run=parser is not runs)
         parser.set_defaults(handle=handle)
     text = "take out of a skill what no task needs; is `pytest --skillopt-train` so"
     shorten = commands.add_parser("shorten", help=text, usage="%(prog)s [ARGUMENTS OF PYTEST]")
     shorten.set_defaults(handle=_shorten)
+
+
+def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> None:
+    """Add the arguments that say where runs are kept and, with ``run``, which one is meant."""
+    if run:
+        text = "id of a run or its start (default: the latest)"
+        parser.add_argument("run", metavar="RUN", nargs="?", help=text)
+    place = "where runs and the cache are kept (default: the nearest .skillopt)"
+    parser.add_argument("--dir", type=Path, metavar="DIR", help=place)
 
 
 def _shorten(args: argparse.Namespace) -> int:
@@ -111,7 +109,8 @@ def _shorten(args: argparse.Namespace) -> int:
     return subprocess.run([*command, *args.arguments]).returncode
 
 
-def _home(args: argparse.Namespace) -> Home:
+def home_of(args: argparse.Namespace) -> Home:
+    """Return the folder of runs that a command is given, or the nearest one."""
     from pytest_skillopt.report.runs import find_home
     from pytest_skillopt.run.directory import Home
 
@@ -122,7 +121,7 @@ def _show(args: argparse.Namespace) -> int:
     from pytest_skillopt.report.runs import pick_run
     from pytest_skillopt.report.terminal import lines
 
-    _, result = pick_run(_home(args), args.run)
+    _, result = pick_run(home_of(args), args.run)
     _print(lines(result, shutil.get_terminal_size().columns, verbose=args.verbose))
     return 0
 
@@ -131,7 +130,7 @@ def _diff(args: argparse.Namespace) -> int:
     from pytest_skillopt.report.runs import pick_run
     from pytest_skillopt.report.terminal import diff
 
-    run, result = pick_run(_home(args), args.run)
+    run, result = pick_run(home_of(args), args.run)
     patch = "".join(skill.patch for skill in result.skills)
     if not patch:
         print(shown(f"run {run.id} changed nothing: {result.reason}"), file=sys.stderr)
@@ -140,7 +139,7 @@ def _diff(args: argparse.Namespace) -> int:
     elif sys.stdout.isatty():
         _print(diff(patch, verbose=True))
     elif any(os.environ.get(name) for name in _CI) and no_command(patch) != patch:
-        return _fail("this CI would carry out a line of the patch: write it with --output FILE")
+        return fail("this CI would carry out a line of the patch: write it with --output FILE")
     else:
         # Byte for byte, so that it applies: line ends and control characters are part of it.
         sys.stdout.buffer.write(patch.encode("utf-8", "surrogateescape"))
@@ -150,31 +149,12 @@ def _diff(args: argparse.Namespace) -> int:
 def _runs(args: argparse.Namespace) -> int:
     from pytest_skillopt.report.runs import ELSEWHERE, list_runs, load_runs
 
-    home = _home(args)
+    home = home_of(args)
     runs = load_runs(home)
     if not runs:
-        return _fail(f"no run in {home.runs} ({ELSEWHERE})")
+        return fail(f"no run in {home.runs} ({ELSEWHERE})")
     for line in list_runs(runs):
         print(shown(line))
-    return 0
-
-
-def _watch(args: argparse.Namespace) -> int:
-    from pytest_skillopt.addons.watch.server import Watch
-
-    run = Path(args.run) if args.run and Path(args.run).is_dir() else None
-    run = run or _home(args).find(args.run or "")
-    try:
-        server = Watch(run, args.port)
-    except OSError as error:
-        return _fail(f"watch: port {args.port}: {error.strerror or error}")
-    print(f"{run.name}: {server.url}\nCtrl-C ends the watcher, not the run.", flush=True)
-    if not args.no_open:
-        import webbrowser
-
-        webbrowser.open(server.url)
-    with contextlib.suppress(KeyboardInterrupt), server:
-        server.serve_forever()
     return 0
 
 
@@ -185,6 +165,7 @@ def _print(report: Iterable[Line]) -> None:
         print(f"\x1b[{';'.join(codes)}m{line.text}\x1b[0m" if codes else line.text)
 
 
-def _fail(message: str) -> int:
+def fail(message: str) -> int:
+    """Print an error; return the exit code of wrong usage."""
     print(shown(f"pytest-skillopt: error: {message}"), file=sys.stderr)
     return USAGE_ERROR

@@ -13,9 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-    from pytest_skillopt.addons.harness.agent import HarnessAgent
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.judge import Judge
     from pytest_skillopt.suite.context import Recorder, Skill
@@ -33,14 +31,15 @@ def skill(request: pytest.FixtureRequest) -> Skill:
     if running is not None:
         found, folder = Document.unpack(running.content), running.skill_dir
     else:
-        with _without_traceback():
+        with without_traceback():
             path = selected_skill(request)
             found, folder = read_skill(path, config.rootpath), path.parent
 
     def open_proxy(skill: Skill) -> str:
-        from pytest_skillopt.addons.harness.binding import open_url
-
-        return open_url(config, skill)
+        url: str | None = config.hook.pytest_skillopt_proxy_url(config=config, skill=skill)
+        if url is None:
+            raise RuntimeError("skill.proxy_url: no plugin implements pytest_skillopt_proxy_url")
+        return url
 
     return Skill(found.text, found.body, folder, found.name, found.version, open_proxy)
 
@@ -68,7 +67,7 @@ def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
 
     running = recorder(request)
     own_tools = reader(skill.path)
-    with _without_traceback():
+    with without_traceback():
         models = Models.of(request.config)
         return Agent(
             GuardedModel(models.get("target")),
@@ -84,24 +83,6 @@ def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    """An empty folder in which the agent of ``skill_harness`` works."""
-    path = tmp_path / "work"
-    path.mkdir()
-    return path
-
-
-@pytest.fixture
-def skill_harness(request: pytest.FixtureRequest, skill: Skill, workspace: Path) -> HarnessAgent:
-    """Run a coding agent that finds the skill where its users put it: skill_harness(prompt)."""
-    from pytest_skillopt.addons.harness.binding import make_agent
-    from pytest_skillopt.suite.context import recorder
-
-    with _without_traceback():
-        return make_agent(request, skill, recorder(request), workspace)
-
-
-@pytest.fixture
 def skill_judge(request: pytest.FixtureRequest) -> Judge:
     """An LLM judge: skill_judge(rubric, answer, votes=1) -> Judgement with .score and .reason."""
     from pytest_skillopt.model.judge import Judge
@@ -109,7 +90,7 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
     from pytest_skillopt.suite.context import GuardedModel, recorder
 
     running = recorder(request)
-    with _without_traceback():
+    with without_traceback():
         return Judge(
             GuardedModel(Models.of(request.config).get("judge")),
             sample=running.request.sample,
@@ -120,7 +101,7 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
 
 
 @contextlib.contextmanager
-def _without_traceback() -> Iterator[None]:
+def without_traceback() -> Iterator[None]:
     """What is configured wrongly fails the test that needs it, in words."""
     from pytest_skillopt.model.types import ModelConfigError
     from pytest_skillopt.skill.document import SkillError

@@ -1,8 +1,7 @@
-"""The hooks that a user's ``conftest.py`` may implement.
+"""The hooks that a ``conftest.py``, a plugin or an add-on may implement.
 
-All but ``pytest_skillopt_step`` are ``firstresult``: the first implementation that returns
-something else than None decides, and the built-in behaviour is the last one asked. The example of
-each is run by ``tests/test_hooks.py``.
+A hook that is ``firstresult`` decides something: the first implementation that returns something
+else than None counts, and if none does, the built-in behaviour. All others are told something.
 """
 
 from __future__ import annotations
@@ -13,16 +12,23 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-    from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.patches import Patch
-    from pytest_skillopt.edits.records import TaskRecord
-    from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.gate.engine import Gate
-    from pytest_skillopt.model.types import Model, Role
-    from pytest_skillopt.run.result import StepRow
-    from pytest_skillopt.search.stages import GateQuestion
-    from pytest_skillopt.suite.rollouts import InfraError
+    from pytest_skillopt import (
+        Context,
+        Gate,
+        GateQuestion,
+        InfraError,
+        Model,
+        Patch,
+        Result,
+        Role,
+        Skill,
+        SkillTask,
+        StepRow,
+        TaskRecord,
+        Update,
+    )
 
 
 @pytest.hookspec(firstresult=True)
@@ -155,7 +161,7 @@ def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context
 
         # conftest.py
         from dataclasses import replace
-        from pytest_skillopt.edits.update import update
+        from pytest_skillopt import update
 
         def bullet(edit):
             if edit.op != "append":
@@ -180,8 +186,64 @@ def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate 
 
         # conftest.py
         from dataclasses import replace
-        from pytest_skillopt.search.stages import open_gate
+        from pytest_skillopt import open_gate
 
         def pytest_skillopt_gate(config, question):
-            return open_gate(replace(question, name="confirm"))
+            return open_gate(replace(question, name="strict"))
+    """
+
+
+@pytest.hookspec
+def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
+    """Return a note for the head of a run and its report, before anything is paid for::
+
+    # conftest.py
+    import os
+
+    def pytest_skillopt_opened(config, tasks):
+        return f"{len(tasks)} tasks on {os.environ.get('REGION', 'this machine')}"
+    """
+
+
+@pytest.hookspec
+def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
+    """Return a note about a run that has ended, for its report, which is written after it::
+
+    # conftest.py
+    def pytest_skillopt_notes(config, result):
+        slow = result.seconds > 3600
+        return "it took more than an hour" if slow else f"it was a {result.mode} run"
+    """
+
+
+@pytest.hookspec
+def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
+    """Leave something of a run. Its report is written, into ``folder``::
+
+    # conftest.py
+    def pytest_skillopt_finished(config, result, folder):
+        (folder / "status.txt").write_text(result.status)
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_skillopt_agent(item: pytest.Item, source: str) -> str | None:
+    """Name the agents that a test runs, with their versions, such as ``codex 0.163.0, mine 2``.
+
+    ``source`` is the test's source. The versions are part of what identifies a task, so that an
+    update is never mixed into a run, and the target counts as used::
+
+        # conftest.py
+        def pytest_skillopt_agent(item, source):
+            return "greeter 1.2" if "greeter(" in source else None
+    """
+
+
+@pytest.hookspec(firstresult=True)
+def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str | None:
+    """Return what ``skill.proxy_url`` gives: the base URL of a server that calls the target model::
+
+    # conftest.py
+    def pytest_skillopt_proxy_url(config, skill):
+        return "http://127.0.0.1:8080"
     """

@@ -87,18 +87,6 @@ def refuse_bare_options(args: Sequence[str]) -> None:
             raise pytest.UsageError(f"{flag} wants {value}: write {flag}={usual}")
 
 
-def add_evals(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
-    text = "collect the evals.json of skills as tests"
-    group.addoption("--skillopt-evals", action="store_true", help=text)
-    # Without a text pytest --help leaves a key out; docs/evals.md has them.
-    parser.addini("skillopt_evals", "", type="bool", default=False)
-    parser.addini("skillopt_evals_pass", "")
-
-
-def evals_wanted(config: pytest.Config) -> bool:
-    return bool(config.option.skillopt_evals or config.getini("skillopt_evals"))
-
-
 def add_mode_options(group: pytest.OptionGroup) -> None:
     for flag, how, text in _OPTIONS:
         group.addoption(flag, help=text, **how)

@@ -70,9 +70,8 @@ class Models:
         """The model of a role; ModelConfigError where the settings name no usable one."""
         with self._making:
             if role not in self._made:
-                self._made[role] = self._config.hook.pytest_skillopt_client(
-                    config=self._config, role=role
-                )
+                ask = self._config.hook.pytest_skillopt_client
+                self._made[role] = ask(config=self._config, role=role) or self.build(role)
             return self._made[role]
 
     def probe(self, roles: Iterable[Role], ended: Callable[[], str]) -> None:
@@ -113,17 +112,6 @@ class Models:
                 model.close()
         if self._cache is not None:
             self._cache.close()
-
-    def handoff(self, role: Role) -> Model | None:
-        """What asks a person, or the agent that one has open, where the setting says so."""
-        if provider_of(self.settings, role) != "handoff":
-            return None
-        from pytest_skillopt.addons.mine.handoff import Handoff
-
-        reporter = self._config.pluginmanager.get_plugin("terminalreporter")
-        folder = self._config.rootpath / self.settings.dir / "handoff"
-        tell = reporter.write_line if reporter else print
-        return Handoff(role, folder, tell, self.throttle)
 
     def build(self, role: Role, server: Server | None = None) -> Model:
         """The built-in client of a role: the official SDK against an OpenAI-compatible server, one

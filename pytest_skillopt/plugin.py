@@ -7,64 +7,37 @@ imported by the hook that needs it.
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.fixtures import (
-    rollout,
-    skill,
-    skill_agent,
-    skill_harness,
-    skill_judge,
-    workspace,
-)
-from pytest_skillopt.mode import (
-    Mode,
-    add_evals,
-    add_mode_options,
-    evals_wanted,
-    refuse_bare_options,
-)
-from pytest_skillopt.settings import (
-    add_quiet_keys,
-    add_settings,
-    refuse_old_keys,
-    refuse_old_options,
-)
+from pytest_skillopt.addons import addons, merged
+from pytest_skillopt.fixtures import rollout, skill, skill_agent, skill_judge
+from pytest_skillopt.mode import Mode, add_mode_options, refuse_bare_options
+from pytest_skillopt.settings import add_quiet_keys, add_settings, refuse_key_as_option
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.patches import Patch
-    from pytest_skillopt.edits.records import TaskRecord
-    from pytest_skillopt.edits.update import Update
-    from pytest_skillopt.model.types import Model, Role
-    from pytest_skillopt.suite.rollouts import InfraError
-
-__all__ = ["rollout", "skill", "skill_agent", "skill_harness", "skill_judge", "workspace"]
+__all__ = ["rollout", "skill", "skill_agent", "skill_judge"]
 
 _MARKER = (
     "skill_task(*, skill=None, split=None, rollouts=None, min_pass_rate=None, group=None, "
-    "must_pass=False, trigger=None, contract=None, harness=None): a task for the agent skill that "
+    "must_pass=False, trigger=None, contract=None{}): a task for the agent skill that "
     "pytest-skillopt evaluates and trains."
 )
 
 _MODE_ON = pytest.StashKey[bool]()
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     group = parser.getgroup("skillopt", "training of agent skills (pytest-skillopt)")
     add_mode_options(group)
     add_settings(parser, group)
-    add_evals(parser, group)
+    for name, addon in addons().items():
+        pluginmanager.register(addon, f"skillopt-{name}")
 
 
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> None:
-    refuse_old_options(args)
+    refuse_key_as_option(args)
     refuse_bare_options(args)
     if not early_config.known_args_namespace.help:
         add_quiet_keys(parser)
@@ -78,12 +51,8 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", _MARKER)
-    refuse_old_keys(config)
-    if evals_wanted(config):
-        from pytest_skillopt.addons.evals.collect import Evals
-
-        config.pluginmanager.register(Evals(config), "skillopt-evals")
+    more = "".join(f", {name}=None" for name in merged("MARKER"))
+    config.addinivalue_line("markers", _MARKER.format(more))
     if mode := Mode.from_config(config):
         from pytest_skillopt.session import start
 
@@ -134,48 +103,3 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
 
 def _is_claimed(item: pytest.Function) -> bool:
     return any(item.get_closest_marker(name) for name in ("anyio", "asyncio", "trio"))
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model:
-    from pytest_skillopt.models import Models
-
-    models = Models.of(config)
-    return models.handoff(role) or models.build(role)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_skillopt_classify_error(
-    config: pytest.Config, exception: BaseException
-) -> InfraError | None:
-    from pytest_skillopt.suite.outcome import classify_error
-
-    return classify_error(exception)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_skillopt_reflect(records: Sequence[TaskRecord], context: Context) -> Sequence[Patch]:
-    from pytest_skillopt.search.stages import builtin_stages
-
-    return builtin_stages(context.settings).reflect(records, context)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_skillopt_aggregate(patches: Sequence[Patch], context: Context) -> Patch:
-    from pytest_skillopt.search.stages import builtin_stages
-
-    return builtin_stages(context.settings).aggregate(patches, context)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_skillopt_select(patch: Patch, context: Context) -> Patch:
-    from pytest_skillopt.search.stages import builtin_stages
-
-    return builtin_stages(context.settings).select(patch, context)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_skillopt_update(patch: Patch, context: Context) -> Update:
-    from pytest_skillopt.search.stages import builtin_stages
-
-    return builtin_stages(context.settings).update(patch, context)

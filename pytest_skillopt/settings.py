@@ -10,37 +10,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pytest
 
+from pytest_skillopt.addons import declared, merged
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _BOOLEANS = {"yes": True, "true": True, "on": True, "1": True} | {
     "no": False, "false": False, "off": False, "0": False,
 }  # fmt: skip
 _IniType = Literal["linelist", "bool", "int", "float", "string"]
 _INI_TYPES: dict[type, _IniType] = {bool: "bool", int: "int", float: "float", str: "string"}
-
-_AT_URL = "write the server behind the model: skillopt_{0} = openai:MODEL@URL (--skillopt-{0})"
-_REQUEST = "write it as a line of skillopt_requests: {}"
-_GONE = {
-    "api_key_env": _REQUEST.format("key_env = VARIABLE"),
-    "temperature": _REQUEST.format("target.temperature = NUMBER"),
-    "max_output_tokens": _REQUEST.format("max_output_tokens = NUMBER"),
-    **{f"{role}_base_url": _AT_URL.format(role) for role in ("target", "optimizer", "judge")},
-    "breaker": "a run stops after 20 infrastructure errors in a row",
-    "memory": "what was tried is told to the later steps of a run, and to no later run",
-    "prefetch": "no sample is taken before it is asked for",
-    "call_retries": "a call that met a passing fault is repeated up to 6 times",
-    "contrastive": "passed and failed samples of a task are always shown side by side",
-    "optimizer_workers": "use skillopt_max_in_flight, which bounds the calls of all roles",
-    "mixed_weight": "skillopt_metric=mixed weighs both scores alike",
-    "gate_guard": "a harmless edit is blocked with a chance of 0.1",
-}
-"""Settings that were, and what to do instead."""
-
 
 _ABOUT = {
     "low": -math.inf,
@@ -49,27 +32,33 @@ _ABOUT = {
     "metavar": "",
     "many": "",  # what stands between the values of one that takes several
     "option": False,
-    "published": False,  # of a mechanism that docs/published.md explains; an ini key alone
-    "batch": False,  # without effect but in the search of that name
+    "more": "",  # table of the add-ons whose names are choices too
+    "quiet": False,  # an ini key that ``pytest --help`` leaves out
+    "search": "",  # the only search in which it has an effect
     "fixed": False,
 }
 
 
-def _setting(default: Any, help: str = "", **about: Any) -> Any:
-    """A field with what it may be (``_ABOUT`` lists what can be said) and what is said of it."""
+def setting(default: Any, help: str = "", **about: Any) -> Any:
+    """Declare a field of a class of settings.
+
+    Args:
+        default: also gives the type: bool, int, float or str.
+        help: one line; ``{choices}`` in it stands for the choices.
+        about: what is said of it besides, by the names in ``_ABOUT``.
+    """
     return dataclasses.field(default=default, metadata=_ABOUT | {"help": help} | about)
 
 
 def _option(default: Any, help: str, **how: Any) -> Any:
-    return _setting(default, help, option=True, **how)
+    return setting(default, help, option=True, **how)
 
 
-def _published(default: Any, **how: Any) -> Any:
-    return _setting(default, published=True, **how)
+def _quiet(default: Any, **how: Any) -> Any:
+    return setting(default, quiet=True, **how)
 
 
-def _batch(default: Any, **how: Any) -> Any:
-    return _published(default, batch=True, **how)
+Declared = TypeVar("Declared")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,18 +72,15 @@ class Settings:
     rollouts: int = _option(3, "K, rollouts of a task under one version", low=1)
     lanes: int = _option(1, "rollouts at once in each worker", low=1, high=256)
     timeout: float = _option(600.0, "seconds of a rollout; 0: no end", low=0)
-    min_pass_rate: float = _setting(0.5, "pass rate at which a task has passed", low=0, high=1)
-    max_attempts: int = _setting(3, "tries of a rollout that ends in an error", low=1)
-    max_error_rate: float = _setting(
+    min_pass_rate: float = setting(0.5, "pass rate at which a task has passed", low=0, high=1)
+    max_attempts: int = setting(3, "tries of a rollout that ends in an error", low=1)
+    max_error_rate: float = setting(
         0.05, "share of errors that lets nothing be decided", low=0, high=1
     )
     dir: str = _option(".skillopt", "where runs and the cache are kept")
-    files: str = _setting("references/*.md", "files trained with the skill, or none", many=",")
-    train_description: bool = _setting(False, "train the description, too, on trigger tasks")
+    files: str = setting("references/*.md", "files trained with the skill, or none", many=",")
+    train_description: bool = setting(False, "train the description, too, on trigger tasks")
     write: bool = _option(True, "write the better skill; no: only propose")
-    propose_skills: str = _setting(
-        "", "skills that proposals may change (default: the skill)", many=","
-    )
 
     # models
     model: str = _option("", "provider:model, or provider:model@URL, of every role")
@@ -102,129 +88,147 @@ class Settings:
     optimizer: str = _option("", "the model that proposes edits")
     judge: str = _option("", "the model of skill_judge (default: the optimizer)")
     base_url: str = _option("", "server of models without @URL", metavar="URL")
-    requests: str = _setting("", "[ROLE.]NAME = VALUE lines: temperature, key_env, ...", many="\n")
-    request_timeout: float = _setting(120.0, "seconds a single model call may take", low=0.1)
-    max_turns: int = _setting(16, "model calls of a skill_agent with tools", low=1)
+    requests: str = setting("", "[ROLE.]NAME = VALUE lines: temperature, key_env, ...", many="\n")
+    request_timeout: float = setting(120.0, "seconds a single model call may take", low=0.1)
+    max_turns: int = setting(16, "model calls of a skill_agent with tools", low=1)
     cache: Literal["rw", "ro", "off", "refresh"] = _option(
         "rw", "model replies: rw, ro, off or refresh", choices=("rw", "ro", "off", "refresh")
     )
-    requests_per_minute: int = _setting(0, "model calls a minute, all workers together", low=0)
-    tokens_per_minute: int = _setting(0, "tokens a minute, all workers together", low=0)
-    max_in_flight: int = _setting(0, "model calls in flight, all workers together", low=0)
-
-    # agents in a harness
-    harness: str = _setting("", "agent of skill_harness: claude, codex, opencode, ...")
-    harness_env: str = _setting("", "variables that an agent is given", many=",")
-    sandbox: str = _setting("auto", "confines an agent: auto, bwrap, none or a command")
+    requests_per_minute: int = setting(0, "model calls a minute, all workers together", low=0)
+    tokens_per_minute: int = setting(0, "tokens a minute, all workers together", low=0)
+    max_in_flight: int = setting(0, "model calls in flight, all workers together", low=0)
 
     # spending caps
     max_rollouts: int = _option(0, "stop cleanly after so many rollouts", low=0)
     max_calls: int = _option(0, "stop cleanly after so many paid calls", low=0)
     max_tokens: int = _option(0, "stop cleanly after so many tokens", low=0)
     max_cost: float = _option(0.0, "stop cleanly after so many US dollars", low=0)
-    max_cost_increase: str = _setting("", "most that a rollout may take more tokens, such as 20%")
+    max_cost_increase: str = setting("", "most that a rollout may take more tokens, such as 20%")
     max_time: float = _option(0.0, "stop cleanly after so many seconds", low=0)
-    prices: str = _setting("", "MODEL=IN/OUT, ... in US dollars per million tokens", many=",")
+    prices: str = setting("", "MODEL=IN/OUT, ... in US dollars per million tokens", many=",")
 
     # the search
     search: str = _option(
         "trials",
-        "trials[,shorten], batch or shorten",
-        choices=("trials", "batch", "shorten", "trials,shorten"),
+        "{choices}",
+        choices=("trials", "shorten", "trials,shorten"),
+        more="SEARCHES",
     )
-    patience: int = _setting(3, "steps without a gain that end the search", low=1)
-    preferences: str = _setting("", "house rules for the optimizer: a text or a Markdown file")
-    prompts: str = _setting("", "folder of Markdown templates that replace ours")
-    feedback: str = _setting(
+    patience: int = setting(3, "steps without a gain that end the search", low=1)
+    preferences: str = setting("", "house rules for the optimizer: a text or a Markdown file")
+    prompts: str = setting("", "folder of Markdown templates that replace ours")
+    feedback: str = setting(
         "full", "shown of a failure: full, message, score", choices=("full", "message", "score")
     )
-    max_skill_tokens: int = _setting(0, "largest skill, at 4 characters a token", low=0)
-    lint_allow: str = _setting("", "rules of the lint that do not apply", many=",")
-    scan: str = _setting("", "command that scans the folder {skill} before a write")
+    max_skill_tokens: int = setting(0, "largest skill, at 4 characters a token", low=0)
+    lint_allow: str = setting("", "rules of the lint that do not apply", many=",")
+    scan: str = setting("", "command that scans the folder {skill} before a write")
 
     # the gate
     gate: str = _option(
         "staged",
-        "staged, strict, off or a published one",
-        choices=("staged", "strict", "confirm", "margin", "paired", "off"),
+        "{choices}",
+        choices=("staged", "strict", "off"),
+        more="GATES",
     )
     gate_alpha: float = _option(0.05, "chance of accepting a void edit", low=1e-6, high=0.5)
-    metric: Literal["hard", "soft", "mixed"] = _setting(
+    metric: Literal["hard", "soft", "mixed"] = setting(
         "hard", "hard, soft or mixed (half of each)", choices=("hard", "soft", "mixed")
     )
-    final_rollouts: int = _setting(5, "fresh samples a task before a write", low=1)
+    final_rollouts: int = setting(5, "fresh samples a task before a write", low=1)
 
-    # what published mechanisms go by
-    epochs: int = _published(4, low=1)
-    batch_size: int = _published(0, low=0)
-    minibatch_size: int = _batch(0, low=0)
-    accumulation: int = _batch(1, low=1)
-    merge_batch_size: int = _batch(8, low=2)
-    failure_only: bool = _batch(False)
-    update_mode: str = _published(
-        "patch", choices=("patch", "rewrite_from_suggestions", "full_rewrite_minibatch")
-    )
-    autonomous_budget: bool = _batch(False)
-    edit_budget: int = _published(4, low=1)
-    min_edit_budget: int = _batch(0, low=0)
-    schedule: str = _batch("cosine", choices=("constant", "linear", "cosine"))
-    candidates: int = _batch(1, low=1)
-    splitting: bool = _batch(True)
-    pruning: bool = _published(True)
-    slow_update: bool = _batch(True)
-    slow_update_samples: int = _batch(8, low=1)
-    slow_update_pairs: str = _batch("mixed", choices=("mixed", "changed", "unchanged"))
-    meta_skill: bool = _batch(True)
-    skill_aware: bool = _batch(False)
-    appendix_threshold: int = _batch(6, low=1)
-    gate_margin: float = _published(0.05, low=0, high=1)
-    gate_k0: int = _published(3, low=1)
-    gate_kc: int = _published(3, low=1)
-    gate_kmax: int = _published(32, low=1)
-    gate_alpha_run: float = _published(0.0, low=0, high=0.5)
-    gate_veto: bool = _published(False)
-    gate_broad: bool = _published(False)
+    # what few suites need
+    epochs: int = _quiet(4, low=1)
+    batch_size: int = _quiet(0, low=0)
+    edit_budget: int = _quiet(4, low=1)
+    pruning: bool = _quiet(True)
+    gate_margin: float = _quiet(0.05, low=0, high=1)
+    gate_k0: int = _quiet(3, low=1)
+    gate_kc: int = _quiet(3, low=1)
+    gate_kmax: int = _quiet(32, low=1)
+    gate_alpha_run: float = _quiet(0.0, low=0, high=0.5)
+    gate_veto: bool = _quiet(False)
+    gate_broad: bool = _quiet(False)
 
     # no settings: what nobody has needed to change; tests and benchmarks do
-    breaker: int = _setting(20, fixed=True)
+    breaker: int = setting(20, fixed=True)
     """Infrastructure errors in a row that stop the run."""
-    call_retries: int = _setting(6, fixed=True)
+    call_retries: int = setting(6, fixed=True)
     """Retries of a model call that met a passing fault."""
-    max_reply_bytes: int = _setting(4_000_000, fixed=True)
+    max_reply_bytes: int = setting(4_000_000, fixed=True)
     """Bytes of one reply above which it is refused."""
-    contrastive: bool = _setting(True, fixed=True)
+    contrastive: bool = setting(True, fixed=True)
     """Show passed and failed samples of one task side by side."""
-    optimizer_workers: int = _setting(8, fixed=True)
+    optimizer_workers: int = setting(8, fixed=True)
     """Optimizer calls at once."""
+
+    addons: tuple[Any, ...] = setting((), fixed=True)
+    """Settings that add-ons declare, in classes of their own; ``of`` finds them."""
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
         """Read options and ini keys; UsageError for a bad value."""
-        fields = (f for f in dataclasses.fields(cls) if not f.metadata["fixed"])
-        settings = cls(**{field.name: _read(config, field) for field in fields})
+        settings = cls.make(**{field.name: _read(config, field) for field in _all_fields()})
         if config.getoption("skillopt_train", None) == "description":
             settings = dataclasses.replace(settings, train_description=True)
-        if settings.min_edit_budget > settings.edit_budget:
-            raise pytest.UsageError(
-                f"skillopt_min_edit_budget={settings.min_edit_budget} is above "
-                f"skillopt_edit_budget={settings.edit_budget}: the budget falls during a training; "
-                "lower the one or raise the other"
-            )
+        for kind in declared("SETTINGS"):
+            if hasattr(kind, "check"):
+                settings.of(kind).check(settings)
         return settings
 
+    @classmethod
+    def make(cls, **values: Any) -> Settings:
+        """Make settings from values by name, those that add-ons declare among them."""
+        more = []
+        for kind in declared("SETTINGS"):
+            names = {field.name for field in dataclasses.fields(kind)} & values.keys()
+            more.append(kind(**{name: values.pop(name) for name in names}))
+        return cls(**values, addons=tuple(more))
+
+    def of(self, kind: type[Declared]) -> Declared:
+        """Return the settings that an add-on declares, its defaults if none were given."""
+        found = next((value for value in self.addons if isinstance(value, kind)), None)
+        return kind() if found is None else found
+
     def to_json(self) -> dict[str, Any]:
-        fixed = {field.name for field in dataclasses.fields(self) if field.metadata["fixed"]}
-        return {k: v for k, v in dataclasses.asdict(self).items() if k not in fixed}
+        """Return every setting by its name, those of add-ons among them."""
+        return {field.name: value for field, value in self.fields()}
+
+    def fields(self) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
+        """Yield each setting, those of add-ons too, with its value."""
+        for part in (self, *self.addons):
+            for field in dataclasses.fields(part):
+                if not field.metadata["fixed"]:
+                    yield field, getattr(part, field.name)
 
 
-def declared() -> list[dataclasses.Field[Any]]:
-    """The settings but those of published mechanisms, in the order of the documentation."""
-    return [field for field in dataclasses.fields(Settings) if field.metadata["help"]]
+def _all_fields() -> list[dataclasses.Field[Any]]:
+    kinds = (Settings, *declared("SETTINGS"))
+    fields = (field for kind in kinds for field in dataclasses.fields(kind))
+    return [field for field in fields if not field.metadata["fixed"]]
 
 
-def published() -> list[str]:
-    """Names of the settings of published mechanisms."""
-    return [field.name for field in dataclasses.fields(Settings) if field.metadata["published"]]
+def documented() -> list[dataclasses.Field[Any]]:
+    """List the settings that ``pytest --help`` shows, in its order."""
+    return [field for field in _all_fields() if field.metadata["help"]]
+
+
+def quiet() -> list[dataclasses.Field[Any]]:
+    """List the settings that ``pytest --help`` leaves out."""
+    return [field for field in _all_fields() if field.metadata["quiet"]]
+
+
+def meaning(field: dataclasses.Field[Any]) -> str:
+    """Say in one line what a setting is for."""
+    choices = choices_of(field)
+    listed = f"{', '.join(choices[:-1])} or {choices[-1]}" if choices else ""
+    return str(field.metadata["help"]).replace("{choices}", listed)
+
+
+def choices_of(field: dataclasses.Field[Any]) -> list[str]:
+    """List the values that a setting may have; empty if it is free."""
+    more = merged(field.metadata["more"]) if field.metadata["more"] else {}
+    return [*field.metadata["choices"], *(name for name in more if ", " not in name)]
 
 
 def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
@@ -232,9 +236,9 @@ def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
 
     ``add_quiet_keys`` declares the other keys: ``pytest --help`` need not say everything twice.
     """
-    for field in declared():
+    for field in documented():
         meta = field.metadata
-        text, default = meta["help"], shown(field.default)
+        text, default = meaning(field), shown(field.default)
         if default and "default:" not in text:
             text += f" (default: {default})"
         if meta["option"]:
@@ -251,29 +255,19 @@ def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
 
 def add_quiet_keys(parser: pytest.Parser) -> None:
     """Declare the ini keys that ``pytest --help`` leaves out."""
-    for field in dataclasses.fields(Settings):
-        if field.metadata["option"] or field.metadata["published"]:
+    for field in _all_fields():
+        if field.metadata["option"] or field.metadata["quiet"]:
             parser.addini(_key(field.name), "", type=_ini_type(field), default=None)
-    for name in _GONE:
-        parser.addini(_key(name), "", default=None)
 
 
-def refuse_old_options(args: Sequence[str]) -> None:
-    """UsageError, which says what there is instead, for an option that is no more."""
-    keys = {f.name for f in declared() if not f.metadata["option"]}.union(published())
+def refuse_key_as_option(args: Sequence[str]) -> None:
+    """UsageError for an option of the name of an ini key; it says how the key is set."""
+    keys = {_flag(f.name): _key(f.name) for f in _all_fields() if not f.metadata["option"]}
     for word in args:
-        prefix, flag, name = word.partition("=")[0].rpartition("--skillopt-")
-        name = name.replace("-", "_")
-        if flag and not prefix and name in _GONE.keys() | keys:
-            how = f"write -o {_key(name)}=VALUE, or {_key(name)} in the configuration file"
-            raise pytest.UsageError(f"{_flag(name)} is no option any more: {_GONE.get(name, how)}")
-
-
-def refuse_old_keys(config: pytest.Config) -> None:
-    """As ``refuse_old_options``, for the ini keys."""
-    for name, instead in _GONE.items():
-        if ini(config, name) is not None:
-            raise pytest.UsageError(f"{_key(name)} is no setting any more: {instead}")
+        flag = word.partition("=")[0]
+        if flag in keys:
+            how = f"write -o {keys[flag]}=VALUE, or {keys[flag]} in the configuration file"
+            raise pytest.UsageError(f"{flag} is not an option: {how}")
 
 
 def ini(config: pytest.Config, name: str) -> Any:
@@ -307,9 +301,9 @@ def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
     value = value.strip() if isinstance(value, str) else value
     if value is None or value == "":
         return default
-    if meta["choices"]:
-        if value not in meta["choices"]:
-            raise pytest.UsageError(f"{where}: {value!r} is none of {', '.join(meta['choices'])}")
+    if choices := choices_of(field):
+        if value not in choices:
+            raise pytest.UsageError(f"{where}: {value!r} is none of {', '.join(choices)}")
         return value
     if isinstance(default, bool):
         if str(value).lower() not in _BOOLEANS:

@@ -126,7 +126,7 @@ def project(
 
 
 def test_every_example_is_a_conftest_that_is_run_here() -> None:
-    assert len(HOOKS) == 9
+    assert len(HOOKS) == 14
     for hook in HOOKS:
         code = example(hook)
         compile(code, hook, "exec")
@@ -250,8 +250,44 @@ def test_gate(project: Project) -> None:
     project.use("pytest_skillopt_gate")
     assert project.run("--skillopt-train").ret == 0
     gates = {step["gate"] for step in project.result["skills"][0]["steps"]}
-    assert gates - {""} == {"confirm"}
+    assert gates - {""} == {"strict"}
     assert RULE in project.skill
+
+
+def test_opened(project: Project) -> None:
+    project.use("pytest_skillopt_opened")
+    project.run("--skillopt")
+    assert "8 tasks on this machine" in project.result["notes"]
+
+
+def test_notes(project: Project) -> None:
+    project.use("pytest_skillopt_notes")
+    project.run("--skillopt")
+    assert "it was a evaluate run" in project.result["notes"]
+
+
+def test_finished(project: Project) -> None:
+    project.use("pytest_skillopt_finished")
+    project.run("--skillopt")
+    assert (project.run_directory / "status.txt").read_text() == "measured"
+
+
+def test_agent(project: Project) -> None:
+    """What it names is part of the result, and of what identifies a task."""
+    project.write_test('assert skill_agent(f"Greet {name}.")  # greeter(')
+    project.run("--skillopt")
+    calls = project.server.calls
+    project.use("pytest_skillopt_agent")
+    project.run("--skillopt", "--skillopt-cache=off")
+    assert project.result["versions"]["greeter"] == "1.2"
+    assert project.server.calls == calls + len(NAMES)
+
+
+def test_proxy_url(project: Project) -> None:
+    project.use("pytest_skillopt_proxy_url")
+    test = project.path / "test_greeting.py"
+    test.write_text("def test_url(skill):\n    assert skill.proxy_url == 'http://127.0.0.1:8080'\n")
+    project.run().assert_outcomes(passed=1)
 
 
 @pytest.mark.parametrize("cap", [100, 0])

@@ -70,7 +70,7 @@ tasks = toy.make_tasks(world)
 document, sampler = Document.from_bytes(toy.SKILL), toy.ToySampler(world, tasks)
 outcome = Trainer(document, tasks, sampler, toy.ToyOptimizer(), Settings(max_rollouts=400)).run()
 assert outcome.status == "accepted", outcome.reason
-print([name for name in sys.modules if name.startswith("pytest_skillopt.addons.published")])
+print([name for name in sys.modules if name.startswith("pytest_skillopt.addons.published.s")])
 """
     support = str(Path(__file__).parent / "_support")
     found = subprocess.run(

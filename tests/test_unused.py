@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-DECLARATIONS = {"fixtures", "hookspecs", "mode", "plugin", "settings"}
+DECLARATIONS = {"addons", "errors", "fixtures", "hookspecs", "mode", "plugin", "settings"}
 PROBE = """
 import json
 import sys
@@ -26,7 +26,13 @@ def modules(pytester: pytest.Pytester, test: str) -> set[str]:
     pytester.makepyfile(test)
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
     found = json.loads((pytester.path / "modules.json").read_text())
-    return {name.removeprefix("pytest_skillopt.") for name in found}
+    return {name.removeprefix("pytest_skillopt.") for name in found if not is_declaration(name)}
+
+
+def is_declaration(name: str) -> bool:
+    """Whether a module is an add-on's declaration, its settings, or the package around them."""
+    parts = name.split(".")
+    return parts[1] == "addons" and len(parts) > 2 and parts[3:] in ([], ["addon"], ["settings"])
 
 
 def test_a_session_without_tasks_imports_the_declarations_alone(pytester: pytest.Pytester) -> None:

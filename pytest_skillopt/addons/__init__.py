@@ -1,1 +1,51 @@
-"""Add-ons: each a plugin of the core, in a folder that can be taken away."""
+"""Find the add-ons: each folder here whose ``addon.py`` declares what it adds to the plugin.
+
+The core imports this module and none below it: a folder that is taken away is missed by nobody.
+An ``addon.py`` is a pytest plugin. Its fixtures and hook implementations, those of pytest and those
+of ``hookspecs.py``, take part in every session, so it imports at its head what is cheap, and the
+rest inside the functions that need it. These names of it are read besides:
+
+``SETTINGS``
+    A frozen dataclass of ``settings.setting`` fields; ``Settings.of(CLASS)`` reads them.
+``MARKER``
+    Further arguments of the marker ``skill_task``: by name, a check and a noun for the error.
+``MODES``, ``SEARCHES``, ``GATES``
+    Entries of the registries in ``modes``, ``search/registry.py`` and ``gate/gates.py``.
+``add_commands``
+    A function that adds commands to ``pytest-skillopt``, as ``argparse`` subparsers.
+"""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+
+@functools.cache
+def addons() -> dict[str, ModuleType]:
+    """Import the declaration of each add-on; one that is broken is left out with a warning."""
+    found: dict[str, ModuleType] = {}
+    for file in sorted(file for folder in __path__ for file in Path(folder).glob("*/addon.py")):
+        name = file.parent.name
+        try:
+            found[name] = import_module(f"{__name__}.{name}.addon")
+        except Exception as error:
+            said = f"pytest-skillopt goes on without its add-on {name!r}: {error!r}"
+            warnings.warn(said, stacklevel=2)
+    return found
+
+
+def declared(what: str) -> list[Any]:
+    """List what the add-ons declare under a name, such as ``SETTINGS``."""
+    return [getattr(addon, what) for addon in addons().values() if hasattr(addon, what)]
+
+
+def merged(what: str) -> dict[str, Any]:
+    """Put the tables that the add-ons declare under a name, such as ``GATES``, into one."""
+    return {key: value for table in declared(what) for key, value in table.items()}

@@ -63,7 +63,7 @@ def by_levels(
     merge: Callable[[Sequence[Sequence[Patch]], Context, str], list[Patch]],
 ) -> Patch:
     """Merge in batches until one patch is left; the calls of a level run at once."""
-    size, level, merged = context.settings.merge_batch_size, 0, list(patches)
+    size, level, merged = context.merge_batch, 0, list(patches)
     while len(merged) > 1:
         level += 1
         batches = [merged[i : i + size] for i in range(0, len(merged), size)]
@@ -156,7 +156,7 @@ def by_support(edits: Sequence[Edit]) -> list[Edit]:
 
 def _budget(edits: Sequence[Edit], context: Context) -> int:
     """The schedule's value, or what the optimizer says; an unreadable answer is the schedule's."""
-    asked_for = context.settings.autonomous_budget and context.budget < UNBOUNDED
+    asked_for = context.own_budget and context.budget < UNBOUNDED
     if not asked_for or len(edits) < 2:
         return context.budget
     shown = ("Proposed edits", numbered(edits))

@@ -55,6 +55,10 @@ class Context:
     """Rollouts an analyst sees at once."""
     repeat: int = 1
     """Calls for each minibatch, each with another draw."""
+    merge_batch: int = 8
+    """Patches that one call merges."""
+    own_budget: bool = False
+    """The optimizer says how many edits are kept."""
     draw: int = 0
     """Number of the first draw; candidates raced in one step differ in it."""
 

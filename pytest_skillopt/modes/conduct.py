@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 from importlib import import_module
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 import pytest
 
-from pytest_skillopt.addons.propose.proposal import leave_proposal
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
@@ -59,16 +59,15 @@ def conduct(
         display.header(run, typical=plan.typical, most=plan.most)
         _journal_plan(run, plan)
         try:
-            found = _with_doubt(run, _carry_out(run, display))
+            found = _carry_out(run, display)
         finally:
             display.end()
-        result = _noted(found, "the report", lambda: write_reports(run.directory.path, found))
-    if mode.name == "train":
-        result = _noted(
-            result,
-            "the proposal",
-            lambda: leave_proposal(run.root, run.home, run.directory.path, found),
-        )
+        notes = filter(None, config.hook.pytest_skillopt_notes(config=config, result=found))
+        found = found.model_copy(update={"notes": [*found.notes, *notes]})
+        folder = run.directory.path
+        result = _noted(found, "the report", lambda: write_reports(folder, found))
+    tell = functools.partial(config.hook.pytest_skillopt_finished, config=config, folder=folder)
+    result = _noted(result, "what plugins leave of a run", lambda: tell(result=found))
     return result, list(task_reports(run, result))
 
 
@@ -117,17 +116,6 @@ def _carry_out(run: Run, display: Display) -> Result:
     except OSError as error:
         reason = f"a file of the run could not be read or written: {error}"
     return run.result(status, reason, [], resume=run.resume_command)
-
-
-def _with_doubt(run: Run, result: Result) -> Result:
-    """A judge behind a decision whom nobody has compared with people is worth a note."""
-    judged = any(row.role == "judge" for row in result.usage)
-    if not judged or result.simulated or run.mode.name in ("evaluate", "aa"):
-        return result
-    from pytest_skillopt.addons.mine.calibrate import doubt
-
-    note = doubt(run.home, [result.models.get("judge", "")])
-    return result.model_copy(update={"notes": [*result.notes, note]}) if note else result
 
 
 def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:

@@ -24,7 +24,7 @@ from pytest_skillopt.run.openrun import (
 )
 from pytest_skillopt.run.pending import finish_writing
 from pytest_skillopt.search.outcome import most_increase
-from pytest_skillopt.search.searches import notes_on_search
+from pytest_skillopt.search.registry import notes_on_search
 from pytest_skillopt.skill.files import skill_files
 from pytest_skillopt.skill.scan import check_command
 from pytest_skillopt.suite.sampler import Sampler
@@ -118,7 +118,7 @@ def opened(
             documents=documents,
             command=command_line(config.invocation_params.args),
             fingerprint=fingerprint,
-            notes=[*notes, *_notes(mode, settings, tasks, documents, journal)],
+            notes=[*notes, *_notes(config, mode, settings, tasks, documents, journal)],
             roles={role: model.name for role, model in found.items()},
             simulated=any(model.simulated for model in found.values()),
             unfinished=_unfinished(home, mode, directory, about),
@@ -127,7 +127,7 @@ def opened(
 
 def probed_roles(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:
     """The roles whose provider is asked first. Coding agents speak to theirs in their own way."""
-    ours = (task for task in tasks if not task.harness and "proxy_url" not in task.text)
+    ours = (task for task in tasks if not task.agent and "proxy_url" not in task.text)
     own = any("target" in task.roles for task in ours)
     return [role for role in roles if role != "target" or own]
 
@@ -148,6 +148,7 @@ def _target_of_own_agents(settings: Settings) -> str:
 
 
 def _notes(
+    config: pytest.Config,
     mode: Mode,
     settings: Settings,
     tasks: Sequence[SkillTask],
@@ -163,11 +164,7 @@ def _notes(
     if mode.resume is not None:
         kept = sum(entry.kind == "rollout" for entry in journal.entries)
         yield f"continued with {kept} rollouts of earlier sessions; caps and cost are of this one"
-    if any(task.harness for task in tasks):
-        from pytest_skillopt.addons.harness.processes import resolve
-
-        if resolve(settings.sandbox) == "none":
-            yield "coding agents ran without a sandbox: they can do what you can (skillopt_sandbox)"
+    yield from filter(None, config.hook.pytest_skillopt_opened(config=config, tasks=tasks))
     yield from (f"journal line {n} was corrupt and is measured again" for n in journal.corrupt)
 
 

@@ -17,7 +17,7 @@ from pytest_skillopt.modes.skills import skills_of, split_tasks
 from pytest_skillopt.report import words
 from pytest_skillopt.search.final_comparison import plan_final, shortage
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.search.searches import decides_once, notes_on_search
+from pytest_skillopt.search.registry import added_search, decides_once, notes_on_search
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.untrusted import no_command
@@ -125,9 +125,9 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
 def _forecast(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:
     plan = expected(tasks, mode, settings)
     yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
-    if any(task.harness for task in tasks):
-        yield "a rollout of skill_harness is an agent's whole run, often 10 to 50 model calls"
-    if any("target" in task.roles and not task.harness for task in tasks):
+    if any(task.agent for task in tasks):
+        yield "a rollout of an agent is its whole run, often 10 to 50 model calls"
+    if any("target" in task.roles and not task.agent for task in tasks):
         yield (
             "a rollout is one model call of each skill_agent, or with tools one a turn, up to "
             f"{settings.max_turns}; skillopt_max_calls caps all model calls together"
@@ -226,6 +226,6 @@ def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int
         if settings.search == "trials":
             return samples, calls
         return 2 * (samples + settings.final_rollouts * suite) + shorter, calls + settings.epochs
-    from pytest_skillopt.addons.published.search_batch import most_of_search
-
-    return most_of_search(train, val, settings)
+    search = added_search(settings)
+    assert search is not None
+    return search.most(train, val, settings)

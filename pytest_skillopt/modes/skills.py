@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 import yaml
 
-from pytest_skillopt.addons.propose import ProposeError
-from pytest_skillopt.addons.propose.git import Clone
-from pytest_skillopt.addons.propose.proposal import slug, unnamed
+from pytest_skillopt.git import Clone, GitError
 from pytest_skillopt.report.advice import full_stop
 from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import is_trained, read_version
+from pytest_skillopt.skill.files import is_trained, read_version, slug, unnamed
 from pytest_skillopt.suite.splits import assign_splits
 
 if TYPE_CHECKING:
@@ -117,7 +115,7 @@ def at_revision(root: Path, skill: str, ref: str, patterns: str = "") -> Documen
                 text = Document.from_bytes(git.read(entry.id, limit=_SKILL_LIMIT))
                 document = document.with_file(name, text)
         return document
-    except (ProposeError, SkillError) as error:
+    except (GitError, SkillError) as error:
         raise RevisionError(f"{skill} at {ref}: {error}") from error
 
 

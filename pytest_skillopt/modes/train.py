@@ -12,7 +12,7 @@ from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, Warn
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import check_together, suite_rate
-from pytest_skillopt.search.stages import Stages
+from pytest_skillopt.search.stages import Stages, builtin_stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
 from pytest_skillopt.skill.document import SkillError
@@ -78,7 +78,7 @@ def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> 
             if entry.kind == BEGUN and entry.data["skill"] == skill
         ],
         root=run.root,
-        stages=hooked_stages(display.config),
+        stages=hooked_stages(display.config, settings),
         prompt=hooked_prompt(display.config),
         observer=_Observer(run, display),
     ).run()
@@ -190,22 +190,35 @@ def _hunks(outcome: TrainOutcome) -> list[Hunk]:
     return shown
 
 
-def hooked_stages(config: pytest.Config) -> Stages:
-    """Every stage asks its hook. The plugin implements the built-in ones itself, all but the gate:
-    where nobody answers, the training knows that the gate is its own."""
+def hooked_stages(config: pytest.Config, settings: Settings) -> Stages:
+    """Return the built-in stages, each behind its hook if anybody implements that.
 
-    def asking(stage: str, *names: str) -> Callable[..., Any]:
-        hook = getattr(config.hook, f"pytest_skillopt_{stage}")
-        return lambda *values: hook(config=config, **dict(zip(names, values, strict=True)))
+    If no hook answers for the gate, the training knows that it is the built-in one.
+    """
+    builtin = builtin_stages(settings)
+
+    def stage(name: str, *names: str) -> Callable[..., Any]:
+        hook = getattr(config.hook, f"pytest_skillopt_{name}")
+        own: Callable[..., Any] = getattr(builtin, name)
+        if not hook.get_hookimpls():
+            return own
+
+        def ask(*values: Any) -> Any:
+            found = hook(config=config, **dict(zip(names, values, strict=True)))
+            return own(*values) if found is None else found
+
+        return ask
 
     return Stages(
-        reflect=asking("reflect", "records", "context"),
-        aggregate=asking("aggregate", "patches", "context"),
-        select=asking("select", "patch", "context"),
-        update=asking("update", "patch", "context"),
-        gate=asking("gate", "question"),
+        reflect=stage("reflect", "records", "context"),
+        aggregate=stage("aggregate", "patches", "context"),
+        select=stage("select", "patch", "context"),
+        update=stage("update", "patch", "context"),
+        gate=stage("gate", "question"),
     )
 
 
-def hooked_prompt(config: pytest.Config) -> Callable[[str], str | None]:
-    return lambda name: config.hook.pytest_skillopt_prompt(config=config, name=name)
+def hooked_prompt(config: pytest.Config) -> Callable[[str], str | None] | None:
+    """Return the hook for templates, None if nobody implements it."""
+    hook = config.hook.pytest_skillopt_prompt
+    return (lambda name: hook(config=config, name=name)) if hook.get_hookimpls() else None

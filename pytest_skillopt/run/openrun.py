@@ -161,7 +161,7 @@ def _notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
 def _versions(tasks: Iterable[SkillTask]) -> dict[str, str]:
     """Of Python, the packages and the coding agents that take part."""
     found = {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
-    named = {agent for task in tasks for agent in task.harness.split(", ") if agent}
+    named = {agent for task in tasks for agent in task.agent.split(", ") if agent}
     return found | {name: number for name, _, number in (a.rpartition(" ") for a in sorted(named))}
 
 

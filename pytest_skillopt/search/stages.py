@@ -12,8 +12,8 @@ from pytest_skillopt.edits.combine import aggregate, select
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.gate.data import GateOptions, GateTask
-from pytest_skillopt.gate.gates import GATES
-from pytest_skillopt.search.searches import searches_in_batches
+from pytest_skillopt.gate.gates import gate_class
+from pytest_skillopt.search.registry import added_search
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -91,14 +91,7 @@ def make_gate(
     Raises:
         ValueError: an unknown name, or a task that is there twice.
     """
-    gates = GATES
-    if name not in gates or (options and options.broad):
-        from pytest_skillopt.addons.published.gates import PUBLISHED
-
-        gates = GATES | PUBLISHED
-    if name not in gates:
-        raise ValueError(f"there is no gate {name!r}; the gates are {', '.join(gates)}")
-    return gates[name](tasks, options, **known)
+    return gate_class(name, broad=options is not None and options.broad)(tasks, options, **known)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +108,5 @@ class Stages:
 
 def builtin_stages(settings: Settings) -> Stages:
     """Those of the search that the settings ask for."""
-    if not searches_in_batches(settings):
-        return Stages()
-    from pytest_skillopt.addons.published import stages
-
-    return Stages(
-        reflect=stages.reflect_published,
-        aggregate=stages.aggregate_published,
-        update=stages.update_published,
-    )
+    search = added_search(settings)
+    return search.stages() if search else Stages()

@@ -15,8 +15,8 @@ from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, Verdict
 from pytest_skillopt.gate.shorter import ShorterGate
 from pytest_skillopt.search.history import History
+from pytest_skillopt.search.registry import decides_once
 from pytest_skillopt.search.samples import Samples
-from pytest_skillopt.search.searches import decides_once
 from pytest_skillopt.search.stages import GateQuestion, gate_options, gate_tasks, open_gate
 
 if TYPE_CHECKING:

@@ -27,8 +27,8 @@ from pytest_skillopt.search.outcome import (
     task_rows,
 )
 from pytest_skillopt.search.parameters import TrialParameters
+from pytest_skillopt.search.registry import added_search, notes_on_search
 from pytest_skillopt.search.samples import UNMEASURED
-from pytest_skillopt.search.searches import notes_on_search, searches_in_batches
 from pytest_skillopt.search.shorten import ShortenSearch, shorten_accepted
 from pytest_skillopt.search.stages import Stages, builtin_stages
 from pytest_skillopt.search.state import TrainingState
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from pytest_skillopt.addons.published.search_batch import BatchSearch
     from pytest_skillopt.model.types import Model
     from pytest_skillopt.run.result import Status
     from pytest_skillopt.search.final_comparison import Measured
+    from pytest_skillopt.search.registry import RunsSearch
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.executor import Executor
@@ -152,13 +152,11 @@ class Trainer:
     def _search(self) -> tuple[str, str]:
         """Run the search to its end: what ended it before it was done, if anything, and why."""
         state = self._state
-        search: BatchSearch | TrialSearch | ShortenSearch
+        search: RunsSearch
         if state.settings.search == "shorten":
             search = ShortenSearch(state)
-        elif searches_in_batches(state.settings):
-            from pytest_skillopt.addons.published.search_batch import BatchSearch
-
-            search = BatchSearch(state)
+        elif added := added_search(state.settings):
+            search = added.make(state)
         else:
             state.budget.allow(self._parameters.search_samples(len(state.suite)))
             search = TrialSearch(state, self._parameters)

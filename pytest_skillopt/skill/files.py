@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import re
 import stat
 import tempfile
 from fnmatch import fnmatchcase
@@ -350,3 +351,13 @@ def _check_relative(path: str) -> None:
 def _stays_inside(path: str) -> bool:
     pure = PurePosixPath(path)
     return bool(pure.parts) and not (pure.is_absolute() or ".." in pure.parts or "\\" in path)
+
+
+def unnamed(path: Path) -> str:
+    """What a skill without a name is called: by its folder, or as any other file by its own."""
+    return path.parent.name if path.name == SKILL_FILE else path.stem
+
+
+def slug(name: str) -> str:
+    """A text of at most 64 lower-case letters, digits and inner hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:64].strip("-") or "skill"

@@ -49,10 +49,8 @@ def classify(config: pytest.Config, exception: BaseException) -> InfraError | No
     """Ask the hook; what this package raises itself is not for users to judge."""
     if is_unanswered(exception):
         return classify_error(exception)
-    error: InfraError | None = config.hook.pytest_skillopt_classify_error(
-        config=config, exception=exception
-    )
-    return error
+    ask = config.hook.pytest_skillopt_classify_error
+    return ask(config=config, exception=exception) or classify_error(exception)
 
 
 def classify_error(exception: BaseException) -> InfraError | None:

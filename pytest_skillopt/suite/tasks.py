@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.addons import merged
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -46,8 +48,9 @@ class SkillTask:
     """Docstring of the test function: what the optimizer is told the task is about."""
     roles: tuple[str, ...] = ()
     """Roles whose model the test uses through a fixture: ``target``, ``judge``."""
-    harness: str = ""
-    """The coding agents that the test runs, with their versions, such as ``codex 0.163.0``."""
+    agent: str = ""
+    """Agents that the test runs, with their versions, such as ``codex 0.163.0``; see the hook
+    ``pytest_skillopt_agent``."""
     marks: tuple[str, ...] = ()
     """Names of the markers that are the project's own."""
     text: str = ""
@@ -82,7 +85,7 @@ def _group_name(mark: pytest.Mark) -> str:
 
 MARKER = "skill_task"
 _TEXT_LIMIT = 20_000
-_ROLES = {"skill_agent": "target", "skill_harness": "target", "skill_judge": "judge"}
+_ROLES = {"skill_agent": "target", "skill_judge": "judge"}
 
 
 def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
@@ -92,7 +95,7 @@ def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
     marks = list(item.iter_markers(MARKER))
     for mark in marks:
         if mark.args:
-            said = f"skill_task takes keyword arguments only ({', '.join(_VALID)})"
+            said = f"skill_task takes keyword arguments only ({', '.join(_valid())})"
             raise pytest.UsageError(f"{item.nodeid}: {said}, got {mark.args[0]!r}")
         for name, value in mark.kwargs.items():
             _check_argument(item, name, value)
@@ -113,15 +116,19 @@ _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "must_pass": (lambda v: isinstance(v, bool), "True or False"),
     "trigger": (lambda v: isinstance(v, bool), "True or False"),
     "contract": (_is_text, "a text"),
-    "harness": (_is_text, "the name of a coding agent, such as 'codex'"),
 }
 
 
+def _valid() -> dict[str, tuple[Callable[[Any], bool], str]]:
+    return _VALID | merged("MARKER")
+
+
 def _check_argument(item: pytest.Item, name: str, value: Any) -> None:
-    if name not in _VALID:
-        said = f"skill_task has no argument {name!r} (valid: {', '.join(_VALID)})"
+    valid = _valid()
+    if name not in valid:
+        said = f"skill_task has no argument {name!r} (valid: {', '.join(valid)})"
         raise pytest.UsageError(f"{item.nodeid}: {said}")
-    is_valid, noun = _VALID[name]
+    is_valid, noun = valid[name]
     if value is not None and not is_valid(value):
         said = f"skill_task({name}={value!r}): {name} must be {noun}"
         raise pytest.UsageError(f"{item.nodeid}: {said}")
@@ -141,7 +148,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     given = marker_arguments(item)
     if given is None:
         return None
-    for name in ("skill", "harness"):  # which are found in other places too
+    for name in ("skill", *merged("MARKER")):  # which are found in other places too
         given.pop(name, None)
     function = getattr(item, "obj", None)
     callspec = getattr(item, "callspec", None)
@@ -151,36 +158,27 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         shown["id"] = getattr(callspec, "id", "")
     text = _source(function)
     name = node_id(item)
-    harness = _harness(item, text)
-    identity = [_core(text), shown, *([harness] if harness else ())]
+    agent = item.config.hook.pytest_skillopt_agent(item=item, source=text) or ""
+    identity = [_core(text), shown, *([agent] if agent else ())]
     return SkillTask(
         id=name,
         source=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         skill=skill_path(item),
         doc=inspect.getdoc(function) or "",
-        roles=_roles(item, text),
-        harness=harness,
+        roles=_roles(item, text, agent),
+        agent=agent,
         marks=tuple(sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS)),
         text=f"{text}\n{json.dumps(shown, ensure_ascii=False)}"[:_TEXT_LIMIT],
         **given,
     )
 
 
-def _roles(item: pytest.Item, text: str) -> tuple[str, ...]:
+def _roles(item: pytest.Item, text: str, agent: str) -> tuple[str, ...]:
     fixtures = getattr(item, "fixturenames", ())
     found = {role for name, role in _ROLES.items() if name in fixtures}
-    if "proxy_url" in text:  # of the fixture skill
+    if agent or "proxy_url" in text:  # of the fixture skill
         found.add("target")
     return tuple(sorted(found, reverse=True))
-
-
-def _harness(item: pytest.Item, text: str) -> str:
-    if "skill_harness" not in getattr(item, "fixturenames", ()):
-        return ""
-    from pytest_skillopt.addons.harness.binding import identify
-    from pytest_skillopt.models import Models
-
-    return identify(item, Models.of(item.config).settings, text)
 
 
 def collect_tasks(

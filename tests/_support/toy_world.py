@@ -227,7 +227,7 @@ def make_context(model: Any = None, tasks: Sequence[SkillTask] = (), **fields: A
     """What a stage is told; unknown fields are settings."""
     own = {name: fields.pop(name) for name in list(fields) if name in Context.__dataclass_fields__}
     document = own.pop("document", Document.from_bytes(SKILL))
-    settings = Settings(**fields)
+    settings = Settings.make(**fields)
     calls = Calls(model or ToyOptimizer(useful=1.0, harmful=0.0), Prompts(settings.prompts))
     vetting = Vetting(
         tasks,

@@ -68,7 +68,7 @@ def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType, tmp_pa
         tasks = toy.make_tasks(world)
         document = Document.from_bytes(toy.SKILL)
         sampler = toy.ToySampler(world, tasks)
-        Trainer(document, tasks, sampler, model, Settings(**settings)).run()
+        Trainer(document, tasks, sampler, model, Settings.make(**settings)).run()
         asked += model.asked
     forms = {form for form, _, _ in asked}
     assert forms >= {"Edits", "Reminders", "Guidance", "Ranking", "EditCount", "Body"}

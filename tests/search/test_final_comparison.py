@@ -157,7 +157,7 @@ def train(
         sampler.tasks,
         sampler,
         toy.ToyOptimizer(useful=1.0),
-        Settings(max_rollouts=cap, **settings),
+        Settings.make(max_rollouts=cap, **settings),
         begun=list(journal.begun),
         observer=journal,
     ).run()

@@ -45,7 +45,7 @@ def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> Any:
     tasks = toy.make_tasks(world)
     sampler = toy.ToySampler(world, tasks)
     return Trainer(
-        Document.from_bytes(toy.SKILL), tasks, sampler, model, Settings(**settings)
+        Document.from_bytes(toy.SKILL), tasks, sampler, model, Settings.make(**settings)
     ).run()
 
 

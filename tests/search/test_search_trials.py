@@ -35,7 +35,7 @@ def train(
         tasks,
         sampler,
         model,
-        Settings(**settings),
+        Settings.make(**settings),
         parameters=parameters,
         stages=stages,
     )

@@ -24,7 +24,7 @@ def train(toy: ModuleType, world: Any, model: Any = None, **settings: Any) -> An
     sampler = toy.ToySampler(world, tasks)
     document = Document.from_bytes(toy.SKILL)
     return Trainer(
-        document, tasks, sampler, model or toy.ToyOptimizer(), Settings(**settings)
+        document, tasks, sampler, model or toy.ToyOptimizer(), Settings.make(**settings)
     ).run()
 
 
@@ -318,7 +318,7 @@ def test_the_memory_tells_no_more_of_a_failure_than_the_feedback_does(
         tasks,
         toy.ToySampler(world, tasks),
         model,
-        Settings(search=search, feedback=feedback, failure_only=True),
+        Settings.make(search=search, feedback=feedback, failure_only=True),
     ).run()
     prompts = "\n".join(prompt for _, _, prompt in model.asked)
     assert "tests/test_toy.py:" + "4" not in prompts.replace("tests/test_toy.py::", "")

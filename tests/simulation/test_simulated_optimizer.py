@@ -80,7 +80,7 @@ class Offline:
 def context(model: str = "sim-steady", **settings: Any) -> Context:
     return Context(
         document=Document.from_bytes(START.read_bytes()),
-        settings=Settings(**settings),
+        settings=Settings.make(**settings),
         calls=Calls(Offline(model), Prompts(), workers=1),
         memory=Memory(),
         vetting=Vetting([]),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import shutil
-import warnings
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import pytest
 
 from pytest_skillopt.addons.evals.checks import Grade, grade_by_script
 from pytest_skillopt.addons.evals.read import Case, EvalsError, read_evals
-from pytest_skillopt.run.directory import Home
+from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.files import skill_paths
 from pytest_skillopt.untrusted import fence
@@ -38,7 +37,7 @@ class Evals:
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._harness = _harness(config)
+        self._harness = str(ini(config, "harness") or "")
         self.passing = float(config.getini("skillopt_evals_pass") or 1.0)
         if not 0 < self.passing <= 1:
             raise pytest.UsageError("skillopt_evals_pass: it must be above 0 and at most 1")
@@ -102,16 +101,6 @@ class Evals:
     def pytest_collection_modifyitems(self, config: pytest.Config) -> None:
         if problems := config.stash[_PROBLEMS]:
             raise pytest.UsageError("\n".join(problems))
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
-        """Where a mode has measured something: the files that skill-creator's viewer opens."""
-        controller = self._config.pluginmanager.get_plugin("skillopt-controller")
-        if controller is not None and controller.result is not None:
-            from pytest_skillopt.addons.evals.export import write_benchmarks
-
-            home = Home(self._config.rootpath / controller.settings.dir)
-            write_benchmarks(home.runs / controller.result.run, controller.result)
 
 
 class EvalFile(pytest.Module):
@@ -316,7 +305,7 @@ def _settle(
     _keep(rollout, grades)
     share = sum(grade.passed for grade in grades) / len(grades)
     rollout.score(share)
-    plugin = request.config.pluginmanager.get_plugin("skillopt-evals")
+    plugin = request.config.pluginmanager.get_plugin("skillopt-evals-files")
     if share >= (plugin.passing if isinstance(plugin, Evals) else 1.0):
         return
     missed = [grade for grade in grades if not grade.passed]
@@ -328,15 +317,3 @@ def _settle(
 def _keep(rollout: Recorder, grades: Sequence[Grade]) -> None:
     rows = [{"text": g.text, "passed": g.passed, "evidence": g.evidence} for g in grades]
     rollout.record(GRADING, rows)
-
-
-def _harness(config: pytest.Config) -> str:
-    """The agent that is set, where this version knows of any."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            found = config.getini("skillopt_harness")
-        except (KeyError, ValueError):
-            return ""
-    option = getattr(config.option, "skillopt_setting_harness", None)
-    return str(option or found or "")

@@ -17,6 +17,7 @@ from pytest_skillopt.addons.harness.adapters import KNOWN, NAMES, Harness, find_
 from pytest_skillopt.addons.harness.agent import HarnessAgent
 from pytest_skillopt.addons.harness.processes import Runner, bundled_path, resolve
 from pytest_skillopt.addons.harness.proxy import Proxy, Ticket, marks_of
+from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.config import OPENAI_URL
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.models import Models
@@ -76,7 +77,7 @@ def identify(item: pytest.Item, settings: Settings, text: str) -> str:
     params = getattr(getattr(item, "callspec", None), "params", {})
     named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
     named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}
-    resolve(settings.sandbox)
+    resolve(settings.of(HarnessSettings).sandbox)
     return ", ".join(str(installed(name)) for name in sorted(named))
 
 
@@ -133,7 +134,7 @@ def installed(name: str) -> Harness:
 def _named(item: Any, settings: Settings, param: object) -> str:
     """The harness of a test: its parameter, the closest marker that names one, or the setting."""
     marked = (mark.kwargs.get("harness") for mark in item.iter_markers("skill_task"))
-    name = param or next(filter(None, marked), None) or settings.harness
+    name = param or next(filter(None, marked), None) or settings.of(HarnessSettings).harness
     if not name:
         raise pytest.UsageError(
             f"{item.nodeid} uses skill_harness, and no harness is named. Set skillopt_harness, or "
@@ -158,9 +159,10 @@ def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
                     "makes has none. Return pytest_skillopt.chat_model there, or set "
                     "skillopt_target to openai:MODEL@URL"
                 )
-            names = filter(None, map(str.strip, models.settings.harness_env.split(",")))
+            ours = models.settings.of(HarnessSettings)
+            names = filter(None, map(str.strip, ours.harness_env.split(",")))
             passed = {name: os.environ[name] for name in names if name in os.environ}
-            runner = Runner(resolve(models.settings.sandbox), config.rootpath, passed)
+            runner = Runner(resolve(ours.sandbox), config.rootpath, passed)
             proxy = Proxy(target, models.throttle)
             config.add_cleanup(runner.close)
             config.add_cleanup(proxy.close)

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
 
-class MineError(ProposeError):
+class MineError(UserError):
     """Something that the user can mend."""
 
 
@@ -46,8 +46,8 @@ class _Project:
 
         try:
             self.code = self._work(config)
-        except (ProposeError, ModelError, ModelConfigError) as error:
-            self.error = error if isinstance(error, ProposeError) else MineError(str(error))
+        except (UserError, ModelError, ModelConfigError) as error:
+            self.error = error if isinstance(error, UserError) else MineError(str(error))
         return 0
 
 

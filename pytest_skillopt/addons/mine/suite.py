@@ -17,6 +17,7 @@ from pytest_skillopt.addons.mine.sessions import clean, distinct, read_requests
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.models import Models
 from pytest_skillopt.report.words import plural
+from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.untrusted import fence, shown
 
@@ -95,7 +96,7 @@ def init(
     parts.append(
         f"Draft {most} tests: ordinary requests, odd ones, and ones that tempt to a fault."
     )
-    triggers = bool(Models.of(config).settings.harness)
+    triggers = bool(ini(config, "harness"))
     if triggers:
         parts += _about_triggers(skill)
     prompt = "\n\n".join(parts)

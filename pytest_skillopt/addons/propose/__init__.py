@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pytest_skillopt.errors import UserError
 
-class ProposeError(Exception):
+
+class ProposeError(UserError):
     """Something outside the proposal is not as it must be: git, the remote, the forge."""
 
 

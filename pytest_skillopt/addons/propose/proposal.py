@@ -8,14 +8,14 @@ checks it with :mod:`pytest_skillopt.addons.propose.validate`.
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.propose.git import project_prefix
 from pytest_skillopt.run.directory import replace_file
-from pytest_skillopt.skill.document import SKILL_FILE, Document
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.files import slug, unnamed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -63,16 +63,6 @@ def proposed(result: Result) -> dict[str, SkillResult]:
                 own = f"{name[:58]}-{number}"
             found[own] = row
     return found
-
-
-def unnamed(path: Path) -> str:
-    """What a skill without a name is called: by its folder, or as any other file by its own."""
-    return path.parent.name if path.name == SKILL_FILE else path.stem
-
-
-def slug(name: str) -> str:
-    """A text of at most 64 lower-case letters, digits and inner hyphens."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:64].strip("-") or "skill"
 
 
 def _replace(directory: Path, files: Mapping[str, bytes]) -> None:

@@ -16,10 +16,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.propose import ProposeError, Refused
+from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.base import MAX_SKILL
-from pytest_skillopt.addons.propose.git import LINK, Entry
+from pytest_skillopt.addons.propose.git import LINK
 from pytest_skillopt.addons.propose.proposal import RESULT, proposed
+from pytest_skillopt.errors import UserError
 from pytest_skillopt.gate.shorter import ShorterGate, non_inferior
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.addons.propose.base import Base
+    from pytest_skillopt.git import Entry
     from pytest_skillopt.run.result import SkillResult, TaskRow
     from pytest_skillopt.skill.lint import Finding
 
@@ -173,7 +175,7 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
                 raise Refused("the new skill is no shorter")
             warnings = _check_document(before, after, base, path)
             scanned = _check_scan(path, base, after)
-    except ProposeError as error:
+    except UserError as error:
         raise Refused(f"{path}: {error}") from None
     except UnicodeDecodeError:
         raise Refused(f"{path}: a file that is not UTF-8") from None

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Reminders
 from pytest_skillopt.edits.material import quote
 from pytest_skillopt.edits.patches import Patch
@@ -64,7 +65,7 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
     before, note = result.document, ""
     new = [" ".join(edit.content.split()) for edit in reminders]
     lines = list(dict.fromkeys([*reminders_of(before), *new]))
-    if len(lines) > context.settings.appendix_threshold:
+    if len(lines) > context.settings.of(PublishedSettings).appendix_threshold:
         lines, note = _consolidate(lines, context)
     noted = replace(result, note="; ".join(filter(None, (result.note, note))))
     try:
@@ -82,7 +83,7 @@ def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) 
 
 
 def _consolidate(lines: list[str], context: Context) -> tuple[list[str], str]:
-    limit = context.settings.appendix_threshold
+    limit = context.settings.of(PublishedSettings).appendix_threshold
     shown = ("Reminders", quote("\n".join(f"- {line}" for line in lines)))
     answer = context.ask("update", "appendix", Reminders, shown, limit=limit)
     merged = [" ".join(line.split()) for line in answer.reminders] if answer else []

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.published.blocks import GUIDANCE, get_block, set_block
+from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Guidance
 from pytest_skillopt.edits.material import evidence, quote
 from pytest_skillopt.edits.records import TaskRecord
@@ -71,7 +72,7 @@ def _ask_for_guidance(
 
     None where the policy leaves nothing to show, the answer is unreadable, or it says nothing new.
     """
-    groups = group_pairs(pairs, context.settings.slow_update_pairs)
+    groups = group_pairs(pairs, context.settings.of(PublishedSettings).slow_update_pairs)
     listed = [(name, task) for name, tasks in groups.items() for task in tasks]
     if not listed:
         return None
@@ -115,7 +116,7 @@ def group_pairs(
 def _measure_pairs(
     state: TrainingState, before: Document, context: Context
 ) -> dict[str, tuple[TaskRecord, TaskRecord]]:
-    count = min(context.settings.slow_update_samples, len(state.train))
+    count = min(context.settings.of(PublishedSettings).slow_update_samples, len(state.train))
     tasks = context.random("slow update").sample(state.train, count)
     wanted = {task.id: _SAMPLES for task in tasks}
     old, new = state.samples.take_all([(before, wanted), (state.incumbent, wanted)], "train")

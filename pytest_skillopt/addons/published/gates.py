@@ -103,6 +103,6 @@ PUBLISHED: dict[str, type[SequentialGate]] = {
     "confirm": ConfirmGate,
     "margin": MarginGate,
     "paired": PairedGate,
-    "staged": BroadGate,
+    "staged, broad": BroadGate,
 }
-"""By name; ``staged`` is that of ``gate_broad``."""
+"""By name."""

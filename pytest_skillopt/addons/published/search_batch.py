@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.published.epochs import learn_from_epoch, slow_update
 from pytest_skillopt.addons.published.pruning import prune
+from pytest_skillopt.addons.published.settings import PublishedSettings
+from pytest_skillopt.addons.published.stages import (
+    aggregate_published,
+    reflect_published,
+    update_published,
+)
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.update import update as apply_edits
 from pytest_skillopt.gate.counts import counted
 from pytest_skillopt.gate.data import VETTING
+from pytest_skillopt.search.registry import Search
+from pytest_skillopt.search.stages import Stages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -38,9 +46,10 @@ class BatchSearch:
     def __init__(self, state: TrainingState) -> None:
         self._state = state
         self._settings = state.settings
+        self._own = state.settings.of(PublishedSettings)
         self._size = batch_size(len(state.train), self._settings.batch_size)
         batches = math.ceil(len(state.train) / self._size)
-        self._steps_per_epoch = math.ceil(batches / self._settings.accumulation)
+        self._steps_per_epoch = math.ceil(batches / self._own.accumulation)
         self._records: dict[str, TaskRecord] = {}
         """Latest rollouts of every train task under the incumbent."""
         self._fruitless = 0
@@ -80,14 +89,14 @@ class BatchSearch:
         order = list(self._state.train)
         self._state.context.at(step=0).random(f"epoch {epoch}").shuffle(order)
         batches = [order[i : i + self._size] for i in range(0, len(order), self._size)]
-        each = self._settings.accumulation
+        each = self._own.accumulation
         yield from (batches[i : i + each] for i in range(0, len(batches), each))
 
     def _step(self, epoch: int, rounds: Sequence[Sequence[SkillTask]]) -> None:
         state = self._state
         context = self._context(epoch)
         records: list[TaskRecord] = []
-        patches: list[list[Patch]] = [[] for _ in range(self._settings.candidates)]
+        patches: list[list[Patch]] = [[] for _ in range(self._own.candidates)]
         for number, batch in enumerate(rounds):
             seen = self._roll_out(batch)
             records += seen
@@ -101,20 +110,22 @@ class BatchSearch:
         self._done += 1
 
     def _context(self, epoch: int) -> Context:
-        settings = self._settings
+        settings, own = self._settings, self._own
         budget = edit_budget(
-            settings.schedule,
+            own.schedule,
             self._done + 1,
             self._steps_per_epoch * settings.epochs,
             start=settings.edit_budget,
-            end=settings.min_edit_budget or min(_LEAST_BUDGET, settings.edit_budget),
+            end=own.min_edit_budget or min(_LEAST_BUDGET, settings.edit_budget),
         )
         return self._state.context.at(
             document=self._state.incumbent,
             step=self._state.history.step,
             epoch=epoch,
             budget=budget,
-            minibatch=settings.minibatch_size or _MINIBATCH,
+            minibatch=own.minibatch_size or _MINIBATCH,
+            merge_batch=own.merge_batch_size,
+            own_budget=own.autonomous_budget,
         )
 
     def _roll_out(self, batch: Sequence[SkillTask]) -> list[TaskRecord]:
@@ -185,7 +196,7 @@ class BatchSearch:
         known = self._records
         asked = [task for edit in update.applied for task in edit.tasks if task in known]
         wanted = dict.fromkeys(asked, _EFFECT_SAMPLES)
-        if not self._settings.splitting or not self._state.budget.covers(sum(wanted.values())):
+        if not self._own.splitting or not self._state.budget.covers(sum(wanted.values())):
             return {}
         found = self._state.samples.take(update.document, wanted, "trial")
         after = [TaskRecord.of(known[task].task, rollouts) for task, rollouts in found.items()]
@@ -206,9 +217,9 @@ class BatchSearch:
 
     def _end_epoch(self, epoch: int, before: Document) -> None:
         context = self._context(epoch)
-        if self._settings.meta_skill:
+        if self._own.meta_skill:
             learn_from_epoch(context)
-        if self._settings.slow_update and slow_update(self._state, before, context):
+        if self._own.slow_update and slow_update(self._state, before, context):
             self._begin_anew()
 
     def _everything_passes(self) -> bool:
@@ -225,11 +236,12 @@ def batch_size(train: int, setting: int = 0) -> int:
 
 def most_of_search(train: int, val: int, settings: Settings) -> tuple[int, int]:
     """Rollouts and optimizer calls of a search over so many tasks at most."""
+    own = settings.of(PublishedSettings)
     size = batch_size(train, settings.batch_size)
     steps = settings.epochs * -(-train // size)
-    sampled = size * settings.rollouts * settings.accumulation
+    sampled = size * settings.rollouts * own.accumulation
     rollouts = sampled + 2 * settings.gate_kmax * val
-    return steps * rollouts, steps * 3 * sampled * settings.candidates
+    return steps * rollouts, steps * 3 * sampled * own.candidates
 
 
 def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: int = 2) -> int:
@@ -250,3 +262,10 @@ def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: in
         "cosine": end + (start - end) * (1 + math.cos(math.pi * t)) / 2,
     }
     return max(1, end, round(falling[schedule]))
+
+
+def _stages() -> Stages:
+    return Stages(reflect=reflect_published, aggregate=aggregate_published, update=update_published)
+
+
+SEARCH = Search(make=BatchSearch, most=most_of_search, stages=_stages)

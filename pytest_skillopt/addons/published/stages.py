@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.published.blocks import reflect_lapses, with_reminders
 from pytest_skillopt.addons.published.rewrites import merge_bodies, reflect_bodies, rewritten
+from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits import combine, reflect
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.update import update
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 def reflect_published(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
     """Also by ``failure_only``, ``update_mode`` and ``skill_aware``, under which tasks that
     sometimes pass are lapses in following the skill, for which there are reminders."""
-    settings = context.settings
+    settings = context.settings.of(PublishedSettings)
     failing = [record for record in records if record.failed]
     passing = [r for r in records if r.n and not r.failed and not settings.failure_only]
     if settings.update_mode == "full_rewrite_minibatch":
@@ -47,7 +48,9 @@ def update_published(patch: Patch, context: Context) -> Update:
     """
     edits = [p for p in patch.edits if p.origin != "appendix"]
     reminders = [p for p in patch.edits if p.origin == "appendix"]
-    whole = edits and context.settings.update_mode == "rewrite_from_suggestions"
+    whole = (
+        edits and context.settings.of(PublishedSettings).update_mode == "rewrite_from_suggestions"
+    )
     if patch.body is not None or whole:
         result = rewritten(patch.body, edits, context)
     else:

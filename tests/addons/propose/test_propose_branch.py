@@ -9,9 +9,10 @@ import pytest
 
 from pytest_skillopt.addons.propose import BranchMoved, Refused
 from pytest_skillopt.addons.propose.base import read_base
-from pytest_skillopt.addons.propose.git import Clone, Repository
+from pytest_skillopt.addons.propose.git import Repository
 from pytest_skillopt.addons.propose.publish import Plan, plan
 from pytest_skillopt.addons.propose.validate import load, validate
+from pytest_skillopt.git import Clone
 from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:

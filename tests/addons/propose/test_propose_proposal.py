@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skill_project import leave, sha256
 
-from pytest_skillopt.addons.propose.proposal import slug, unnamed
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.result import Arm, Result, RolloutSample, SkillResult, TaskRow
+from pytest_skillopt.skill.files import slug, unnamed
 
 if TYPE_CHECKING:
     from skill_project import Project

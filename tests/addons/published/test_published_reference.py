@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.settings import Settings, published, shown
+from pytest_skillopt.settings import quiet, shown
+
+if TYPE_CHECKING:
+    import dataclasses
 
 PAGE = Path(__file__).parents[3] / "docs" / "published.md"
 ROWS = [
@@ -16,8 +20,8 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("name", published())
-def test_every_setting_has_its_row_and_default(name: str) -> None:
+@pytest.mark.parametrize("field", quiet(), ids=lambda field: field.name)
+def test_every_setting_has_its_row_and_default(field: dataclasses.Field[Any]) -> None:
     assert {len(row) for row in ROWS} == {4}
-    ((_, _, default, *_),) = [row for row in ROWS if row[0] == f"`{name}`"]
-    assert default == shown(getattr(Settings(), name))
+    ((_, _, default, *_),) = [row for row in ROWS if row[0] == f"`{field.name}`"]
+    assert default == shown(field.default)

@@ -31,7 +31,7 @@ def train(toy: ModuleType, world: Any, model: Any, **settings: Any) -> Any:
         tasks,
         toy.ToySampler(world, tasks),
         model,
-        Settings(search="batch", **settings),
+        Settings.make(search="batch", **settings),
         stages=stages,
     ).run()
 
@@ -313,7 +313,7 @@ def test_what_a_stage_hands_over_is_checked_like_an_edit(
         tasks,
         sampler,
         toy.ToyOptimizer(useful=1.0),
-        Settings(search="batch", candidates=candidates, max_skill_tokens=2000),
+        Settings.make(search="batch", candidates=candidates, max_skill_tokens=2000),
         stages=Stages(update=smuggle),
     ).run()
     assert outcome.status == "unchanged"

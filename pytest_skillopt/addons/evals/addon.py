@@ -1,0 +1,38 @@
+"""The option ``--skillopt-evals``: collect the eval files of skills as tests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pytest_skillopt import Result
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the option, and its ini keys, which ``docs/evals.md`` explains."""
+    text = "collect the evals.json of skills as tests"
+    parser.getgroup("skillopt").addoption("--skillopt-evals", action="store_true", help=text)
+    # pytest --help leaves out a key without a text.
+    parser.addini("skillopt_evals", "", type="bool", default=False)
+    parser.addini("skillopt_evals_pass", "")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect eval files if they are asked for."""
+    if config.option.skillopt_evals or config.getini("skillopt_evals"):
+        from pytest_skillopt.addons.evals.collect import Evals
+
+        config.pluginmanager.register(Evals(config), "skillopt-evals-files")
+
+
+def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
+    """Leave the files that skill-creator's viewer opens beside the report."""
+    if config.pluginmanager.has_plugin("skillopt-evals-files"):
+        from pytest_skillopt.addons.evals.export import write_benchmarks
+
+        write_benchmarks(folder, result)

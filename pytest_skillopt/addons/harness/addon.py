@@ -1,0 +1,73 @@
+"""Coding agents: the fixture ``skill_harness``, and a proxy for agents of a test's own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt.addons.harness.settings import HarnessSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from pytest_skillopt import Skill, SkillTask
+    from pytest_skillopt.addons.harness.agent import HarnessAgent
+
+
+SETTINGS = HarnessSettings
+MARKER = {
+    "harness": (
+        lambda value: isinstance(value, str),
+        "the name of a coding agent, such as 'codex'",
+    )
+}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """An empty folder in which the agent of ``skill_harness`` works."""
+    path = tmp_path / "work"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def skill_harness(request: pytest.FixtureRequest, skill: Skill, workspace: Path) -> HarnessAgent:
+    """Run a coding agent that finds the skill where its users put it: skill_harness(prompt)."""
+    from pytest_skillopt.addons.harness.binding import make_agent
+    from pytest_skillopt.fixtures import without_traceback
+    from pytest_skillopt.suite.context import recorder
+
+    with without_traceback():
+        return make_agent(request, skill, recorder(request), workspace)
+
+
+def pytest_skillopt_agent(item: pytest.Item, source: str) -> str | None:
+    """Name the agents that a task of ``skill_harness`` runs, with their versions."""
+    if "skill_harness" not in getattr(item, "fixturenames", ()):
+        return None
+    from pytest_skillopt.addons.harness.binding import identify
+    from pytest_skillopt.models import Models
+
+    return identify(item, Models.of(item.config).settings, source)
+
+
+def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:
+    """Open a proxy to the target model."""
+    from pytest_skillopt.addons.harness.binding import open_url
+
+    return open_url(config, skill)
+
+
+def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
+    """Say that agents are not confined."""
+    if not any(task.agent for task in tasks):
+        return None
+    from pytest_skillopt.addons.harness.processes import resolve
+    from pytest_skillopt.models import Models
+
+    if resolve(Models.of(config).settings.of(HarnessSettings).sandbox) != "none":
+        return None
+    return "coding agents ran without a sandbox: they can do what you can (skillopt_sandbox)"

@@ -1,0 +1,47 @@
+"""The commands ``init``, ``mine``, ``handoff`` and ``judge``, and a model that is a person."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import argparse
+
+    import pytest
+
+    from pytest_skillopt import Model, Result, Role
+
+
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the commands."""
+    from pytest_skillopt.addons.mine import commands as ours
+
+    ours.add_commands(commands)
+
+
+def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
+    """Ask a person, or the agent that one has open, for a role that is set to ``handoff``."""
+    from pytest_skillopt.model.config import provider_of
+    from pytest_skillopt.models import Models
+
+    models = Models.of(config)
+    if provider_of(models.settings, role) != "handoff":
+        return None
+    from pytest_skillopt.addons.mine.handoff import Handoff
+
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    folder = config.rootpath / models.settings.dir / "handoff"
+    return Handoff(role, folder, reporter.write_line if reporter else print, models.throttle)
+
+
+def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
+    """Say that a judge behind a decision was never compared with people."""
+    judged = any(row.role == "judge" for row in result.usage)
+    if not judged or result.simulated or result.mode in ("evaluate", "aa"):
+        return None
+    from pytest_skillopt.addons.mine.calibrate import doubt
+    from pytest_skillopt.models import Models
+    from pytest_skillopt.run.directory import Home
+
+    home = Home(config.rootpath / Models.of(config).settings.dir)
+    return doubt(home, [result.models.get("judge", "")]) or None

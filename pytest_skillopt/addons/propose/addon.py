@@ -1,0 +1,44 @@
+"""The commands ``propose``, ``job`` and ``schedule``, and the proposal that a training leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.settings import setting
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    import pytest
+
+    from pytest_skillopt import Result
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeSettings:
+    """What a proposal may change, as the base branch has it."""
+
+    propose_skills: str = setting(
+        "", "skills that proposals may change (default: the skill)", many=","
+    )
+
+
+SETTINGS = ProposeSettings
+
+
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the commands."""
+    from pytest_skillopt.addons.propose import commands as ours
+
+    ours.add_commands(commands)
+
+
+def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
+    """Replace the project's proposal by that of a training, or remove it."""
+    if result.mode == "train":
+        from pytest_skillopt.addons.propose.proposal import leave_proposal
+        from pytest_skillopt.run.directory import Home
+
+        leave_proposal(config.rootpath, Home(folder.parents[1]), folder, result)

@@ -1,0 +1,33 @@
+"""The search ``batch`` with its settings, and the gates that others have published."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.addons.published.settings import PublishedSettings
+
+if TYPE_CHECKING:
+    from pytest_skillopt.gate.engine import SequentialGate
+    from pytest_skillopt.search.registry import Search
+
+
+def _search() -> Search:
+    from pytest_skillopt.addons.published.search_batch import SEARCH
+
+    return SEARCH
+
+
+def _gate(name: str) -> type[SequentialGate]:
+    from pytest_skillopt.addons.published.gates import PUBLISHED
+
+    return PUBLISHED[name]
+
+
+SETTINGS = PublishedSettings
+SEARCHES = {"batch": _search}
+GATES = {
+    "confirm": lambda: _gate("confirm"),
+    "margin": lambda: _gate("margin"),
+    "paired": lambda: _gate("paired"),
+    "staged, broad": lambda: _gate("staged, broad"),
+}

@@ -1,0 +1,253 @@
+"""Running git to look: at the user's repository, or at one of the package's own.
+
+The configuration of a repository names programs (filters, hooks, transports, helpers), and whatever
+ran in it may have written there. So none that git would start on its own is in force, and no secret
+stands in git's environment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.untrusted import environment, printable, redact, secret_variables
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+TIMEOUT = 180.0
+"""Seconds after which one git command is given up."""
+
+
+_REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
+_USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
+_REACH = re.compile(
+    r"GIT_(ASKPASS|CONFIG_(GLOBAL|NOSYSTEM|SYSTEM)|SSH(_COMMAND|_VARIANT)?|SSL_CA(INFO|PATH))"
+)
+"""Variables of git that say how to reach a remote. All others could redirect what is read or
+written, or (the traces) print a token."""
+_SETTINGS = (
+    "core.hooksPath=/dev/null",
+    "core.fsmonitor=false",
+    "commit.gpgSign=false",
+    "push.gpgSign=false",
+    "push.followTags=false",
+    "gc.auto=0",
+    "maintenance.auto=false",
+)
+
+
+class GitError(UserError):
+    """git, or the repository, is not as it must be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of a tree: its mode, e.g. ``100644``, and the id of its blob."""
+
+    mode: str
+    id: str
+
+    @property
+    def is_file(self) -> bool:
+        """A regular file: neither a symlink nor a submodule."""
+        return self.mode in ("100644", "100755")
+
+
+class GitFailed(GitError):
+    """git ended with an error. ``detail`` is all that it said."""
+
+    def __init__(self, verb: str, detail: str) -> None:
+        super().__init__(f"git {verb} failed: {detail or 'no message'}")
+        self.detail = detail
+
+
+class Git:
+    """A repository, by git: no shell, no prompt, no hook, and no secret in its environment."""
+
+    prefix = ""
+    """The project below the top of the repository, ``""`` or ``dir/``."""
+
+    def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
+        self.directory = directory
+        self.environ = environ
+        secret = secret_variables(environ)
+        self._env = {k: v for k, v in scrub(environ).items() if k not in secret}
+
+    def run(
+        self, *args: str, input: bytes = b"", env: Mapping[str, str] | None = None, ok: bool = False
+    ) -> bytes:
+        """Standard output of git. With ``ok`` any exit status will do.
+
+        Raises:
+            GitFailed: exit status other than 0.
+            GitError: git is not installed or does not answer.
+        """
+        return self.complete(args, {**self._env, **(env or {})}, input, ok=ok).stdout
+
+    def complete(
+        self, args: Sequence[str], env: Mapping[str, str], input: bytes = b"", *, ok: bool = False
+    ) -> subprocess.CompletedProcess[bytes]:
+        settings = [part for setting in _SETTINGS for part in ("-c", setting)]
+        try:
+            done = subprocess.run(
+                ["git", *settings, *args],
+                cwd=self.directory,
+                env=env,
+                input=input,
+                capture_output=True,
+                timeout=TIMEOUT,
+            )
+        except FileNotFoundError:
+            if not self.directory.is_dir():
+                raise GitError(f"there is no directory {self.directory}") from None
+            raise GitError("git is not installed, or not on PATH") from None
+        except subprocess.TimeoutExpired:
+            raise GitError(f"git {args[0]} gave no answer in {TIMEOUT:.0f} s") from None
+        if done.returncode and not ok:
+            raise GitFailed(args[0], self.clean(done.stderr + b"\n" + done.stdout))
+        return done
+
+    def clean(self, output: bytes) -> str:
+        text = _USERINFO.sub("", output.decode("utf-8", "replace"))
+        return printable(redact(text, self.environ)).strip()
+
+    def resolve(self, name: str) -> str | None:
+        """Id of the commit that ``name`` points to, or None."""
+        found = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", ok=True)
+        return found.decode().strip() or None
+
+    def files(self, commit: str) -> dict[str, Entry]:
+        """Every file of a commit, by its path from the top of the repository."""
+        listing = self.run("ls-tree", "-r", "-z", "--full-tree", commit)
+        found = {}
+        for line in filter(None, listing.split(b"\0")):
+            head, _, name = line.partition(b"\t")
+            mode, _, identity = head.decode().split(" ")
+            found[os.fsdecode(name)] = Entry(mode, identity)
+        return found
+
+    def read(self, blob: str, *, limit: int) -> bytes:
+        """Bytes of a blob.
+
+        Raises:
+            GitError: it is larger than ``limit`` bytes.
+        """
+        size = int(self.run("cat-file", "-s", blob))
+        if size > limit:
+            raise GitError(f"git object {blob[:12]} has {size} bytes, more than {limit}")
+        return self.run("cat-file", "blob", blob)
+
+    def write(self, data: bytes, kind: str = "blob") -> str:
+        """Store a blob or a commit, byte for byte; its id."""
+        args = ("hash-object", "-w", "--stdin", "--no-filters", "-t", kind)
+        return self.run(*args, input=data).decode().strip()
+
+    def mentions(self, commit: str, text: str) -> bool:
+        """Whether a text stands, as a word of its own, in a file of a commit; case aside."""
+        escaped = re.sub(
+            r"[^\w\s/:@-]", lambda m: rf"\{m[0]}" if m[0] == "^" else f"[{m[0]}]", text
+        )
+        pattern = rf"(^|[^[:alnum:]_.-]){escaped}($|[^[:alnum:]_-])"
+        return bool(self.run("grep", "-l", "-I", "-i", "-E", "-e", pattern, commit, ok=True))
+
+    def check_out(self, commit: str, directory: Path) -> None:
+        """Write every file of a commit under ``directory``."""
+        directory.mkdir()
+        with self._index(commit) as env:
+            env["GIT_WORK_TREE"] = str(directory)
+            self.run("checkout-index", "--all", f"--prefix={directory}/", env=env)
+
+    def tree_with(self, commit: str, files: Mapping[str, Entry]) -> str:
+        """Id of the tree of ``commit`` with files put in place of what was there."""
+        with self._index(commit) as env:
+            lines = [
+                f"{entry.mode} {entry.id}\t".encode() + os.fsencode(path) + b"\0"
+                for path, entry in files.items()
+            ]
+            self.run("update-index", "-z", "--index-info", input=b"".join(lines), env=env)
+            return self.run("write-tree", env=env).decode().strip()
+
+    @contextlib.contextmanager
+    def _index(self, commit: str) -> Iterator[dict[str, str]]:
+        with tempfile.TemporaryDirectory(prefix="skillopt-") as directory:
+            env = {"GIT_INDEX_FILE": str(Path(directory, "index"))}
+            self.run("read-tree", commit, env=env)
+            yield env
+
+
+class Clone(Git):
+    """The user's repository around ``directory``. It is only looked at.
+
+    Args:
+        directory: the project.
+        environ: the environment to take; default the process's own.
+
+    Raises:
+        GitError: git is not there, or the directory lies in no repository.
+    """
+
+    def __init__(self, directory: Path, environ: Mapping[str, str] | None = None) -> None:
+        super().__init__(directory, environment() if environ is None else environ)
+        try:
+            found = self.run("rev-parse", "--show-toplevel", "--show-prefix").decode()
+        except GitFailed as error:
+            if "not a git repository" in error.detail:
+                raise GitError(
+                    f"{directory} is in no git repository: run `git init` and commit, or run this "
+                    "in a clone"
+                ) from None
+            raise
+        top, self.prefix, _ = found.split("\n", 2)
+        self.directory = Path(top)
+
+    def is_shallow(self) -> bool:
+        return self.run("rev-parse", "--is-shallow-repository").strip() == b"true"
+
+    def branch(self) -> str:
+        """The branch that is checked out, ``""`` with a detached head."""
+        return self.run("symbolic-ref", "-q", "--short", "HEAD", ok=True).decode().strip()
+
+    def remote_url(self, remote: str, *, push: bool = False) -> str:
+        """Where a remote lies, a folder of this machine as an absolute path.
+
+        Raises:
+            GitError: there is none of that name.
+        """
+        known = self.run("remote").decode().split()
+        if not _REMOTE.fullmatch(remote) or remote not in known:
+            there = f"known: {', '.join(known)}" if known else "there is none"
+            raise GitError(
+                f"no git remote named {remote!r} ({there}): `git remote add {remote} URL`, or name "
+                "another with --remote"
+            )
+        flags = ["--push"] if push else []
+        url = self.run("remote", "get-url", *flags, "--", remote).decode().strip()
+        local = is_local(url) and not url.startswith("file://")
+        return str((self.directory / url).resolve()) if local else url
+
+
+def is_local(url: str) -> bool:
+    """Whether a remote is a folder of this machine."""
+    if url.startswith("file://"):
+        return True
+    return "://" not in url and (url.startswith(("/", ".")) or ":" not in url.split("/", 1)[0])
+
+
+def scrub(environ: Mapping[str, str]) -> dict[str, str]:
+    kept = {k: v for k, v in environ.items() if not k.startswith("GIT_") or _REACH.fullmatch(k)}
+    return kept | {
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_LITERAL_PATHSPECS": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "LC_ALL": "C",
+    }
