@@ -112,12 +112,12 @@ def test_the_values_of_this_test_are_no_defaults() -> None:
 
 
 def test_nothing_set_gives_the_defaults(project: pytest.Pytester) -> None:
-    assert read(project) == Settings().to_json()
+    assert read(project) == Settings.make().to_json()
 
 
 def test_what_a_run_is_given_by_hand_is_an_option(project: pytest.Pytester) -> None:
     found = read(project, *as_options())
-    assert found == Settings().to_json() | {name: WANTED[name] for name in OPTIONS}
+    assert found == Settings.make().to_json() | {name: WANTED[name] for name in OPTIONS}
 
 
 def test_there_are_few_settings_and_fewer_options() -> None:

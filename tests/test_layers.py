@@ -70,7 +70,8 @@ tasks = toy.make_tasks(world)
 document, sampler = Document.from_bytes(toy.SKILL), toy.ToySampler(world, tasks)
 outcome = Trainer(document, tasks, sampler, toy.ToyOptimizer(), Settings(max_rollouts=400)).run()
 assert outcome.status == "accepted", outcome.reason
-print([name for name in sys.modules if name.startswith("pytest_skillopt.addons.published.s")])
+mechanisms = {name for name in sys.modules if name.startswith("pytest_skillopt.addons.published.")}
+print(sorted(mechanisms - {f"pytest_skillopt.addons.published.{n}" for n in ("addon", "settings")}))
 """
     support = str(Path(__file__).parent / "_support")
     found = subprocess.run(

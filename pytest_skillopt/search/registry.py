@@ -7,15 +7,13 @@ An add-on declares further ones in its table ``SEARCHES``: by name, a function t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pytest_skillopt.addons import merged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_skillopt.search.stages import Stages
-    from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import Settings
 
 
@@ -32,14 +30,14 @@ class Search:
     """A search of an add-on.
 
     Args:
-        make: makes it over the state of a training.
+        make: makes it over a ``search.state.TrainingState``.
         most: from the numbers of train and val tasks to rollouts and optimizer calls at most.
-        stages: its stages in place of the built-in ones.
+        stages: returns the ``search.stages.Stages`` that it takes.
     """
 
-    make: Callable[[TrainingState], RunsSearch]
+    make: Callable[..., RunsSearch]
     most: Callable[[int, int, Settings], tuple[int, int]]
-    stages: Callable[[], Stages]
+    stages: Callable[[], Any]
 
 
 def added_search(settings: Settings) -> Search | None:

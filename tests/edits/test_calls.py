@@ -61,8 +61,8 @@ def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType, tmp_pa
         {},
         {"skill_aware": True, "search": "batch"},
         {"search": "batch", "edit_budget": 1, "autonomous_budget": True, "minibatch_size": 1},
-        {"update_mode": "rewrite_from_suggestions", "prompts": str(tmp_path)},
-        {"update_mode": "full_rewrite_minibatch"},
+        {"search": "batch", "update_mode": "rewrite_from_suggestions", "prompts": str(tmp_path)},
+        {"search": "batch", "update_mode": "full_rewrite_minibatch"},
     ):
         world, model = toy.make_world(weak=0.3), toy.ToyOptimizer(useful=0.5)
         tasks = toy.make_tasks(world)

@@ -46,14 +46,14 @@ def test_an_unreadable_ranking_falls_back_to_support(toy: ModuleType) -> None:
 
 def test_the_optimizer_may_say_how_many(toy: ModuleType) -> None:
     model = toy.ToyOptimizer()
-    context = toy.make_context(model, budget=4, autonomous_budget=True)
+    context = toy.make_context(model, budget=4, own_budget=True)
     assert len(select(patch_of(toy), context).edits) == 1
     assert model.forms() == ["EditCount", "Ranking"]
 
 
 def test_an_unreadable_count_is_the_schedules(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=lambda form, messages: "?" if form == "EditCount" else None)
-    context = toy.make_context(model, budget=3, autonomous_budget=True)
+    context = toy.make_context(model, budget=3, own_budget=True)
     assert len(select(patch_of(toy), context).edits) == 3
 
 
