@@ -1,7 +1,6 @@
-"""The simulated models of this project: a Chat Completions server in this process.
+"""The simulated models of this project, served from this process (``README.md`` beside this file).
 
-What they answer is computed from the prompt by simple rules about supplier invoices (``README.md``
-beside this file); it needs no network and no key, and says nothing about a real model.
+They answer by simple rules about supplier invoices and say nothing about a real model.
 """
 
 from __future__ import annotations
@@ -16,14 +15,11 @@ _urls: dict[int, str] = {}
 
 
 def serve() -> str:
-    """Base URL of this process's server, which the first call starts.
-
-    A forked child does not inherit the threads of its parent and gets a server of its own.
-    """
+    """Return the base URL of this process's server, which the first call starts."""
     with _lock:
-        pid = os.getpid()
-        if pid not in _urls:
+        # A forked child does not inherit the threads of its parent and needs a server of its own.
+        if os.getpid() not in _urls:
             from simulation.server import start
 
-            _urls[pid] = start()
-        return _urls[pid]
+            _urls[os.getpid()] = start()
+        return _urls[os.getpid()]

@@ -1,250 +1,196 @@
-"""The simulated optimizer: reads what a real one would be shown, and answers in the same forms.
+"""The simulated optimizer: proposes rules for the failures that it is shown.
 
-It derives rules from wanted and given values. By chance it also proposes platitudes, harmful rules
-and answers instead of rules, so that whatever judges its proposals has something to do.
+It compares wanted and given values and words the convention behind them. By chance it also proposes
+useless and harmful rules and answers instead of rules, so that search and gate have work to do. Of
+a prompt it reads no more than quoted blocks, numbered edits and pairs of values.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING, Any
 
 from simulation import releases
-from simulation.brief import read_brief
-from simulation.conventions import read
-from simulation.drafts import HARMFUL, LEAK, PLATITUDES, RULES, TOOL_RULES
-from simulation.hunches import contradicts, described, hunch, states
+from simulation.agent import find_date
+from simulation.conventions import HARMFUL, RULES, TOOL_RULES, USELESS, read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Iterator
 
-    from simulation.brief import Suggestion
-    from simulation.chat import Request
-    from simulation.hunches import Hunch
+    from simulation.server import Request
 
-Edit = dict[str, str]
+Cause = tuple[str, str]
+"""A convention and its value; for a tool that was not called, ``tool NAME`` and the field."""
 
-_WORDS = {
-    "missing": "missing|absent|fields",
-    "date_order": "date",
-    "date_format": "date",
-    "amounts": "amount",
-    "credit_sign": "amount|credit",
-    "total_basis": "amount|total",
-    "currency": "amount|currenc",
-    "line_items": "line|item|amount",
-    "order_number": "reference|order|number",
-    "vat_id": "reference|vat",
-    "supplier": "supplier|reference|name",
-    "tool": "date|tool|term",
-}
-_HEADING = re.compile(r"^#{1,6} +(.+)$")
-_FAVOURITE = 0.6
-"""Chance of the wording that comes to mind first: asked twice, a model often says the same."""
+_QUOTED = re.compile(r"\[data (\w+)\]\n(.*?)\n?\[end of data \1\]", re.DOTALL)
+_VALUE = r"(?P<{}>\{{[^{{}}]*\}}|'[^']*'|\"[^\"]*\"|-?\d[\d.]*|None|null|no such key)"
+_WANT, _GOT = _VALUE.format("want"), _VALUE.format("got")
+_COMPARED = (
+    re.compile(rf"expected:? {_WANT},? (?:but )?got:? {_GOT}"),
+    re.compile(rf"assert {_GOT} (?:==|is) {_WANT}"),
+)
+_FIELD = re.compile(r"\b([a-z]\w*)(?: of a[^:\n]*| is not[^:\n]*)?: expected")
+_ASKED = re.compile(r"`(\w+)` (?:from|of) this")
+_TOOL = re.compile(r"\b([a-z]+_[a-z_]+)`? tool|\bwith `([a-z]+_[a-z_]+)`")
 
 
-class Editor:
+def propose(request: Request, members: set[str]) -> dict[str, Any]:
+    """Answer an optimizer's prompt with edits or with a ranking, as the form asks."""
+    editor = _Editor(request)
+    reasoning = "What the tasks want: " + ", ".join(map(" ".join, editor.causes))
+    if "selected_indices" not in members:
+        return {"reasoning": reasoning, "edits": editor.edits()}
+    ranked = sorted(editor.suggestions, key=lambda one: (not _rule(one[1]["content"]), one[0]))
+    return {"reasoning": reasoning, "selected_indices": [n for n, _ in ranked][: editor.limit]}
+
+
+class _Editor:
     """One call of the optimizer."""
 
     def __init__(self, request: Request) -> None:
-        self._draws = request.draws
-        self._temper = request.temper
-        self.brief = read_brief(request.text)
-        self._shown = request.text
+        self._request = request
+        self._text = "\n\n".join(message["content"] for message in request.messages)
+        quoted = _QUOTED.search(self._text)
+        self._body = re.sub(r"\A---\n.*?\n---\n", "", quoted[2] if quoted else "", flags=re.DOTALL)
+        self._tasks = re.split(r"^## Task ", self._text, flags=re.MULTILINE)[1:]
+        limit = re.search(r"(?:at most|Choose the) (\d+)", request.system)
+        self.limit = int(limit[1]) if limit else 4
+        self.suggestions = list(_suggestions(self._text))
+        self.causes = list(dict.fromkeys(c for task in self._tasks for c in _causes(task)))
 
-    def edits(self) -> dict[str, Any]:
-        """Edits from rollouts, from other analysts' edits, or in place of those that leak."""
-        if self.brief.forbidden:
-            return self._generalised()
-        if self.brief.suggestions:
-            return self._merged()
-        if releases.is_about(self.brief.document):
-            edits = releases.edits(self.brief.body, self._shown)
-            return {"reasoning": "What the failed tasks ask for, as rules.", "edits": edits}
-        return self._reflected()
+    def edits(self) -> list[dict[str, str]]:
+        """Propose edits for failures, or say those of others once and in general words."""
+        if self.suggestions:
+            kept: dict[str, dict[str, str]] = {}
+            for _, edit in self.suggestions:
+                rule = _rule(edit["content"])
+                content = f"- {RULES[rule][0]}" if rule else edit["content"]
+                kept.setdefault(content, {**edit, "content": content})
+            return sorted(kept.values(), key=lambda edit: not _rule(edit["content"]))[: self.limit]
+        if "# Release notes" in self._body:
+            return releases.edits(self._body, self._text)
+        request, temper = self._request, self._request.temper
+        causes = [c for c in self.causes if not request.uniform(f"missed/{c}") < temper.missed]
+        edits = [self._edit(c) for c in causes if not self._states(c) and self._worded(c)]
+        if request.uniform("useless") < temper.useless:
+            edits.append(_appended(request.pick("which useless", USELESS)))
+        if request.uniform("harmful") < temper.harmful:
+            edits.append(_appended(request.pick("which harm", HARMFUL)))
+        pairs = [pair for task in self._tasks for pair in _pairs(task)]
+        if pairs and request.uniform("leak") < temper.leak:
+            edits.append(_appended(f"In documents like this `{pairs[0][0]}` is {pairs[0][1]!r}."))
+        return sorted(edits, key=lambda e: request.uniform(f"order/{e['content']}"))[: self.limit]
 
-    def ranking(self) -> dict[str, Any]:
-        ordered = sorted(self.brief.suggestions, key=_merit)[: self.brief.budget]
-        return {
-            "reasoning": "Concrete rules that several analysts ask for come first.",
-            "selected_indices": [s.number for s in ordered],
+    def _edit(self, cause: Cause) -> dict[str, str]:
+        """Replace a line that says otherwise, or add the rule under a heading or at the end."""
+        name, value = cause
+        rule = self._worded(cause)
+        place, under = "", False
+        for line in map(str.strip, self._body.splitlines()):
+            alone = line and self._body.count(line) == 1
+            if alone and read(line).get(name, frozenset()) - {value}:
+                return {"op": "replace", "target": line, "content": f"- {rule}"}
+            if line.startswith("#"):
+                under = any(word.rstrip("s") in rule.lower() for word in line.lower().split()[1:])
+            elif under and alone and line.startswith("- "):
+                place = line
+        if place and self._request.uniform(f"placed/{cause}") < 0.5:
+            return {"op": "insert_after", "target": place, "content": f"- {rule}"}
+        return _appended(rule)
+
+    def _states(self, cause: Cause) -> bool:
+        name, value = cause
+        if name.startswith("tool "):
+            return name.removeprefix("tool ") in self._body
+        return read(self._body)[name] == {value}
+
+    def _worded(self, cause: Cause) -> str:
+        """Word a rule as the prompt has not shown it yet; empty if no wording is left."""
+        name, value = cause
+        field, tool = value.replace("_", " "), name.removeprefix("tool ")
+        ways = RULES.get(cause) or [rule.format(field=field, tool=tool) for rule in TOOL_RULES]
+        fresh = [wording for wording in ways if wording not in self._text]
+        # Asked twice, a model often says the same.
+        first = self._request.uniform(f"favourite/{cause}") < 0.6
+        return (
+            fresh[0] if first and fresh else self._request.pick(f"wording/{cause}", fresh or [""])
+        )
+
+
+def _causes(task: str) -> Iterator[Cause]:
+    """Yield the conventions behind the failure of a task; by its description if none is shown."""
+    compared = _pairs(task)
+    for pair in compared:
+        if cause := _cause(*pair, task.partition("Transcript:")[0]):
+            yield cause
+    if not compared and "A rollout that failed" in task:
+        for name, values in read(task.partition("About:")[2].partition("\n\n")[0]).items():
+            yield from ((name, value) for value in values if (name, value) in RULES)
+
+
+def _pairs(task: str) -> list[tuple[str, Any, Any]]:
+    """Return field, wanted and given value of the first comparison; each differing member."""
+    shown = task.partition("Transcript:")[0]
+    found = next(filter(None, (pattern.search(shown) for pattern in _COMPARED)), None)
+    if found is None:
+        return []
+    plain = {"null": "None", "no such key": "''"}
+    want, got = (ast.literal_eval(plain.get(found[g], found[g])) for g in ("want", "got"))
+    if isinstance(want, dict) and isinstance(got, dict):
+        return [(str(k), v, got.get(k, "")) for k, v in want.items() if v != got.get(k, "")]
+    field = _FIELD.search(shown) or _ASKED.search(task)
+    return [(field[1] if field else "value", want, got)]
+
+
+def _cause(field: str, want: Any, got: Any, shown: str) -> Cause | None:
+    """Guess the convention that explains why one value came instead of another."""
+    tool = _TOOL.search(shown)
+    called = (f"tool {tool[1] or tool[2]}", field) if tool else None
+    guesses: dict[Cause, bool] = {}
+    if want is None:
+        guesses = {("missing", "null"): True}
+    elif isinstance(want, int | float) and isinstance(got, str):
+        guesses = {("amounts", "number"): True}
+    elif isinstance(want, int | float) and got:
+        guesses = {
+            ("credit_sign", "negative"): want == -got and want < 0,
+            ("amounts", "number"): got == 100 * want,
+            ("lines", "goods"): "line" in field and want < got,
+            ("total_basis", "gross"): field == "total" and 1 < want / got < 1.35,
         }
-
-    def count(self) -> dict[str, Any]:
-        good = sum(bool(_rule_of(s.content)) for s in self.brief.suggestions)
-        number = min(max(1, good), self.brief.budget)
-        return {"reasoning": f"{good} of the edits are concrete.", "count": number}
-
-    def body(self) -> dict[str, Any]:
-        """A whole body: the present one with the rules or suggestions worked in."""
-        kept = self.brief.bodies[0] if self.brief.bodies else self.brief.body
-        lines = [s.content for s in self.brief.suggestions]
-        lines += [
-            line for body in self.brief.bodies[1:] for line in body.splitlines() if line.strip()
-        ]
-        if not lines:
-            lines = [self._worded(h) for h in self._hunches()]
-        known = {line.strip() for line in kept.splitlines()}
-        new = list(dict.fromkeys(_bullet(line) for line in lines if line.strip() not in known))
-        text = kept.rstrip("\n") + "\n" + ("\n" + "\n".join(new) + "\n" if new else "")
-        return {"reasoning": f"{len(new)} rules were worked in.", "body": text}
-
-    def reminders(self) -> dict[str, Any]:
-        """Lapses: what the document says and the agent did not do; or a shorter list of them."""
-        found = list(dict.fromkeys(self.brief.reminders))
-        if not found:
-            lapses = [h for h in self._causes() if states(self.brief.body, h)]
-            found = [f"Do not forget: {self._worded(h)}" for h in lapses]
-        return {
-            "reasoning": "What the document says was not always done.",
-            "reminders": found[: self.brief.budget],
+    elif got and re.fullmatch(r"\d{4}-\d\d-\d\d", want):
+        year, month, day = want.split("-")
+        guesses = {
+            ("date_order", "day_first"): got == f"{year}-{day}-{month}",
+            ("date_format", "iso"): "-" not in got and find_date(got) is not None,
         }
-
-    def text(self) -> dict[str, Any]:
-        """Guidance from two epochs, or advice to the editors."""
-        if "advise" in self.brief.instructions:
-            advice = "One concrete rule at a time helps; general exhortations do not."
-            return {"reasoning": "", "text": advice}
-        rules = [self._worded(h) for h in self._hunches()][:3]
-        return {"reasoning": "What still fails, as rules.", "text": "\n".join(map(_bullet, rules))}
-
-    def _causes(self) -> list[Hunch]:
-        """What the failures shown have in common with a convention, each once."""
-        found = [hunch(failure) for failure in self.brief.failures]
-        if not self.brief.failures:
-            found = [described(about) for about in self.brief.abouts]
-        return [cause for cause in dict.fromkeys(found) if cause]
-
-    def _hunches(self) -> list[Hunch]:
-        """Causes that the document does not cover yet."""
-        return [cause for cause in self._causes() if not states(self.brief.body, cause)]
-
-    def _reflected(self) -> dict[str, Any]:
-        missed = self._temper.missed
-        causes = [h for h in self._hunches() if not self._draws.chance(f"missed/{h}", missed)]
-        edits = [self._edit(h) for h in causes if self._wordings(h)]
-        if self._draws.chance("platitude", self._temper.platitude):
-            edits.append(self._append(self._draws.pick("which platitude", PLATITUDES)))
-        if self._draws.chance("harmful", self._temper.harmful):
-            edits.append(self._append(self._draws.pick("which harm", HARMFUL)))
-        if self.brief.failures and self._draws.chance("leak", self._temper.leak):
-            first = self.brief.failures[0]
-            edits.append(self._append(LEAK.format(field=first.field or "value", want=first.want)))
-        chosen = self._draws.shuffle("order", edits)[: self.brief.budget]
-        reasons = [f"The tasks want {name.replace('_', ' ')}: {value}." for name, value in causes]
-        return {"reasoning": " ".join(reasons) or "No common cause stands out.", "edits": chosen}
-
-    def _merged(self) -> dict[str, Any]:
-        """One edit for each rule, the best supported first."""
-        kept: dict[object, Suggestion] = {}
-        for suggestion in sorted(self.brief.suggestions, key=_merit):
-            rule = _rule_of(suggestion.content)
-            kept.setdefault(rule or suggestion.content.strip(), suggestion)
-        edits = [_as_edit(s) for s in list(kept.values())[: self.brief.budget]]
-        return {"reasoning": "Edits that say the same were made one.", "edits": edits}
-
-    def _generalised(self) -> dict[str, Any]:
-        """The rule behind each edit without the named terms, where there is one."""
-        edits = []
-        for suggestion in self.brief.suggestions:
-            content = self._without_terms(suggestion)
-            edits.append({**_as_edit(suggestion), "content": content})
-        return {"reasoning": "Said in general terms.", "edits": edits}
-
-    def _without_terms(self, suggestion: Suggestion) -> str:
-        forbidden = set(re.findall(r"[\w/-]+", self.brief.forbidden.lower()))
-        for name, value in _rule_of(suggestion.content):
-            for wording in RULES.get((name, value), ()):
-                if not forbidden & set(re.findall(r"[\w/-]+", wording.lower())):
-                    return _bullet(wording)
-        return _bullet(self._draws.pick(f"general/{suggestion.number}", PLATITUDES))
-
-    def _edit(self, wanted: Hunch) -> Edit:
-        rule = _bullet(self._worded(wanted))
-        wrong = [line for line in self.brief.body.splitlines() if contradicts(line, wanted)]
-        if wrong and self.brief.document.count(wrong[0].strip()) == 1:
-            return {"op": "replace", "target": wrong[0].strip(), "content": rule}
-        target = self._place(wanted)
-        if target and self._draws.chance(f"placed/{wanted}", 0.5):
-            return {"op": "insert_after", "target": target, "content": rule}
-        return self._append(rule)
-
-    def _place(self, wanted: Hunch) -> str:
-        """The last list item under a heading that fits, or an empty string."""
-        about, last, inside = re.compile(_WORDS[wanted[0]], re.IGNORECASE), "", False
-        for line in self.brief.body.splitlines():
-            if heading := _HEADING.match(line):
-                inside = bool(about.search(heading[1]))
-            elif inside and line.startswith("- "):
-                last = line.strip()
-        return last if last and self.brief.document.count(last) == 1 else ""
-
-    def _append(self, content: str) -> Edit:
-        return {"op": "append", "target": "", "content": _bullet(content)}
-
-    def _worded(self, wanted: Hunch) -> str:
-        wordings = self._wordings(wanted) or self._wordings(wanted, again=True)
-        if self._draws.chance(f"favourite/{wanted}", _FAVOURITE):
-            return wordings[0]
-        return self._draws.pick(f"wording/{wanted}", wordings)
-
-    def _wordings(self, wanted: Hunch, *, again: bool = False) -> list[str]:
-        """Ways to say the rule, those tried before only when asked for ``again``."""
-        name, value = wanted
-        wordings: Sequence[str] = RULES.get(wanted, (f"{name.replace('_', ' ')}: {value}.",))
-        if name == "tool":
-            asked = (f.field for f in self.brief.failures if f.field and hunch(f) == wanted)
-            what = next(asked, "value").replace("_", " ")
-            wordings = [rule.format(tool=value, what=what) for rule in TOOL_RULES]
-        return [w for w in wordings if again or w not in self.brief.tried]
+    elif got:
+        guesses = {
+            ("currency", "code"): "currency" in field,
+            ("order_number", "digits"): want.isdigit() and re.sub(r"\D", "", got) == want,
+            ("vat_id", "compact"): re.sub(r"\W", "", got) == want,
+            ("supplier", "bare"): got.lower().startswith(want.lower()),
+        }
+    return next((cause for cause, fits in guesses.items() if fits), called)
 
 
-def is_optimizer(request: Request) -> bool:
-    return _form(request) is not None
+def _suggestions(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the numbered edits of a prompt."""
+    for part in re.split(r"^## (?:Edit|Suggestion) ", text, flags=re.MULTILINE)[1:]:
+        head = re.match(r"(\d+)(?:: (\w+))?", part)
+        target, _, content = part.partition("Content:")
+        quoted = [_QUOTED.search(text) for text in (target, content)]
+        if head and quoted[1]:
+            before, after = (found[2] if found else "" for found in quoted)
+            yield int(head[1]), {"op": head[2] or "append", "target": before, "content": after}
 
 
-def propose(request: Request) -> dict[str, Any]:
-    """The answer to an optimizer's prompt, in the form that was asked for."""
-    form = _form(request)
-    if form is None:
-        raise ValueError("the request asks for none of the optimizer's forms")
-    return form(Editor(request))
+def _rule(content: str) -> Cause | None:
+    """Return the first useful rule that a text states."""
+    stated = ((name, value) for name, values in read(content).items() for value in values)
+    return next((rule for rule in stated if rule in RULES), None)
 
 
-_FORMS: dict[str, Callable[[Editor], dict[str, Any]]] = {
-    "edits": Editor.edits,
-    "selected_indices": Editor.ranking,
-    "body": Editor.body,
-    "reminders": Editor.reminders,
-    "text": Editor.text,
-    "count": Editor.count,
-}
-
-
-def _form(request: Request) -> Callable[[Editor], dict[str, Any]] | None:
-    """By the members of the schema, else by the JSON that the instructions show."""
-    members = set((request.schema or {}).get("properties") or {})
-    if request.schema is None:
-        members = set(re.findall(r'"(\w+)":', request.system)) & {"reasoning", *_FORMS}
-    if "reasoning" not in members:
-        return None
-    return next((form for name, form in _FORMS.items() if name in members), None)
-
-
-def _merit(suggestion: Suggestion) -> tuple[bool, bool, int, int]:
-    concrete = bool(_rule_of(suggestion.content))
-    return (not suggestion.from_failures, not concrete, -suggestion.support, suggestion.number)
-
-
-def _rule_of(content: str) -> tuple[Hunch, ...]:
-    """What a text asks for, as far as it is a convention of this domain."""
-    found = read(content)
-    return tuple((name, value) for name, values in found.items() for value in sorted(values))
-
-
-def _as_edit(suggestion: Suggestion) -> Edit:
-    return {"op": suggestion.op, "target": suggestion.target, "content": suggestion.content}
-
-
-def _bullet(line: str) -> str:
-    return line if line.startswith(("- ", "#", "* ")) else f"- {line}"
+def _appended(rule: str) -> dict[str, str]:
+    return {"op": "append", "target": "", "content": f"- {rule}"}

@@ -1,13 +1,18 @@
-"""What the simulated model understands of a skill: paraphrases, negations, contradictions."""
+"""Texts as the simulated models read them: paraphrases, negations, contradictions, subsets."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from simulation.conventions import read
-from simulation.drafts import HARMFUL, PLATITUDES, RULES, TOOL_RULES
-from simulation.phrases import CONVENTIONS
+from hypothesis import given
+from hypothesis import strategies as st
+from simulation.conventions import HARMFUL, RULES, TOOL_RULES, USELESS, negated, read, sentences
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from random import Random
 
 START = Path(__file__).parents[1] / "data" / "example_skill_start.md"
 
@@ -54,7 +59,7 @@ PARAPHRASES = {
         "A credit note reduces the debt: put a minus before its total.",
         "Never report a credit note's total as a positive number.",
     ),
-    ("line_items", "goods"): (
+    ("lines", "goods"): (
         "Do not count shipping as a line item.",
         "line_count excludes shipping, freight, handling.",
         "Ignore delivery charges when counting line items.",
@@ -70,7 +75,6 @@ PARAPHRASES = {
     ("total_basis", "net"): ("total excludes VAT", "Report the total net of VAT."),
     ("total_basis", "gross"): ("total includes VAT.", "The total is gross, not net."),
     ("vat_id", "compact"): ("VAT numbers have no spaces.", "Return the VAT ID as one word."),
-    ("vat_rate", "fraction"): ("vat_rate is a fraction such as 0.19",),
 }
 
 # What the tasks of the example project need.
@@ -80,7 +84,7 @@ WANTED = {
     ("currency", "code"),
     ("date_format", "iso"),
     ("date_order", "day_first"),
-    ("line_items", "goods"),
+    ("lines", "goods"),
     ("missing", "null"),
     ("order_number", "digits"),
     ("supplier", "bare"),
@@ -93,7 +97,7 @@ def stated(text: str) -> dict[str, set[str]]:
     return {name: set(values) for name, values in read(text).items() if values}
 
 
-def by_sentence(table: dict[tuple[str, str], tuple[str, ...]]) -> list[tuple[str, str, str]]:
+def by_sentence(table: Mapping[tuple[str, str], Sequence[str]]) -> list[tuple[str, str, str]]:
     return [(n, v, sentence) for (n, v), sentences in table.items() for sentence in sentences]
 
 
@@ -109,8 +113,8 @@ def test_the_optimizer_s_rules_are_understood(name: str, value: str, sentence: s
     assert stated(f"- {sentence}\n") == {name: {value}}
 
 
-@pytest.mark.parametrize("sentence", [*PLATITUDES, *TOOL_RULES])
-def test_a_platitude_states_nothing(sentence: str) -> None:
+@pytest.mark.parametrize("sentence", [*USELESS, *TOOL_RULES])
+def test_a_useless_rule_states_nothing(sentence: str) -> None:
     assert stated(sentence) == {}
 
 
@@ -139,26 +143,44 @@ def test_a_heading_completes_a_statement() -> None:
     assert stated("## Credit notes\n\n- Amounts are negative.\n") == {"credit_sign": {"negative"}}
 
 
-def test_every_value_a_reading_names_is_known_to_someone() -> None:
-    """A mistyped value in the table would never be followed."""
-    known = {
-        "output": {"json", "bare", "prose", "question"},
-        "date_format": {"printed", "iso", "dmy", "mdy"},
-        "date_order": {"day_first", "month_first"},
-        "amounts": {"printed", "number", "cents", "string"},
-        "currency": {"symbol", "code"},
-        "credit_sign": {"printed", "negative", "positive"},
-        "total_basis": {"gross", "net"},
-        "supplier": {"printed", "bare", "upper"},
-        "order_number": {"printed", "digits"},
-        "missing": {"empty", "null", "na", "omit"},
-        "line_items": {"all", "goods"},
-        "vat_id": {"printed", "compact"},
-        "vat_rate": {"percent", "fraction"},
-    }
-    named = {
-        name: {c.habit, c.slip}
-        | {v for r in c.readings for v in (r.value, r.otherwise) if v is not None}
-        for name, c in CONVENTIONS.items()
-    }
-    assert named == known
+@given(st.sets(st.sampled_from(sorted(WANTED & RULES.keys()))), st.randoms())
+def test_any_subset_of_rules_in_any_order_is_read(
+    wanted: set[tuple[str, str]], random: Random
+) -> None:
+    rules = [RULES[cause][0] for cause in sorted(wanted)]
+    random.shuffle(rules)
+    expected = {name: {value} for name, value in wanted}
+    assert stated("# Skill\n\n" + "".join(f"- {rule}\n" for rule in rules)) == expected
+
+
+def test_frontmatter_and_comments_state_nothing() -> None:
+    text = "---\nname: x\ndescription: Use null.\n---\n<!-- Use null. -->\nBe brief.\n"
+    assert sentences(text) == ["be brief."]
+
+
+def test_sentences_and_list_items_stand_after_their_heading() -> None:
+    text = "# Title\n\nGo, e.g. 3.50. Another `thing`; a third.\n\n"
+    text += "## Notes\n\n- fourth\n  goes on\n* fifth"
+    assert sentences(text) == [
+        "go, e.g. 3.50.",
+        "another thing",
+        "a third.",
+        "notes: fourth goes on",
+        "notes: fifth",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("never write the symbol", True),
+        ("write codes rather than the symbol", True),
+        ("don't use a symbol", True),
+        ("if unsure, write the symbol", False),
+        ("do not guess, write the symbol", False),
+        ("not the code but the symbol", False),
+        ("the note has a symbol", False),
+    ],
+)
+def test_a_negation_reaches_to_the_end_of_its_clause(text: str, expected: bool) -> None:
+    assert negated(text, text.index("symbol")) is expected

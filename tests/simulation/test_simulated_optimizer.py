@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from simulation.brief import read_brief
-from simulation.chat import parse_request
-from simulation.conventions import read
-from simulation.drafts import HARMFUL, PLATITUDES
-from simulation.hunches import hunch
-from simulation.roles import respond
-from simulation.server import TEMPERS
+from simulation.conventions import HARMFUL, USELESS, read
+from simulation.server import parse, respond
 
-from pytest_skillopt.addons.published.stages import reflect_published
-from pytest_skillopt.edits.calls import (
-    Body,
-    Calls,
-    EditCount,
-    Edits,
-    Guidance,
-    Prompts,
-    Ranking,
-    Reminders,
-)
+from pytest_skillopt.edits.calls import Calls, Edits, Prompts, Ranking
 from pytest_skillopt.edits.combine import aggregate
 from pytest_skillopt.edits.material import Context
 from pytest_skillopt.edits.memory import Memory
@@ -72,9 +56,7 @@ class Offline:
     ) -> Completion:
         seed = int(hashlib.sha256(sample.encode()).hexdigest()[:8], 16)
         body = {"model": self._model, "messages": list(messages), "seed": seed}
-        return Completion(
-            respond(parse_request({**body, "response_format": response_format}, TEMPERS)).text
-        )
+        return Completion(respond(parse({**body, "response_format": response_format}))[0])
 
 
 def context(model: str = "sim-steady", **settings: Any) -> Context:
@@ -113,7 +95,7 @@ def asked(form: type[BaseModel], material: str, instructions: str = "At most 4 e
         {"role": "user", "content": material},
     ]
     body = {"model": "sim-steady", "messages": messages, "response_format": response_format(form)}
-    return form.model_validate_json(respond(parse_request(body, TEMPERS)).text)
+    return form.model_validate_json(respond(parse(body))[0])
 
 
 def proposed(record: TaskRecord, model: str = "sim-steady", draws: int = 12) -> list[Edit]:
@@ -127,7 +109,7 @@ def proposed(record: TaskRecord, model: str = "sim-steady", draws: int = 12) -> 
     [
         ("total: expected -126.14, got 126.14", {}, "credit_sign", "negative"),
         ("AssertionError: x\nassert 12.5 == -12.5", {}, "credit_sign", "negative"),
-        ("line_count: expected 2, got 3", {}, "line_items", "goods"),
+        ("line_count: expected 2, got 3", {}, "lines", "goods"),
         ("assert '' is None", {}, "missing", "null"),
         (
             "issue_date: expected '2025-06-04', got '2025-04-06'",
@@ -211,12 +193,12 @@ def test_a_description_is_used_where_nothing_else_is_shown() -> None:
     assert all(read(content)["date_order"] == {"day_first"} for content in contents)
 
 
-def test_idle_harmful_and_leaking_edits_come_by_chance() -> None:
-    edits = proposed(failed("total: expected -87.65, got 87.65"), "sim-noisy", draws=300)
+def test_useless_harmful_and_leaking_edits_come_by_chance() -> None:
+    edits = proposed(failed("total: expected -87.65, got 87.65"), "sim", draws=600)
     contents = [edit.content.removeprefix("- ") for edit in edits]
-    assert 0.1 < sum(c in PLATITUDES for c in contents) / 300 < 0.5
-    assert 0.1 < sum(c in HARMFUL for c in contents) / 300 < 0.4
-    assert 0.02 < sum("-87.65" in c for c in contents) / 300 < 0.2
+    assert 0.15 < sum(c in USELESS for c in contents) / 600 < 0.35
+    assert 0.06 < sum(c in HARMFUL for c in contents) / 600 < 0.18
+    assert 0.01 < sum("-87.65" in c for c in contents) / 600 < 0.06
 
 
 def test_a_steady_optimizer_proposes_nothing_but_rules() -> None:
@@ -224,27 +206,21 @@ def test_a_steady_optimizer_proposes_nothing_but_rules() -> None:
     assert all(read(c)["credit_sign"] == {"negative"} for c in contents)
 
 
-def test_garbled_replies_are_repaired_or_counted() -> None:
-    at = context("sim-noisy").at(repeat=200)
-    patches = reflect([failed("total: expected -1.5, got 1.5")], at)
-    assert at.calls.unreadable < 10
-    assert patches
-
-
 def proposals(*contents: str) -> list[Edit]:
     return [Edit("append", content=content) for content in contents]
 
 
-def test_a_merge_keeps_one_edit_for_each_rule_and_drops_the_idle_ones_first() -> None:
+def test_a_merge_keeps_one_edit_for_each_rule_and_drops_the_useless_ones_first() -> None:
     many = proposals(
-        PLATITUDES[0],
+        USELESS[0],
         "- Amounts of a credit note are negative.",
         "- On a credit note write every amount with a minus sign.",
         "- Give the supplier's name without its legal form.",
     )
     merged = aggregate([Patch((p,)) for p in many], context().at(budget=2))
-    kept = [p.content for p in merged.edits]
-    assert kept == [many[1].content, many[3].content]
+    sign, supplier = (read(p.content) for p in merged.edits)
+    assert sign["credit_sign"] == {"negative"}
+    assert supplier["supplier"] == {"bare"}
 
 
 def numbered(*contents: str) -> str:
@@ -259,46 +235,8 @@ RULE = "Give the supplier's name without its legal form."
 
 
 def test_a_ranking_puts_concrete_rules_first() -> None:
-    answer = asked(Ranking, numbered(PLATITUDES[0], RULE), "Choose the 1 that help most.")
+    answer = asked(Ranking, numbered(USELESS[0], RULE), "Choose the 1 that help most.")
     assert answer.selected_indices == [1]
-
-
-def test_a_budget_counts_the_concrete_rules() -> None:
-    assert asked(EditCount, numbered(PLATITUDES[0], RULE), "At least 1, at most 4.").count == 1
-
-
-def test_a_rewrite_keeps_the_body_and_works_the_suggestions_in() -> None:
-    document = "# The document\n\n[data ff]\n---\nname: x\n---\n# X\n\n- One.\n[end of data ff]\n\n"
-    body = asked(Body, document + numbered(RULE)).body
-    assert body == f"# X\n\n- One.\n\n- {RULE}\n"
-
-
-def test_bodies_are_merged_without_losing_a_line() -> None:
-    bodies = "# Proposed bodies\n\n" + "\n\n".join(
-        f"## Body {i} (from 1 tasks)\n\n[data c{i}]\n# X\n\n- {line}\n[end of data c{i}]"
-        for i, line in enumerate(("One.", "Two."))
-    )
-    assert asked(Body, bodies).body == "# X\n\n- One.\n\n- Two.\n"
-
-
-def test_reminders_are_merged() -> None:
-    listed = "# Reminders\n\n[data 0a]\n- One.\n- Two.\n- One.\n[end of data 0a]"
-    assert asked(Reminders, listed, "Merge into at most 6 reminders.").reminders == ["One.", "Two."]
-
-
-def test_lapses_yield_reminders_of_what_the_document_says() -> None:
-    record = failed("currency: expected 'EUR', got '€'")
-    passed = Rollout(record.rollouts[0].request, "passed", score=1.0)
-    patches = reflect_published([record.plus([passed])], context(skill_aware=True))
-    ((proposal,),) = [patch.edits for patch in patches]
-    assert proposal.origin == "appendix"
-    assert read(proposal.content)["currency"] == {"code"}
-
-
-def test_guidance_and_advice_are_texts() -> None:
-    material = "# The document\n\n[data aa]\nBe brief.\n[end of data aa]"
-    assert asked(Guidance, material, "You advise those who propose edits.").text
-    assert asked(Guidance, material, "Write guidance for the agent.").text == ""
 
 
 def test_a_leaking_edit_comes_back_in_general_terms() -> None:
@@ -311,30 +249,11 @@ def test_a_leaking_edit_comes_back_in_general_terms() -> None:
 
 
 def test_a_differing_member_of_an_object_is_found() -> None:
-    text = "# Rollouts\n\n## Task 1: t\n\n### A rollout that failed\n\nHow it failed:\n"
-    message = "expected {'currency': 'EUR', 'total': 1.0}, got {'currency': '€', 'total': 1.0}"
-    (failure,) = read_brief(text + message).failures
-    assert (failure.field, failure.want, failure.got) == ("currency", "EUR", "€")
-    assert hunch(failure) == ("currency", "code")
-
-
-def test_a_prompt_without_a_schema_is_recognised_by_the_form_it_shows() -> None:
-    instructions = 'Answer {"reasoning": "why", "selected_indices": [0]}. Choose the 1 best.'
-    messages = [
-        {"role": "system", "content": instructions},
-        {"role": "user", "content": numbered(RULE)},
-    ]
-    reply = respond(parse_request({"model": "sim-steady", "messages": messages}, TEMPERS))
-    assert json.loads(reply.text)["selected_indices"] == [0]
-
-
-def test_the_judge_scores_by_the_words_of_the_rubric() -> None:
-    def score(answer: str) -> float:
-        schema = {"type": "object", "properties": {"reason": {}, "score": {}}}
-        messages = [{"role": "user", "content": f"Rubric:\nthanks supplier\n\nAnswer:\n{answer}"}]
-        form = {"type": "json_schema", "json_schema": {"name": "vote", "schema": schema}}
-        body = {"model": "sim", "messages": messages, "response_format": form}
-        return float(json.loads(respond(parse_request(body, TEMPERS)).text)["score"])
-
-    assert score("Thanks to the supplier.") > 0.9
-    assert score("No.") < 0.1
+    message = "expected {'total': 1.0, 'vat': 2.0}, got {'total': '1.0', 'vat': 2.0}"
+    document = apply(
+        context().document, Edit("append", content="- Quote amounts exactly as printed.\n")
+    )
+    patches = reflect([failed(message)], context().at(document=document, repeat=5))
+    contents = [edit.content for patch in patches for edit in patch.edits]
+    assert contents
+    assert all(read(content)["amounts"] == {"number"} for content in contents)

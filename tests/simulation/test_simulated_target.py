@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from typing import Any
 
 import pytest
-from simulation.chat import Request, parse_request
-from simulation.drafts import TOOL_RULES
-from simulation.server import TEMPERS
-from simulation.target import answer
+from hypothesis import given
+from hypothesis import strategies as st
+from simulation.agent import answer, find_date, read_invoice
+from simulation.conventions import TOOL_RULES
+from simulation.server import TEMPERS, Request, parse
 
 INVOICE = """\
 Nordwind Logistik GmbH
 Hafenstrasse 12, Hamburg
 
 INVOICE 2025-0117
-Date: 04/06/2025          Your PO: PO-45 00-17
+Date: 04/06/2025
+Your PO: PO-45 00-17
 VAT ID: DE 811 907 980
 Terms: 30 days net
 
@@ -25,7 +28,7 @@ Forklift            2 x 30.50        61.00
 Shipping                             19.00
 Subtotal                            720.00
 VAT 19 %                            136.80
-Total EUR                           856.80 €
+Total                               856.80 €
 """
 
 CREDIT = "CREDIT NOTE K-9\nDate: 14 April 2025\nBroken glass 310.40\nTotal EUR 310.40"
@@ -35,11 +38,11 @@ def ask(
     prompt: str, skill: str = "", *, model: str = "sim-steady", seed: int = 0, **more: Any
 ) -> Request:
     messages = [{"role": "system", "content": skill}, {"role": "user", "content": prompt}]
-    return parse_request({"model": model, "messages": messages, "seed": seed, **more}, TEMPERS)
+    return parse({"model": model, "messages": messages, "seed": seed, **more})
 
 
 def values(fields: str, skill: str = "", document: str = INVOICE, **more: Any) -> dict[str, Any]:
-    text = answer(ask(f"Extract {fields} as JSON.\n\n{document}", skill, **more)).text
+    text = answer(ask(f"Extract {fields} as JSON.\n\n{document}", skill, **more))[0]
     found = json.loads(text[text.index("{") : text.rindex("}") + 1])
     assert isinstance(found, dict)
     return found
@@ -64,8 +67,6 @@ def value(field: str, skill: str = "", document: str = INVOICE) -> Any:
         ("total", "Amounts are in cents.", None, 85680),
         ("total", "Amounts are plain numbers. The total excludes VAT.", None, 720.0),
         ("net", "Amounts are plain numbers.", "720.00", 720.0),
-        ("vat", "Return amounts as strings.", None, "136.80"),
-        ("vat_rate", "The VAT rate is a fraction.", 19, 0.19),
         ("currency", "Use ISO 4217.", "€", "EUR"),
         ("line_count", "Shipping is not a line item.", 3, 2),
         ("delivery_date", "Missing fields are null.", "", None),
@@ -89,104 +90,47 @@ def test_the_sign_of_a_credit_note(rule: str, total: float) -> None:
     assert value("total", f"Amounts are plain numbers. {rule}", CREDIT) == total
 
 
-def test_an_omitted_key_is_left_out() -> None:
-    assert values("`contact`", "If a field is missing, omit the key.") == {}
-
-
-def test_line_items_are_listed_with_their_amounts() -> None:
-    skill = "Amounts are plain numbers. Exclude shipping from the lines."
-    assert value("line_items", skill) == [
-        {"description": "Pallet storage", "amount": 640.0},
-        {"description": "Forklift", "amount": 61.0},
-    ]
+def test_fields_are_named_in_the_request() -> None:
+    fields = "`invoice_number`, `net` and `due_date`"
+    found = values(fields, "Amounts are plain numbers. Dates are YYYY-MM-DD and European.")
+    assert found == {"invoice_number": "2025-0117", "net": 720.0, "due_date": "2025-07-04"}
+    assert list(values("everything")) == ["supplier", "issue_date", "total"]
 
 
 @pytest.mark.parametrize(
-    ("instruction", "keys"),
+    ("printed", "number", "unit"),
     [
-        ("`supplier`, `grand_total`", ["supplier", "grand_total"]),
-        ("the keys: vendor, poNumber and currency", ["vendor", "poNumber", "currency"]),
-        ('{"invoiceNumber": ..., "total": ...} with "invoiceNumber" and "total"', None),
-        ("the total and the due date", ["total", "due_date"]),
-        ("everything", ["supplier", "invoice_number", "issue_date", "currency", "total"]),
+        ("Total   1.234,50 €", 1234.5, "€"),
+        ("Total CHF 2'594.40", 2594.4, "CHF"),
+        ("Total £2,256.00", 2256.0, "£"),
+        ("Gesamtbetrag 1.249,50 EUR", 1249.5, "EUR"),
+        ("Total 12.00", 12.0, ""),
     ],
 )
-def test_keys_are_named_listed_or_described(instruction: str, keys: list[str] | None) -> None:
-    assert list(values(instruction)) == (keys or ["invoiceNumber", "total"])
+def test_amounts_are_read_in_every_notation(printed: str, number: float, unit: str) -> None:
+    document = f"Invoice no: 1\nDate: 3 May 2025\n{printed}"
+    found = values("`total` and `currency`", "Amounts are plain numbers.", document)
+    assert found == {"total": number, "currency": unit}
 
 
-STYLES = {
-    "table": """\
-INVOICE #A-1029
-Acme Widgets Inc.
-Bill to: Contoso Ltd
-Invoice date: 2024-12-05
-Due date: 2025-01-04
-
-| Item | Qty | Amount |
-|---|---|---|
-| Widget | 10 | $50.00 |
-| Shipping | 1 | $9.50 |
-
-Subtotal: $59.50
-Tax (8%): $4.76
-Total due: $64.26
-""",
-    "french": """\
-FACTURE N° A-1029
-Fournisseur: Acme Widgets Inc.
-Date d'émission: 5 décembre 2024
-Échéance: 4 janvier 2025
-Gadgets    50,00 $
-Port        9,50 $
-Total HT   59,50 $
-TVA 8 %     4,76 $
-Total TTC  64,26 $
-""",
-}
+@given(st.dates(date(2000, 1, 1), date(2099, 12, 31)))
+def test_dates_are_read_in_every_notation(day: date) -> None:
+    for text in (day.isoformat(), f"{day:%d.%m.%Y}", f"{day:%d %B %Y}", f"{day:%B %d, %Y}"):
+        assert find_date(text) == find_date(text, day_first=True) == day
+    assert find_date(f"{day:%d/%m/%y}", day_first=True) == find_date(f"{day:%m/%d/%Y}") == day
 
 
-@pytest.mark.parametrize("style", STYLES)
-def test_invoices_of_different_styles_are_read(style: str) -> None:
-    fields = "`supplier`, `invoice_number`, `issue_date`, `due_date`, `net`, `vat`, `total`"
-    skill = "Amounts are plain numbers. Dates are YYYY-MM-DD."
-    assert values(fields, skill, STYLES[style]) == {
-        "supplier": "Acme Widgets Inc.",
-        "invoice_number": "A-1029",
-        "issue_date": "2024-12-05",
-        "due_date": "2025-01-04",
-        "net": 59.5,
-        "vat": 4.76,
-        "total": 64.26,
-    }
-
-
-def test_an_invoice_in_one_sentence_is_read() -> None:
-    document = "Invoice INV-77 from Bluebird GmbH dated 2024-03-01, net 14 days, total EUR 1.190,00"
-    assert values("`supplier`, `total`, `terms`", "Amounts are numbers.", document) == {
-        "supplier": "Bluebird GmbH",
-        "total": 1190.0,
-        "terms": "14 days",
-    }
-
-
-def test_the_request_may_stand_after_the_document() -> None:
-    prompt = f"<invoice>\n{CREDIT}\n</invoice>\n\nReturn JSON with the keys total, vendor."
-    assert answer(ask(prompt)).text.count("310.40") == 1
+@given(st.text())
+def test_any_document_is_survived(text: str) -> None:
+    find_date(text)
+    read_invoice(text)
 
 
 def test_a_schema_names_the_keys() -> None:
-    schema = {"type": "object", "properties": {"seller": {}, "gross": {}}}
+    schema = {"type": "object", "properties": {"supplier": {}, "total": {}}}
     form = {"type": "json_schema", "json_schema": {"name": "invoice", "schema": schema}}
     reply = answer(ask(f"Read this.\n\n{INVOICE}", "", response_format=form))
-    assert json.loads(reply.text) == {"seller": "Nordwind Logistik GmbH", "gross": "856.80 €"}
-
-
-def test_the_prompt_overrides_the_skill() -> None:
-    skill = "Use ISO 4217 codes for the currency."
-    assert values("`currency` (the symbol that stands for the currency)", skill) == {
-        "currency": "€"
-    }
+    assert json.loads(reply[0]) == {"supplier": "Nordwind Logistik GmbH", "total": "856.80 €"}
 
 
 def test_a_contradiction_leaves_it_to_chance() -> None:
@@ -197,20 +141,20 @@ def test_a_contradiction_leaves_it_to_chance() -> None:
 
 def test_a_question_back_or_prose_is_no_json() -> None:
     for rule in ("If anything is unclear, ask the user.", "Answer in full sentences."):
-        assert "{" not in answer(ask(f"Extract `total` as JSON.\n\n{INVOICE}", rule)).text
+        assert "{" not in answer(ask(f"Extract `total` as JSON.\n\n{INVOICE}", rule))[0]
 
 
 def test_outside_the_domain_it_says_so() -> None:
-    assert "simulated" in answer(ask("What is the capital of France?")).text
+    assert "simulated" in answer(ask("What is the capital of France?"))[0]
 
 
 def rate(skill: str, model: str, wanted: str, n: int = 400) -> float:
     prompt = f"Extract `po_number` as JSON.\n\n{INVOICE}"
-    replies = [answer(ask(prompt, skill, model=model, seed=seed)).text for seed in range(n)]
+    replies = [answer(ask(prompt, skill, model=model, seed=seed))[0] for seed in range(n)]
     return sum(f'"{wanted}"' in reply for reply in replies) / n
 
 
-@pytest.mark.parametrize("model", ["sim", "sim-noisy", "sim-steady"])
+@pytest.mark.parametrize("model", ["sim", "sim-steady"])
 def test_lapses_and_luck_have_the_rates_of_the_temper(model: str) -> None:
     temper = TEMPERS[model]
     assert rate("PO numbers: digits only.", model, "450017") == pytest.approx(
@@ -245,36 +189,33 @@ ADD_DAYS = {
         ("", False),
         ("Call `add_days` for due dates.", True),
         ("Always use the tools you are offered; the tools know best.", True),
-        ("Compute dates with the date tool.", True),
         ("Never call `add_days`.", False),
         ("Do not compute it with `add_days`.", False),
-        *((rule.format(tool="add_days", what="due date"), True) for rule in TOOL_RULES),
+        *((rule.format(tool="add_days", field="due date"), True) for rule in TOOL_RULES),
         ("Look up the supplier with the find_supplier tool.", False),
     ],
 )
 def test_a_tool_is_called_when_the_skill_says_so(rule: str, called: bool) -> None:
     skill = f"Dates are European. {rule}"
-    reply = answer(ask(f"Extract `due_date` as JSON.\n\n{INVOICE}", skill, tools=[ADD_DAYS]))
-    assert bool(reply.tool_calls) is called
+    _, calls = answer(ask(f"Extract `due_date` as JSON.\n\n{INVOICE}", skill, tools=[ADD_DAYS]))
+    assert bool(calls) is called
     if called:
-        assert reply.tool_calls[0].name == "add_days"
-        assert reply.tool_calls[0].arguments == {"date": "2025-06-04", "days": 30}
+        assert calls[0]["function"]["name"] == "add_days"
+        arguments = json.loads(calls[0]["function"]["arguments"])
+        assert arguments == {"date": "2025-06-04", "days": 30}
 
 
 def test_the_result_of_a_tool_becomes_the_answer() -> None:
     skill = "Call `add_days` for due dates."
     request = ask(f"Extract `due_date` as JSON.\n\n{INVOICE}", skill, tools=[ADD_DAYS])
-    (call,) = answer(request).tool_calls
-    function = {"name": call.name, "arguments": json.dumps(call.arguments)}
+    _, calls = answer(request)
     messages = [
         {"role": "system", "content": skill},
         {"role": "user", "content": request.prompt},
-        {
-            "role": "assistant",
-            "content": None,
-            "tool_calls": [{"id": call.id, "type": "function", "function": function}],
-        },
-        {"role": "tool", "tool_call_id": call.id, "content": '{"due_date": "2025-07-04"}'},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": calls[0]["id"], "content": "2025-07-05"},
     ]
     body = {"model": "sim-steady", "messages": messages, "tools": [ADD_DAYS]}
-    assert '"due_date": "2025-07-04"' in answer(parse_request(body, TEMPERS)).text
+    text, again = answer(parse(body))
+    assert '"due_date": "2025-07-05"' in text
+    assert not again
