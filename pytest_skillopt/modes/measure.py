@@ -209,10 +209,13 @@ def without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
         if mode_of(run.home.runs / name) not in ("compare", "check"):
             continue
         found: dict[str, list[Rollout]] = {}
-        for data in entries_of(run.home.runs / name / JOURNAL, "rollout"):
-            asked = data["request"]
-            if same.items() <= asked.items() and sources.get(asked["task"]) == asked["source"]:
-                found.setdefault(asked["task"], []).append(Rollout.from_json(data))
+        try:
+            for data in entries_of(run.home.runs / name / JOURNAL, "rollout"):
+                asked = data["request"]
+                if same.items() <= asked.items() and sources.get(asked["task"]) == asked["source"]:
+                    found.setdefault(asked["task"], []).append(Rollout.from_json(data))
+        except (OSError, KeyError, TypeError, AttributeError):
+            continue  # a journal in the form of another version of the package
         if found:
             return {task: arm_of(rollouts) for task, rollouts in found.items()}, name
     return {}, ""

@@ -153,7 +153,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     function = getattr(item, "obj", None)
     callspec = getattr(item, "callspec", None)
     params = getattr(callspec, "params", {})
-    shown = {name: _stable(value) for name, value in sorted(params.items())}
+    shown = {name: _shown(value) for name, value in sorted(params.items())}
     if any(value is None for value in shown.values()):
         shown["id"] = getattr(callspec, "id", "")
     text = _source(function)
@@ -222,8 +222,17 @@ def _dump(node: ast.AST) -> str:
     return text.replace(", type_params=[]", "")
 
 
+def _shown(value: Any) -> Any:
+    """A parameter as JSON that is the same in every process; None where there is none, which is so
+    if any part of it is told from another by its address only."""
+    try:
+        return _stable(value)
+    except TypeError:
+        return None
+
+
 def _stable(value: Any) -> Any:
-    """A parameter as JSON that is the same in every process, or None where there is none."""
+    """TypeError where there is no such JSON."""
     if value is None or isinstance(value, str | int | float | bool):
         return value if not isinstance(value, float) else repr(value)
     if isinstance(value, enum.Enum):
@@ -238,4 +247,6 @@ def _stable(value: Any) -> Any:
     if isinstance(value, bytes | PurePath):
         return repr(value)
     shown = repr(value)
-    return None if " at 0x" in shown or isinstance(value, set | frozenset) else shown
+    if " at 0x" in shown or isinstance(value, set | frozenset):
+        raise TypeError
+    return shown

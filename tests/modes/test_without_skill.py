@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_skillopt.run.directory import JOURNAL
+from pytest_skillopt.run.journal import Journal, entries_of
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -61,6 +65,13 @@ def test_none_before_and_after_side_by_side(
     assert "fell from" not in compared.stdout.str(), "what was measured on one side alone"
     assert "never passed (test_greeting.py::test_greeting[Ada], " in told
     before = chat_server.calls
+    # A later comparison, by a version of the package that kept other things of a rollout.
+    (run,) = (pytester.path / ".skillopt" / "runs").iterdir()
+    later = run.with_name(f"{run.name}-later")
+    shutil.copytree(run, later)
+    data = next(d for d in entries_of(run / JOURNAL, "rollout") if not d["score"])
+    with Journal(later / JOURNAL) as journal:
+        journal.write("rollout", {**data, "unheard_of": 1}, key="x")
     done = pytester.runpytest_inprocess("--skillopt-train")
     assert done.ret == 0, done.stdout.str()
     done.stdout.fnmatch_lines(

@@ -109,12 +109,17 @@ def test_the_source_tells_tasks_apart_by_what_they_do(pytester: pytest.Pytester)
         @mark
         @pytest.mark.parametrize("thing", [object(), object()], ids=["a", "b"])
         def test_opaque(thing): pass
+
+        @mark
+        @pytest.mark.parametrize("checks", [[lambda t: "a" in t], [lambda t: "b" in t]])
+        def test_functions(checks): assert all(check("a") for check in checks)
         """,
     )
     source = {name: task.source for name, task in tasks.items()}
     assert source["test_one[x]"] == source["test_two[other id]"]
     assert source["test_one[x]"] != source["test_one[y]"]
     assert source["test_one[x]"] != source["test_three[x]"]
+    assert source["test_functions[checks0]"] != source["test_functions[checks1]"]
     assert source["test_opaque[a]"] != source["test_opaque[b]"]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -36,7 +38,7 @@ class Test:
     def holds(self, answer: str) -> bool:
         text = answer.strip()
         if self.kind in ("has", "lacks"):
-            found = re.search(self.value, answer, self.flags) is not None
+            found = _pattern(self.value, self.flags).search(answer) is not None
             return found == (self.kind == "has")
         if self.kind == "equals":
             return text == self.value.strip()
@@ -81,7 +83,7 @@ def statement(text: str) -> Statement:
             (``and`` binds closer); whatever is not wholly made of them is graded by a model.
 
     Raises:
-        ValueError: a regular expression that is none.
+        ValueError: a regular expression that is not one.
     """
     groups: list[list[Test]] = [[]]
     at = 0
@@ -103,7 +105,7 @@ def pattern(text: str, regex: str, *, lacks: bool = False, flags: int = 0) -> St
     """A statement that a regular expression is found, or is not.
 
     Raises:
-        ValueError: it is no regular expression.
+        ValueError: it is not a regular expression.
     """
     return Statement(text, ((_compiled("lacks" if lacks else "has", regex, flags),),))
 
@@ -138,7 +140,15 @@ def _test(match: re.Match[str]) -> Test:
 
 def _compiled(kind: Kind, regex: str, flags: int) -> Test:
     try:
-        re.compile(regex, flags)
-    except re.error as error:
-        raise ValueError(f"{regex!r} is no regular expression: {error}") from None
+        _pattern(regex, flags)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(f"{regex!r:.60} is not a regular expression: {error}") from None
     return Test(kind, regex, flags)
+
+
+@functools.cache
+def _pattern(regex: str, flags: int) -> re.Pattern[str]:
+    """Compiled without Python's warnings of what it may mean one day: some sessions raise them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return re.compile(regex, flags)

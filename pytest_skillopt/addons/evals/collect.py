@@ -47,21 +47,23 @@ class Evals:
         worker = getattr(config, "workerinput", None)
         if worker is not None:
             self._hidden = [config.rootpath / name for name in worker["skillopt_evals"]]
-        elif config.args_source is not config.ArgsSource.ARGS:
+        else:
             self._add_skills()
 
     def _add_skills(self) -> None:
-        """Whoever names no path wants the evals of every skill, wherever it lies."""
+        """Whoever names no path wants the evals of every skill, wherever it lies; whoever names a
+        folder, those in it."""
         config = self._config
+        named = config.args_source is config.ArgsSource.ARGS
         starts = [config.invocation_params.dir / arg for arg in config.args]
         for path in skill_paths(config.rootpath):
             for file in (path.parent / "evals" / EVALS, path.parent / "evals" / QUERIES):
                 if not file.is_file():
                     continue
                 above = [start for start in starts if file.is_relative_to(start)]
-                if not above:
+                if not above and not named:
                     config.args.append(str(file))
-                elif any(part.startswith(".") for part in file.relative_to(above[0]).parts):
+                elif above and "/." in f"/{file.relative_to(above[0]).as_posix()}":
                     self._hidden.append(file)
 
     @pytest.hookimpl(optionalhook=True)
@@ -130,13 +132,13 @@ class EvalFile(pytest.Module):
         folder = self.path.parent.parent
         try:
             cases = read_evals(self.path, folder, self._tell)
-            if self.path.name == QUERIES or any(c.should_trigger is not None for c in cases):
-                self._need_harness()
         except EvalsError as error:
             if hasattr(self.config, "workerinput"):
                 raise self.CollectError(str(error)) from None
             self.config.stash[_PROBLEMS].append(str(error))
             return []
+        if not self._harness:
+            cases = self._without_triggers(cases)
         skill = (folder / SKILL_FILE).relative_to(self.config.rootpath).as_posix()
         for name, function, chosen in _functions(cases, self._harness):
             marks = [
@@ -147,15 +149,19 @@ class EvalFile(pytest.Module):
         return super().collect()
 
     def _tell(self, said: str) -> None:
-        self.warn(pytest.PytestCollectionWarning(said))
+        """Warn, once where several workers of xdist collect the file."""
+        if getattr(self.config, "workerinput", {}).get("workerid", "gw0") == "gw0":
+            self.warn(pytest.PytestCollectionWarning(said))
 
-    def _need_harness(self) -> None:
-        if not self._harness:
-            raise EvalsError(
-                f"{self.path}: whether a skill is asked for can only be seen in an agent that "
-                "finds it by its description: set skillopt_harness (codex, claude, ...), or leave "
-                f"the file out with --ignore={self.path}"
+    def _without_triggers(self, cases: list[Case]) -> list[Case]:
+        others = [case for case in cases if case.should_trigger is None]
+        if left := len(cases) - len(others):
+            self._tell(
+                f"{self.path}: {left} of {len(cases)} evals are left out: whether a skill is asked "
+                "for can only be seen in an agent that finds it by its description: set "
+                f"skillopt_harness (codex, claude, ...), or --ignore={self.path}"
             )
+        return others
 
 
 def _functions(

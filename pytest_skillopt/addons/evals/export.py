@@ -1,6 +1,6 @@
 """``benchmark.json`` and ``grading.json`` of a run, in the form that skill-creator's viewer opens.
 
-Layout, under ``evals/<skill>/`` in the run's directory::
+Layout, under ``evals/<skill>/`` in the run's directory (the skill's path where two have one name)::
 
     benchmark.json
     eval-<id>/eval_metadata.json
@@ -21,7 +21,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.skill.document import NO_SKILL
+from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE
 from pytest_skillopt.suite.rollouts import Rollout
 
 if TYPE_CHECKING:
@@ -54,7 +54,10 @@ def write_benchmarks(run: Path, result: Result) -> list[Path]:
     written = []
     for skill in result.skills:
         if rows := found.get(skill.path):
-            folder = run / "evals" / re.sub(r"[^\w.-]+", "-", skill.name or skill.path)
+            name = skill.name or skill.path
+            if [other.name for other in result.skills].count(skill.name) > 1:
+                name = skill.path.removesuffix(f"/{SKILL_FILE}")
+            folder = run / "evals" / re.sub(r"[^\w.-]+", "-", name).lstrip(".-")
             written.append(_write(folder, rows, skill, result))
     return written
 

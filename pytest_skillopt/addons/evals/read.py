@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.addons.evals.checks import Statement, pattern, statement
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 MOST = 1000
 """Evals of one file above which nobody has meant it."""
 _MOST_BYTES = 8 * 1024 * 1024
 _SLUG = 48
+_MOST_SAID = 5
+"""Things that one warning names."""
 
 _LISTS = ("evals", "cases", "tests", "queries")
 _IGNORED = frozenset(
@@ -68,11 +70,12 @@ def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Ca
     Args:
         path: ``evals.json`` or ``eval_queries.json``.
         folder: of the skill; files of an eval lie in it.
-        warn: told of what is not understood and left aside.
+        warn: told at most twice: what is not understood and left aside, and how many evals are left
+            out and why (no prompt, nothing to grade, a pattern that is not one, a file that is not
+            there or lies outside of the skill's folder).
 
     Raises:
-        EvalsError: no such form, broken JSON, an eval without a prompt, a file that is not there or
-            lies outside of the skill's folder, too many evals.
+        EvalsError: the file as a whole: no such form, broken JSON, too many evals.
     """
     try:
         with path.open("rb") as stream:
@@ -84,94 +87,111 @@ def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Ca
         raise EvalsError(f"{path} is larger than {_MOST_BYTES // 1024**2} MB")
     try:
         found = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a ValueError: a number of 5,000 digits
         line = getattr(error, "lineno", 1)
-        said = getattr(error, "msg", "nested too deeply")
-        raise EvalsError(f"{path}:{line}: this is no JSON: {said}") from None
-    rows = _rows(found, path, warn)
+        said = getattr(error, "msg", None) or str(error).partition(":")[0]
+        raise EvalsError(f"{path}:{line}: this is not JSON: {said}") from None
+    name, rows = _rows(found, path)
     if len(rows) > MOST:
         raise EvalsError(
             f"{path} has {len(rows):,} evals and at most {MOST:,} are taken: split the file"
         )
-    lines = list(_lines(text, found))
+    lines = list(_lines(text, name))
+    aside: dict[str, list[int]] = {}
+    for key in sorted(found.keys() - _IGNORED - {name}) if name else ():
+        aside[f"the key {key!r}"] = [1]
     cases: list[Case] = []
+    out: list[str] = []
     for number, row in enumerate(rows):
-        where = f"{path}:{lines[number] if number < len(lines) else 1}"
+        line = lines[number] if number < len(lines) else 1
+        unknown: list[str] = []
         try:
-            case = _case(row, number, path.parent, folder, _At(where, warn))
-        except ValueError as error:
-            raise EvalsError(f"{where}: {error}") from None
-        if case is not None:
-            cases.append(case)
+            cases.append(_case(row, number, path.parent, folder, unknown.append))
+        except (ValueError, OSError, RuntimeError) as error:
+            out.append(f"line {line}: {getattr(error, 'strerror', None) or error}")
+        for each in unknown:
+            aside.setdefault(each, []).append(line)
+    if aside:
+        places = (
+            f"{each} (line {at[0]}{f' and {len(at) - 1} more' if at[1:] else ''})"
+            for each, at in aside.items()
+        )
+        warn(f"{path}: not known and left aside: {_first(list(places))}")
+    if out:
+        count = f"{len(out)} of {len(rows)} evals are left out"
+        warn(f"{path}: {count}: {_first(out)}")
     return cases
 
 
-@dataclass(frozen=True, slots=True)
-class _At:
-    """Tells of something with its place in front."""
-
-    where: str
-    warn: Callable[[str], None]
-
-    def __call__(self, said: str) -> None:
-        self.warn(f"{self.where}: {said}")
+def _first(said: Sequence[str]) -> str:
+    more = f"; and {len(said) - _MOST_SAID} more" if len(said) > _MOST_SAID else ""
+    return "; ".join(said[:_MOST_SAID]) + more
 
 
-def _rows(found: Any, path: Path, warn: Callable[[str], None]) -> list[Any]:
+def _rows(found: Any, path: Path) -> tuple[str, list[Any]]:
+    """The list of evals, and the key under which it stands."""
     if isinstance(found, list):
-        return found
+        return "", found
     name = next((n for n in _LISTS if isinstance(found, dict) and n in found), "")
     if not name or not isinstance(found[name], list):
         raise EvalsError(f"{path}:1: there is no list of evals, on top or under 'evals'")
-    for key in found.keys() - _IGNORED - {name}:
-        warn(f"{path}: the key {key!r} is not known and was left aside")
-    rows: list[Any] = found[name]
-    return rows
+    return name, found[name]
 
 
-def _case(
-    row: Any, number: int, beside: Path, folder: Path, warn: Callable[[str], None]
-) -> Case | None:
+def _case(row: Any, number: int, beside: Path, folder: Path, aside: Callable[[str], None]) -> Case:
+    """Read one eval.
+
+    Args:
+        aside: told of each thing in it that is not understood.
+
+    Raises:
+        ValueError, OSError, RuntimeError: it cannot be taken.
+    """
     if not isinstance(row, dict):
-        raise ValueError(f"eval {number + 1} is {json.dumps(row)[:40]} and no object")
+        raise ValueError(f"eval {number + 1} is {json.dumps(row)[:40]} and not an object")
+    try:
+        json.dumps(row, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"eval {number + 1} holds half of a character (\\ud800...)") from None
     prompt = next((row[k] for k in ("prompt", "query", "input") if row.get(k)), None)
     if not isinstance(prompt, str) or not prompt.strip():
         raise ValueError(f"eval {number + 1} has no prompt (a text under 'prompt' or 'query')")
     identity = row.get("id")
     named = number + 1 if identity is None else identity
-    expected = row.get("expected_output") or ""
-    if not isinstance(expected, str):
+    expected = row.get("expected_output")
+    if expected is None:
+        expected = ""
+    elif not isinstance(expected, str):
         expected = json.dumps(expected, ensure_ascii=False)
     trigger = row.get("should_trigger")
     if trigger is not None and not isinstance(trigger, bool):
         raise ValueError(f"'should_trigger' is {trigger!r} and neither true nor false")
     known = _IGNORED | {*_JUDGED, "scorers", "must_have", "must_not_have"}
-    for key in row.keys() - known:
-        warn(f"the key {key!r} is not known and was left aside")
-    statements = tuple(_statements(row, warn))
+    for key in sorted(row.keys() - known):
+        aside(f"the key {key!r}")
+    statements = tuple(_statements(row, aside))
     if not statements and expected.strip():
         wanted = f"The answer agrees in substance with what is expected: {expected.strip()}"
         statements = (Statement(wanted),)
     if not statements and trigger is None:
-        warn(f"eval {number + 1} says nothing of what a good answer is, and was left aside")
-        return None
+        raise ValueError(f"eval {number + 1} says nothing of what a good answer is")
     files = tuple(_files(row.get("files") or [], beside, folder))
     return Case(str(named), prompt, expected.strip(), statements, files, trigger)
 
 
-def _statements(row: dict[str, Any], warn: Callable[[str], None]) -> Iterator[Statement]:
+def _statements(row: dict[str, Any], aside: Callable[[str], None]) -> Iterator[Statement]:
     for key in _JUDGED:
         for element in _listed(row, key):
             if isinstance(element, str) and element.strip():
                 yield statement(element.strip())
             elif isinstance(element, dict):
-                yield from _object(element, warn)
+                yield from _object(element, aside)
             else:
                 raise ValueError(f"{key!r} holds {json.dumps(element)[:40]}: a text is expected")
     for element in _listed(row, "scorers"):
         if not isinstance(element, dict):
             raise ValueError("'scorers' holds something else than objects")
-        yield from _object(element, warn)
+        yield from _object(element, aside)
     for key, lacks in (("must_have", False), ("must_not_have", True)):
         for element in _listed(row, key):
             if not isinstance(element, str):
@@ -180,11 +200,12 @@ def _statements(row: dict[str, Any], warn: Callable[[str], None]) -> Iterator[St
             yield pattern(f"{verb} /{element}/", element, lacks=lacks, flags=re.MULTILINE)
 
 
-def _object(element: dict[str, Any], warn: Callable[[str], None]) -> Iterator[Statement]:
+def _object(element: dict[str, Any], aside: Callable[[str], None]) -> Iterator[Statement]:
     words = next((element[k] for k in _WORDS if isinstance(element.get(k), str)), "")
     kind = str(element.get("type", "")).lower().replace("-", "_")
     value = next((element[k] for k in ("pattern", "value", "regex") if k in element), None)
-    values = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, str)]
+    listed = value if isinstance(value, list) else [] if value is None else [value]
+    values = [v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for v in listed]
     if kind in ("regex", "matches", "not_regex", "regex_absent") and values:
         for each in values:
             lacks = kind.startswith("not") or kind.endswith("absent")
@@ -199,7 +220,7 @@ def _object(element: dict[str, Any], warn: Callable[[str], None]) -> Iterator[St
     elif isinstance(element.get("name"), str) and element["name"].strip():
         yield statement(element["name"].strip())
     else:
-        warn(f"{json.dumps(element)[:60]} says nothing that can be checked, and was left aside")
+        aside(f"the statement {json.dumps(element)[:60]}")
 
 
 def _listed(row: dict[str, Any], key: str) -> list[Any]:
@@ -226,16 +247,16 @@ def _files(given: Any, beside: Path, folder: Path) -> Iterator[str]:
         yield there[0].relative_to(top).as_posix()
 
 
-def _lines(text: str, found: Any) -> Iterator[int]:
-    """The lines, from 1, at which the elements of the list of evals begin."""
+def _lines(text: str, name: str) -> Iterator[int]:
+    """The lines, from 1, at which the elements of the list begin that stands under a key."""
     decoder = json.JSONDecoder()
     at = _skip(text, 0)
-    if isinstance(found, dict):
+    if name:
         at = _skip(text, at + 1)
         while text[at] != "}":
             key, at = decoder.raw_decode(text, at)
             at = _skip(text, _skip(text, at) + 1)
-            if key in _LISTS and isinstance(found.get(key), list):
+            if key == name and text[at] == "[":
                 break
             _, at = decoder.raw_decode(text, at)
             at = _skip(text, at)

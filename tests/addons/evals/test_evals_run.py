@@ -150,27 +150,62 @@ def test_files_are_put_before_the_model_as_data(
 def test_a_broken_file_is_a_usage_error_that_names_the_line(
     project: pytest.Pytester, workers: tuple[str, ...]
 ) -> None:
-    write(project, '[\n{"prompt": "a", "checks": ["x"]},\n{"id": 2}\n]')
+    write(project, '[\n{"prompt": "a", "checks": ["x"]},\n{"id": 2\n]')
     result = project.runpytest_inprocess("--skillopt-evals", *workers)
     said = result.stdout.str() + result.stderr.str()
-    assert "evals.json:3: eval 2 has no prompt" in said
+    assert "evals.json:4: this is not JSON: Expecting" in said
     assert "Traceback" not in said
     assert result.ret == 4
 
 
-def test_an_unknown_key_is_a_warning(project: pytest.Pytester) -> None:
-    write(project, [{"prompt": "Ada", "checks": ["contains 'Ada'"], "sauce": 1}])
-    result = project.runpytest_subprocess("--skillopt-evals")
-    result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(["*evals.json:1: the key 'sauce' is not known*"])
+@pytest.mark.parametrize("workers", [(), ("-n2",)])
+def test_what_is_not_understood_is_a_warning(
+    project: pytest.Pytester, workers: tuple[str, ...]
+) -> None:
+    """Also where it is an eval as a whole: those of other skills are measured."""
+    rows = [{"prompt": name, "checks": [f"contains '{name}'"], "sauce": 1} for name in NAMES]
+    write(project, [*rows, {"prompt": "a", "checks": ["x"], "files": ["gone.txt"]}])
+    other = project.path / "skills" / "other" / "evals"
+    other.mkdir(parents=True)
+    (other.parent / "SKILL.md").write_text(SKILL.replace("greet", "other"))
+    (other / "evals.json").write_text(json.dumps(rows[:1]))
+    result = project.runpytest_subprocess("--skillopt-evals", *workers)
+    result.assert_outcomes(passed=13, warnings=3)
+    result.stdout.fnmatch_lines_random(
+        [
+            "*greet/evals/evals.json: *the key 'sauce' (line 1 and 11 more)",
+            "*1 of 13 evals are left out: line 1: there is no file 'gone.txt'*",
+            "*other/evals/evals.json: *the key 'sauce' (line 1)",
+        ]
+    )
 
 
 def test_trigger_queries_want_an_agent_that_finds_the_skill(project: pytest.Pytester) -> None:
     path = write(project, [{"query": "Greet Ada", "should_trigger": True}], "eval_queries.json")
-    result = project.runpytest_inprocess("--skillopt-evals")
-    assert result.ret == 4
-    result.stderr.fnmatch_lines([f"*{path}: *set skillopt_harness*--ignore={path}"])
-    assert project.runpytest_inprocess("--skillopt-evals", f"--ignore={path}").ret == 5
+    write(project, [{"prompt": "Ada", "checks": ["contains 'Ada'"]}])
+    result = project.runpytest_subprocess("--skillopt-evals")
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(
+        [f"*{path}: 1 of 1 evals are left out: *set skillopt_harness*--ignore={path}"]
+    )
+    project.runpytest_inprocess("--skillopt-evals", f"--ignore={path}").assert_outcomes(passed=1)
+
+
+def test_two_skills_of_one_name_have_a_benchmark_each(project: pytest.Pytester) -> None:
+    for place, count in (("skills/greet", 2), (".claude/skills/greet", 3)):
+        folder = project.path / place / "evals"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder.parent / "SKILL.md").write_text(SKILL)
+        rows = [{"prompt": name, "checks": [f"contains '{name}'"]} for name in NAMES[:count]]
+        (folder / "evals.json").write_text(json.dumps(rows))
+    result = project.runpytest_inprocess(
+        "--skillopt-evals", "--skillopt", "--skillopt-rollouts=1", "-p", "no:xdist"
+    )
+    assert result.ret == 0, result.stdout.str()
+    (run,) = (project.path / ".skillopt" / "runs").iterdir()
+    evals = {path.name: path / "benchmark.json" for path in (run / "evals").iterdir()}
+    counts = {n: len(json.loads(p.read_text())["metadata"]["evals_run"]) for n, p in evals.items()}
+    assert counts == {"skills-greet": 2, "claude-skills-greet": 3}
 
 
 def test_skills_in_hidden_folders_are_found(project: pytest.Pytester) -> None:
@@ -180,7 +215,12 @@ def test_skills_in_hidden_folders_are_found(project: pytest.Pytester) -> None:
     (path.parent / "test_not_ours.py").write_text("def test_not_ours(): assert False")
     for workers in ((), ("-n1",)):
         project.runpytest_inprocess("--skillopt-evals", *workers).assert_outcomes(passed=1)
-    # Whoever names files wants those alone.
+    # Whoever names files wants those only, and of a folder all in it, nested ones too.
+    (project.path / "part").mkdir()
+    (project.path / ".claude").rename(project.path / "part" / ".claude")
+    for arguments in ((), ("part",), (".",), ("part", "-n1")):
+        done = project.runpytest_inprocess("--skillopt-evals", *arguments)
+        done.assert_outcomes(passed=1)
     project.makepyfile(test_other="def test_other(): pass")
     done = project.runpytest_inprocess("--skillopt-evals", "test_other.py", "-v")
     assert "scripted" not in done.stdout.str()

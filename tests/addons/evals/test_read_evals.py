@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pytest_skillopt.addons.evals.checks import grade_by_script, statement
 from pytest_skillopt.addons.evals.read import Case, EvalsError, read_evals
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def read(folder: Path, content: Any, warnings: list[str] | None = None) -> list[Case]:
@@ -103,22 +105,30 @@ def test_what_is_not_wholly_of_the_language_is_judged(text: str) -> None:
     assert statement(text).judged
 
 
-def test_unknown_keys_are_named_with_their_line(tmp_path: Path) -> None:
+def test_one_warning_a_file_names_what_is_not_known(tmp_path: Path) -> None:
     warnings: list[str] = []
-    content = {"evals": [{"prompt": "a", "assertions": ["x"], "sauce": 1}], "extra": 1}
-    assert len(read(tmp_path, content, warnings)) == 1
-    assert sorted(w.rpartition("evals.json")[2] for w in warnings) == [
-        ": the key 'extra' is not known and was left aside",
-        ":3: the key 'sauce' is not known and was left aside",
-    ]
-
-
-def test_an_eval_without_anything_to_grade_is_left_aside(tmp_path: Path) -> None:
-    warnings: list[str] = []
-    assert (
-        read(tmp_path, [{"prompt": "a"}, {"prompt": "b", "checks": ["x"]}], warnings)[0].id == "2"
+    row = {"prompt": "a", "assertions": ["x"], "sauce": 1}
+    assert len(read(tmp_path, {"evals": [row, row, row], "extra": 1}, warnings)) == 3
+    (said,) = warnings
+    assert said.endswith(
+        "evals.json: not known and left aside: the key 'extra' (line 1); "
+        "the key 'sauce' (line 3 and 2 more)"
     )
-    assert "eval 1 says nothing of what a good answer is" in warnings[0]
+
+
+def test_numbers_are_what_is_expected_too(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "a", "assertions": [{"type": "contains", "value": 42}]},
+        {"prompt": "b", "assertions": [{"type": "contains", "value": ["x", 0], "text": "both"}]},
+        {"prompt": "c", "expected_output": 0},
+        {"prompt": "d", "expected_output": False},
+    ]
+    first, second, third, fourth = read(tmp_path, rows)
+    assert [g.passed for g in grade_by_script(first.statements, "it is 42")] == [True]
+    assert [g.passed for g in grade_by_script(first.statements, "it is 41")] == [False]
+    assert [g.passed for g in grade_by_script(second.statements, "x 1")] == [True, False]
+    assert (third.expected, fourth.expected) == ("0", "false")
+    assert "expected: 0" in third.statements[0].text
 
 
 def test_files_are_looked_for_in_the_skill_and_beside_the_evals(tmp_path: Path) -> None:
@@ -139,26 +149,16 @@ BROKEN = '{\n "evals": [\n  {"prompt": "a",}\n ]\n}'
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (BROKEN, "evals.json:3: this is no JSON"),
-        ("", "evals.json:1: this is no JSON"),
-        ("[" * 100_000, "evals.json:1: this is no JSON"),
+        (BROKEN, "evals.json:3: this is not JSON"),
+        ("", "evals.json:1: this is not JSON"),
+        ("[" * 100_000, "evals.json:1: this is not JSON"),
+        (f"[{'1' * 5000}]", "evals.json:1: this is not JSON: Exceeds the limit"),
         ("3", "evals.json:1: there is no list of evals"),
         ({"skill_name": "x"}, "evals.json:1: there is no list of evals"),
         ({"evals": {"a": 1}}, "evals.json:1: there is no list of evals"),
-        ('{"skill_name": "x",\n"evals": [\n{"prompt": "a", "checks": ["x"]},\n{"id": 3}]}',
-         "evals.json:4: eval 2 has no prompt"),
-        ("[\n\n3]", "evals.json:3: eval 1 is 3 and no object"),
-        ([{"prompt": "a", "must_have": ["("]}], "'(' is no regular expression"),
-        ([{"prompt": "a", "must_have": [3]}], "something else than regular expressions"),
-        ([{"prompt": "a", "checks": [3]}], "'checks' holds 3: a text is expected"),
-        ([{"prompt": "a", "checks": ["x"], "files": ["gone.txt"]}], "there is no file 'gone.txt'"),
-        ([{"prompt": "a", "checks": ["x"], "files": ["../../secret"]}], "outside of the skill's"),
-        ([{"prompt": "a", "checks": ["x"], "files": ["/etc/passwd"]}], "outside of the skill's"),
-        ([{"prompt": "a", "checks": ["x"], "files": [3]}], "'files' holds 3: a path is expected"),
-        ([{"query": "a", "should_trigger": "yes"}], "neither true nor false"),
         ([{"prompt": "a", "checks": ["x"]}] * 10_000, "has 10,000 evals and at most 1,000"),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_cannot_be_taken_names_the_line(
     tmp_path: Path, content: Any, said: str
 ) -> None:
@@ -167,13 +167,99 @@ def test_a_file_that_cannot_be_taken_names_the_line(
     assert said in str(caught.value)
 
 
-def test_a_link_out_of_the_skill_is_not_followed(tmp_path: Path) -> None:
+GOOD = {"prompt": "good", "checks": ["x"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"id": 3}, "eval 2 has no prompt"),
+        (3, "eval 2 is 3 and not an object"),
+        ({"prompt": "a"}, "eval 2 says nothing of what a good answer is"),
+        ({**GOOD, "must_have": ["("]}, "'(' is not a regular expression"),
+        ({**GOOD, "must_have": ["a{99999999999}"]}, "is not a regular expression: the repetition"),
+        ({**GOOD, "must_have": ["(" * 2000 + ")" * 2000]}, "is not a regular expression"),
+        ({**GOOD, "must_have": [3]}, "something else than regular expressions"),
+        ({**GOOD, "checks": [3]}, "'checks' holds 3: a text is expected"),
+        ({**GOOD, "files": ["gone.txt"]}, "there is no file 'gone.txt'"),
+        ({**GOOD, "files": ["../../secret"]}, "outside of the skill's"),
+        ({**GOOD, "files": ["/etc/passwd"]}, "outside of the skill's"),
+        ({**GOOD, "files": ["a" * 5000]}, "File name too long"),
+        ({**GOOD, "files": ["a\0b"]}, "null"),
+        ({**GOOD, "files": ["loop"]}, "loop"),
+        ({**GOOD, "files": ["link"]}, "there is no file 'link'"),
+        ({**GOOD, "files": [3]}, "'files' holds 3: a path is expected"),
+        ({**GOOD, "prompt": "\ud800"}, "eval 2 holds half of a character"),
+        ({"query": "a", "should_trigger": "yes"}, "neither true nor false"),
+    ],
+)
+def test_an_eval_that_cannot_be_taken_is_left_out_with_its_line(
+    tmp_path: Path, row: Any, said: str
+) -> None:
+    """The others are read, whatever else is wrong with it."""
     skill = tmp_path / "skill"
     skill.mkdir()
     (tmp_path / "secret").write_text("x")
     (skill / "link").symlink_to(tmp_path / "secret")
-    with pytest.raises(EvalsError, match="there is no file 'link'"):
-        read(skill, [{"prompt": "a", "checks": ["x"], "files": ["link"]}])
+    (skill / "loop").symlink_to(skill / "loop")
+    warnings: list[str] = []
+    content = "[\n" + ",\n".join(map(json.dumps, [GOOD, row, GOOD])) + "]"
+    assert [case.id for case in read(skill, content, warnings)] == ["1", "3"]
+    assert "evals.json: 1 of 3 evals are left out: line 3: " in warnings[0]
+    assert said in warnings[0]
+
+
+def test_a_key_that_stands_twice_is_read_as_json_reads_it(tmp_path: Path) -> None:
+    assert len(read(tmp_path, '{"evals": 3, "evals": [{"prompt": "a", "checks": ["x"]}]}')) == 1
+    assert len(read(tmp_path, '{"tests": [], "evals": [{"prompt": "a", "checks": ["x"]}]}')) == 1
+
+
+def test_a_pattern_that_python_warns_of_is_no_error_of_a_strict_session(tmp_path: Path) -> None:
+    (case,) = read(tmp_path, [{"prompt": "a", "must_have": ["[[a]"]}])
+    assert [grade.passed for grade in grade_by_script(case.statements, "a")] == [True]
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=6,
+)
+KEYS = [
+    "id",
+    "prompt",
+    "query",
+    "input",
+    "checks",
+    "assertions",
+    "scorers",
+    "must_have",
+    "must_not_have",
+    "files",
+    "should_trigger",
+    "expected_output",
+    "evals",
+    "cases",
+    "name",
+    "type",
+    "value",
+    "pattern",
+    "text",
+    "description",
+    "criterion",
+]
+OBJECTS = st.dictionaries(st.sampled_from(KEYS), JSON_VALUES)
+ROWS = st.dictionaries(st.sampled_from(KEYS), JSON_VALUES | st.lists(OBJECTS, max_size=3))
+
+
+@settings(max_examples=300)
+@given(st.lists(ROWS | JSON_VALUES, max_size=4), st.sampled_from(["", "evals", "cases"]))
+def test_whatever_the_file_holds_it_is_read_or_refused(rows: Any, key: str) -> None:
+    with TemporaryDirectory() as folder, contextlib.suppress(EvalsError):
+        warnings: list[str] = []
+        cases = read(Path(folder), {key: rows} if key else rows, warnings)
+        assert all(case.slug and case.prompt.encode() for case in cases)
+        left = sum(int(w.partition("json: ")[2].split()[0]) for w in warnings if "left out" in w)
+        assert len(cases) + left == len(rows)
 
 
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
