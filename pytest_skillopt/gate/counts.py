@@ -215,6 +215,14 @@ def change_of(before: float, after: float) -> str:
     return f"{before:.1%} to {after:.1%} ({100 * (after - before):+.1f} points)".replace("%", " %")
 
 
+def by_chance(p_value: float, level: float) -> str:
+    """A test in words that need no statistics: its p-value, and the most that is allowed."""
+    return (
+        f"a skill that changes nothing would seem to gain as much with probability {p_value:.2g}; "
+        f"at most {level:.2g} is allowed"
+    )
+
+
 def plainly(log_e: float) -> str:
     """An e-value without false precision, from its logarithm: ``0.4``, ``12``, ``1e+09``."""
     value = math.exp(min(log_e, 700.0))

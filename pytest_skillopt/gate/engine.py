@@ -211,7 +211,10 @@ class SequentialGate:
 
     def compared_evidence(self) -> str:
         """It and what is needed, in words."""
-        return f"evidence {plainly(self.evidence())} where {plainly(self.bar)} is needed"
+        return (
+            f"that a task changed explains the samples {plainly(self.evidence())} times as well as "
+            f"chance does; {plainly(self.bar)} times is needed"
+        )
 
     def sought(self, task: str) -> float:
         """Log e-value of the change that is looked for in a task."""

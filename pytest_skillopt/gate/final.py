@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.gate.counts import by_chance
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.engine import NOTHING, SequentialGate, Unmeasured, Wants
 from pytest_skillopt.gate.statistics import exact_test
@@ -179,7 +180,7 @@ class FinalGate(SequentialGate):
         prior = self.options.prior
         p_value, level = self._p_value(missing) / prior, self._level / prior
         counted = "" if prior == 1 else ", the samples of leaving edits out counted"
-        return f"p = {min(1.0, p_value):.2g} where {level:.2g} is needed{counted}"
+        return by_chance(min(1.0, p_value), level) + counted
 
     def _stagnant(self, missing: int) -> list[str]:
         """The tasks whose mean does not rise: all, else those held out; none where both rise."""

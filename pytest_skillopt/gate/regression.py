@@ -70,7 +70,10 @@ class RegressionCheck(StagedGate):
         return exact_test(strata)
 
     def _moved(self, p_value: float) -> str:
-        return f"{self.counts.moved()}, p = {p_value:.2g}"
+        return (
+            f"{self.counts.moved()}, where a skill that changes nothing would seem to lose as much "
+            f"with probability {p_value:.2g}"
+        )
 
     def _missing(self) -> str:
         """Samples that would show a loss of the size that was seen, if it is real."""

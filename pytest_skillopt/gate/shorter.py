@@ -40,6 +40,14 @@ def non_inferior(strata: Sequence[tuple[int, int, int, int]], margin: float = MA
     return NormalDist().cdf(-(moved + margin * len(strata)) / deviation)
 
 
+def worse_by_margin(p_value: float, level: float) -> str:
+    """The test in words that need no statistics, in brackets: its p-value and what is allowed."""
+    return (
+        f"(a skill that is worse by so much would seem as good with probability {p_value:.2g}; "
+        f"at most {level:.2g} is allowed)"
+    )
+
+
 def _variance(counts: Sequence[tuple[int, int]]) -> float:
     """Of the sum of the rates."""
     apart = math.fsum(_spread(passed / n, n) / n for passed, n in counts)
@@ -98,4 +106,4 @@ class ShorterGate(SequentialGate):
         )
 
     def _shown(self, p_value: float) -> str:
-        return f"(p = {p_value:.2g} where {self.alpha / LOOKS:.2g} is needed)"
+        return worse_by_margin(p_value, self.alpha / LOOKS)

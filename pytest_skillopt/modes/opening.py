@@ -80,6 +80,7 @@ def opened(
         if settings.max_cost:
             check_prices([model.config for model in found.values() if hasattr(model, "config")])
         if settings.cache != "off":
+            home.make()
             replies.cache = DiskCache(home.cache)
         services.open(limits, models)
         models.probe(probed_roles(roles, tasks), lambda: executor.ended)

@@ -129,7 +129,7 @@ def test_paired_calls_a_small_gain_chance() -> None:
 
     verdict = run_gate(make_gate("paired", tasks(5)), taker(one_more))
     assert verdict.decision == "rejected"
-    assert "may be chance (p = 0.5, alpha = 0.05)" in verdict.reason
+    assert "gain as much with probability 0.5; at most 0.05 is allowed" in verdict.reason
 
 
 def test_off_asks_for_nothing_and_is_marked() -> None:
@@ -316,3 +316,16 @@ def test_requests_of_one_kind_do_not_pay_for_those_of_the_other(side: bool) -> N
         f"the skill is asked for less well where it {where}: "
         f"the mean fell by {100 * fall / 4:.1f} points"
     )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_reason_takes_statistics_for_granted(name: str) -> None:
+    reasons = [
+        run_gate(make_gate(name, tasks(6)), taker(noisy(seed, lift))).reason
+        for seed in range(12)
+        for lift in (-0.4, 0.0, 0.3, 0.5)
+    ]
+    for reason in reasons:
+        assert not re.search(
+            r"evidence|e-value|alpha|\bp =|is needed\b(?<! times is needed)", reason
+        )

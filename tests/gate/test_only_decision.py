@@ -210,7 +210,10 @@ def test_it_ends_as_soon_as_the_rest_cannot_matter_and_says_what_is_certain() ->
     few = decide(
         lambda draw: draw.arm == "candidate" and int(draw.task[1:]) < 3, 48, rollouts=0, kmax=1
     )
-    assert few.reason.startswith("the gain may be chance (p = 0.12 where 0.05 is needed)")
+    assert few.reason.startswith(
+        "the gain may be chance (a skill that changes nothing would seem to gain as much with "
+        "probability 0.12; at most 0.05 is allowed)"
+    )
     told = decide(
         lambda draw: draw.task != "t0" or draw.arm == "incumbent", 6, held=["t0"], rollouts=1
     )
@@ -237,7 +240,10 @@ def test_where_the_budget_ends_what_both_were_sampled_on_is_compared() -> None:
     )
     assert len(seen) == 9
     assert verdict.decision == "rejected"
-    assert verdict.reason.startswith("the gain may be chance (p = 0.12 where 0.05 is needed)")
+    assert verdict.reason.startswith(
+        "the gain may be chance (a skill that changes nothing would seem to gain as much with "
+        "probability 0.12; at most 0.05 is allowed)"
+    )
     assert decide(lambda d: d.arm == "candidate", 6, rollouts=0, budget=12, held=["t0"]).accepted
 
 

@@ -10,6 +10,9 @@ Layout, under ``evals/<skill>/`` in the run's directory (the skill's path where 
 A configuration is ``with_skill``, ``without_skill`` (compared with ``none``) or ``old_skill``. The
 form is that of skill-creator's ``references/schemas.md``. Its viewer takes the first configuration
 for the skill under test, and reads the prompt beside the runs; its aggregation one folder above.
+
+A gate samples where it is in doubt, so that one side of an eval may have more runs than the other,
+and its mean would weigh that eval more. Of each eval as many runs of either side are written.
 """
 
 from __future__ import annotations
@@ -65,17 +68,18 @@ def write_benchmarks(run: Path, result: Result) -> list[Path]:
 def _write(folder: Path, rollouts: Sequence[Rollout], skill: SkillResult, result: Result) -> Path:
     tasks = sorted({rollout.request.task for rollout in rollouts})
     numbers = {task: number for number, task in enumerate(tasks, 1)}
-    runs: list[dict[str, Any]] = []
-    taken: dict[tuple[str, str], int] = defaultdict(int)
+    sides: dict[str, dict[str, list[Rollout]]] = defaultdict(lambda: defaultdict(list))
     for rollout in rollouts:
-        configuration = _configuration(rollout.request.version, skill)
-        if configuration is None:
-            continue
-        task = rollout.request.task
-        taken[task, configuration] += 1
-        run = _run(rollout, numbers[task], configuration, taken[task, configuration])
-        runs.append(run)
-        _write_run(folder / f"eval-{numbers[task]}", rollout, run)
+        if configuration := _configuration(rollout.request.version, skill):
+            sides[configuration][rollout.request.task].append(rollout)
+    taken = {task: min(len(side[task]) for side in sides.values()) for task in tasks if sides}
+    left_out = sum(len(side[t]) - taken[t] for side in sides.values() for t in tasks)
+    runs: list[dict[str, Any]] = []
+    for configuration, side in sides.items():
+        for task in tasks:
+            for count, rollout in enumerate(side[task][: taken[task]], 1):
+                runs.append(_run(rollout, numbers[task], configuration, count))
+                _write_run(folder / f"eval-{numbers[task]}", rollout, runs[-1])
     runs.sort(key=lambda run: (run["eval_id"], _CONFIGURATIONS.index(run["configuration"])))
     summary: dict[str, Any] = {}
     for name in _CONFIGURATIONS:
@@ -101,9 +105,13 @@ def _write(folder: Path, rollouts: Sequence[Rollout], skill: SkillResult, result
             },
             "runs": runs,
             "run_summary": summary,
-            "notes": [result.reason] if result.reason else [],
+            "notes": [said for said in (result.reason, _on_left_out(left_out)) if said],
         },
     )
+
+
+def _on_left_out(count: int) -> str:
+    return f"{count} runs of the side that has more of an eval are left out here" if count else ""
 
 
 def _configuration(version: str, skill: SkillResult) -> str | None:

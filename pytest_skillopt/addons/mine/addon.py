@@ -28,10 +28,11 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     if provider_of(models.settings, role) != "handoff":
         return None
     from pytest_skillopt.addons.mine.handoff import Handoff
+    from pytest_skillopt.run.directory import Home
 
     reporter = config.pluginmanager.get_plugin("terminalreporter")
-    folder = config.rootpath / models.settings.dir / "handoff"
-    return Handoff(role, folder, reporter.write_line if reporter else print, models.throttle)
+    home = Home(config.rootpath / models.settings.dir)
+    return Handoff(role, home, reporter.write_line if reporter else print, models.throttle)
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:

@@ -140,7 +140,7 @@ def _cell(judge: bool, people: bool) -> str:
 def keep(home: Home, model: str, counts: dict[str, Any]) -> None:
     """Remember a judge's calibration."""
     path = home.path / "judges.json"
-    home.path.mkdir(parents=True, exist_ok=True)
+    home.make()
     path.write_text(json.dumps({**calibrated(home), model: counts}, indent=1), encoding="utf-8")
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.limits import Throttle
     from pytest_skillopt.model.types import Role
+    from pytest_skillopt.run.directory import Home
 
 NAME = "handoff"
 _PAUSE = 0.25
@@ -38,7 +39,7 @@ class Handoff:
 
     Args:
         role: whom it plays, for the accounts.
-        folder: where prompts and answers lie.
+        home: where runs are kept; prompts and answers lie in its folder ``handoff``.
         tell: says once what is waited for.
         throttle: is told of every answer.
     """
@@ -48,11 +49,12 @@ class Handoff:
     fingerprint = hashlib.sha256(b"handoff").hexdigest()
 
     def __init__(
-        self, role: Role, folder: Path, tell: Callable[[str], None], throttle: Throttle
+        self, role: Role, home: Home, tell: Callable[[str], None], throttle: Throttle
     ) -> None:
         self._role = role
         self._throttle = throttle
-        self._folder = folder
+        self._home = home
+        self._folder = home.path / "handoff"
         self._tell = tell
         self._told = False
 
@@ -79,7 +81,8 @@ class Handoff:
         usage = Usage(cached=1)
         if not answer.exists():
             usage = Usage(calls=1)
-            self._folder.mkdir(parents=True, exist_ok=True)
+            self._home.make()
+            self._folder.mkdir(exist_ok=True)
             prompt = _prompt(key, stage, messages, response_format)
             replace_file(self._folder / f"{key}.md", prompt.encode("utf-8", "replace"))
             if not self._told:

@@ -21,7 +21,7 @@ from pytest_skillopt.addons.propose.base import MAX_SKILL
 from pytest_skillopt.addons.propose.git import LINK
 from pytest_skillopt.addons.propose.proposal import RESULT, proposed
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.gate.shorter import ShorterGate, non_inferior
+from pytest_skillopt.gate.shorter import ShorterGate, non_inferior, worse_by_margin
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.settings import Settings
@@ -235,7 +235,7 @@ def _check_evidence(skill: SkillResult, shorter: bool) -> PassRates:
         if p_value > _LEVEL:
             raise Refused(
                 "the counts do not show that the shorter skill is no worse "
-                f"(p = {p_value:.2g} where {_LEVEL:g} is needed)"
+                + worse_by_margin(p_value, _LEVEL)
             )
     elif rates.after <= rates.before:  # a tie is no improvement
         raise Refused(

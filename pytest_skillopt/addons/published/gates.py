@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, ClassVar
 
+from pytest_skillopt.gate.counts import by_chance
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
 from pytest_skillopt.gate.gates import StrictGate
 from pytest_skillopt.gate.staged import StagedGate
@@ -45,7 +46,7 @@ class PairedGate(StrictGate):
         return self.counts.improves() and self._p_value() <= self.alpha
 
     def shortfall(self) -> str:
-        return f"the gain may be chance (p = {self._p_value():.2g}, alpha = {self.alpha:g})"
+        return f"the gain may be chance ({by_chance(self._p_value(), self.alpha)})"
 
     def _p_value(self) -> float:
         return exact_test(self.counts.strata(self.tasks))

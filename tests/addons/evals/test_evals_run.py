@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -241,8 +242,18 @@ def test_evals_train_as_they_stand(project: pytest.Pytester) -> None:
     assert kept["run_summary"]["delta"]["pass_rate"] == "+0.50"
     # The viewer takes what comes first for the skill under test, and the second for the baseline.
     assert list(kept["run_summary"]) == ["with_skill", "old_skill", "delta"]
+    check_sides(kept)
     order = [(run["eval_id"], run["configuration"], run["run_number"]) for run in kept["runs"]]
     assert order == sorted(order, key=lambda row: (row[0], row[1] != "with_skill", row[2]))
+
+
+def check_sides(kept: dict[str, Any]) -> None:
+    """An eval counts as much under one skill as under the other."""
+    first, second = (
+        Counter(run["eval_id"] for run in kept["runs"] if run["configuration"] == name)
+        for name in list(kept["run_summary"])[:2]
+    )
+    assert first == second
 
 
 def check_grading(folder: Path) -> None:
@@ -284,6 +295,7 @@ def test_the_lift_over_no_skill_in_the_form_of_skill_creator(
     }
     assert summary["without_skill"]["pass_rate"]["mean"] == 0.0
     assert summary["delta"]["pass_rate"] == "+1.00"
+    check_sides(kept)
     check_grading(bench.parent / "eval-1" / "without_skill" / "run-1")
 
 

@@ -14,6 +14,7 @@ from pytest_skillopt.addons.mine.handoff import Handoff, waiting
 from pytest_skillopt.cli import main
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.run.directory import Home
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -180,17 +181,20 @@ def test_what_cannot_be_taken(
 def test_an_answer_that_is_there_is_taken_again(tmp_path: Path) -> None:
     """As a resumed run finds it."""
     told: list[str] = []
-    model = Handoff("optimizer", tmp_path, told.append, meter := Meter())
+    home = Home(tmp_path / ".skillopt")
+    folder = home.path / "handoff"
+    model = Handoff("optimizer", home, told.append, meter := Meter())
     messages = [{"role": "user", "content": "Propose; the key is sk-proj-abcdefghij0123456789ABCD"}]
     with pytest.raises(ModelConfigError, match="cannot play an agent with tools"):
         model.complete(messages, sample="s", tools=[{}])
     replies: list[str] = []
     asking = Thread(target=lambda: replies.append(model.complete(messages, sample="s").text))
     asking.start()
-    wait_until(lambda: waiting(tmp_path))
-    (prompt,) = waiting(tmp_path)
+    wait_until(lambda: waiting(folder))
+    (prompt,) = waiting(folder)
     assert "sk-proj" not in prompt.read_text()
-    (tmp_path / f"{prompt.stem}.answer.md").write_text("yes")
+    assert (home.path / ".gitignore").read_text() == "*\n"
+    (folder / f"{prompt.stem}.answer.md").write_text("yes")
     asking.join()
     assert replies == ["yes"]
     assert model.complete(messages, sample="s").text == "yes"
