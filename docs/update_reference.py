@@ -1,16 +1,21 @@
-"""Write the options, as ``pytest --help`` shows them, and the ini keys into ``reference.md``."""
+"""Write options and ini keys into ``reference.md``, and the hooks into ``hooks.md``."""
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 
+from pytest_skillopt import hookspecs
 from pytest_skillopt.settings import documented, meaning, shown
 
 REFERENCE = Path(__file__).with_name("reference.md")
+HOOKS = REFERENCE.with_name("hooks.md")
 TITLE = "training of agent skills (pytest-skillopt):"
 COLUMNS = "80"
 TABLE = "| ini key | default | meaning |"
@@ -38,7 +43,27 @@ def ini_table() -> str:
     return "\n".join([TABLE, "|---|---|---|", *rows])
 
 
+def hook_page() -> str:
+    """The page of all hooks: signature, explanation and example, from their specifications."""
+    parts = ["# Hooks", plain(hookspecs)]
+    for name, hook in vars(hookspecs).items():
+        if not name.startswith("pytest_skillopt_"):
+            continue
+        said, _, example = plain(hook).partition("::\n\n")
+        first = " (firstresult)" if hook.pytest_spec["firstresult"] else ""
+        signature = str(inspect.signature(hook)).replace("'", "")
+        parts += [f"## {name}{first}", f"```python\n{name}{signature}\n```", f"{said}:"]
+        parts.append(f"```python\n{textwrap.dedent(example).strip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
+def plain(documented: object) -> str:
+    """A docstring as Markdown."""
+    return re.sub("``(.+?)``", r"`\1`", inspect.getdoc(documented) or "")
+
+
 def main() -> None:
+    HOOKS.write_text(hook_page(), encoding="utf-8")
     text = REFERENCE.read_text(encoding="utf-8")
     start = text.index(TABLE)
     text = text[:start] + ini_table() + text[text.index("\n\n", start) :]

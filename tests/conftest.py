@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import compileall
 import gc
-import importlib.util
+import importlib
 import pkgutil
 import signal
 import subprocess
@@ -14,7 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import toy_world
+from browser import Browser, find_browser
+from chat_server import ChatServer
 from hypothesis import HealthCheck, settings
+from model_maker import ModelMaker
+from sessions import WITHOUT_OTHERS, clean_environment
 
 import pytest_skillopt
 
@@ -22,36 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
-    from chat_server import ChatServer
-    from model_maker import ModelMaker
-
-_SUPPORT = Path(__file__).parent / "_support"
-# The example's simulated models are part of it, and are tested here.
-sys.path.append(str(Path(__file__).parents[1] / "example_project"))
-
-
-def _load_support(name: str) -> ModuleType:
-    """Import a module of ``tests/_support`` by its file: importlib mode puts no test folder on
-    ``sys.path``."""
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, _SUPPORT / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
-    return sys.modules[name]
-
-
 # The same examples in every run: what is checked before a change lands must not be a lottery.
 settings.register_profile(
     "steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
 
-_load_support("patience")
-_load_support("sessions")
-_load_support("example_copy")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What a shell runs in the background ignores interrupts, and so would all that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -60,15 +41,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 for found in pkgutil.walk_packages(pytest_skillopt.__path__, "pytest_skillopt."):
     importlib.import_module(found.name)
 
-_load_support("chat_server")
-_load_support("model_maker")
-_load_support("model_server")
-_load_support("harness_project")
-_load_support("fault_project")
-_load_support("socket_servers")
-_load_support("toy_world")
-_load_support("journals")
-
 
 def pytest_configure(config: pytest.Config) -> None:
     """Compile the package, and have one session keep what pytest makes of pytest-xdist's modules.
@@ -76,8 +48,6 @@ def pytest_configure(config: pytest.Config) -> None:
     Where Python may keep nothing, each process of each session that tests start would do both anew.
     """
     if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
-        from sessions import clean_environment
-
         compileall.compile_dir(Path(pytest_skillopt.__file__).parent, quiet=2)
         environment = clean_environment()
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -93,10 +63,6 @@ def lean_sessions() -> Iterator[None]:
     One call is made first: what the SDK's HTTP client imports on the way would be forgotten after a
     session within this process, and be there twice, with exceptions that are not each other's.
     """
-    from chat_server import ChatServer
-    from model_maker import ModelMaker
-    from sessions import WITHOUT_OTHERS
-
     server = ChatServer()
     server.start()
     maker = ModelMaker(server.url)
@@ -112,8 +78,6 @@ def lean_sessions() -> Iterator[None]:
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """Pytest's own, which forgets the options of its surroundings, with those of our tests."""
-    from sessions import WITHOUT_OTHERS
-
     monkeypatch.setenv("PYTEST_ADDOPTS", WITHOUT_OTHERS)
     return pytester
 
@@ -126,7 +90,6 @@ def chat_server() -> Iterator[ChatServer]:
     ``chat_server.script("text", chat_server.answer.error(429, retry_after="1"))`` comes first;
     ``chat_server.calls``, ``.bodies`` and ``.requests`` tell what arrived.
     """
-    from chat_server import ChatServer
 
     server = ChatServer()
     server.start()
@@ -137,7 +100,6 @@ def chat_server() -> Iterator[ChatServer]:
 @pytest.fixture
 def make_model(chat_server: ChatServer) -> Iterator[ModelMaker]:
     """Makes models against ``chat_server`` with the real SDK: ``make_model(model="m", ...)``."""
-    from model_maker import ModelMaker
 
     maker = ModelMaker(chat_server.url)
     yield maker
@@ -147,4 +109,12 @@ def make_model(chat_server: ChatServer) -> Iterator[ModelMaker]:
 @pytest.fixture
 def toy() -> ModuleType:
     """The toy world in which the learning is tested; see ``tests/_support/toy_world.py``."""
-    return _load_support("toy_world")
+    return toy_world
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A headless Chromium; see ``tests/_support/browser.py``."""
+    browser = Browser(find_browser(), tmp_path_factory.mktemp("profile"))
+    yield browser
+    browser.close()

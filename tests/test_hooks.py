@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import pytest_skillopt
 from pytest_skillopt import hookspecs
 
 if TYPE_CHECKING:
@@ -133,6 +134,14 @@ def test_every_example_is_a_conftest_that_is_run_here() -> None:
         assert code.startswith("# conftest.py\n")
         assert re.search(rf"^def {hook}\(", code, re.MULTILINE), hook
         assert f"test_{hook.removeprefix('pytest_skillopt_')}" in globals(), hook
+
+
+@pytest.mark.parametrize("hook", HOOKS)
+def test_every_type_of_a_signature_is_public(hook: str) -> None:
+    known = {"Sequence", "Path", "BaseException", "str", "None", "pytest", "Config", "Item"}
+    for said in inspect.get_annotations(getattr(hookspecs, hook)).values():
+        for name in set(re.findall(r"\w+", said)) - known:
+            assert getattr(pytest_skillopt, name), name
 
 
 @pytest.mark.parametrize("arguments", [(), ("-n", "1")])

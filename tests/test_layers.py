@@ -17,20 +17,25 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(pytest_skillopt.__file__).parent
-SHOWS = {"report", "modes", "session", "plugin"}
-LEARNS = {"gate", "edits", "search"}
-BELOW = {
-    **dict.fromkeys(("skill", "model", "suite", "run"), LEARNS | SHOWS),
-    "gate": {"edits", "search", "model", "settings", "suite", "run"} | SHOWS,
-    "edits": {"search"} | SHOWS,
-    "search": SHOWS,
-    "report": {"modes", "session", "plugin"},
-}
-"""By part, the parts that stand above it; what is imported for annotations counts as well."""
+TABLE = PACKAGE.parent / "docs" / "architecture.md"
+WIDTH = len("addons errors git untrusted ")
+
+
+def layers() -> list[set[str]]:
+    """The rows of the documentation's table, the highest first."""
+    block = TABLE.read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
+    return [set(row[:WIDTH].split()) for row in block.splitlines()]
+
+
+LAYERS = layers()
+PARTS = sorted(set().union(*LAYERS))
+ADDONS = sorted(
+    path.name for path in (PACKAGE / "addons").iterdir() if (path / "__init__.py").exists()
+)
 
 
 def imported(source: str) -> Iterator[str]:
-    """Parts of the package that a module names in its imports."""
+    """What a module imports of the package, by the path below it."""
     for node in ast.walk(ast.parse(source)):
         names: list[str] = []
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -40,20 +45,62 @@ def imported(source: str) -> Iterator[str]:
         for name in names:
             package, _, rest = name.partition(".")
             if package == "pytest_skillopt":
-                yield rest.partition(".")[0]
+                yield rest
 
 
-@pytest.mark.parametrize("part", BELOW)
+def sources(part: str) -> list[Path]:
+    """Modules of a part, of ``addons`` its own module only."""
+    if part == "addons":
+        return [PACKAGE / "addons" / "__init__.py"]
+    folder = PACKAGE / part
+    return sorted(folder.rglob("*.py")) if folder.is_dir() else [PACKAGE / f"{part}.py"]
+
+
+def test_every_part_has_its_row() -> None:
+    there = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert there - set(PARTS) == {"__init__", "__main__", "__pycache__", "hookspecs"} & there
+    assert len(PARTS) == sum(map(len, LAYERS))
+
+
+@pytest.mark.parametrize("part", PARTS)
 def test_no_part_imports_what_stands_above_it(part: str) -> None:
-    modules = sorted((PACKAGE / part).rglob("*.py"))
-    assert modules
+    """What is imported for annotations counts as well."""
+    row = next(number for number, names in enumerate(LAYERS) if part in names)
+    above = set().union(*LAYERS[:row])
     upward = [
         f"{module.relative_to(PACKAGE)} imports {name}"
-        for module in modules
+        for module in sources(part)
         for name in imported(module.read_text(encoding="utf-8"))
-        if name in BELOW[part]
+        if name.partition(".")[0] in above
     ]
     assert upward == []
+
+
+def test_the_core_imports_no_add_on_and_they_not_each_other() -> None:
+    found = []
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE).parts
+        home = parts[1] if parts[0] == "addons" and len(parts) > 2 else ""
+        for name in imported(path.read_text(encoding="utf-8")):
+            folder, _, addon = name.partition(".")
+            if (
+                folder == "addons"
+                and (named := addon.partition(".")[0]) in ADDONS
+                and named != home
+            ):
+                found.append(f"{path.relative_to(PACKAGE)} imports {named}")
+    assert found == []
+
+
+def test_the_core_names_no_add_on_by_its_place() -> None:
+    named = [
+        f"{path.relative_to(PACKAGE)}: {name}"
+        for path in PACKAGE.rglob("*")
+        if path.suffix in (".py", ".md", ".j2", ".html") and "addons" not in path.parts
+        for name in ADDONS
+        if f"addons.{name}" in (text := path.read_text("utf-8")) or f"addons/{name}" in text
+    ]
+    assert named == []
 
 
 def test_the_default_path_never_imports_a_published_mechanism() -> None:

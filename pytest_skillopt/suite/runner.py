@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt import fixtures
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.suite.context import OwnFault, Recorder
 from pytest_skillopt.suite.internals.items import (
@@ -294,7 +293,7 @@ class _RolloutHooks:
         try:
             value = yield
         except (Exception, pytest.fail.Exception) as error:
-            ours = fixturedef.func.__module__ == fixtures.__name__
+            ours = fixturedef.func.__module__.startswith("pytest_skillopt.")
             if running is None or not ours or isinstance(error, ModelError):
                 raise
             raise OwnFault(f"{fixturedef.argname}: {error}") from error

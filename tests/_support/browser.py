@@ -13,7 +13,6 @@ import pytest
 from patience import PATIENCE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -124,11 +123,9 @@ class Browser:
         return parsed
 
 
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def find_browser() -> str:
+    """Find the program; skip the test if none is installed."""
     program = next((path for name in NAMES if (path := shutil.which(name))), None)
     if program is None:
         pytest.skip(f"no headless browser is installed (looked for {', '.join(NAMES)})")
-    browser = Browser(program, tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()
+    return program

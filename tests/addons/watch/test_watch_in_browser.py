@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from .conftest import Browser
+    from browser import Browser
 
 HOSTILE = "<img src=x onerror=document.title='owned'><script>document.title='owned'</script>\u202e"
 

@@ -1,0 +1,155 @@
+"""The core without its add-ons: a copy from which folders are deleted."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pytest_skillopt
+from pytest_skillopt.addons import addons
+
+ROOT = Path(pytest_skillopt.__file__).parents[1]
+FOLDERS = sorted(path.parent.name for path in ROOT.glob("pytest_skillopt/addons/*/__init__.py"))
+SHOWN = {
+    "bridges": set(),
+    "evals": {"--skillopt-evals", "skillopt_evals", "skillopt_evals_pass"},
+    "harness": {"skillopt_harness", "skillopt_harness_env", "skillopt_sandbox"},
+    "mine": {"init", "mine", "handoff", "judge"},
+    "propose": {"propose", "job", "schedule", "skillopt_propose_skills"},
+    "published": {"batch", "confirm", "margin", "paired"},
+    "watch": {"watch"},
+}
+"""What each adds to the two helps: options, ini keys, choices and commands."""
+CORE = ("tests/test_layers.py", "tests/test_unused.py", "tests/search/test_together.py")
+"""Tests that stand for those of the core."""
+BROKEN = "raise ImportError('half of it is missing')\n"
+
+
+class Copy:
+    """A copy of the project, beside the one that is tested."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        skipped = shutil.ignore_patterns("__pycache__", "node_modules")
+        for name in ("pytest_skillopt", "tests", "docs"):
+            shutil.copytree(ROOT / name, root / name, ignore=skipped)
+        for name in ("pyproject.toml", "README.md"):
+            shutil.copy(ROOT / name, root / name)
+
+    def remove(self, *addons: str) -> None:
+        for name in addons:
+            shutil.rmtree(self.root / "pytest_skillopt" / "addons" / name)
+
+    def run(self, *arguments: str, cwd: Path | None = None) -> str:
+        environ = os.environ | {"PYTHONPATH": str(self.root), "COLUMNS": "100"}
+        environ.pop("PYTEST_XDIST_WORKER", None)
+        done = subprocess.run(
+            [sys.executable, *arguments],
+            cwd=cwd or self.root,
+            env=environ,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def words(self) -> set[str]:
+        """Options, keys, choices and commands that a user is shown."""
+        empty = self.root / "empty"
+        empty.mkdir(exist_ok=True)
+        options = self.run("-m", "pytest", "--help", cwd=empty)
+        commands = self.run("-m", "pytest_skillopt", "--help", cwd=empty)
+        assert "goes on without" not in options + commands
+        ours = options[options.index("training of agent skills") :]
+        choices = re.findall(r"--skillopt-(?:search|gate)=NAME\s+([^()]+)", ours)
+        listed = re.findall(r"^ {4}(\w+)", commands, re.MULTILINE)
+        keys = re.findall(r"^  (--skillopt[\w-]*|skillopt_\w+)", ours, re.MULTILINE)
+        return {*keys, *listed, *re.findall(r"[\w,]+\w", " ".join(choices))}
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Copy:
+    return Copy(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """What the helps show with every add-on."""
+    return Copy(tmp_path_factory.mktemp("whole")).words()
+
+
+def test_every_add_on_is_known_here() -> None:
+    assert set(SHOWN) >= set(FOLDERS)
+    assert set(addons()) == set(FOLDERS) - {"bridges"}, "bridges declares nothing"
+
+
+@pytest.mark.parametrize("name", FOLDERS)
+def test_without_its_folder_nothing_is_shown_of_an_add_on(
+    copy: Copy, everything: set[str], name: str
+) -> None:
+    copy.remove(name)
+    assert everything - copy.words() == SHOWN[name]
+    assert copy.words() < everything or not SHOWN[name]
+
+
+def test_without_any_add_on_the_core_is_whole(copy: Copy) -> None:
+    """Its modules are imported, a training is run, and its own tests pass."""
+    copy.remove(*FOLDERS)
+    assert not copy.words() & set().union(*SHOWN.values())
+    shutil.rmtree(copy.root / "tests" / "addons")
+    told = copy.run("-m", "pytest", "-q", "-p", "no:cacheprovider", *CORE)
+    assert re.search(r"^\d\d passed", told, re.MULTILINE), told
+
+
+@pytest.mark.skipif(not FOLDERS, reason="no add-on is there to be broken")
+def test_a_broken_add_on_is_left_out_with_a_warning(copy: Copy) -> None:
+    declaration = copy.root / "pytest_skillopt" / "addons" / "watch" / "addon.py"
+    declaration.write_text(BROKEN)
+    told = copy.run("-m", "pytest_skillopt", "--help")
+    assert "goes on without its add-on 'watch': ImportError('half of it" in told
+    assert "propose" in told
+    assert "follow a run" not in told
+
+
+def test_an_add_on_is_a_folder_with_one_declaration(copy: Copy) -> None:
+    """Settings, a command, a marker argument and a hook, by a new folder and nothing else."""
+    folder = copy.root / "pytest_skillopt" / "addons" / "greeter"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "addon.py").write_text(
+        """
+from dataclasses import dataclass
+from pytest_skillopt.settings import Settings, setting
+
+@dataclass(frozen=True)
+class SETTINGS:
+    greeting: str = setting("Hello", "how to greet")
+
+MARKER = {"polite": (lambda value: isinstance(value, bool), "True or False")}
+
+def add_commands(commands):
+    commands.add_parser("greet", help="say hello").set_defaults(handle=lambda args: print("Hi"))
+
+def pytest_report_header(config):
+    return "greeter: " + Settings.from_config(config).of(SETTINGS).greeting
+"""
+    )
+    project = copy.root / "project"
+    project.mkdir()
+    (project / "test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.skill_task(polite=True)\ndef test_it(): pass\n"
+    )
+    arguments = ("-m", "pytest", "-c", os.devnull, "-o", "skillopt_greeting=Salut", "test_it.py")
+    assert "greeter: Salut" in copy.run(*arguments, cwd=project)
+    assert copy.run("-m", "pytest_skillopt", "greet") == "Hi\n"
+    (project / "test_it.py").write_text(
+        "import pytest\n\n@pytest.mark.skill_task(polite='very')\ndef test_it(): pass\n"
+    )
+    with pytest.raises(AssertionError, match="polite must be True or False"):
+        copy.run(*arguments, cwd=project)
