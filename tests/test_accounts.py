@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import subprocess
@@ -119,6 +120,34 @@ def test_tasks_that_share_a_prompt_draw_replies_of_their_own(
     passed = [[row["before"]["passed"] for row in r["skills"][0]["tasks"]] for r in results]
     assert passed[0] == passed[1]
     assert sum(passed[0]) == 9
+
+
+def test_a_repeated_run_decides_as_the_first_though_its_samples_are_free(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    """What was kept counts in the plan at what it took: else the search would take all there is,
+    and find nothing left for the verdict once samples have to be paid for."""
+    skill = project.path / "SKILL.md"
+    start = skill.read_text()
+    words = itertools.count()
+
+    def reply(body: dict[str, Any]) -> str:
+        if body["model"] == "thinker":
+            edit = {"op": "append", "target": "", "content": f"Use word number {next(words)}."}
+            return json.dumps({"reasoning": "why not", "edits": [edit]})
+        return "Hello!" if len(str(body["messages"])) % 3 else "Hello."
+
+    chat_server.reply = reply
+    capped = ("--skillopt-max-cost=0.0025", "-oskillopt_prices=worker=1/1, thinker=0/0")
+    found = []
+    for _ in range(2):
+        skill.write_text(start)
+        project.runpytest_inprocess("--skillopt-train", *capped, "-p", "no:xdist")
+        kept = sorted((project.path / ".skillopt" / "runs").glob("*/result.json"))[-1]
+        result = json.loads(kept.read_text())
+        one = result["skills"][0]
+        found.append((result["rollouts"], result["reason"], one["steps"], chat_server.calls))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("probe", [False, True], ids=["rollout", "probe"])

@@ -14,11 +14,11 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 from weakref import WeakValueDictionary
 
 import diskcache
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from pytest_skillopt.model.types import CacheError, CacheMiss, Completion, ToolCall, Usage
 from pytest_skillopt.untrusted import encodable, redact
@@ -41,6 +41,9 @@ _SETTINGS: dict[str, Any] = {
 """Of diskcache; they win over those that a database holds."""
 
 
+_Tokens = Annotated[int, Field(ge=0, lt=2**53)]
+
+
 class _Kept(BaseModel):
     """A reply as it is kept."""
 
@@ -50,6 +53,9 @@ class _Kept(BaseModel):
     text: str
     tool_calls: list[tuple[str, str, str]]
     finish_reason: str
+    asked: _Tokens = 0
+    said: _Tokens = 0
+    """What was paid for, in and out; 0 where nobody told."""
 
 
 class TextDisk(diskcache.Disk):  # type: ignore[misc]
@@ -140,8 +146,8 @@ class Replies:
         self._lock = threading.Lock()
 
     def find(self, key: str, what: str = "") -> Completion | None:
-        """The kept reply, with a usage that says it was free; CacheError where it cannot be
-        read, CacheMiss where it is only read and lacks the reply of the call ``what``."""
+        """The kept reply, with the tokens that were paid for; CacheError where it cannot be read,
+        CacheMiss where it is only read and lacks the reply of the call ``what``."""
         text = self.cache.get(key) if self.cache is not None else None
         if text is None and self.mode == "ro" and what:
             raise CacheMiss(
@@ -159,7 +165,8 @@ class Replies:
         if kept.stored < self._since:
             return None
         calls = tuple(ToolCall(*call) for call in kept.tool_calls)
-        return Completion(kept.text, calls, kept.finish_reason, Usage(cached=1))
+        paid = Usage(1, 0, kept.asked, kept.said)
+        return Completion(kept.text, calls, kept.finish_reason, paid)
 
     def keep(self, key: str, completion: Completion) -> None:
         """Keep a paid reply. A cache that fails here must not cost the reply: it leaves a note.
@@ -182,6 +189,8 @@ class Replies:
                 text=encodable(completion.text),
                 tool_calls=calls,
                 finish_reason=completion.finish_reason,
+                asked=completion.usage.input_tokens,
+                said=completion.usage.output_tokens,
             )
             self.cache.set(key, kept.model_dump_json())
         except Exception as error:

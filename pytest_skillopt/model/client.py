@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import is_local
-from pytest_skillopt.model.faults import classify
+from pytest_skillopt.model.faults import classify, estimate_tokens
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.replies import read_response
 from pytest_skillopt.model.types import NO_KEY, Completion, ModelConfigError, ModelFault, Usage
@@ -129,8 +129,16 @@ class ChatModel:
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
                 return self._pay(key, request, account)
+        found = dataclasses.replace(found, usage=self._free(found, request))
         self._throttle.note(found.usage, account)
         return found
+
+    def _free(self, found: Completion, request: dict[str, Any]) -> Usage:
+        """Of a kept reply, with what it took when it was paid for, at the price of today."""
+        asked, said = found.usage.input_tokens, found.usage.output_tokens
+        if not (asked or said):
+            asked, said = map(estimate_tokens, (json.dumps(request["messages"]), found.text))
+        return self.config.usage(asked, said).again()
 
     def probe(self) -> str:
         """See with one tiny call, whose reply is kept like any other, whether the model is there
@@ -199,7 +207,10 @@ class ChatModel:
             try:
                 reply = self._call(key, request, account)
                 self._takes_schema &= not without_schema
-                return dataclasses.replace(reply, usage=paid + reply.usage)
+                if paid.calls:  # Whoever finds it must count all that it took.
+                    reply = dataclasses.replace(reply, usage=paid + reply.usage)
+                    self._replies.keep(key, reply)
+                return reply
             except ModelFault as caught:
                 fault = caught
             paid += fault.usage
@@ -213,8 +224,9 @@ class ChatModel:
             hopeless = not fault.retry or answered >= MOST_ANSWERED
             if hopeless or attempt >= self.config.retries:
                 if fault.stays is not None:
-                    self._replies.keep(key, fault.stays)
-                    return dataclasses.replace(fault.stays, usage=paid)
+                    reply = dataclasses.replace(fault.stays, usage=paid)
+                    self._replies.keep(key, reply)
+                    return reply
                 tries = f" (after {attempt + 1} tries)" if attempt else ""
                 raise ModelFault(f"{self.name}: {fault}{tries}", fatal=fault.fatal, usage=paid)
             if not fault.retry_after:

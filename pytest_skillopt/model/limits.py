@@ -206,7 +206,8 @@ class Meter:
         """Usage by role and stage, sorted: the arguments of ``run.result.UsageRow``."""
         with self._lock:
             found = sorted(self._accounts.items())
-        return [{"role": role, "stage": stage, **asdict(u)} for (role, stage), u in found]
+        rows = [{"role": role, "stage": stage, **asdict(u)} for (role, stage), u in found]
+        return [{k: v for k, v in row.items() if not k.startswith("kept_")} for row in rows]
 
     def _is_gone(self, call: str) -> bool:
         return any(call.startswith(prefix) for prefix in self._gone)

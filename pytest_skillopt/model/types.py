@@ -39,6 +39,24 @@ class Usage:
     cost: float | None = None
     estimated: bool = False
     """The provider reported no token counts; the figures are estimates."""
+    kept_tokens: int = 0
+    """What the cached calls took when they were paid for. Plans count it, caps do not."""
+    kept_cost: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all calls, paid for now or earlier."""
+        return self.input_tokens + self.output_tokens + self.kept_tokens
+
+    @property
+    def worth(self) -> float:
+        """US dollars of all calls, paid now or earlier, as far as prices are known."""
+        return (self.cost or 0.0) + self.kept_cost
+
+    def again(self) -> Usage:
+        """The same calls, answered from the cache."""
+        calls = self.calls + self.cached
+        return Usage(cached=calls, kept_tokens=self.tokens, kept_cost=self.worth)
 
     def __add__(self, other: Usage) -> Usage:
         known = [u.cost for u in (self, other) if u.cost is not None]
@@ -49,6 +67,8 @@ class Usage:
             self.output_tokens + other.output_tokens,
             sum(known) if known else None,
             self.estimated or other.estimated,
+            self.kept_tokens + other.kept_tokens,
+            self.kept_cost + other.kept_cost,
         )
 
 

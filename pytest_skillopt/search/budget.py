@@ -146,6 +146,5 @@ class Budget:
 
 
 def _amounts(usage: Usage) -> tuple[int, int, float]:
-    """Calls, tokens and US dollars."""
-    calls, tokens = usage.calls + usage.cached, usage.input_tokens + usage.output_tokens
-    return calls, tokens, usage.cost or 0.0
+    """Calls, tokens and US dollars, of what was answered from a cache as well."""
+    return usage.calls + usage.cached, usage.tokens, usage.worth

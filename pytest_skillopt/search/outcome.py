@@ -131,7 +131,7 @@ def cost_of(
 
 
 def _tokens(rollout: Rollout) -> int:
-    return rollout.usage.input_tokens + rollout.usage.output_tokens
+    return rollout.usage.tokens
 
 
 def noise_of(at_start: Mapping[str, Sequence[Rollout]], rollouts: int) -> float | None:

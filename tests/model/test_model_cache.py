@@ -273,7 +273,9 @@ def test_a_completion_comes_back_free(directory: Path) -> None:
     replies.keep(KEY, DONE)
     found = replies.find(KEY)
     replies.close()
-    assert found == Completion(DONE.text, DONE.tool_calls, DONE.finish_reason, Usage(cached=1))
+    asked, said = DONE.usage.input_tokens, DONE.usage.output_tokens
+    paid = Usage(1, 0, asked, said)
+    assert found == Completion(DONE.text, DONE.tool_calls, DONE.finish_reason, paid)
 
 
 @pytest.mark.parametrize(

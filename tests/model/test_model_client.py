@@ -156,7 +156,8 @@ def test_an_empty_reply_is_asked_for_once_more_and_is_then_the_answer(
     tries = 2 if retries else 1
     assert (done.text, done.usage.calls, chat_server.calls) == (text, tries, tries)
     assert limits.spent.calls == tries
-    assert model.complete(HI, sample="0").usage == Usage(cached=1)
+    free = model.complete(HI, sample="0").usage
+    assert free == Usage(cached=1, kept_tokens=done.usage.tokens)
 
 
 def test_a_reply_that_runs_into_the_users_own_limit_is_the_targets_answer(
@@ -485,11 +486,12 @@ def test_samples_are_kept_apart_and_repetitions_are_free(
     chat_server.reply = lambda body: next(replies)
     limits = Meter()
     model = make_model(cache=Replies("rw", DiskCache(tmp_path / "cache")), throttle=limits)
-    texts = [model.complete(HI, sample=s, stage="s").text for s in ("0", "1", "0", "1")]
-    assert texts == ["first", "second", "first", "second"]
-    assert model.complete(HI, sample="0").usage == Usage(cached=1)
+    done = [model.complete(HI, sample=s, stage="s") for s in ("0", "1", "0", "1")]
+    assert [one.text for one in done] == ["first", "second", "first", "second"]
+    assert done[2].usage == Usage(cached=1, kept_tokens=done[0].usage.tokens)
+    assert limits.spent.input_tokens == 2 * done[0].usage.input_tokens > 0
     assert chat_server.calls == 2
-    assert limits.rows()[1]["cached"] == 2
+    assert limits.rows()[0]["cached"] == 2
 
 
 def test_a_replay_sends_nothing_and_names_the_task_it_lacks(

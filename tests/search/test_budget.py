@@ -65,6 +65,17 @@ def test_optimizer_calls_eat_into_the_cap_on_calls() -> None:
     assert budget.left() == (100 - 20 - 20) // 2
 
 
+@pytest.mark.parametrize("caps", [Caps(calls=100), Caps(tokens=5000), Caps(cost=0.5)])
+def test_a_sample_from_the_cache_counts_at_what_it_took(caps: Caps) -> None:
+    paid, kept = Budget(caps), Budget(caps)
+    paid.took(rollouts(10))
+    kept.took([replace(rollout, usage=USAGE.again()) for rollout in rollouts(10)])
+    assert kept.left() == paid.left() == 40
+    paid.called(USAGE)
+    kept.called(USAGE.again())
+    assert kept.left() == paid.left() == 39
+
+
 def test_a_sample_taken_twice_counts_once() -> None:
     budget = Budget(Caps(rollouts=100))
     for _ in range(2):

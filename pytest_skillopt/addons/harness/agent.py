@@ -217,7 +217,7 @@ class HarnessAgent:
         """A run that was kept, its changes made again."""
         run: dict[str, Any] = json.loads(text.replace(_HERE, str(laid.root)))
         laid.replay(run.pop("changes"))
-        run["usage"] = Usage(cached=run["usage"]["calls"])
+        run["usage"] = Usage(**run["usage"]).again()
         run["turns"] = tuple(map(tuple, run["turns"]))
         self.recorder.add_usage(run["usage"])
         account = ("target", self.recorder.request.stage, self.recorder.request.task)
