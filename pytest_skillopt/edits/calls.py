@@ -279,7 +279,7 @@ class Calls:
             if not call.set_running_or_notify_cancel():
                 return
             try:
-                about = {"sample": question.label, "stage": question.stage}
+                about: Any = {"sample": question.label, "stage": question.stage}
                 call.set_result(ask_json(self._model, question.messages, question.form, **about))
             except BaseException as error:
                 call.set_exception(error)

@@ -53,6 +53,13 @@ class _Vote(BaseModel):
     reason: str = Field(description="one or two sentences")
     score: float = Field(description="from 0 to 1", allow_inf_nan=False)
 
+    @field_validator("score")
+    @classmethod
+    def _on_the_scale(cls, value: float) -> float:
+        if not 0 <= value <= 1:
+            raise ValueError("must be from 0 to 1")
+        return value
+
 
 class _Grade(BaseModel):
     number: int
@@ -113,7 +120,7 @@ class Judge:
             raise ValueError(f"votes must be at least 1, not {votes}")
         messages = _messages(f"Rubric:\n{rubric.strip()}", answer, question)
         cast = [self._ask(messages, _Vote, f"vote{index}") for index in range(votes)]
-        scores = tuple(min(1.0, max(0.0, vote.score)) for vote in cast)
+        scores = tuple(vote.score for vote in cast)
         score = statistics.median(scores)
         _, reason = min((abs(s - score), vote.reason) for s, vote in zip(scores, cast, strict=True))
         return Judgement(score, reason, scores)
@@ -151,6 +158,7 @@ class Judge:
             sample=f"{self.sample}/{what}",
             stage=self.stage,
             task=self.task,
+            only=True,
         )
         self.on_usage(answer.usage)
         if answer.value is None:

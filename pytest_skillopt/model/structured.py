@@ -21,6 +21,7 @@ FormT = TypeVar("FormT", bound=BaseModel)
 
 _FENCE = re.compile(r"^[ \t]*(```+|~~~+)[^\n]*\n(.*?)^[ \t]*\1[ \t]*$", re.DOTALL | re.MULTILINE)
 _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
+_CLOSING = re.compile(r"\s*^[ \t]*(?:```+|~~~+)\Z", re.MULTILINE)
 _OPENING = re.compile(r"[{\[]")
 _MAX_STARTS = 2000
 """Brackets in a prose that are tried; keeps the work linear on a reply full of them."""
@@ -52,8 +53,12 @@ def ask_json(
     sample: str,
     stage: str = "",
     task: str = "",
+    only: bool = False,
 ) -> Answer[FormT]:
     """Ask for a JSON object of the given form; show the model its mistake once.
+
+    Args:
+        only: read a reply as ``only_json`` does, in which nothing quoted is taken for the answer.
 
     Raises:
         ModelError: as ``Model.complete``; after a passing fault in the repair the answer is
@@ -76,7 +81,8 @@ def ask_json(
         usage += reply.usage
         quoted = reply.text[:_MAX_QUOTED]
         try:
-            return Answer(form.model_validate(find_json(reply.text)), usage)
+            found = only_json(reply.text, form) if only else find_json(reply.text)
+            return Answer(form.model_validate(found), usage)
         except NoJson as error:
             problem = str(error)
         except ValidationError as error:
@@ -143,23 +149,44 @@ def find_json(text: str) -> Any:
     return _longest(text)
 
 
+def only_json(text: str, form: type[BaseModel]) -> Any:
+    """The object that is the whole of ``text``, or ends it, bare or in a fence. NoJson where there
+    is none, where words follow it, or where another one with a field of ``form`` differs from it:
+    one of them may be quoted from the material."""
+    text = _THOUGHTS.sub("", text, count=1).strip()
+    with suppress(ValueError, RecursionError):
+        return _DECODER.decode(text)
+    text = _CLOSING.sub("", text)
+    found = _all_in(text)
+    end, last = found[-1][1:]
+    if end != len(text):
+        raise NoJson("there is text after the JSON object")
+    named = form.model_fields.keys()
+    if any(isinstance(v, dict) and named & v.keys() and v != last for _, _, v in found):
+        raise NoJson("several different JSON objects")
+    return last
+
+
 def _longest(text: str) -> Any:
-    best, best_length, at, problem = None, 0, 0, ""
+    return max(_all_in(text), key=lambda found: found[1] - found[0])[2]
+
+
+def _all_in(text: str) -> list[tuple[int, int, Any]]:
+    """Start, end and value of each object and array in a prose, in order; NoJson without any."""
+    found, at, problem = [], 0, ""
     for _ in range(_MAX_STARTS):
         start = _OPENING.search(text, at)
         if start is None:
             break
         try:
-            best_here, at = _DECODER.raw_decode(text, start.start())
+            value, at = _DECODER.raw_decode(text, start.start())
+            found.append((start.start(), at, value))
         except (ValueError, RecursionError) as error:
             at = start.end()
             problem = problem or _about(error, text)
-            continue
-        if at - start.start() > best_length:
-            best, best_length = best_here, at - start.start()
-    if best is None:
+    if not found:
         raise NoJson(problem or "no JSON object or array")
-    return best
+    return found
 
 
 def _about(error: Exception, text: str) -> str:
