@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -152,12 +153,14 @@ def settle(row: Any, rollout: Any) -> None:
     """Make a verdict of a rollout's ``hard`` and ``soft``.
 
     Raises:
-        TypeError: they are none.
+        TypeError: they are no finite numbers.
     """
     __tracebackhide__ = True
     given: dict[str, Any] = row if isinstance(row, dict) else vars(row)
     try:
         hard, soft = float(given["hard"]), float(given.get("soft", given["hard"]))
+        if not (math.isfinite(hard) and math.isfinite(soft)):
+            raise ValueError
     except (KeyError, TypeError, ValueError):
         raise TypeError(
             f"a rollout needs the numbers 'hard' and 'soft', and this one has {sorted(given)}"

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.addons.bridges import Chat, as_test, settle
+from pytest_skillopt.model.types import ModelFault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +25,19 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.suite.context import Recorder, Skill
+
+_OPTIONS = frozenset(
+    [
+        "max_completion_tokens",
+        "max_tokens",
+        "temperature",
+        "retries",
+        "stage",
+        "timeout",
+        "reasoning_effort",
+    ]
+)
+"""Arguments of a call that change nothing of what is asked; the plugin's settings hold instead."""
 
 
 @dataclass
@@ -62,7 +76,7 @@ def tasks_of_adapter(
             "and test_items (SplitDataLoader): without a fixed set of items there are no tasks"
         )
     splits = {name: list(getattr(loader, f"{name}_items", ())) for name in ("train", "val", "test")}
-    line = _Line(chat) if chat else None
+    line = _Line.at(chat) if chat else None
 
     def run(item: dict[str, Any], skill: Skill, rollout: Recorder, out: Path) -> None:
         __tracebackhide__ = True
@@ -94,36 +108,56 @@ class _Line:
     the only rollout that is under way, or to none that can be told.
     """
 
-    def __init__(self, place: str) -> None:
+    def __init__(self) -> None:
+        self._mine: contextvars.ContextVar[Chat | None] = contextvars.ContextVar("chat")
+        self._under_way: list[Chat] = []
+        self._lock = threading.Lock()
+
+    @classmethod
+    def at(cls, place: str) -> _Line:
+        """The one that stands at ``module:function``: several adapters may call one function."""
         module, _, name = place.partition(":")
         try:
             owner = importlib.import_module(module)
-            getattr(owner, name)
+            found = getattr(owner, name)
         except (ImportError, AttributeError, ValueError) as error:
             raise pytest.UsageError(
                 f"tasks_of: chat={place!r} names no function as 'module:function' ({error})"
             ) from None
-        self._mine: contextvars.ContextVar[Chat | None] = contextvars.ContextVar("chat")
-        self._under_way: list[Chat] = []
-        self._lock = threading.Lock()
-        setattr(owner, name, self._call)
+        line = getattr(found, "__self__", None)
+        if not isinstance(line, cls):
+            line = cls()
+            setattr(owner, name, line._call)
+        return line
 
     def taken(self, chat: Chat) -> _Taken:
         return _Taken(self, chat)
 
     def _call(
-        self, system: str = "", user: str = "", *_: Any, **__: Any
+        self, system: str = "", user: str = "", *_: Any, **options: Any
     ) -> tuple[str, dict[str, int]]:
         chat = self._mine.get(None)
-        if chat is None:
-            with self._lock:
-                if len(self._under_way) != 1:
-                    raise RuntimeError(
-                        "an adapter that calls from threads of its own does not go with "
-                        "skillopt_lanes: use -n, or one lane"
-                    )
-                chat = self._under_way[0]
-        return chat(system, user)
+        with self._lock:
+            callers = [chat] if chat else list(self._under_way)
+        words = ""
+        if len(callers) != 1:
+            words = (
+                "an adapter that calls from threads of its own does not go with skillopt_lanes: "
+                "use -n, or one lane"
+            )
+        odd = sorted(options.keys() - _OPTIONS)
+        if odd or not (isinstance(system, str) and isinstance(user, str) and (system or user)):
+            given = f"with {', '.join(odd)}" if odd else "without a system or user prompt"
+            words = (
+                f"the adapter calls its model {given}; chat= passes on a system and a user prompt "
+                "as texts, of a function such as chat_target(system, user)"
+            )
+        if not words:
+            return callers[0](system, user)
+        fault = ModelFault(words, fatal=True)
+        for caller in callers:  # An adapter may take it for a wrong answer.
+            caller.fault = fault
+        raise fault
 
 
 class _Taken:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.bridges import initial_skill, settings_of, tasks_of
+from pytest_skillopt.addons.bridges import initial_skill, settings_of, settle, tasks_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,6 +143,54 @@ def test_soft_scores_arrive(project: pytest.Pytester) -> None:
         if entry["kind"] == "rollout"
     ]
     assert scores == [0.25]
+
+
+@pytest.mark.parametrize(
+    ("call", "given"),
+    [
+        ('messages=[{"role": "user", "content": item["question"]}]', "with messages"),
+        ('system=skill, user=item["question"], tools=[{}]', "with tools"),
+        ('[{"role": "user", "content": item["question"]}]', "without a system or user prompt"),
+    ],
+)
+def test_a_call_that_cannot_be_passed_on_is_no_wrong_answer(
+    project: pytest.Pytester, chat_server: ChatServer, call: str, given: str
+) -> None:
+    """Though the adapter takes it for one: a model that is asked nothing has failed nothing."""
+    theirs = 'system=skill, user=item["question"]'
+    assert theirs in ADAPTER
+    project.makepyfile(test_env=ADAPTER.replace(theirs, call))
+    result = project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
+    said = " ".join(result.stdout.str().split())
+    assert f"the adapter calls its model {given}" in said
+    assert "swallowed" not in said
+    assert chat_server.calls == 0
+
+
+def test_two_environments_may_call_one_function(project: pytest.Pytester) -> None:
+    (line,) = (line for line in ADAPTER.splitlines() if line.startswith("test_names"))
+    source = f"{ADAPTER}\n{line.replace('test_names', 'test_more')}\n"
+    project.makepyfile(test_env=source)
+    (project.path / "SKILL.md").write_text(f"{SKILL}\n{RULE}\n")
+    result = project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
+    result.assert_outcomes(passed=2)
+
+
+def test_a_score_that_is_no_number_does_not_pass() -> None:
+    rollout = Recorded()
+    for row in ({"hard": math.nan}, {"hard": 1, "soft": math.inf}):
+        with pytest.raises(TypeError, match="needs the numbers 'hard' and 'soft'"):
+            settle(row, rollout)
+    settle({"hard": 1, "soft": 0.5}, rollout)
+    assert rollout.scores == [0.5]
+
+
+class Recorded:
+    def __init__(self) -> None:
+        self.scores: list[float] = []
+
+    def score(self, value: float) -> None:
+        self.scores.append(value)
 
 
 @pytest.mark.parametrize(
