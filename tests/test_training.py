@@ -603,6 +603,19 @@ def test_a_killed_run_continues_under_a_cap_without_paying_twice(project: Projec
     resumed = project.result["skills"][0]
     for part in ("after", "status", "suite", "val", "test", "verdict"):
         assert resumed[part] == reference[part], part
+    assert sum(row["calls"] for row in project.result["usage"]) >= project.server.calls - 8
+    assert not any("resume" in word for word in project.result["command"])
+
+
+def test_a_finished_run_is_not_continued(project: Project) -> None:
+    """It would write the skill anew, and the record of the run."""
+    assert project.train().ret == 0
+    (run,) = project.runs
+    before = [(p, p.stat().st_mtime_ns) for p in (project.skill, run / "result.json")]
+    again = project.train(f"--skillopt-resume={run.name}")
+    assert again.ret == pytest.ExitCode.USAGE_ERROR
+    again.stderr.fnmatch_lines([f"*run {run.name} is finished (accepted), there is nothing *"])
+    assert [(p, p.stat().st_mtime_ns) for p, _ in before] == before
 
 
 def test_another_candidate_is_compared_with_fresh_samples_of_the_skill_on_disk(

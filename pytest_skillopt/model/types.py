@@ -53,6 +53,16 @@ class Usage:
         """US dollars of all calls, paid now or earlier, as far as prices are known."""
         return (self.cost or 0.0) + self.kept_cost
 
+    def minus(self, part: Usage) -> Usage:
+        """Without a part of it."""
+        return dataclasses.replace(
+            self,
+            calls=self.calls - part.calls,
+            input_tokens=self.input_tokens - part.input_tokens,
+            output_tokens=self.output_tokens - part.output_tokens,
+            cost=None if self.cost is None else self.cost - (part.cost or 0.0),
+        )
+
     def again(self) -> Usage:
         """The same calls, answered from the cache."""
         calls = self.calls + self.cached

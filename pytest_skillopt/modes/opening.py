@@ -18,9 +18,11 @@ from pytest_skillopt.run.openrun import (
     Run,
     can_continue,
     check_same_run,
+    check_unfinished,
     command_line,
     describe_run,
     documents_at_start,
+    earlier_usage,
 )
 from pytest_skillopt.run.pending import finish_writing
 from pytest_skillopt.search.outcome import most_increase
@@ -68,6 +70,8 @@ def opened(
         check_command(settings.scan, root)
     most_increase(settings.max_cost_increase)
     resumed = None if mode.resume is None else home.find(mode.resume, "training")
+    if resumed is not None:
+        check_unfinished(resumed)
     limits = Meter(settings)
     replies = Replies(settings.cache)
     models = Models(config, settings, throttle=limits, cache=replies)
@@ -122,6 +126,7 @@ def opened(
             notes=[*notes, *_notes(config, mode, settings, tasks, documents, journal)],
             roles={role: model.name for role, model in found.items()},
             simulated=any(model.simulated for model in found.values()),
+            earlier=earlier_usage(journal.path) if resumed else {},
             unfinished=_unfinished(home, mode, directory, about),
         )
 
@@ -164,7 +169,7 @@ def _notes(
         yield from notes_on_search(settings)
     if mode.resume is not None:
         kept = sum(entry.kind == "rollout" for entry in journal.entries)
-        yield f"continued with {kept} rollouts of earlier sessions; caps and cost are of this one"
+        yield f"continued with {kept} rollouts of earlier sessions; the caps are of this one"
     yield from filter(None, config.hook.pytest_skillopt_opened(config=config, tasks=tasks))
     yield from (f"journal line {n} was corrupt and is measured again" for n in journal.corrupt)
 

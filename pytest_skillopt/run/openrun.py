@@ -9,6 +9,7 @@ import platform
 import shlex
 import sys
 import time
+from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,6 +20,7 @@ from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError, entries_of
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.document import Document
+from pytest_skillopt.suite.sampler import OWN_AGENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -73,6 +75,8 @@ class Run:
     simulated: bool = False
     unfinished: str = ""
     """An earlier run that could be continued in the place of this one."""
+    earlier: Mapping[tuple[str, str], Usage] = field(default_factory=dict)
+    """By role and stage, what earlier sessions of the run used."""
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     clock: float = field(default_factory=time.monotonic)
 
@@ -84,8 +88,7 @@ class Run:
         """What continues this run; empty for a mode that is short enough to begin anew."""
         if self.mode.name != "train":
             return ""
-        words = [w for w in self.command if not w.startswith("--skillopt-resume")]
-        return shlex.join([*words, f"--skillopt-resume={self.directory.name}"])
+        return shlex.join([*self.command, f"--skillopt-resume={self.directory.name}"])
 
     def result(
         self, status: Status, reason: str, skills: Sequence[SkillResult], *, resume: str = ""
@@ -113,12 +116,24 @@ class Run:
             simulated=self.simulated,
             versions=_versions(self.tasks),
             settings=self.settings.to_json(),
-            usage=[UsageRow(**row) for row in self.limits.rows()],
+            usage=self._usage(),
             rollouts=self.sampler.taken,
             errors=self.sampler.errors,
             notes=list(dict.fromkeys([*self.notes, *self.sampler.notes, *self.models.notes])),
             resume=resume,
         )
+
+    def _usage(self) -> list[UsageRow]:
+        """Of all sessions of the run, by role and stage, sorted."""
+        used = dict(self.earlier)
+        for row in self.limits.rows():
+            key = row.pop("role"), row.pop("stage")
+            used[key] = used.get(key, Usage()) + Usage(**row)
+        names = UsageRow.model_fields.keys() - {"role", "stage"}
+        return [
+            UsageRow(role=role, stage=stage, **{name: getattr(one, name) for name in names})
+            for (role, stage), one in sorted(used.items())
+        ]
 
     def _with_usage(self, skill: SkillResult) -> SkillResult:
         """With what each task took in the whole run, whatever it was sampled for."""
@@ -165,10 +180,40 @@ def _versions(tasks: Iterable[SkillTask]) -> dict[str, str]:
     return found | {name: number for name, _, number in (a.rpartition(" ") for a in sorted(named))}
 
 
+def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:
+    """What the sessions of a run have used by its journal, by role and stage."""
+    used: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
+    for kind in ("rollout", "error"):
+        for data in entries_of(journal, kind):
+            stage, own = data["request"]["stream"].partition("/")[0], data.get("reported", {})
+            of_own, whole = Usage(**own), Usage(**data["usage"])
+            used["target", stage] += whole.minus(of_own)
+            used["judge", stage] += Usage(**data["judge_usage"])
+            used[OWN_AGENT, stage] += of_own
+    for data in entries_of(journal, "reply"):
+        used["optimizer", data["stage"]] += Usage(**data["usage"])
+    return {key: usage for key, usage in used.items() if usage != Usage()}
+
+
+def check_unfinished(directory: Path) -> None:
+    """RunError where a run has come to its end: to continue it would write the skill anew."""
+    try:
+        found = json.loads((directory / "result.json").read_text(encoding="utf-8"))
+        finished, status = not found["resume"], found["status"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    if finished:
+        raise RunError(
+            f"run {directory.name} is finished ({status}), there is nothing to continue; without "
+            "--skillopt-resume a new run begins, which takes kept replies from the cache"
+        )
+
+
 def command_line(arguments: Sequence[str]) -> list[str]:
     """What to run to do the same again."""
     program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "pytest"
-    return ["pytest" if program in ("__main__.py", "py.test") else program, *arguments]
+    again = [word for word in arguments if not word.startswith("--skillopt-resume")]
+    return ["pytest" if program in ("__main__.py", "py.test") else program, *again]
 
 
 def describe_run(

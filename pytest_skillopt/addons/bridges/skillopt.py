@@ -27,15 +27,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.context import Recorder, Skill
 
 _OPTIONS = frozenset(
-    [
-        "max_completion_tokens",
-        "max_tokens",
-        "temperature",
-        "retries",
-        "stage",
-        "timeout",
-        "reasoning_effort",
-    ]
+    {"max_completion_tokens", "max_tokens", "temperature", "retries", "stage", "timeout"}
+    | {"reasoning_effort"}
 )
 """Arguments of a call that change nothing of what is asked; the plugin's settings hold instead."""
 
