@@ -1,4 +1,4 @@
-"""``--collect-only``: what a mode would do, and the most it could cost; no model is called."""
+"""``--collect-only``: what a mode would do, and about what it could cost; no model is called."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ import pytest
 from pytest_skillopt.gate.shorter import LOOKS
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.model.types import ModelConfigError
+from pytest_skillopt.model.types import ROLES, ModelConfigError
 from pytest_skillopt.modes.skills import skills_of, split_tasks
 from pytest_skillopt.report import words
+from pytest_skillopt.run.directory import JOURNAL, Home
+from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.search.final_comparison import plan_final, shortage
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.registry import added_search, decides_once, notes_on_search
@@ -36,8 +38,12 @@ _TYPICAL = 0.47
 """Part of the upper bound that a training takes as a rule: ``benchmarks/plan.py``."""
 _TYPICAL_CALLS = 0.9
 """The same of optimizer calls."""
-_ASSUMED = {"target": (1500, 500), "optimizer": (4000, 1000)}
-"""Tokens in and out of a rollout and of an optimizer call, for the price."""
+_ASSUMED = {"target": (1500, 500), "judge": (1500, 200), "optimizer": (4000, 1000)}
+"""Tokens in and out of a rollout, of its judge, and of an optimizer call, for the price."""
+_AGENT_CALLS, _AGENT_CALL = 10, (10_000, 300)
+"""Model calls of an agent's run, and tokens in and out of each."""
+_ENOUGH = 5
+"""Paid rollouts of earlier runs from which on they tell what one takes."""
 
 
 class Plan:
@@ -58,7 +64,8 @@ class Plan:
             self.tasks, notes = split_tasks(tasks, self.settings.split, self.mode)
         except SplitError as error:
             raise pytest.UsageError(str(error)) from None
-        self._lines = list(plan_lines(self.tasks, self.mode, self.settings, notes, others))
+        home = Home(self._config.rootpath / self.settings.dir)
+        self._lines = list(plan_lines(self.tasks, self.mode, self.settings, notes, others, home))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")
@@ -72,6 +79,7 @@ def plan_lines(
     settings: Settings,
     notes: Sequence[str],
     others: int,
+    home: Home,
 ) -> Iterator[str]:
     if not tasks:
         yield "no test is marked skill_task: nothing would be done"
@@ -88,7 +96,7 @@ def plan_lines(
         yield from notes_on_search(settings)
         yield from _hopeless(tasks, settings)
         yield from notes_on_tasks(tasks, settings)
-    yield from _forecast(tasks, mode, settings)
+    yield from _forecast(tasks, mode, settings, home)
 
 
 def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
@@ -122,7 +130,9 @@ def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expe
     return Expected(min(most, cap), min(typical, cap), calls, round(_TYPICAL_CALLS * calls))
 
 
-def _forecast(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Iterator[str]:
+def _forecast(
+    tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
+) -> Iterator[str]:
     plan = expected(tasks, mode, settings)
     yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
     if any(task.agent for task in tasks):
@@ -138,7 +148,11 @@ def _forecast(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Ite
     if mode.name == "train":
         calls = _of(plan.typical_calls, plan.calls)
         yield f"optimizer calls: {calls}; repairs of unreadable replies come on top"
-    yield from _money(plan, _known_costs(tasks, mode, settings))
+    judged = sum("judge" in task.roles for task in tasks) / max(1, len(tasks))
+    if judged:
+        calls = _of(round(judged * plan.typical), round(judged * plan.most))
+        yield f"judge calls: {calls}, if a rollout of a task with skill_judge makes one"
+    yield from _money(plan, _prices(tasks, mode, settings, home), settings.max_cost)
 
 
 def _of(typical: int, most: int) -> str:
@@ -147,35 +161,92 @@ def _of(typical: int, most: int) -> str:
     return f"about {words.number(typical)}, at most {words.number(most)}"
 
 
-def _known_costs(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> dict[str, float]:
-    """By role whose model has a price, US dollars of a rollout or an optimizer call."""
-    roles: list[Role] = ["target"] if any("target" in task.roles for task in tasks) else []
-    roles += ["optimizer"] if mode.name == "train" else []
-    costs: dict[str, float] = {}
-    for role in roles:
+@dataclass(frozen=True, slots=True)
+class _Each:
+    """What a rollout, or a call of the optimizer, takes of a model with a price."""
+
+    cost: float
+    """US dollars."""
+    tokens: tuple[float, float]
+    """In and out."""
+    source: str
+
+
+def _prices(
+    tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
+) -> dict[Role, _Each]:
+    """By role whose model has a price; ``target`` and ``judge`` for a rollout of any task."""
+    used = {role for task in tasks for role in task.roles} - {"optimizer"}
+    used |= {"optimizer"} if mode.name == "train" else set()
+    found: dict[Role, _Each] = {}
+    for role in (role for role in ROLES if role in used):
         with contextlib.suppress(ModelConfigError):
             price = model_config(settings, role).price
-            if price is not None:
-                costs[role] = price.cost(*_ASSUMED[role])
-    return costs
+            if price is None:
+                continue
+            tokens: tuple[float, float] = _ASSUMED[role]
+            source = "an assumption"
+            if role != "optimizer" and (measured := _measured(home, tasks, role)):
+                tokens, source = measured, "as in earlier runs of these tasks"
+            elif role != "optimizer":
+                ours = [_assumed(task, role) for task in tasks]
+                tokens = sum(o[0] for o in ours) / len(ours), sum(o[1] for o in ours) / len(ours)
+                if role == "target" and any(task.harness for task in tasks):
+                    calls, (read, said) = _AGENT_CALLS, _AGENT_CALL
+                    source += f": an agent makes {calls} calls of {read:,} in and {said:,} out"
+            found[role] = _Each(price.cost(*tokens), tokens, source)
+    return found
 
 
-def _money(plan: Expected, costs: Mapping[str, float]) -> Iterator[str]:
+def _assumed(task: SkillTask, role: Role) -> tuple[float, float]:
+    if role not in task.roles:
+        return 0.0, 0.0
+    if role == "target" and task.harness:
+        return _AGENT_CALLS * _AGENT_CALL[0], _AGENT_CALLS * _AGENT_CALL[1]
+    return _ASSUMED[role]
+
+
+def _measured(home: Home, tasks: Sequence[SkillTask], role: Role) -> tuple[float, float] | None:
+    """Mean tokens in and out of the paid rollouts of these tasks, in the latest run with some."""
+    sources = {(task.id, task.source) for task in tasks}
+    name = "judge_usage" if role == "judge" else "usage"
+    for run in reversed(home.run_names()):
+        with contextlib.suppress(OSError, KeyError, TypeError):
+            rollouts = entries_of(home.runs / run / JOURNAL, "rollout")
+            found = [
+                data[name]
+                for data in rollouts
+                if (data["request"]["task"], data["request"]["source"]) in sources
+                and data["usage"]["calls"]
+            ]
+            if len(found) >= _ENOUGH:
+                read, said = (
+                    sum(usage[part] for usage in found) / len(found)
+                    for part in ("input_tokens", "output_tokens")
+                )
+                return read, said
+    return None
+
+
+def _money(plan: Expected, prices: Mapping[Role, _Each], cap: float) -> Iterator[str]:
     typical = most = 0.0
-    for role, each in costs.items():
+    for role, each in prices.items():
         calls = role == "optimizer"
-        typical += each * (plan.typical_calls if calls else plan.typical)
-        most += each * (plan.calls if calls else plan.most)
-        if each:
-            unit = "call of the optimizer" if calls else "rollout"
-            read, said = _ASSUMED[role]
+        typical += each.cost * (plan.typical_calls if calls else plan.typical)
+        most += each.cost * (plan.calls if calls else plan.most)
+        if each.cost:
+            unit = {"optimizer": "call of the optimizer", "judge": "rollout for its judge"}
+            read, said = each.tokens
             yield (
-                f"price: about {words.money(each)} a {unit}, if it takes {read:,} tokens in and "
-                f"{said:,} out"
+                f"price: about {words.money(each.cost)} a {unit.get(role, 'rollout')}, if it takes "
+                f"{read:,.0f} tokens in and {said:,.0f} out ({each.source})"
             )
-    if costs:
-        shown = f"about {words.money(typical)}, at most {words.money(most)}"
-        yield f"money: {shown if typical < most else words.money(most)}"
+    if prices:
+        shown = f"money: about {words.money(typical)}"
+        if most > typical:
+            shown += f", about {words.money(most)} for the most rollouts"
+        bound = f"at most {words.money(cap)} (skillopt_max_cost)" if cap else "not capped"
+        yield f"{shown}; {bound}"
 
 
 def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+
+if TYPE_CHECKING:
+    from chat_server import ChatServer
 
 TESTS = """
 import pytest
@@ -35,7 +40,45 @@ def test_a_training_tells_what_is_usual_and_what_is_the_most(project: pytest.Pyt
     assert "rollouts: about 177, at most 376;" in said
     assert "optimizer calls: about 108, at most 120;" in said
     assert "a rollout, if it takes 1,500 tokens in and 500 out" in said
-    assert "money: about $0.57, at most $0.88" in said
+    assert "money: about $0.57, about $0.88 for the most rollouts; not capped" in said
+    said = planned(project, "--skillopt-train", "--skillopt-max-cost=0.7")
+    assert "money: about $0.57, about $0.88 for the most rollouts; at most $0.70 (skill" in said
+
+
+def test_a_judge_is_in_the_plan_too(project: pytest.Pytester) -> None:
+    project.makepyfile(TESTS.format(tasks=12, fixture="skill_judge"))
+    said = planned(project, "--skillopt", "--skillopt-rollouts=2")
+    assert "judge calls: 24, if a rollout of a task with skill_judge makes one" in said
+    assert "a rollout for its judge, if it takes 1,500 tokens in and 200 out" in said
+
+
+def test_an_agents_run_is_priced_by_its_calls(project: pytest.Pytester) -> None:
+    (project.path / "own.py").write_text(
+        "import sys\nfrom pytest_skillopt.addons.harness.adapters import Harness\n"
+        "AGENT = Harness('own', '{executable} {prompt}', lambda event, trace: None, '', "
+        "executable=sys.executable, tested='1')\n"
+    )
+    project.makepyfile(TESTS.format(tasks=12, fixture="skill_harness"))
+    options = ("-oskillopt_harness=own:AGENT", "-opythonpath=.", "--skillopt-rollouts=1")
+    said = planned(project, "--skillopt", *options)
+    assert "if it takes 100,000 tokens in and 3,000 out (an assumption: an agent makes 10" in said
+
+
+def test_a_price_is_what_earlier_runs_of_the_same_tasks_took(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    served = (f"--skillopt-base-url={chat_server.url}", "-oskillopt_prices=gpt-5-mini=1/1")
+    source = TESTS.format(tasks=6, fixture="skill_agent")
+    source = source.replace("assert skill_agent", "assert skill_agent('one two three')")
+    project.makepyfile(source)
+    assert project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", *served).ret == 0
+    used = [
+        sum(len(str(message["content"]).split()) for message in body["messages"])
+        for body in chat_server.bodies
+    ]
+    assert len(used) == 6
+    said = planned(project, "--skillopt", *served)
+    assert f"{used[0]} tokens in and 1 out (as in earlier runs of these tasks)" in said
 
 
 def test_without_a_price_no_money_is_named(project: pytest.Pytester) -> None:
