@@ -66,9 +66,8 @@ def classify_error(exception: BaseException) -> InfraError | None:
         return InfraError(fault.kind, str(fault), fault.fatal)
     if is_unanswered(exception):
         return InfraError("timeout", str(exception))
-    if isinstance(exception, TimeoutError):
-        return InfraError("timeout", _words(exception))
-    if isinstance(exception, ConnectionError) or _http_status(exception) in _BUSY:
+    # A time-out of a service that the test talks to may take no time: it is not the task's own.
+    if isinstance(exception, ConnectionError | TimeoutError) or _http_status(exception) in _BUSY:
         return InfraError("provider", _words(exception))
     if _is_use_of_no_reply(exception):
         return InfraError("provider", f"the provider sent no reply ({_words(exception)})")

@@ -140,7 +140,7 @@ ERRORS = {
     "test_in_a_group": ("provider", "HTTP 503"),
     "test_in_setup": ("provider", "HTTP 503"),
     "test_expected_to_fail": ("provider", "HTTP 503"),
-    "test_timeout": ("timeout", "TimeoutError: no answer in 5 s"),
+    "test_timeout": ("provider", "TimeoutError: no answer in 5 s"),
     "test_timeout_of_pytest_timeout": ("timeout", "Timeout (>1.5s) from pytest-timeout."),
     "test_connection": ("provider", "ConnectionRefusedError: port 5432"),
     "test_html": ("provider", "the provider sent no reply"),
