@@ -191,7 +191,7 @@ def _prices(
             elif role != "optimizer":
                 ours = [_assumed(task, role) for task in tasks]
                 tokens = sum(o[0] for o in ours) / len(ours), sum(o[1] for o in ours) / len(ours)
-                if role == "target" and any(task.harness for task in tasks):
+                if role == "target" and any(task.agent for task in tasks):
                     calls, (read, said) = _AGENT_CALLS, _AGENT_CALL
                     source += f": an agent makes {calls} calls of {read:,} in and {said:,} out"
             found[role] = _Each(price.cost(*tokens), tokens, source)
@@ -201,7 +201,7 @@ def _prices(
 def _assumed(task: SkillTask, role: Role) -> tuple[float, float]:
     if role not in task.roles:
         return 0.0, 0.0
-    if role == "target" and task.harness:
+    if role == "target" and task.agent:
         return _AGENT_CALLS * _AGENT_CALL[0], _AGENT_CALLS * _AGENT_CALL[1]
     return _ASSUMED[role]
 
