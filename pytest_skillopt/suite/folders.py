@@ -6,10 +6,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import shutil
+import stat
 import tempfile
 import threading
 import time
+import uuid
 from collections import OrderedDict
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _NEW_SECONDS = 10.0
 """Age below which a folder may still be one that its process has not locked yet."""
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SWEPT: set[str] = set()
 """Where this process has looked already."""
 
@@ -42,14 +44,69 @@ class TemporaryFolder:
                 about = folder.lstat()
                 if about.st_uid == os.getuid() and time.time() - about.st_mtime > _NEW_SECONDS:
                     held = _lock(folder)
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove_folder(folder)
                     os.close(held)
         self.path = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
         self._held = _lock(self.path)
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
+        remove_folder(self.path)
         os.close(self._held)
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder with all that is in it, whoever has filled it: no link is followed, no depth
+    is too much, and what cannot be removed is left."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, _FOLDER)
+        try:
+            empty_folder(fd)
+        finally:
+            os.close(fd)
+        folder.rmdir()
+
+
+def empty_folder(fd: int) -> None:
+    """Remove all in an open folder. Folders in its folders are moved up first, so that two are open
+    at most.
+
+    Raises:
+        OSError: something cannot be removed; the rest is.
+    """
+    os.fchmod(fd, 0o700)
+    failure: OSError | None = None
+    stuck: set[str] = set()
+    while left := [name for name in os.listdir(fd) if name not in stuck]:
+        for name in left:
+            try:
+                _remove_entry(fd, name)
+            except OSError as error:
+                failure = error
+                stuck.add(name)
+    if failure is not None:
+        raise failure
+
+
+def _remove_entry(fd: int, name: str) -> None:
+    if not stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
+        os.unlink(name, dir_fd=fd)
+        return
+    below = os.open(name, _FOLDER, dir_fd=fd)
+    try:
+        os.fchmod(below, 0o700)
+        for inner in os.listdir(below):
+            if stat.S_ISDIR(os.lstat(inner, dir_fd=below).st_mode):
+                moved = os.open(inner, _FOLDER, dir_fd=below)
+                try:  # A folder that is read-only cannot be moved.
+                    os.fchmod(moved, 0o700)
+                finally:
+                    os.close(moved)
+                os.rename(inner, f"removed-{uuid.uuid4().hex}", src_dir_fd=below, dst_dir_fd=fd)
+            else:
+                os.unlink(inner, dir_fd=below)
+    finally:
+        os.close(below)
+    os.rmdir(name, dir_fd=fd)
 
 
 def _lock(folder: Path) -> int:
@@ -131,4 +188,4 @@ class SkillVersions:
     def _drop_oldest(self) -> None:
         while len(self._directories) > self._kept:
             _, directory = self._directories.popitem(last=False)
-            shutil.rmtree(directory.parent, ignore_errors=True)
+            remove_folder(directory.parent)

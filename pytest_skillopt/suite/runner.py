@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
-import shutil
 import time
 import traceback
 import warnings
@@ -25,6 +24,7 @@ import pytest
 
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.suite.context import OwnFault, Recorder
+from pytest_skillopt.suite.folders import remove_folder
 from pytest_skillopt.suite.internals.items import (
     finish_fixture,
     forget_setup,
@@ -175,7 +175,7 @@ class RolloutRunner:
             prune_finalizers(item)
             forget_subtests(item)
             for path in running.temporary:
-                shutil.rmtree(path, ignore_errors=True)
+                remove_folder(path)
         if stop:
             return _stopped(request, stop)
         rollout = conclude(request, item.config, running.phases, recorder.refusals)

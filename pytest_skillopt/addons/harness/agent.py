@@ -7,8 +7,8 @@ import contextlib
 import functools
 import hashlib
 import json
+import os
 import re
-import shutil
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,14 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.harness import processes
 from pytest_skillopt.addons.harness.adapters import Harness, Trace
+from pytest_skillopt.addons.harness.kept import pack, replay
 from pytest_skillopt.addons.harness.proxy import Ticket, marks_of
-from pytest_skillopt.addons.harness.workspace import Workspace, digest_of, leaking
+from pytest_skillopt.addons.harness.workspace import Workspace, leaking
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
-from pytest_skillopt.model.types import Completion, ModelFault, Usage
+from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault, Usage
+from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.files import skill_files
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from pytest_skillopt.addons.harness.processes import Ended, Runner
     from pytest_skillopt.addons.harness.proxy import Proxy
@@ -33,10 +35,9 @@ if TYPE_CHECKING:
     Folder = str | os.PathLike[str]
 
 _SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
-REVISION = 4
+REVISION = 5
 """Of what is kept of a run, and of what an adapter makes of an agent's events."""
 _TOLD = ("usage", "files", "diff", "skill_used", "skill_read", "exit_status", "seconds")
-_HERE = "{skillopt-workspace}"
 _SCRATCH = re.compile(r"[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
 
 
@@ -149,38 +150,43 @@ class HarnessAgent:
         cache: bool = True,
         only_trigger: bool = False,
     ) -> tuple[dict[str, Any], Path]:
-        harness, said, root = self.harness, prompt, Path(workspace or self.workspace).absolute()
+        harness, said, root = (
+            self.harness,
+            prompt,
+            Path(os.path.abspath(workspace or self.workspace)),
+        )
         if explicit:
             if not harness.explicit:
                 raise ValueError(f"{harness.name} has no way to force a skill: leave explicit out")
             said = harness.explicit.format(name=self.skill.name, prompt=prompt)
         self._check_surroundings(root)
         project = self.runner.project
-        rivals = [project / other for other in others]
-        try:
-            if copy is not None:
-                shutil.copytree(project / copy, root, symlinks=True, dirs_exist_ok=True)
-            laid = Workspace(root, harness.skills, self.skill.path, self.skill.name, rivals)
-        except OSError as error:
-            raise ModelFault(f"{root}: the workspace cannot be laid out ({error})") from error
+        with _reached(root):
+            files = {self.skill.name or self.skill.path.name: _files(self.skill.path, project)}
+            for folder in (project / other for other in others):
+                files[_name(folder)] = _files(folder, project)
+            laid = Workspace(root, harness.skills, files, None if copy is None else project / copy)
         given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
         with contextlib.closing(laid), contextlib.ExitStack() as stack:
-            found = None
-            replies = self.replies if cache else None
+            run, replies = None, self.replies if cache and laid.digest else None
             if replies is not None:
-                key = self._key(laid, *given, *map(digest_of, rivals))
+                key = self._key(laid, *given)
                 stack.enter_context(replies.claim(key))
                 asked = self.recorder.request
-                who = f"a run of {asked.task} (sample {asked.sample})"
-                found = replies.find(key, who)
-            run = self._make(laid, *given) if found is None else self._replayed(found.text, laid)
-            files = laid.look()
-            packed = laid.packed(files) if replies is not None and found is None else None
+                found = replies.find(key, f"a run of {asked.task} (sample {asked.sample})")
+                run = None if found is None else self._replayed(found.text, laid)
+            if run is None and self.replies is not None and self.replies.mode == "ro":
+                raise CacheMiss("this run is not kept, and --skillopt-cache=ro starts no agent")
+            is_new = run is None
+            if run is None:
+                run = self._make(laid, *given)
+            with _reached(root):
+                changed, packed = laid.look(), None
+                if is_new and replies is not None:
+                    packed = pack({**run, "usage": asdict(run["usage"])}, laid)
             if replies is not None and packed is not None:
-                whole = {**run, "usage": asdict(run["usage"]), "changes": packed}
-                told = json.dumps(whole, ensure_ascii=False).replace(str(root), _HERE)
-                replies.keep(key, Completion(told))
-        run |= {"files": files, "diff": laid.diff(files)}
+                replies.keep(key, Completion(packed))
+            run |= {"files": changed, "diff": laid.diff(changed)}
         for role, content in (("user", prompt), *run["turns"]):
             self.recorder.record(role, content)
         self.recorder.note_skill_read(run["skill_read"])
@@ -189,6 +195,9 @@ class HarnessAgent:
     def _check_surroundings(self, root: Path) -> None:
         """Refuse a folder in which an agent would do harm, or read what it should not."""
         project, here = self.runner.project.resolve(), root.resolve()
+        base = self.temporary
+        if root.is_relative_to(base) and here != base.resolve() / root.relative_to(base):
+            raise ModelFault(f"{root}: a link is in the way to this workspace, it leads to {here}")
         inside = here.is_relative_to(project) or project.is_relative_to(here)
         if inside and not here.is_relative_to(self.temporary.resolve()):
             raise ModelFault(
@@ -207,21 +216,23 @@ class HarnessAgent:
     def _key(self, laid: Workspace, *parts: Any) -> str:
         """Of a run: all that it depends on."""
         given = [self.proxy.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
-        before = [digest_of(self.skill.path), laid.digest, self.recorder.request.sample]
+        before = [laid.digest, self.recorder.request.sample]
         whole = [REVISION, str(self.harness), *parts, *before, *given]
         text = json.dumps(whole, sort_keys=True)
         self.asked[text] += 1
         return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
 
-    def _replayed(self, text: str, laid: Workspace) -> dict[str, Any]:
-        """A run that was kept, its changes made again."""
-        run: dict[str, Any] = json.loads(text.replace(_HERE, str(laid.root)))
-        laid.replay(run.pop("changes"))
-        run["usage"] = Usage(**run["usage"]).again()
-        run["turns"] = tuple(map(tuple, run["turns"]))
-        self.recorder.add_usage(run["usage"])
+    def _replayed(self, text: str, laid: Workspace) -> dict[str, Any] | None:
+        """A run that was kept, its changes made again; None if that cannot be done."""
+        try:
+            with _reached(laid.root):
+                run = replay(text, laid)
+        except ValueError:
+            return None
+        run["usage"] = usage = Usage(**run["usage"]).again()
+        self.recorder.add_usage(usage)
         account = ("target", self.recorder.request.stage, self.recorder.request.task)
-        self.proxy.throttle.note(run["usage"], account)
+        self.proxy.throttle.note(usage, account)
         return run
 
     def _make(
@@ -295,6 +306,23 @@ class HarnessAgent:
         if words := words or trace.error[-300:]:
             raise ModelFault(f"{self.harness}: {words}", fatal=ended.why == "start")
         return ""
+
+
+@contextlib.contextmanager
+def _reached(root: Path) -> Iterator[None]:
+    """Tell of a workspace that cannot be used as what it is: never a wrong answer."""
+    try:
+        yield
+    except (OSError, SkillError) as error:
+        raise ModelFault(f"{root}: the workspace cannot be used ({error})") from error
+
+
+def _files(skill: Path, project: Path) -> dict[str, bytes]:
+    return skill_files(skill / SKILL_FILE, project)
+
+
+def _name(skill: Path) -> str:
+    return Document.from_bytes((skill / SKILL_FILE).read_bytes()).name or skill.name
 
 
 def _command(run: ToolRun) -> str:

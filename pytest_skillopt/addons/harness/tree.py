@@ -1,0 +1,268 @@
+"""Files in a folder that an agent may have changed: reached without following a link.
+
+Every part of a path is opened below the folder before it, with ``O_NOFOLLOW``: a link in the place
+of a folder or of a file is an error, and nothing outside is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import shutil
+import stat
+from typing import TYPE_CHECKING, NamedTuple
+
+from pytest_skillopt.suite.folders import empty_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+    from pathlib import Path
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_MOST_ENTRIES, _DEEPEST = 50_000, 100
+_LARGEST_READ, _MOST_READ = 64 << 20, 256 << 20  # bytes of a file, and of all of them
+_WORDS = {
+    errno.ELOOP: "a link stands there",
+    errno.ENOTDIR: "a link or a file stands in the place of a folder",
+}
+_INDEX = 62  # bytes of an entry of git's index before its name
+
+
+class Entry(NamedTuple):
+    """A file, a link or a folder: type and permissions, SHA-256 of the content or of a link's
+    target, and that content if it was asked for; ``digest`` says size and time of a file that is
+    too large to be read, and ``is_known`` that it was read."""
+
+    mode: int
+    digest: str = ""
+    data: bytes | None = b""
+    is_known: bool = True
+
+
+class Tree:
+    """A folder, held open. Paths are relative to it, with ``/``; a byte of a name that is not UTF-8
+    is a lone surrogate (``os.fsdecode``). OSError, with the path, if it cannot be reached."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        try:
+            self._fd = os.open(root, _FOLDER)
+        except OSError as error:
+            raise _named(error, str(root)) from None
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    @contextlib.contextmanager
+    def folder(self, path: str, *, make: bool = False) -> Iterator[int]:
+        """Open a folder below, with ``make`` those that are missing on the way to it."""
+        held, done = os.dup(self._fd), ""
+        try:
+            for name in filter(None, path.split("/")):
+                _check_name(name)
+                done = f"{done}/{name}".lstrip("/")
+                if make:
+                    with contextlib.suppress(FileExistsError):
+                        os.mkdir(name, dir_fd=held)
+                try:
+                    below = os.open(name, _FOLDER, dir_fd=held)
+                except OSError as error:
+                    raise _named(error, done) from None
+                os.close(held)
+                held = below
+            yield held
+        finally:
+            os.close(held)
+
+    @contextlib.contextmanager
+    def at(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+        """The folder of a path, and the name in it."""
+        above, _, name = path.rpartition("/")
+        _check_name(name)
+        with self.folder(above, make=make) as fd:
+            try:
+                yield fd, name
+            except OSError as error:
+                raise _named(error, path) from None
+
+    def read(self, path: str, most: int) -> bytes:
+        """The content of a file, up to ``most`` bytes."""
+        with self.at(path) as (fd, name), open(os.open(name, _READ, dir_fd=fd), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError("is not a regular file")
+            return file.read(most)
+
+    def write(self, path: str, data: bytes, mode: int) -> None:
+        """Write a new file with the permissions of ``mode``, or a new link, as its type says."""
+        with self.at(path, make=True) as (fd, name):
+            if stat.S_ISLNK(mode):
+                os.symlink(data, os.fsencode(name), dir_fd=fd)
+            else:
+                with open(os.open(name, _MAKE, 0o600, dir_fd=fd), "wb") as file:
+                    file.write(data)
+                    os.fchmod(file.fileno(), stat.S_IMODE(mode))
+
+    def append(self, path: str, text: str) -> None:
+        """Append to a file, which is made if it is missing."""
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        with (
+            self.at(path, make=True) as (fd, name),
+            open(os.open(name, flags, 0o644, dir_fd=fd), "a", encoding="utf-8") as file,
+        ):
+            file.write(text)
+
+    def copy(self, source: Path) -> None:
+        """Copy the content of a folder of the user's in here; its links stay links."""
+        for folder, folders, names in os.walk(source):
+            here = "" if folder == str(source) else f"{os.path.relpath(folder, source)}/"
+            linked = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+            for name in folders:
+                if name not in linked:
+                    self.make_folder(f"{here}{name}", os.stat(f"{folder}/{name}").st_mode | 0o700)
+            for name in (*names, *linked):
+                self._copy_file(f"{folder}/{name}", f"{here}{name}")
+
+    def _copy_file(self, source: str, path: str) -> None:
+        about = os.lstat(source)
+        with contextlib.suppress(FileNotFoundError), self.at(path) as (fd, name):
+            os.unlink(name, dir_fd=fd)
+        if stat.S_ISLNK(about.st_mode):
+            self.write(path, os.fsencode(os.readlink(source)), about.st_mode)
+        elif stat.S_ISREG(about.st_mode):
+            self.write(path, b"", 0o600)
+            with self.at(path) as (fd, name), open(source, "rb") as given:
+                flags = os.O_WRONLY | os.O_NOFOLLOW
+                with open(os.open(name, flags, dir_fd=fd), "wb") as file:
+                    shutil.copyfileobj(given, file)
+                    file.flush()
+                    os.fchmod(file.fileno(), stat.S_IMODE(about.st_mode))
+                    os.utime(file.fileno(), ns=(about.st_atime_ns, about.st_mtime_ns))
+        else:
+            raise OSError(f"{source} is neither a file nor a folder nor a link")
+
+    def make_folder(self, path: str, mode: int) -> None:
+        with self.folder(path, make=True) as fd:
+            os.fchmod(fd, stat.S_IMODE(mode))
+
+    def move(self, path: str, target: str) -> None:
+        with self.at(path) as (fd, name), self.at(target) as (other, new):
+            os.rename(name, new, src_dir_fd=fd, dst_dir_fd=other)
+
+    def remove(self, path: str, *, only_empty: bool = False) -> None:
+        """Remove a file, a link or a folder with all that is in it."""
+        with self.at(path) as (fd, name):
+            if stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
+                if not only_empty:
+                    with self.folder(path) as below:
+                        empty_folder(below)
+                os.rmdir(name, dir_fd=fd)
+            else:
+                os.unlink(name, dir_fd=fd)
+
+    def entries(
+        self,
+        below: str = "",
+        *,
+        left_out: Collection[str] = (),
+        room: int = 0,
+        content: bool = True,
+    ) -> dict[str, Entry]:
+        """All that lies below a folder, but what is in ``left_out``.
+
+        Args:
+            room: bytes of content that are kept in all.
+            content: read the files; else only names and modes are known.
+
+        Raises:
+            OSError: more than 50,000 entries, or folders nested deeper than 100; it cannot be
+                reached.
+        """
+        found: dict[str, Entry] = {}
+        unread = _MOST_READ if content else -1
+        with self.folder(below) as top, contextlib.ExitStack() as held:
+            stack = [(top, "", sorted(os.listdir(top), reverse=True), held)]
+            while stack:
+                fd, here, names, opened = stack[-1]
+                if not names:
+                    stack.pop()
+                    opened.close()
+                    continue
+                path = f"{here}{(name := names.pop())}"
+                if path in left_out:
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    about = os.lstat(name, dir_fd=fd)
+                    if stat.S_ISDIR(about.st_mode):
+                        found[path] = Entry(about.st_mode)
+                        if len(stack) > _DEEPEST:
+                            raise OSError(f"folders are nested deeper than {_DEEPEST}: {path[:99]}")
+                        opened = held.enter_context(contextlib.ExitStack())
+                        try:
+                            child = os.open(name, _FOLDER, dir_fd=fd)
+                        except PermissionError:
+                            found[path] = Entry(about.st_mode, "unreadable", None, False)
+                            continue
+                        opened.callback(os.close, child)
+                        inside = sorted(os.listdir(child), reverse=True)
+                        stack.append((child, f"{path}/", inside, opened))
+                    else:
+                        entry = found[path] = _entry(fd, name, about, room, unread, path)
+                        room -= len(entry.data or b"")
+                        unread -= about.st_size if entry.is_known else 0
+                if len(found) > _MOST_ENTRIES:
+                    raise OSError(f"more than {_MOST_ENTRIES} files")
+        return found
+
+
+def _entry(fd: int, name: str, about: os.stat_result, room: int, unread: int, path: str) -> Entry:
+    mode, size = about.st_mode, about.st_size
+    if stat.S_ISLNK(mode):
+        data = os.fsencode(os.readlink(name, dir_fd=fd))
+        return Entry(mode, hashlib.sha256(data).hexdigest(), data)
+    if not stat.S_ISREG(mode):
+        return Entry(mode, "special", None)
+    if size > min(unread, _LARGEST_READ):
+        return Entry(mode, f"unread {size} {about.st_mtime_ns}", None, False)
+    try:
+        with open(os.open(name, _READ, dir_fd=fd), "rb") as file:
+            data = file.read(size)
+    except PermissionError:
+        return Entry(mode, f"unreadable {size} {about.st_mtime_ns}", None, False)
+    told = _without_times(data) if path.endswith("index") and is_git(path) else data
+    return Entry(mode, hashlib.sha256(told).hexdigest(), data if size <= room else None)
+
+
+def is_git(path: str) -> bool:
+    """Whether a path is git's own."""
+    return ".git" in path.split("/")
+
+
+def _without_times(index: bytes) -> bytes:
+    """Git's index without what differs in every copy of a folder: times, inodes, its checksum."""
+    version, count = int.from_bytes(index[4:8]), int.from_bytes(index[8:12])
+    if index[:4] != b"DIRC" or version not in (2, 3):
+        return index
+    kept, at = [index[:12]], 12
+    for _ in range(count):
+        end = index.find(b"\0", at + _INDEX)
+        if end < 0:
+            return index
+        kept.append(index[at + 24 : at + 28] + index[at + 36 : end])
+        at += (end - at) // 8 * 8 + 8
+    return b"\0".join([*kept, index[at:-20]])
+
+
+def _check_name(name: str) -> None:
+    if name in ("", ".", ".."):
+        raise OSError(f"{name!r} is not a name in a folder")
+
+
+def _named(error: OSError, path: str) -> OSError:
+    """The same error with the whole path, and with words for a link."""
+    if error.errno is None:
+        return OSError(f"{path}: {error}")
+    return OSError(error.errno, _WORDS.get(error.errno, error.strerror), path)
