@@ -27,6 +27,9 @@ _MOST_READ = 200_000
 RESOURCES = ("scripts", "references", "assets")
 """Folders of a skill (Agent Skills specification)."""
 
+TEXTS = (".md", ".markdown", ".mdx", ".txt", ".rst", ".adoc")
+"""Names of files that can be trained with a skill end so."""
+
 _SKIPPED = frozenset(
     {"node_modules", "__pycache__", "build", "dist", "target", "site-packages", "venv", "env"}
 )
@@ -159,6 +162,7 @@ def read_version(path: Path, root: Path, patterns: str) -> Document:
     for name in file_names(root / path, root):
         if is_trained(name, patterns) and not (folder / name).is_symlink():
             try:
+                _check_text(name)
                 document = document.with_file(name, read_skill(folder / name, root))
             except SkillError as error:
                 raise SkillError(f"{error}, or leave it out of skillopt_files") from None
@@ -179,6 +183,16 @@ def check_trained(name: str, patterns: str) -> None:
         raise SkillError(
             f"{name} is not trained with the skill (skillopt_files = {patterns or 'nothing'})"
         )
+    _check_text(name)
+
+
+def _check_text(name: str) -> None:
+    """A version of a program may pass the tests and be broken all the same."""
+    if not name.isprintable() or os.fsencode(name).decode("utf-8", "replace") != name:
+        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+        raise SkillError(f"{shown}: this name is not UTF-8, or cannot be shown; rename the file")
+    if PurePosixPath(name).suffix.lower() not in TEXTS:
+        raise SkillError(f"{name}: only text documents are trained ({', '.join(TEXTS)})")
 
 
 def write_version(path: Path, before: Document, after: Document) -> None:

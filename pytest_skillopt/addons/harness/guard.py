@@ -93,7 +93,8 @@ def guard(run: socket.socket) -> None:
         run.send(b"%d" % (status or 0))
     while word != b"":
         word = run.recv(16)
-    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(RecursionError):  # The next process removes what is left.
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _reap(agent: int = 0) -> int | None:

@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 from weakref import WeakSet
 
 import pytest
@@ -85,6 +85,8 @@ class Runner:
                 guard = stack.enter_context(self._guard())
                 made = TemporaryFolder("skillopt-home-")
                 stack.callback(made.remove)  # If this process is killed, the guard does it.
+                # Opened before the agent can put something else in their place.
+                out, err = (stack.enter_context(open(made.path / n, "xb+")) for n in ("out", "err"))
                 argv, env = self._prepared(harness, values, made.path / "home")
                 argv[:0] = self._prefix(harness, argv[0], workspace, made.path / "home", skill)
                 told = json.dumps([argv, env, str(workspace), str(made.path)])
@@ -94,13 +96,13 @@ class Runner:
             end = select.poll()
             end.register(guard, select.POLLIN | select.POLLHUP)
             try:
-                disk, out = workspace.absolute().parent, made.path / "out"
+                disk = workspace.absolute().parent
                 free = shutil.disk_usage(disk).free
                 while why == "exit" and not ticket.stopped and not end.poll(_LOOK_MS):
                     seconds = time.monotonic() - started - ticket.lost()
                     if 0 < limit < seconds:
                         why = "time"
-                    elif out.exists() and out.stat().st_size > MOST_PRINTED:
+                    elif os.fstat(out.fileno()).st_size > MOST_PRINTED:
                         why = "printed"
                     elif shutil.disk_usage(disk).free < LEAST_FREE <= free:
                         why = "disk"
@@ -109,7 +111,7 @@ class Runner:
                     guard.send(b"end")
                     said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
             status = os.waitstatus_to_exitcode(int(said)) if said else 1
-            seconds, texts = time.monotonic() - started, (_text(out), _text(made.path / "err"))
+            seconds, texts = time.monotonic() - started, (_text(out), _text(err))
             return Ended(status, why if said else "start", seconds, *texts)
 
     def close(self) -> None:
@@ -236,7 +238,6 @@ def _unpacked(harness: Harness) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / harness.unpacks
 
 
-def _text(path: Path) -> str:
-    with contextlib.suppress(OSError), path.open("rb") as file:
-        return file.read(MOST_PRINTED).decode(errors="replace")
-    return ""
+def _text(file: BinaryIO) -> str:
+    file.seek(0)
+    return file.read(MOST_PRINTED).decode(errors="replace")

@@ -322,3 +322,158 @@ def test_a_process_that_ignores_the_polite_signal(tmp_path: Path) -> None:
     runner.close()
     ringer.join()
     assert (ended.why, ended.status) == ("exit", -signal.SIGKILL)
+
+
+OUTSIDE = "outside = os.path.dirname(os.environ['PROMPT'].split()[-1]) + '/outside'\n"
+SWAPPED = "the agent changed the skill under test"
+
+
+@pytest.fixture
+def outside(project: Project) -> Path:
+    """A folder that is not the agent's, with a skill of the same name."""
+    folder = project.path / "outside"
+    (folder / "skills" / "house-greeting").mkdir(parents=True)
+    (folder / "skills" / "house-greeting" / "SKILL.md").write_text("Not yours.\n")
+    (folder / "profile").write_text("mine\n")
+    project.settings |= {
+        "skillopt_sandbox": "none",
+        "skillopt_skill": "skills/house-greeting/SKILL.md",
+    }
+    return folder
+
+
+def held(folder: Path) -> dict[str, str]:
+    """All that lies in a folder."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_text() for path in files}
+
+
+def asking(project: Project, more: str = "") -> str:
+    """The body of a task that tells the agent where the project lies."""
+    return f"where = {str(project.path / 'x')!r}\nreply = skill_harness('Work ' + where)\n{more}"
+
+
+@pytest.mark.parametrize("place", [".agents", ".agents/skills", ".agents/skills/house-greeting"])
+def test_a_link_in_the_place_of_the_skill(project: Project, outside: Path, place: str) -> None:
+    """Taking the skill out again stays in the workspace."""
+    before = held(outside)
+    target = place.replace(".agents", "")
+    project.use_stub(
+        OUTSIDE + f"import shutil\nshutil.rmtree({place!r})\n"
+        f"os.symlink(outside + {target!r}, {place!r})\n" + ANSWER
+    )
+    assert SWAPPED in message(project, asking(project))
+    assert held(outside) == before
+
+
+@pytest.mark.parametrize(
+    ("agent", "words"),
+    [
+        ("os.symlink(outside, '.agents')", "a link or a file stands in the place of a folder"),
+        ("os.makedirs('.git/info'); os.symlink(outside + '/profile', '.git/info/exclude')", "link"),
+        ("os.makedirs('.git'); os.symlink(outside, '.git/info')", "in the place of a folder"),
+        ("os.makedirs('.git/info'); os.mkfifo('.git/info/exclude')", "exclude"),
+        ("os.symlink(outside, 'sub')", "in the place of a folder"),
+    ],
+)
+def test_a_second_call_follows_no_link_of_the_first(
+    project: Project, outside: Path, agent: str, words: str
+) -> None:
+    """Neither laying the skill out, nor hiding it from git, nor ``copy=`` writes outside."""
+    before = held(outside)
+    (project.path / "repo" / "sub").mkdir(parents=True)
+    (project.path / "repo" / "sub" / "profile").write_text("copied\n")
+    project.use_stub(OUTSIDE + ANSWER)
+    body = "import shutil\n" + asking(project)
+    body += f"shutil.rmtree(workspace)\nworkspace.mkdir()\noutside = {str(outside)!r}\n"
+    body += f"os.chdir(workspace)\n{agent}\nos.chdir(where[:-2])\n"
+    said = message(project, body + "skill_harness('Work ' + where, copy='repo')")
+    assert "the workspace cannot be used" in said
+    assert words in said
+    assert held(outside) == before
+
+
+def test_a_copy_replaces_a_link_and_not_its_target(project: Project, outside: Path) -> None:
+    (project.path / "repo").mkdir()
+    (project.path / "repo" / "profile").write_text("copied\n")
+    project.use_stub(ANSWER)
+    body = f"(workspace / 'profile').symlink_to({str(outside / 'profile')!r})\n"
+    body += "skill_harness('Hello.', copy='repo')\nkeep(text=(workspace / 'profile').read_text())"
+    assert project.run(body).ret == 0
+    assert project.kept == {"text": "copied\n"}
+    assert (outside / "profile").read_text() == "mine\n"
+
+
+def test_a_workspace_behind_a_link(project: Project, outside: Path) -> None:
+    """bubblewrap would let the agent write where it leads."""
+    project.use_stub(ANSWER)
+    body = f"(workspace / 'sub').symlink_to({str(outside)!r})\n"
+    said = message(
+        project, body + "skill_harness('Hello.', workspace=workspace / 'sub' / 'skills')"
+    )
+    assert "a link is in the way to this workspace" in said
+
+
+def test_a_pipe_in_the_place_of_the_output(project: Project) -> None:
+    """What was printed is read nevertheless."""
+    project.settings["skillopt_sandbox"] = "none"
+    out = "out = os.environ['HOME'] + '/../out'\nos.remove(out)\nos.mkfifo(out)\n"
+    project.use_stub(out + ANSWER)
+    assert project.run(RUN).ret == 0
+    assert project.kept == {"text": "hi"}
+
+
+def test_large_and_odd_files(project: Project) -> None:
+    """They are seen and not read: 24 GiB of nothing, a pipe, a socket, a loop of links."""
+    project.use_stub(
+        "for n in range(6): os.truncate(os.open(f'big{n}', os.O_CREAT | os.O_WRONLY), 4 << 30)\n"
+        "os.mkfifo('pipe')\nos.symlink('loop', 'loop')\n"
+        "socket.socket(socket.AF_UNIX).bind('socket')\n" + ANSWER
+    )
+    body = "keep(files=skill_harness('Hello.').files)"
+    assert project.run(body, "--skillopt", "-p", "no:xdist", "--skillopt-rollouts=1").ret == 0
+    names = [*(f"big{n}" for n in range(6)), "loop", "pipe", "socket"]
+    assert project.kept == {"files": dict.fromkeys(names, "added")}
+
+
+@pytest.mark.parametrize("place", [".", "os.environ['HOME']"])
+def test_folders_without_end(project: Project, scratch: Path, place: str) -> None:
+    """In the workspace they are a fault with a name, in the agent's home they go with it."""
+    deep = "for _ in range(1200): os.mkdir('d'); os.chdir('d')\n"
+    project.use_stub(
+        f"os.chdir({place if '(' in place or '[' in place else repr(place)})\n{deep}{ANSWER}"
+    )
+    if place == ".":
+        said = message(project)
+        assert "the workspace cannot be used (folders are nested deeper than 100: d/d/d/" in said
+    else:
+        assert project.run(RUN).ret == 0
+    assert not list(scratch.glob("skillopt-home-*"))
+
+
+@pytest.mark.parametrize("arguments", [(), ("--skillopt", "-n1", "--skillopt-rollouts=1")])
+def test_names_that_are_not_utf8(project: Project, arguments: tuple[str, ...]) -> None:
+    """In the workspace and in the skill's own folder; a failed comparison of them can be shown."""
+    references = project.skill.parent / "references"
+    references.mkdir()
+    (references / os.fsdecode(b"odd-\xff.txt")).write_text("x")
+    project.use_stub("open(b'n\\xffme', 'w').write('x\\n')\n" + ANSWER)
+    body = "reply = skill_harness('Hello.')\nkeep(diff=reply.diff)\n"
+    body += "assert [os.fsencode(name) for name in reply.files] == [b'n\\xffme']\n"
+    body += "assert reply.files == {}"
+    assert project.run(body, *arguments).ret == 1
+    assert "+++ b/n\\xffme\n" in project.kept["diff"]
+    if arguments:
+        (row,) = project.result["skills"][0]["tasks"]
+        assert (row["before"]["n"], row["before"]["errors"]) == (1, 0)
+
+
+def test_a_trained_file_whose_name_is_not_utf8(project: Project) -> None:
+    """It cannot be written down, in a journal or for a model."""
+    references = project.skill.parent / "references"
+    references.mkdir()
+    (references / os.fsdecode(b"odd-\xff.md")).write_text("x")
+    project.use_stub(ANSWER)
+    done = project.run(RUN, "--skillopt", "-p", "no:xdist")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["*odd-?xff.md*is not UTF-8*rename*skillopt_files*"])
