@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import io
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,7 @@ def _file(path: Path) -> Iterator[tuple[str, Any]]:
 
 
 def _csv(path: Path, text: str) -> Iterator[tuple[str, Any]]:
-    reader = csv.DictReader(text.splitlines(keepends=True), strict=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     try:
         for row in reader:
             if None in row or None in row.values():

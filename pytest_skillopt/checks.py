@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import subprocess
 import sys
@@ -117,12 +118,19 @@ def no_refusal(text: str) -> None:
 
 
 def files_of(folder: str | Path) -> dict[str, str]:
-    """Path and SHA-256 of every file of a folder, to be compared later."""
+    """Path and SHA-256 of every file of a folder, to be compared later; of a link, that of the path
+    it leads to."""
     top = Path(folder)
-    found = (path for path in sorted(top.rglob("*")) if path.is_file())
-    return {
-        p.relative_to(top).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in found
-    }
+    found = {}
+    for path in sorted(top.rglob("*")):
+        if path.is_symlink():
+            data = os.fsencode(path.readlink())
+        elif path.is_file():
+            data = path.read_bytes()
+        else:
+            continue
+        found[path.relative_to(top).as_posix()] = hashlib.sha256(data).hexdigest()
+    return found
 
 
 def unchanged(folder: str | Path, before: Mapping[str, str], *, but: Iterable[str] = ()) -> None:

@@ -45,6 +45,13 @@ def test_csv(tmp_path: Path) -> None:
     assert cases(file) == [{"prompt": "a\nb", "total": "3"}, {"prompt": "c", "total": "4"}]
 
 
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\u0085", "\x1c", "\x0b", "\x0c"])
+def test_a_row_ends_only_where_rows_of_csv_end(tmp_path: Path, end: str) -> None:
+    file = tmp_path / "cases.csv"
+    file.write_bytes(f"prompt,total\r\none{end}two,3\r\nc,4\r\n".encode())
+    assert cases(file) == [{"prompt": f"one{end}two", "total": "3"}, {"prompt": "c", "total": "4"}]
+
+
 def test_folders(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / "prompt.md").write_text("Read it")

@@ -18,7 +18,7 @@ from sessions import clean_environment
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.run.pending import finish_writing
 from pytest_skillopt.skill.document import Document, SkillError
-from pytest_skillopt.skill.files import write_version
+from pytest_skillopt.skill.files import check_trained, write_version
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -261,6 +261,21 @@ def test_a_file_that_is_no_text_is_named_with_the_way_out(project: Project) -> N
     result = project.train()
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(["*references/style.md: not UTF-8*leave it out of skillopt_files*"])
+
+
+def test_a_program_is_not_trained(project: Project) -> None:
+    """Tests that pass say nothing of a script that no longer parses."""
+    (project.folder / "scripts").mkdir(exist_ok=True)
+    (project.folder / "scripts" / "run.py").write_text("print(1)\n")
+    project.configure(files="references/*.md, scripts/*.py")
+    result = project.train()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    words = (
+        "*scripts/run.py: only text documents are trained (.md, *leave it out of skillopt_files*"
+    )
+    result.stderr.fnmatch_lines([words])
+    with pytest.raises(SkillError, match="only text documents"):
+        check_trained("scripts/new.py", "scripts/*.py")
 
 
 @pytest.mark.parametrize(

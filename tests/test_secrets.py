@@ -142,3 +142,41 @@ def _result(root: Path) -> dict[str, Any]:
     (found,) = (root / ".skillopt" / "runs").glob("*/result.json")
     loaded: dict[str, Any] = json.loads(found.read_text())
     return loaded
+
+
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=" ".join)
+def test_a_secret_that_is_a_word_of_a_node_id(
+    pytester: pytest.Pytester,
+    chat_server: ChatServer,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+) -> None:
+    """Texts are redacted; which rollout it was, of which skill, is still known."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.setenv("POSTGRES_PASSWORD", "postgres")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    chat_server.reply = lambda body: "It is postgres."
+    folder = pytester.mkdir("postgres")
+    (folder / "SKILL.md").write_text("---\nname: pg\ndescription: It.\n---\nBe brief.\n")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skill_task
+        def test_postgres(skill_agent, rollout):
+            assert skill_agent("What is it?") == "It is postgres."
+        """
+    )
+    command = ("--skillopt", "--skillopt-rollouts=2", "-oskillopt_target=openai:m", *arguments)
+    done = pytester.runpytest_inprocess(*command, f"-oskillopt_base_url={chat_server.url}")
+    assert done.ret == 0
+    (row,) = _result(pytester.path)["skills"][0]["tasks"]
+    assert (row["id"], row["before"]["n"]) == (
+        "test_a_secret_that_is_a_word_of_a_node_id.py::test_postgres",
+        2,
+    )
+    (journal,) = pytester.path.glob(".skillopt/runs/*/journal.jsonl")
+    kept = [json.loads(line) for line in journal.read_text().split("\n") if line]
+    rollouts = [line["data"] for line in kept if line["kind"] == "rollout"]
+    assert [r["request"]["skill"] for r in rollouts] == ["postgres/SKILL.md"] * 2
+    assert all("postgres" not in str(r["transcript"]) for r in rollouts)

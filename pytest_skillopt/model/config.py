@@ -339,7 +339,7 @@ def read_requests(text: str, role: Role) -> dict[str, Any]:
     """
     common: dict[str, Any] = {}
     own: dict[str, Any] = {}
-    for number, line in enumerate(filter(None, map(str.strip, text.splitlines())), 1):
+    for number, line in enumerate(filter(None, map(str.strip, text.split("\n"))), 1):
         left, equals, value = (part.strip() for part in line.partition("="))
         owner, _, name = left.rpartition(".")
         where = f"skillopt_requests, line {number} ({redact(left) if equals else 'no ='})"

@@ -198,7 +198,7 @@ class Display:
             self._faults.add(error.message)
             what = error.message.strip()
             if what.startswith("Traceback"):  # its last line says what happened
-                what = what.splitlines()[-1]
+                what = what.split("\n")[-1]
             said = f"skillopt: infrastructure error in {task}: {what}"
             self.line(clip(one_line(said), MOST_FAULT))
 

@@ -89,7 +89,7 @@ class Home:
     def openings(self, skill: str) -> int:
         """How often the test split of a skill has been measured, over all runs."""
         try:
-            marks = set((self.path / OPENINGS).read_text("utf-8", "replace").splitlines())
+            marks = set((self.path / OPENINGS).read_text("utf-8", "replace").split("\n"))
         except OSError:
             return 0
         return sum(mark.startswith(f"{json.dumps(skill)} ") for mark in marks)

@@ -296,8 +296,20 @@ def _files(folder: Path, parts: Sequence[str]) -> list[str]:
     return [file.relative_to(folder).as_posix() for file in files if _inside(file, folder)]
 
 
+def files_at(folder: Path, name: str) -> list[str]:
+    """A file of a folder, or all files of a folder in it with the hidden ones: sorted, relative to
+    ``folder``, and no link that leaves it."""
+    walked = os.walk(folder / name)
+    paths = [Path(found, file) for found, _, files in walked for file in files]
+    inside = (path for path in paths or [folder / name] if _inside(path, folder))
+    return sorted(path.relative_to(folder).as_posix() for path in inside)
+
+
 def _inside(file: Path, folder: Path) -> bool:
-    target = file.resolve()
+    try:
+        target = file.resolve()
+    except (OSError, RuntimeError):  # links in a circle
+        return False
     return target.is_file() and target.is_relative_to(folder.resolve())
 
 

@@ -208,11 +208,14 @@ class WorkersExecutor:
                 if self._closed:
                     raise ExecutorClosed(self._closed)
                 raise RuntimeError("no rollout is queued or running")
-            _, done = self._done.popitem(last=False)
+            key, done = self._done.popitem(last=False)
         if isinstance(done, Rollout):
             return done
-        # A worker cannot take out the keys that this process alone knows.
-        return Rollout.from_json(json.loads(hide_values(done)))
+        rollout = Rollout.from_json(json.loads(done))
+        if rollout.request.key != key:
+            raise ValueError(f"a worker answered {key} with a rollout of {rollout.request}")
+        # A worker cannot take out the keys that only this process knows.
+        return rollout.rewritten(hide_values)
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
         with self._changed:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.untrusted import bound, encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _ERROR_LIMIT = 2_000
 
@@ -136,6 +139,18 @@ class Rollout:
     @property
     def passed(self) -> bool:
         return self.outcome == "passed"
+
+    def rewritten(self, clean: Callable[[str], str]) -> Rollout:
+        """The same with every text as ``clean`` gives it; keys and ids stay as they are."""
+        error = self.error
+        return replace(
+            self,
+            message=clean(self.message),
+            feedback=clean(self.feedback),
+            output=clean(self.output),
+            transcript=tuple(replace(m, content=clean(m.content)) for m in self.transcript),
+            error=replace(error, message=clean(error.message)) if error else None,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return dict(_plain(self))

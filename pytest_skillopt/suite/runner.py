@@ -72,15 +72,7 @@ def cleaned(rollout: Rollout) -> Rollout:
             text = _FOLDER.sub(r"\1\2pytest-N", text)
         return text
 
-    error = rollout.error
-    return replace(
-        rollout,
-        message=clean(rollout.message),
-        feedback=clean(rollout.feedback),
-        output=clean(rollout.output),
-        transcript=tuple(replace(m, content=clean(m.content)) for m in rollout.transcript),
-        error=replace(error, message=clean(error.message)) if error else None,
-    )
+    return rollout.rewritten(clean)
 
 
 class RolloutRunner:

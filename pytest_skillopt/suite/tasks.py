@@ -158,12 +158,14 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         shown["id"] = getattr(callspec, "id", "")
     text = _source(function)
     name = node_id(item)
-    agent = item.config.hook.pytest_skillopt_agent(item=item, source=text) or ""
+    skill = skill_path(item)
+    hook = item.config.hook.pytest_skillopt_agent
+    agent = hook(item=item, source=text, skill=skill) or ""
     identity = [_core(text), shown, *([agent] if agent else ())]
     return SkillTask(
         id=name,
         source=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
-        skill=skill_path(item),
+        skill=skill,
         doc=inspect.getdoc(function) or "",
         roles=_roles(item, text, agent),
         agent=agent,

@@ -173,3 +173,15 @@ def test_a_worker_goes_on_with_what_it_has_set_up() -> None:
     pending = OrderedDict((r.key, r) for r in (other_version, other_module, same))
     assert [cheapest(pending, last).index for _ in range(3)] == [3, 2, 1]
     assert not pending
+
+
+def test_an_answer_to_another_request_is_not_taken() -> None:
+    """It would be waited for without end, or counted for the wrong task."""
+    fleet = Fleet()
+    worker = fleet.hire()
+    fleet.executor.submit([request(0)])
+    (key,) = worker.running
+    other = json.dumps(Rollout(request(1), "passed", 1.0).to_json())
+    fleet.executor.finished(worker, key, other)
+    with pytest.raises(ValueError, match="a worker answered"):
+        fleet.executor.next()

@@ -13,7 +13,7 @@ from pytest_skillopt.addons.evals.checks import Grade, grade_by_script
 from pytest_skillopt.addons.evals.read import Case, EvalsError, read_evals
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import SKILL_FILE
-from pytest_skillopt.skill.files import skill_paths
+from pytest_skillopt.skill.files import files_at, skill_paths
 from pytest_skillopt.untrusted import fence
 
 if TYPE_CHECKING:
@@ -260,13 +260,12 @@ def _trigger(case: Case, skill_harness: Any, rollout: Recorder) -> None:
 
 
 def _work(case: Case, harness: Any, workspace: Path, request: pytest.FixtureRequest) -> str:
+    folder = request.path.parent.parent
     for name in case.files:
-        source, target = request.path.parent.parent / name, workspace / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target, dirs_exist_ok=True)
-        else:
-            shutil.copy(source, target)
+        for file in files_at(folder, name):
+            target = workspace / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(folder / file, target)
     reply = harness(case.prompt)
     diff = getattr(reply, "diff", "")
     return f"{reply}\n\nWhat it changed in the workspace:\n{diff}" if diff else str(reply)
@@ -277,17 +276,15 @@ def _prompt(case: Case, request: pytest.FixtureRequest) -> str:
     parts = [case.prompt]
     folder = request.path.parent.parent
     for name in case.files:
-        source = folder / name
-        for file in sorted(source.rglob("*")) if source.is_dir() else [source]:
-            if not file.is_file():
-                continue
+        for path in files_at(folder, name):
+            file = folder / path
             try:
                 text = file.read_text(encoding="utf-8")
             except UnicodeDecodeError:
                 pytest.skip(f"{name} is no text: an agent is needed to read it (skillopt_harness)")
             if len(text) > _MOST_FILE:
                 pytest.skip(f"{name} is too long for a prompt: an agent is needed to read it")
-            parts.append(f"File {file.relative_to(folder).as_posix()}:\n{fence(text)}")
+            parts.append(f"File {path}:\n{fence(text)}")
     return "\n\n".join(parts)
 
 

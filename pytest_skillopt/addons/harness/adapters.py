@@ -119,7 +119,7 @@ class Trace:
 
     def read(self, harness: Harness, printed: str) -> bool:
         """Read what a harness has printed; whether any of it told something."""
-        for line in printed.splitlines():
+        for line in printed.split("\n"):  # JSON has other line ends in its texts
             with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
                 harness.read(json.loads(line), self)
         return bool(self.turns or self.done or self.error)

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import threading
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,8 +22,10 @@ from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.config import OPENAI_URL
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.models import Models
+from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.suite import context as rollouts
 from pytest_skillopt.suite.interrupts import before_the_end
+from pytest_skillopt.suite.selection import selected_skill
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,12 +42,24 @@ _LOCK = threading.RLock()
 _URLS: dict[int, str] = {}
 
 
+def _check_kind(skill: str, item: pytest.Item) -> None:
+    """UsageError unless it is a skill that agents look for."""
+    if PurePosixPath(skill).name != SKILL_FILE:
+        raise pytest.UsageError(
+            f"{item.nodeid} uses skill_harness with {skill}: an agent finds skills only as "
+            f"{SKILL_FILE} in a folder of their own, and {PurePosixPath(skill).name} is not laid "
+            "out for it yet. Train it with skill_agent, or move its rules into a skill"
+        )
+
+
 def make_agent(
     request: pytest.FixtureRequest, skill: Skill, recorder: Recorder, workspace: Path
 ) -> HarnessAgent:
     """What the fixture ``skill_harness`` gives; UsageError or ModelConfigError where the settings
     name no usable harness or model."""
     models, (proxy, runner) = Models.of(request.config), _opened(request.config)
+    if not (skill.path / SKILL_FILE).is_file():
+        _check_kind(selected_skill(request).name, request.node)
 
     def find(name: str) -> Harness:
         harness = installed(name)
@@ -70,10 +85,11 @@ def make_agent(
     )
 
 
-def identify(item: pytest.Item, settings: Settings, text: str) -> str:
+def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> str:
     """The harnesses of a task with their versions, such as ``codex 0.163.0``; a part of what is
     measured, so that an update of a command line is never mixed into a run. ``text`` is the test's
-    source, for the names that it hands to ``use``."""
+    source, for the names that it hands to ``use``; ``skill`` the path of the skill's file."""
+    _check_kind(skill, item)
     params = getattr(getattr(item, "callspec", None), "params", {})
     named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
     named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}

@@ -111,8 +111,8 @@ def _prompt(
     if form is not None:
         schema = json.dumps(form.get("json_schema", {}).get("schema", {}), indent=1)
         parts.append(f"The reply is a JSON object of this schema:\n\n{schema}")
-    parts += [f"## {message['role']}\n\n{message['content']}" for message in messages]
-    return redact("\n\n".join(parts)) + "\n"
+    parts += [f"## {m['role']}\n\n{redact(str(m['content']))}" for m in messages]
+    return "\n\n".join(parts) + "\n"
 
 
 def waiting(folder: Path) -> list[Path]:

@@ -144,6 +144,35 @@ def test_files_are_put_before_the_model_as_data(
     assert "File evals/files/a.txt:\n[data " in body["messages"][-1]["content"]
 
 
+@pytest.mark.parametrize("harness", [(), ("-o", "skillopt_harness=codex")])
+def test_a_folder_of_files_ends_at_its_links(
+    project: pytest.Pytester, chat_server: ChatServer, harness: tuple[str, ...]
+) -> None:
+    """What they lead to outside of the skill is neither sent nor given to an agent."""
+    (project.path / "outside").mkdir()
+    (project.path / "outside" / "a.txt").write_text("not the skill's")
+    folder = project.path / "skills" / "greet" / "evals" / "files"
+    folder.mkdir()
+    (folder / "own.txt").write_text("the content")
+    (folder / "again.txt").symlink_to("own.txt")
+    (folder / "loop").symlink_to("loop")
+    (folder / "file.txt").symlink_to(project.path / "outside" / "a.txt")
+    (folder / "folder").symlink_to(project.path / "outside")
+    row = {"prompt": "Read", "files": ["evals/files"]}
+    write(project, [{**row, "must_have": ["the content"], "must_not_have": ["not the skill's"]}])
+    whole = "(p.read_text() for p in self.workspace.rglob('*') if p.is_file())"
+    agent = AGENT.replace(
+        "f\"read {(self.workspace / 'evals' / 'files' / 'a.txt').read_text()}\"",
+        f"' '.join({whole})",
+    )
+    assert whole in agent
+    project.makeconftest(agent if harness else "")
+    project.runpytest_inprocess("--skillopt-evals", *harness).assert_outcomes(passed=1)
+    sent = "".join(str(body["messages"]) for body in chat_server.bodies)
+    assert "not the skill's" not in sent
+    assert harness or sent.count("the content") == 2
+
+
 @pytest.mark.parametrize(
     "workers",
     [("-p", "no:xdist"), ("-n1",), ("-n1", "--skillopt"), ("-p", "no:xdist", "--skillopt")],

@@ -270,6 +270,18 @@ def test_a_harness_that_there_is_not(project: Project, name: str, words: str) ->
     done.stderr.fnmatch_lines([words])
 
 
+@pytest.mark.parametrize("arguments", [(), ("--skillopt", "-p", "no:xdist"), ("--skillopt", "-n1")])
+def test_instructions_that_are_not_a_skill(project: Project, arguments: tuple[str, ...]) -> None:
+    """An agent would look for them elsewhere, so that nothing would be measured."""
+    project.use_stub(ANSWER)
+    (project.path / "AGENTS.md").write_text("Be brief.\n")
+    project.settings["skillopt_skill"] = "AGENTS.md"
+    done = project.run(RUN, *arguments)
+    assert done.ret == (pytest.ExitCode.USAGE_ERROR if arguments else 1)
+    words = "*uses skill_harness with AGENTS.md: an agent finds skills only as SKILL.md*"
+    (done.stderr if arguments else done.stdout).fnmatch_lines([words])
+
+
 def test_a_harness_that_does_not_tell_its_version(project: Project) -> None:
     project.use_stub(ANSWER)
     stub = project.path / "stub.py"

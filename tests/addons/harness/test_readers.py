@@ -105,3 +105,12 @@ def test_all_that_is_filled_in_is_known(name: str) -> None:
 def test_what_is_filled_in_is_not_filled_in_again() -> None:
     values = {"prompt": "What is {key}?", "key": "secret"}
     assert KNOWN["codex"].filled("{prompt}", values) == "What is {key}?"
+
+
+@pytest.mark.parametrize("end", ["\u2028", "\u2029", "\u0085"])
+def test_a_line_ends_only_where_json_lines_end(end: str) -> None:
+    """Some agents print these characters as they are."""
+    item = {"type": "agent_message", "text": f"one{end}two"}
+    event = json.dumps({"type": "item.completed", "item": item}, ensure_ascii=False)
+    assert end in event
+    assert read("codex", event)[0].text == f"one{end}two"
