@@ -22,6 +22,10 @@ import socket
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
 _LARGEST_FILE = 4 << 30  # bytes that anything in a run may write into one
 _GRACE, _PATIENCE = 2.0, 5.0  # seconds for the polite signal, and for the dead to be collected
 _PR_SET_CHILD_SUBREAPER = 36
@@ -31,20 +35,60 @@ def main() -> None:
     """Fork a guard for each run that is asked for; end after the last of them."""
     asked = socket.socket(fileno=0)
     gc.disable()
-    while fds := socket.recv_fds(asked, 1, 1)[1]:
+    _adopt_orphans()
+    wake, bell = _bell()
+    guards: set[int] = set()
+    while True:
+        if wake in select.select([asked, wake], [], [])[0]:
+            os.read(wake, 64)
+            _bury(guards)
+            continue
+        if not (fds := socket.recv_fds(asked, 1, 1)[1]):
+            break
         with socket.socket(fileno=fds[0]) as run:
             run.set_inheritable(False)
-            if os.fork() == 0:
+            if (forked := os.fork()) == 0:
                 asked.close()
+                os.close(wake)
+                os.close(bell)
+                status = 1
                 try:
                     guard(run)
+                    status = 0
                 except Exception:
                     sys.excepthook(*sys.exc_info())  # what the run has said in the end
-                os._exit(0)
-        _reap()
+                os._exit(status)
+            guards.add(forked)
+    while guards:
+        select.select([wake], [], [])
+        os.read(wake, 64)
+        _bury(guards)
+
+
+def _bury(guards: set[int]) -> None:
+    """Collect the guards that have ended. What one that was killed or broke off has left comes to this
+    process, and is killed."""
     with contextlib.suppress(ChildProcessError):
-        while os.wait():
-            continue
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            if ended[0] in guards:
+                guards.remove(ended[0])
+                if ended[1]:
+                    _kill_all(guards)
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of every orphan below this process."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _bell() -> tuple[int, int]:
+    """A pipe that can be read when a child has ended."""
+    wake, bell = os.pipe()
+    os.set_blocking(bell, False)
+    signal.set_wakeup_fd(bell)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return wake, bell
 
 
 def guard(run: socket.socket) -> None:
@@ -57,15 +101,11 @@ def guard(run: socket.socket) -> None:
     written = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     os.dup2(os.open(f"{folder}/err", written, 0o600), 2)
     os.chdir(workspace)
-    if sys.platform == "linux":  # Become the parent of every orphan below this process.
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _adopt_orphans()
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_FSIZE, (_LARGEST_FILE, _LARGEST_FILE))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    wake, bell = os.pipe()
-    os.set_blocking(bell, False)
-    signal.set_wakeup_fd(bell)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    wake, _ = _bell()
     files = [(0, os.devnull, os.O_RDONLY), (1, f"{folder}/out", written)]
     agent = os.posix_spawn(
         argv[0],
@@ -106,20 +146,29 @@ def _reap(agent: int = 0) -> int | None:
     return found
 
 
-def _kill_all() -> None:
+def _kill_all(spared: Collection[int] = ()) -> None:
     """Kill what is left below this process; the children of who dies become its own."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return
     until = time.monotonic() + _PATIENCE
     while time.monotonic() < until:
-        try:
-            if os.waitpid(-1, os.WNOHANG)[0]:
-                continue
-        except ChildProcessError:
+        children = [pid for pid in _children() if pid not in spared]
+        if not children:
             return
-        for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
-            with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
-                if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
-                    os.kill(int(name), signal.SIGKILL)
+        for pid in children:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, os.WNOHANG)
         time.sleep(0.002)
+
+
+def _children() -> Iterator[int]:
+    for name in filter(str.isdigit, os.listdir("/proc") if os.path.isdir("/proc/self") else ()):
+        with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
+            if int(file.read().rpartition(b")")[2].split()[1]) == os.getpid():
+                yield int(name)
 
 
 if __name__ == "__main__":

@@ -58,14 +58,15 @@ def pack(run: Mapping[str, Any], laid: Workspace) -> str | None:
     """
     changes: dict[str, Any] = {}
     root, room = os.fsencode(laid.root), ROOM
+    is_committed = any(map(is_git, laid.changed))
     for name in laid.changed:
         entry = laid.after.get(name)
         data = b"" if entry is None else entry.data
         room -= len(data or b"")
         if data is None or room < 0 or _may_hide(name, data):
             return None
-        if root in data and (b"\0" in data or is_git(name)):
-            return None  # With another path in it, it may be broken.
+        if root in data and (b"\0" in data or is_committed):
+            return None  # With another path in it, it would be broken, or not what git knows.
         kept = entry and {"mode": entry.mode, "text": data.decode("latin-1")}
         changes[os.fsencode(name).decode("latin-1")] = kept
     plain = json.dumps([run, changes], ensure_ascii=False)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
@@ -82,10 +83,22 @@ def test_guards_that_were_killed_are_replaced(tmp_path: Path) -> None:
 
 
 def test_a_guard_that_was_killed_is_no_answer(tmp_path: Path) -> None:
+    """And the agent, with what it has started, does not outlive it; other runs go on."""
+    word = f"skillopt-orphan-{os.getpid()}"
+    sleep = f"{sys.executable} -c 'import time; time.sleep(1000)' {word}"
     runner = processes.Runner("none", tmp_path, {})
     harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
-    ended = runner.run(harness, {"prompt": "kill -9 $PPID"}, tmp_path, 0)
-    assert (ended.status, ended.why) == (1, "start")
+    go_on = tmp_path / "go-on"
+    with ThreadPoolExecutor() as pool:
+        wait = f"touch began; until [ -e {go_on} ]; do sleep 0.01; done; echo hi"
+        other = pool.submit(runner.run, harness, {"prompt": wait}, tmp_path, 0)
+        wait_until((tmp_path / "began").exists, "the other run never began")
+        prompt = f"setsid {sleep} & {sleep} & kill -9 $PPID; {sleep}"
+        ended = runner.run(harness, {"prompt": prompt}, tmp_path, 0)
+        assert (ended.status, ended.why) == (1, "start")
+        wait_until(lambda: not processes_with(word), "the agent was left")
+        go_on.touch()
+        assert other.result().out == "hi\n"
     runner.close()
 
 

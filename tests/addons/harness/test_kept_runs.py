@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from pytest_skillopt.model.cache import Replies
+from pytest_skillopt.model.types import Completion
 
 if TYPE_CHECKING:
     from harness_project import Project
@@ -141,3 +145,126 @@ def test_errors_and_secrets_are_not_kept(kept: Project) -> None:
     found = [path for path in (kept.path / ".skillopt").rglob("*") if path.is_file()]
     assert found
     assert not any(b"abcdefghij0123456789ABCDEFGHIJ" in path.read_bytes() for path in found)
+
+
+SHAPES = """
+open(os.environ["PROMPT"].split()[-1], "a").write("x")
+call()
+import shutil, subprocess
+shutil.rmtree("folder"); open("folder", "w").write("now a file")
+os.remove("file"); os.makedirs("file/below"); open("file/below/text", "w").write("x")
+os.makedirs("empty/deep"); os.chmod("empty", 0o750)
+os.rmdir("gone")
+os.remove("link"); os.mkdir("link")
+open(b"odd-\\xff\\n", "wb").write(b"\\xfe")
+open("literal", "w").write("{skillopt-workspace}")
+git = lambda *words: subprocess.run(["git", *words], check=True)
+git("add", "-A"); git("commit", "-qm", "More")
+say(text="{skillopt-workspace} " + os.getcwd())
+"""
+REPOSITORY = """
+import subprocess
+(workspace / "folder").mkdir()
+(workspace / "folder" / "inner").write_text("x")
+(workspace / "file").write_text("x")
+(workspace / "gone").mkdir()
+(workspace / "link").symlink_to("file")
+def git(*words):
+    return subprocess.check_output(["git", *words], cwd=workspace, text=True)
+git("init", "-q"); git("config", "user.name", "a"); git("config", "user.email", "a@b")
+git("add", "-A"); git("commit", "-qm", {first!r})
+reply = skill_harness("Work. {starts}")
+found = []
+for path in sorted(workspace.rglob("*")):
+    if ".git" not in path.parts:
+        found.append([repr(os.fsencode(path.relative_to(workspace))), path.lstat().st_mode])
+        found[-1] += [path.read_bytes().hex()] if path.is_file() else []
+where = str(workspace)
+found = [[str(part).replace(where.encode().hex(), "HERE") for part in row] for row in found]
+keep(text=reply.replace(where, "HERE"), found=found,
+     log=git("log", "--format=%H %s"), status=git("status", "-s"),
+     files=[repr(name) for name in reply.files], calls=reply.usage.calls)
+"""
+
+
+@pytest.fixture
+def repository(kept: Project, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """Whose commits have the same date in every run, as a test must see to."""
+    for name in ("GIT_AUTHOR_DATE", "GIT_COMMITTER_DATE"):
+        monkeypatch.setenv(name, "2001-01-01T00:00:00Z")
+    kept.settings["skillopt_harness_env"] = "GIT_AUTHOR_DATE, GIT_COMMITTER_DATE"
+    kept.use_stub(SHAPES)
+    kept.settings["skillopt_sandbox"] = "none"
+    return kept
+
+
+def work(project: Project, first: str = "First") -> dict[str, Any]:
+    """Run the task in a repository; what it kept, with how often the agent has been started."""
+    starts = project.path / "starts"
+    assert project.run(REPOSITORY.format(first=first, starts=starts), *MODE).ret == 0
+    return {**project.kept, "starts": len(starts.read_text())}
+
+
+def test_commits_folders_and_odd_names_are_made_again(repository: Project) -> None:
+    first = work(repository)
+    assert [line.split()[1] for line in first["log"].splitlines()] == ["More", "First"]
+    assert first["status"] == ""
+    assert first["text"] == "{skillopt-workspace} HERE"
+    assert work(repository) == {**first, "calls": 0}
+
+
+def test_another_history_is_another_run(repository: Project) -> None:
+    assert work(repository)["starts"] == 1
+    assert work(repository, "Another")["starts"] == 2
+
+
+def test_a_secret_in_a_commit_is_not_kept(repository: Project) -> None:
+    """Git compresses it, so that it cannot be seen in the bytes."""
+    change = 'open("key", "w").write("sk-" + "proj-abcdefghij0123456789ABCDEFGHIJ")\n'
+    git = 'git = lambda *words: subprocess.run(["git", *words], check=True)\n'
+    more = change + 'git("add", "-A"); git("commit", "-qm", "x"); os.remove("key")\n'
+    repository.use_stub(SHAPES.replace(git, git + more))
+    assert work(repository)["starts"] == 1
+    assert work(repository)["starts"] == 2
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"../out": {"mode": 33188, "text": "x"}},
+        {"/tmp/out": {"mode": 33188, "text": "x"}},
+        {"given.txt/below": {"mode": 33188, "text": "x"}},
+        {".agents/skills/house-greeting/SKILL.md": {"mode": 33188, "text": "x"}},
+        {".agents": {"mode": 41471, "text": "/tmp"}},
+        {"never": None},
+        {"pipe": {"mode": 4516, "text": ""}},
+        {"n" * 300: {"mode": 33188, "text": "x"}},
+        {"given.txt": {"mode": "x"}},
+        None,
+    ],
+    ids=str,
+)
+def test_a_kept_run_that_cannot_be_made_again_is_a_miss(
+    kept: Project, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any] | None
+) -> None:
+    """Whatever a cache from elsewhere holds: the agent is started, and nothing else has changed."""
+    assert run(kept) == 1
+    before = kept.kept
+    find = Replies.find
+
+    def spoilt(self: Replies, key: str, what: str = "") -> Completion | None:
+        found = find(self, key, what)
+        if found is None or not key.startswith("run-"):
+            return found
+        whole = json.loads(found.text)
+        spoiled = {**whole, "changes": {"new": {"mode": 16877, "text": ""}, **(changes or {})}}
+        return Completion(json.dumps(spoiled if changes else [whole]))
+
+    monkeypatch.setattr(Replies, "find", spoilt)
+    assert run(kept) == 2
+    assert kept.kept == before
+    arguments = (*MODE, "--skillopt-cache=ro")
+    body = TASK.format(given="given\n", starts=kept.path / "starts", options="")
+    done = kept.run(body, *arguments)
+    assert done.ret == 1
+    done.stdout.fnmatch_lines(["*this run is not kept, and --skillopt-cache=ro*"])
