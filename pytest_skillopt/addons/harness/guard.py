@@ -39,7 +39,7 @@ def main() -> None:
     wake, bell = _bell()
     guards: set[int] = set()
     while True:
-        if wake in select.select([asked, wake], [], [])[0]:
+        if wake in select.select([asked.fileno(), wake], [], [])[0]:
             os.read(wake, 64)
             _bury(guards)
             continue
@@ -66,8 +66,8 @@ def main() -> None:
 
 
 def _bury(guards: set[int]) -> None:
-    """Collect the guards that have ended. What one that was killed or broke off has left comes to this
-    process, and is killed."""
+    """Collect the guards that have ended, and kill what one that did not end as it should has left:
+    it comes to this process."""
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] in guards:
