@@ -227,11 +227,12 @@ def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path
 
 
 @pytest.hookspec(firstresult=True)
-def pytest_skillopt_agent(item: pytest.Item, source: str) -> str | None:
+def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
     """Name the agents that a test runs, with their versions, such as ``codex 0.163.0, mine 2``.
 
-    ``source`` is the test's source. The versions are part of what identifies a task, so that an
-    update is never mixed into a run, and the target counts as used::
+    ``source`` is the test's source, ``skill`` the path of its skill file, relative to the root
+    directory. The versions are part of what identifies a task, so that an update is never mixed
+    into a run, and the target counts as used::
 
         # conftest.py
         def pytest_skillopt_agent(item, source):

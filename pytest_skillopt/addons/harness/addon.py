@@ -44,14 +44,14 @@ def skill_harness(request: pytest.FixtureRequest, skill: Skill, workspace: Path)
         return make_agent(request, skill, recorder(request), workspace)
 
 
-def pytest_skillopt_agent(item: pytest.Item, source: str) -> str | None:
+def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
     """Name the agents that a task of ``skill_harness`` runs, with their versions."""
     if "skill_harness" not in getattr(item, "fixturenames", ()):
         return None
     from pytest_skillopt.addons.harness.binding import identify
     from pytest_skillopt.models import Models
 
-    return identify(item, Models.of(item.config).settings, source)
+    return identify(item, Models.of(item.config).settings, source, skill)
 
 
 def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from pytest_skillopt.addons.harness.tree import Entry, is_git
 from pytest_skillopt.addons.harness.workspace import ROOM
+from pytest_skillopt.model.types import Usage  # noqa: TC001 - pydantic reads it
 from pytest_skillopt.untrusted import encodable, redact
 
 if TYPE_CHECKING:
@@ -34,8 +35,7 @@ class _Run(BaseModel):
     skill_read: bool
     exit_status: int
     seconds: float
-    usage: dict[str, Any]
-    """As ``Usage``; the number of calls counts."""
+    usage: Usage
 
 
 class _Change(BaseModel):
