@@ -1,17 +1,21 @@
 """Which tasks the optimizer learns from, which the gate measures, which are opened once.
 
 A task's split follows from a hash of its group, so that adding a task moves no other. Only where
-that leaves a small suite far from the ratio are groups moved, and that is said.
+that leaves a small suite far from the ratio are groups moved, and that is said. The tasks of each
+skill, and of these those that should ask for it, those that should not and the others, are near the
+ratio by themselves.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -22,6 +26,9 @@ BOTH = "both"
 SMALLEST_SPLIT_SUITE = 8
 _TOLERANCE = 0.34
 """A split may differ from its share by this part of the share before groups are moved."""
+_ALIKE, _FEWEST_WORDS = 0.8, 6
+"""Share of common triples of words from which two tasks are nearly the same; words of a task from
+which that can be told."""
 
 
 class SplitError(ValueError):
@@ -62,7 +69,12 @@ def assign_splits(tasks: Sequence[SkillTask], ratio: str) -> tuple[list[SkillTas
         note = f"{few}, the improvement is measured on the tasks the edits came from"
         return [replace(task, split=BOTH) for task in tasks], [note] if tasks else []
     units = [_Unit(members, shares) for members in _together(tasks)]
-    moved = _balance(units, shares)
+    kinds: dict[tuple[str, bool | None], list[_Unit]] = {}
+    for unit in units:
+        kinds.setdefault((unit.tasks[0].skill, unit.tasks[0].trigger), []).append(unit)
+    moved = [unit for kind in kinds.values() for unit in _balance(kind, shares)]
+    if {name for name in SPLITS if shares[name]} - {unit.split for unit in units}:
+        moved += [unit for unit in _balance(units, shares) if unit not in moved]
     split = {task.id: unit.split for unit in units for task in unit.tasks}
     for name in ("train", "val"):
         if tasks and name not in split.values():
@@ -73,7 +85,64 @@ def assign_splits(tasks: Sequence[SkillTask], ratio: str) -> tuple[list[SkillTas
         names = ", ".join(f"{unit.tasks[0].id} to {unit.split}" for unit in moved[:3])
         more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
         notes.append(f"moved, because the splits were far from their share: {names}{more}")
-    return [replace(task, split=split[task.id]) for task in tasks], notes
+    assigned = [replace(task, split=split[task.id]) for task in tasks]
+    return assigned, notes + _leaking(assigned)
+
+
+def _leaking(tasks: Sequence[SkillTask]) -> list[str]:
+    """Say which tasks of val and test are nearly the same as one of another split.
+
+    Two are if, of the triples of words in their parameters' texts, they share most (Jaccard index;
+    numbers count as one word). Tasks with few words are left aside: the words may be mere names.
+    """
+    seen: list[tuple[SkillTask, set[tuple[str, ...]]]] = []
+    alike: list[tuple[SkillTask, SkillTask]] = []
+    for task in sorted(tasks, key=lambda task: SPLITS.index(task.split)):
+        words = re.findall(r"[^\W\d]+|\d+", _words(task.text))
+        if len(words) < _FEWEST_WORDS:
+            continue
+        folded = ["0" if word.isdigit() else word for word in words]
+        triples = set(zip(folded, folded[1:], folded[2:], strict=False))
+        twin = next(
+            (
+                other
+                for other, its in seen
+                if other.split != task.split
+                and min(len(its), len(triples)) >= _ALIKE * max(len(its), len(triples))
+                and len(triples & its) >= _ALIKE * len(triples | its)
+            ),
+            None,
+        )
+        if twin is not None:
+            alike.append((twin, task))
+        seen.append((task, triples))
+    if not alike:
+        return []
+    twin, task = alike[0]
+    are = "1 task of val and test is" if len(alike) == 1 else f"{len(alike)} of val and test are"
+    return [
+        f"{are} nearly the same as one in another split, such as {task.id} ({task.split}) "
+        f"and {twin.id} ({twin.split}): what was learnt by heart counts there; keep such tasks "
+        "together with group="
+    ]
+
+
+def _words(text: str) -> str:
+    """The texts in a task's parameters, in lower case; those of its source where it has none."""
+    source, _, last = text.rpartition("\n")
+    try:
+        shown = json.loads(last)
+    except ValueError:
+        return ""
+    return " ".join(_texts(shown) if shown else [source]).lower()
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner)
 
 
 def _together(tasks: Iterable[SkillTask]) -> list[list[SkillTask]]:
@@ -126,13 +195,18 @@ def _balance(units: list[_Unit], shares: dict[str, float]) -> list[_Unit]:
     free = [unit for unit in units if not unit.marked]
     total = sum(len(unit.tasks) for unit in free)
     due = {name: shares[name] * total for name in SPLITS}
+    least = 1 if len(free) >= len(SPLITS) else 0
 
     def surplus(name: str) -> float:
         return sum(len(unit.tasks) for unit in free if unit.split == name) - due[name]
 
     for _ in free:
         needy, rich = min(SPLITS, key=surplus), max(SPLITS, key=surplus)
-        near = all(abs(surplus(n)) <= max(0.999, _TOLERANCE * due[n]) for n in (needy, rich))
+        near = all(
+            abs(surplus(n)) <= max(0.999, _TOLERANCE * due[n]) and surplus(n) + due[n] >= least
+            for n in (needy, rich)
+            if due[n]
+        )
         candidates = [unit for unit in free if unit.split == rich and unit not in moved]
         if near or surplus(rich) - surplus(needy) <= 1 or not candidates:
             break

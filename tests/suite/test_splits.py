@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,6 +69,37 @@ def test_the_same_content_stays_together() -> None:
     tasks = [*suite(20), task("x", source="same"), task("y", source="same")]
     splits = by_id(assign_splits(tasks, "2:1:1")[0])
     assert splits["x"] == splits["y"]
+
+
+@given(st.integers(3, 12), st.integers(3, 12), st.integers(0, 9), st.text("abc", max_size=3))
+def test_requests_of_either_kind_and_of_each_skill_are_in_every_split(
+    should: int, should_not: int, others: int, prefix: str
+) -> None:
+    kinds = {True: should, False: should_not, None: others}
+    tasks = [
+        SkillTask(id=f"{prefix}{skill}-{kind}-{i}", skill=skill, trigger=kind)
+        for skill in ("a", "b")
+        for kind, count in kinds.items()
+        for i in range(count)
+    ]
+    assigned, _ = assign_splits(tasks, "2:1:1")
+    found = {(task.skill, task.trigger, task.split) for task in assigned}
+    assert found >= {(s, kind, n) for s in "ab" for kind in (True, False) for n in SPLITS}
+
+
+def test_nearly_the_same_task_in_several_splits_is_said() -> None:
+    def prompts(texts: list[str]) -> list[str]:
+        texts = [f"def test(case): ...\n{json.dumps({'case': text})}" for text in texts]
+        tasks = [SkillTask(id=f"t{n}", text=text) for n, text in enumerate(texts)]
+        return [n for n in assign_splits(tasks, "2:1:1")[1] if "nearly the same" in n]
+
+    (note,) = prompts([f"Write the notes of release {n}, please!" for n in range(12)])
+    assert "(val) and t" in note
+    assert "group=" in note
+    words = [f"{a}{b}" for a in "xyz" for b in "klmn"]
+    assert prompts([" ".join(word + "abcdefghijkl"[n] for word in words) for n in range(12)]) == []
+    assert prompts([f"Greet guest {n}." for n in range(12)]) == [], "mere names"
+    assert prompts([f"Greet the guest politely, as ever, in the name of {n}" for n in words]) != []
 
 
 def test_a_small_suite_without_marks_is_both() -> None:

@@ -8,7 +8,9 @@ such a turn is left aside.
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 SHORTEST, LONGEST = 15, 8_000
 """Characters of a request: less is a yes or a go on, more is a pasted document."""
+_MOST_CLEANED = 2 * LONGEST
+"""Characters of a turn that is looked at: what is replaced by a stand-in may make it shorter."""
 _MOST_FILES = 2_000
 _MOST_BYTES = 100_000_000
 _ALIKE = 0.8
@@ -30,7 +34,7 @@ _MACHINE = re.compile(
     r"\s*(?:<[a-zA-Z][\w-]*[ >]|# AGENTS\.md|Caveat: |\[Request interrupted|This session is being)"
 )
 _PERSONAL = (
-    (re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"), "someone@example.com"),
+    (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"), "someone@example.com"),
     (re.compile(r"(?<![\w.])\+?\d(?:[ ()/-]?\d){8,14}(?![\w.])"), "555-0100"),
     (re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"), "192.0.2.1"),
     (re.compile(r"(?<=/home/)[\w.-]+|(?<=/Users/)[\w.-]+|(?<=\\Users\\)[\w.-]+"), "someone"),
@@ -57,8 +61,9 @@ def read_requests(path: Path) -> Found:
     files = [path] if path.is_file() else sorted(_transcripts(path), reverse=True)
     if not files:
         raise MineError(f"there is no transcript in {path}: .jsonl and .json files are read")
-    texts = [clean(text) for file in files[:_MOST_FILES] for text in _of_file(file)]
-    requests = tuple(distinct(text for text in texts if SHORTEST <= len(text) <= LONGEST))
+    texts = (text for file in files[:_MOST_FILES] for text in _of_file(file))
+    cleaned = (clean(text) for text in texts if len(text) <= _MOST_CLEANED)
+    requests = tuple(distinct(text for text in cleaned if SHORTEST <= len(text) <= LONGEST))
     if not requests:
         raise MineError(
             f"no turn of a user was found in {path}: give an export as JSON or JSONL whose turns "
@@ -137,10 +142,27 @@ def clean(text: str) -> str:
 
 
 def distinct(texts: Iterable[str]) -> Iterator[str]:
-    """The first of every group of texts that say nearly the same."""
-    kept: list[set[str]] = []
-    for text in texts:
-        words = set(re.findall(r"\w+", text.lower()))
-        if words and not any(len(words & o) >= _ALIKE * len(words | o) for o in kept):
-            kept.append(words)
+    """The first of every group of texts that say nearly the same.
+
+    Two sets of words that share so much have one in common among the first few of each, in any
+    order that is the same for both, and as many words after it as they must share: only such sets
+    are compared. Rare words come first. (Xiao, Wang, Lin, Yu 2008, "Efficient similarity joins for
+    near duplicate detection".)
+    """
+    read = [(text, set(re.findall(r"\w+", text.lower()))) for text in texts]
+    common = Counter(word for _, words in read for word in words)
+    kept: dict[str, list[tuple[int, set[str]]]] = defaultdict(list)
+    for text, words in read:
+        ordered = sorted(words, key=lambda word: (common[word], word))
+        first = ordered[: len(words) - math.ceil(_ALIKE * len(words)) + 1]
+        near = (
+            other
+            for at, word in enumerate(first)
+            for its, other in kept[word]
+            if min(len(words) - at, len(other) - its) * (1 + _ALIKE) / _ALIKE + 1e-9
+            >= len(words) + len(other)
+        )
+        if words and not any(len(words & o) >= _ALIKE * len(words | o) for o in near):
+            for at, word in enumerate(first):
+                kept[word].append((at, words))
             yield text

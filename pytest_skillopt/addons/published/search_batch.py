@@ -249,13 +249,14 @@ def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: in
 
     With ``t = min(step, steps) / steps``: linear is ``round(start + (end - start) t)``, cosine is
     ``round(end + (start - end) (1 + cos(pi t)) / 2)``, as in SkillOpt, which counts steps from 1
-    too: of two steps with the defaults the first has 3 edits, the second 2. Python's ``round``
-    takes a half to the even neighbour (2.5 to 2, 3.5 to 4). Never below ``end``, never below 1.
+    too: of two steps with the defaults the first has 3 edits, the second 2, and where there is only
+    one it has ``start``. Python's ``round`` takes a half to the even neighbour (2.5 to 2, 3.5 to
+    4). Never below ``end``, never below 1.
 
     Args:
         schedule: constant, linear or cosine.
     """
-    t = min(max(step, 0), steps) / steps if steps > 0 else 1.0
+    t = min(max(step, 0), steps) / steps if steps > 1 else 0.0
     falling = {
         "constant": start,
         "linear": start + (end - start) * t,

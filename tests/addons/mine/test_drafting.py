@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -205,3 +206,30 @@ def test_without_a_model_it_says_what_to_set(project: pytest.Pytester) -> None:
     assert result.ret == 1
     result.stderr.fnmatch_lines(["*error: no optimizer model is configured. Set *"])
     result.stderr.no_fnmatch_line("*Traceback*")
+
+
+def test_large_sessions_are_read_in_time_that_grows_with_their_size(tmp_path: Path) -> None:
+    """A pasted wall of letters, and 12,000 different requests: either took forever."""
+    requests = [f"please look at case{n} in part{n} of file{n}, {ASKED}" for n in range(12_000)]
+    turns = [{"role": "user", "content": text} for text in ("a" * 200_000, *requests)]
+    path = tmp_path / "large.json"
+    path.write_text(json.dumps(turns))
+    found = read_requests(path)
+    assert found.requests == tuple(requests)
+    assert clean("a" * 200_000 + " ada@work.org") == "a" * 200_000 + " someone@example.com"
+
+
+def test_near_duplicates_are_those_that_comparing_all_pairs_finds() -> None:
+    def share(one: str, other: str) -> float:
+        a, b = set(one.split()), set(other.split())
+        return len(a & b) / len(a | b)
+
+    rng = random.Random(0)
+    for _ in range(300):
+        letters = "abcdefghijklmn"[: rng.randint(2, 14)]
+        texts = [" ".join(rng.sample(letters, rng.randint(1, len(letters)))) for _ in range(12)]
+        kept: list[str] = []
+        for text in texts:
+            if not any(share(text, other) >= 0.8 for other in kept):
+                kept.append(text)
+        assert list(distinct(texts)) == kept

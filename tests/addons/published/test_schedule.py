@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 budgets = st.integers(1, 20)
 
 
-@given(st.integers(0, 200), st.integers(1, 100), budgets, budgets)
+@given(st.integers(0, 200), st.integers(2, 100), budgets, budgets)
 def test_the_values_are_those_of_the_formulas(step: int, steps: int, one: int, other: int) -> None:
     start, end = max(one, other), min(one, other)
     t = min(step, steps) / steps
@@ -32,13 +32,24 @@ def test_the_values_are_those_of_the_formulas(step: int, steps: int, one: int, o
     assert edit_budget("constant", step, steps, start=start, end=end) == start
 
 
-@given(st.sampled_from(["linear", "cosine"]), st.integers(1, 60), budgets, budgets)
+@given(st.sampled_from(["linear", "cosine"]), st.integers(2, 60), budgets, budgets)
 def test_it_falls_from_the_start_to_the_end(name: str, steps: int, one: int, other: int) -> None:
     start, end = max(one, other), min(one, other)
     values = [edit_budget(name, step, steps, start=start, end=end) for step in range(steps + 3)]
     assert values[0] == start
     assert values[-1] == end
     assert values == sorted(values, reverse=True)
+
+
+@given(st.sampled_from(["constant", "linear", "cosine"]), st.integers(0, 12), budgets, budgets)
+def test_it_is_the_budget_of_skillrl(name: str, steps: int, one: int, other: int) -> None:
+    """The same formulas as in SkillOpt; of a single step too."""
+    scheduler = pytest.importorskip("skillrl.core.scheduler")
+    start, end = max(one, other), min(one, other)
+    theirs = scheduler.build_scheduler(name, max_lr=start, min_lr=end, total_steps=steps)
+    for step in range(1, steps + 1):
+        ours = edit_budget(name, step, steps, start=start, end=end)
+        assert ours == theirs._compute_lr(step)
 
 
 def test_the_default_is_cosine_from_four_to_two() -> None:
@@ -100,4 +111,4 @@ def test_the_end_is_the_floor_whatever_the_step() -> None:
 
 
 def test_no_step_is_planned() -> None:
-    assert edit_budget("cosine", 0, 0) == 2
+    assert edit_budget("cosine", 0, 0) == 4
