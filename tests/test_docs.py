@@ -36,6 +36,28 @@ def play(body: dict[str, Any]) -> str:
     return '```json\n{"greeting": "Hello Ada"}\n```'
 
 
+def test_the_calls_in_the_text_about_python_can_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    from pytest_skillopt.model.client import ChatModel
+    from pytest_skillopt.model.config import model_config
+    from pytest_skillopt.settings import Settings
+
+    text = (DOCS / "python.md").read_text()
+    (call,) = re.findall(r"`(ChatModel\(.*)`", text)
+    known = {"ChatModel": ChatModel, "model_config": model_config}
+    model = eval(call, {**known, "settings": Settings(model="openai:m")})
+    assert model.name == "openai:m"
+    model.close()
+
+
+def test_no_page_installs_what_is_on_no_index() -> None:
+    pages = [*DOCS.glob("**/*.md"), *DOCS.parent.glob("*.md"), *DOCS.parent.glob("example*/*.md")]
+    for page in pages:
+        assert not re.search(r"pip install [^\n`]*(?<![/\w-])pytest-skillopt", page.read_text()), (
+            page
+        )
+
+
 @pytest.mark.parametrize("mode", [(), ("--skillopt", "--skillopt-rollouts=1")])
 def test_the_examples_of_the_fixtures(
     pytester: pytest.Pytester, chat_server: ChatServer, mode: tuple[str, ...]

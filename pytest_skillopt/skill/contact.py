@@ -44,8 +44,12 @@ _NETWORK_PROGRAM = re.compile(
     r"([^\n`|;]{1,300})"
 )
 _ARGUMENT = re.compile(
-    r"(?:^|[\s=@'\"])((?:[a-z0-9][\w-]{0,62}\.){1,8}[a-z]{2,24})(?=$|[\s/:'\"?])"
+    r"(?:^|[\s=@'\"(])((?:[a-z0-9][\w-]{0,62}\.){1,8}[a-z]{2,24})(?=$|[\s/:'\"?)])"
 )
+_COMPUTED = re.compile(r"\b(?:https?|ftp|wss?|ssh)://[^\s/?#\"']{0,100}?\$\([^\s]{0,100}")
+"""A URL whose host the shell is to find out."""
+_ESCAPED = re.compile(r"\\+(?:x|u00)([0-9a-f]{2})|\\+([01][0-7]{2})", re.IGNORECASE)
+"""A character as ``printf`` and ``echo -e`` take it, in hexadecimal or octal digits."""
 _FILE_ENDINGS = (
     "md txt py json yaml yml toml csv tsv html htm pdf js ts sh xml ini cfg conf log zip gz tar tgz"
     " tmp bak png jpg jpeg gif svg out pem key crt deb rpm whl exe dll so sql db lock"
@@ -93,10 +97,14 @@ def addresses(text: str) -> Iterator[str]:
     entities, percent signs) are undone. A name without a scheme counts where it cannot be taken for
     a file or an attribute.
     """
-    plain = strip_invisible(html.unescape(to_lf(text)))
+    plain = _ESCAPED.sub(_character, strip_invisible(html.unescape(to_lf(text))))
     plain = unicodedata.normalize("NFKC", plain).lower().translate(_UNQUOTED)
     for form in dict.fromkeys((plain, _DOT.sub(".", plain), unquote(plain))):
         yield from _addresses(form)
+
+
+def _character(escape: re.Match[str]) -> str:
+    return chr(int(escape[1], 16) if escape[1] else int(escape[2], 8))
 
 
 _UNQUOTED = str.maketrans("", "", "*\\")
@@ -108,6 +116,8 @@ def _addresses(text: str) -> Iterator[str]:
         if not host.startswith("["):
             host = host.partition(":")[0]
             yield from _outside(host.strip(".,;:!*_`'").removeprefix("www."))
+    for match in _COMPUTED.finditer(text):
+        yield match[0]
     for match in _MAIL.finditer(text):
         if not _RESERVED.fullmatch(match[1]):
             yield match[0]

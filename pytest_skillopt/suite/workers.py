@@ -1,4 +1,4 @@
-"""The controller's side of the warm xdist workers. The only module that knows pytest-xdist.
+"""The controller's side of the warm xdist workers.
 
 The job (a training, an evaluation) runs in a thread of its own and blocks in ``Executor.next``;
 the main thread stays in xdist's own loop, which asks the scheduler below whether all is done.

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +41,30 @@ def test_both_files_use_the_same_commits() -> None:
         for name, commit in re.findall(r"uses: (actions/[\w-]+)[\w/-]*@(\w+)", file.read_text()):
             pins.setdefault(name, set()).add(commit)
     assert {name for name, commits in pins.items() if len(commits) > 1} == set()
+
+
+def test_what_the_templates_install_is_there(tmp_path: Path) -> None:
+    """Nothing is on an index: the wheel that the page says to keep is enough for each command."""
+    about = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    name = f"pytest_skillopt-{about['version']}"
+    (tmp_path / "vendor").mkdir()
+    with zipfile.ZipFile(tmp_path / "vendor" / f"{name}-py3-none-any.whl", "w") as wheel:
+        said = f"Metadata-Version: 2.1\nName: pytest-skillopt\nVersion: {about['version']}\n"
+        wheel.writestr(f"{name}.dist-info/METADATA", said)
+        wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+    project = tmp_path / "pyproject.toml"
+    project.write_text((REPOSITORY / "example_project" / "pyproject.toml").read_text())
+    for file in (WORKFLOW, GITLAB):
+        installed = re.findall(r"python -m pip install (.*)", file.read_text())
+        assert len(installed) == 3
+        for command in installed:
+            places, what = re.findall(r"--find-links=(\S+)", command), command.split()[-1]
+            if what == ".":
+                (what,) = tomllib.loads(project.read_text())["project"]["dependencies"]
+            alone = ["--no-index", "--no-deps", "--dry-run", "--ignore-installed", "--quiet"]
+            options = [*alone, *(f"--find-links={place}" for place in places)]
+            pip = [sys.executable, "-m", "pip", "install", *options, what]
+            subprocess.run(pip, cwd=tmp_path, check=True)
 
 
 def test_rights_of_each_job(workflow: dict[Any, Any]) -> None:
