@@ -102,7 +102,7 @@ def _leaking(tasks: Sequence[SkillTask]) -> list[str]:
         if len(words) < _FEWEST_WORDS:
             continue
         folded = ["0" if word.isdigit() else word for word in words]
-        triples = set(zip(folded, folded[1:], folded[2:], strict=False))
+        triples: set[tuple[str, ...]] = set(zip(folded, folded[1:], folded[2:], strict=False))
         twin = next(
             (
                 other
