@@ -23,7 +23,7 @@ from pytest_skillopt.model.types import NO_KEY, Completion, ModelConfigError, Mo
 from pytest_skillopt.untrusted import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
@@ -161,6 +161,18 @@ class ChatModel:
             return said
         return ""
 
+    def knock(self) -> str:
+        """See at no cost whether the server is there: any answer to the question for its models
+        will do. Why there is none, in words, else empty."""
+        try:
+            self._client().get("/models", cast_to=bytes, options={"headers": self._login()})
+        except Exception as error:
+            fault = classify(error)
+            if fault is None:
+                raise
+            return "" if fault.status or fault.answered else f"{self.name}: {fault}"
+        return ""
+
     def close(self) -> None:
         """Close the connections; a call that this breaks off ends at once, and for good."""
         self._ended.set()
@@ -269,10 +281,7 @@ class ChatModel:
     def _send(self, request: dict[str, Any]) -> Completion:
         """One HTTP request; ModelFault, with what was paid, where it brings no reply."""
         try:
-            headers = self._headers
-            if self.config.key_command:
-                self._key = self.config.api_key()
-                headers = {"Authorization": f"Bearer {self._key}"} | headers
+            headers = self._login()
             body = dict(request)
             body |= body.pop("extra_body", {})
             # Half the cost of chat.completions.create, which looks at every part of the request.
@@ -285,6 +294,14 @@ class ChatModel:
                 raise
             raise fault from None
         return read_response(content, request["messages"], self.config)
+
+    def _login(self) -> Mapping[str, str]:
+        """The headers of a request besides those of the SDK; a key that a command prints is asked
+        for each time, since it may run out."""
+        if not self.config.key_command:
+            return self._headers
+        self._key = self.config.api_key()
+        return {"Authorization": f"Bearer {self._key}"} | self._headers
 
     def _client(self) -> Any:
         """The SDK's client, made on the first call: importing the SDK takes half a second."""

@@ -13,7 +13,7 @@ import pytest
 
 from pytest_skillopt.mode import MODES
 from pytest_skillopt.model.limits import Meter
-from pytest_skillopt.model.types import CapReached, ModelConfigError
+from pytest_skillopt.model.types import CapReached, ModelConfigError, ModelError
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.opening import probed_roles, wanted_roles
 from pytest_skillopt.modes.skills import read_documents, skills_of
@@ -67,7 +67,12 @@ class Doctor:
         if plan is None or not plan.tasks:
             return
         terminalreporter.section("skillopt doctor")
-        for fault, said in [*_skills(config, plan), *_models(config, plan)]:
+        noted = config.hook.pytest_skillopt_opened(config=config, tasks=plan.tasks)
+        for fault, said in [
+            *_skills(config, plan),
+            *((False, said) for said in filter(None, noted)),
+            *_models(config, plan),
+        ]:
             self.faults += fault
             colour = {"red": True} if fault else {"green": True}
             terminalreporter.write("FAULT  " if fault else "ok     ", **colour)
@@ -98,7 +103,7 @@ def _models(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:
         roles = wanted_roles(plan.mode, plan.tasks)
         asked = probed_roles(roles, plan.tasks)
         for role in roles:
-            fault, said = _asked(models, role) if role in asked else (False, "the agent asks it")
+            fault, said = (_asked if role in asked else _knocked)(models, role)
             yield fault, f"{role}: {said}"
     finally:
         models.close()
@@ -116,3 +121,14 @@ def _asked(models: Models, role: Role) -> tuple[bool, str]:
         return True, str(error)
     took = words.duration(time.monotonic() - began)
     return bool(fault), f"no answer: {fault}" if fault else f"{model.name} answers after {took}"
+
+
+def _knocked(models: Models, role: Role) -> tuple[bool, str]:
+    """A look whether the server is there, for an agent that speaks to it in its own protocol."""
+    try:
+        model = models.get(role)
+        fault = model.knock() if hasattr(model, "knock") else ""
+    except ModelError as error:
+        return True, str(error)
+    said = "its server is there, and the agent asks it in its own protocol"
+    return bool(fault), f"no answer: {fault}" if fault else f"{model.name}: {said}"

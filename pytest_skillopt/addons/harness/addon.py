@@ -62,12 +62,14 @@ def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:
 
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
-    """Say that agents are not confined."""
+    """Say that agents are not confined, and before a run, too, what confines them."""
     if not any(task.agent for task in tasks):
         return None
     from pytest_skillopt.addons.harness.processes import resolve
     from pytest_skillopt.models import Models
 
-    if resolve(Models.of(config).settings.of(HarnessSettings).sandbox) != "none":
-        return None
+    confined = resolve(Models.of(config).settings.of(HarnessSettings).sandbox)
+    if confined != "none":
+        said = f"coding agents are confined by {confined} (skillopt_sandbox)"
+        return said if config.option.collectonly else None
     return "coding agents ran without a sandbox: they can do what you can (skillopt_sandbox)"
