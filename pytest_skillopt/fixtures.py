@@ -1,7 +1,8 @@
 """The fixtures that a task sees.
 
 They work the same in an ordinary run, where the skill is the file on disk and nothing is recorded,
-and in a rollout. What they need is imported when one is used.
+and in a rollout. What they need is imported when one is used. None asks for another by a public
+name, so that a project may have a fixture ``skill``, ``rollout`` or ``workspace`` of its own.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def skill(request: pytest.FixtureRequest) -> Skill:
-    """The version of the SKILL.md under test: .text, .body, .path, .name, .version, .proxy_url."""
+def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
+    """The skill under test, by a name that no project has for a fixture of its own."""
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.files import read_skill
     from pytest_skillopt.suite.context import Skill, current
@@ -44,6 +45,12 @@ def skill(request: pytest.FixtureRequest) -> Skill:
     return Skill(found.text, found.body, folder, found.name, found.version, open_proxy)
 
 
+@pytest.fixture(scope="session")
+def skill(_skillopt_skill: Skill) -> Skill:
+    """The version of the SKILL.md under test: .text, .body, .path, .name, .version, .proxy_url."""
+    return _skillopt_skill
+
+
 @pytest.fixture
 def rollout(request: pytest.FixtureRequest) -> Recorder:
     """The recorder: .index, .seed, .key, .target, .score(x), .feedback(text), .record(role, text),
@@ -54,7 +61,7 @@ def rollout(request: pytest.FixtureRequest) -> Recorder:
 
 
 @pytest.fixture
-def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
+def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent:
     """Call the target model with the skill as system prompt: skill_agent(prompt) -> Reply.
 
     Of a skill with files in references/, scripts/ or assets/ the prompt holds the body, and the
@@ -65,7 +72,7 @@ def skill_agent(request: pytest.FixtureRequest, skill: Skill) -> Agent:
     from pytest_skillopt.skill.files import reader
     from pytest_skillopt.suite.context import GuardedModel, recorder
 
-    running = recorder(request)
+    running, skill = recorder(request), _skillopt_skill
     own_tools = reader(skill.path)
     with without_traceback():
         models = Models.of(request.config)

@@ -11,11 +11,11 @@ import inspect
 import pytest
 
 from pytest_skillopt.addons import addons, merged
-from pytest_skillopt.fixtures import rollout, skill, skill_agent, skill_judge
+from pytest_skillopt.fixtures import _skillopt_skill, rollout, skill, skill_agent, skill_judge
 from pytest_skillopt.mode import Mode, add_mode_options, refuse_bare_options
 from pytest_skillopt.settings import add_quiet_keys, add_settings, refuse_key_as_option
 
-__all__ = ["rollout", "skill", "skill_agent", "skill_judge"]
+__all__ = ["_skillopt_skill", "rollout", "skill", "skill_agent", "skill_judge"]
 
 _MARKER = (
     "skill_task(*, skill=None, split=None, rollouts=None, min_pass_rate=None, group=None, "
@@ -79,7 +79,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             marker_arguments(item)
         except pytest.UsageError as error:
             raise pytest.fail.Exception(str(error), pytrace=False) from None
-    if "skill" in getattr(item, "fixturenames", ()):
+    if "_skillopt_skill" in getattr(item, "fixturenames", ()):
         from pytest_skillopt.suite.selection import select_skill
 
         select_skill(item)

@@ -288,8 +288,9 @@ class _RolloutHooks:
             ours = fixturedef.func.__module__.startswith("pytest_skillopt.")
             if running is None or not ours or isinstance(error, ModelError):
                 raise
-            raise OwnFault(f"{fixturedef.argname}: {error}") from error
-        if running is not None and fixturedef.argname == "skill":
+            name = fixturedef.argname.removeprefix("_skillopt_")
+            raise OwnFault(f"{name}: {error}") from error
+        if running is not None and fixturedef.argname == "_skillopt_skill":
             running.skills.append(request)
         elif running is not None and isinstance(value, Path) and fixturedef.argname == "tmp_path":
             running.temporary.append(value)

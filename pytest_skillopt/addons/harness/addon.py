@@ -26,22 +26,30 @@ MARKER = {
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    """An empty folder in which the agent of ``skill_harness`` works."""
+def _skillopt_workspace(tmp_path: Path) -> Path:
+    """The folder of ``workspace``, by a name that no project has for a fixture of its own."""
     path = tmp_path / "work"
     path.mkdir()
     return path
 
 
 @pytest.fixture
-def skill_harness(request: pytest.FixtureRequest, skill: Skill, workspace: Path) -> HarnessAgent:
+def workspace(_skillopt_workspace: Path) -> Path:
+    """An empty folder in which the agent of ``skill_harness`` works."""
+    return _skillopt_workspace
+
+
+@pytest.fixture
+def skill_harness(
+    request: pytest.FixtureRequest, _skillopt_skill: Skill, _skillopt_workspace: Path
+) -> HarnessAgent:
     """Run a coding agent that finds the skill where its users put it: skill_harness(prompt)."""
     from pytest_skillopt.addons.harness.binding import make_agent
     from pytest_skillopt.fixtures import without_traceback
     from pytest_skillopt.suite.context import recorder
 
     with without_traceback():
-        return make_agent(request, skill, recorder(request), workspace)
+        return make_agent(request, _skillopt_skill, recorder(request), _skillopt_workspace)
 
 
 def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:

@@ -168,3 +168,46 @@ def test_the_doctor_finds_a_server_that_hangs_up_on_every_call(
     assert code == 1
     assert "FAULT  target: no answer: openai:fake-model: cannot reach http://127.0.0.1:" in said
     assert "sk-test" not in said
+
+
+OWN = """
+import pytest
+
+@pytest.fixture(scope="session")
+def skill():
+    return "driving"
+
+@pytest.fixture
+def rollout():
+    return 7
+
+@pytest.fixture
+def workspace():
+    return "a desk"
+"""
+
+
+@pytest.mark.parametrize("arguments", [("-p", "no:xdist"), ("-n1",)], ids=["here", "worker"])
+@pytest.mark.parametrize("mode", [(), ("--skillopt", "--skillopt-rollouts=2")], ids=["run", "mode"])
+def test_fixtures_of_a_project_may_have_the_plugins_names(
+    greeter: Project, mode: tuple[str, ...], arguments: tuple[str, ...]
+) -> None:
+    greeter.conftest += OWN
+    (greeter.path / "test_greeting.py").write_text(
+        """
+import pytest
+
+@pytest.mark.skill_task
+def test_agent(skill_harness, skill_agent, skill, rollout, workspace):
+    assert (skill, rollout, workspace) == ("driving", 7, "a desk")
+    done = skill_harness("READ Greet Ada.")
+    assert (done.workspace / "greeting.txt").read_text() == "Ahoy"
+    assert skill_agent("Greet Ada.")
+"""
+    )
+    done = greeter.pytest(*mode, *arguments)
+    assert done.ret == 0, done.stdout.str()
+    assert any("RULE: the first word" in json.dumps(body) for body in greeter.provider.bodies)
+    if mode:
+        (task,) = results(greeter)[0]["skills"][0]["tasks"]
+        assert (task["before"]["passed"], task["before"]["n"]) == (2, 2)
