@@ -120,8 +120,42 @@ def test_the_first_training_of_getting_started(started: pytest.Pytester) -> None
     assert "exclamation mark" in (started.path / "SKILL.md").read_text()
 
 
+def test_the_tutorial_is_followed_word_for_word(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = "Keep the first line within 50 characters, without a full stop."
+
+    def reply(body: dict[str, Any]) -> str:
+        if "response_format" in body:
+            edits = [{"op": "append", "target": "", "content": rule}]
+            return json.dumps({"reasoning": "it is too long", "edits": edits})
+        change = body["messages"][-1]["content"].split("\n")[-1]
+        return change[:49] if rule in body["messages"][0]["content"] else change
+
+    chat_server.reply = reply
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")
+    monkeypatch.setenv("OPENAI_BASE_URL", chat_server.url)
+    skill = pytester.path / ".claude" / "skills" / "commit-messages" / "SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text(blocks("tutorial.md", "text")[0])
+    (pytester.path / "pyproject.toml").write_text(blocks("tutorial.md", "toml")[0])
+    folder = pytester.mkdir("tests")
+    (folder / "test_commit_messages.py").write_text(blocks("tutorial.md", "python")[0])
+    lines = "".join(blocks("tutorial.md", "sh")).splitlines()
+    ordinary, measured, planned, trained = (
+        pytester.runpytest_inprocess(*shlex.split(line, comments=True)[1:])
+        for line in lines
+        if line.startswith("pytest")
+    )
+    ordinary.assert_outcomes(failed=16)
+    measured.stdout.fnmatch_lines(["*0.0 %*"])
+    planned.stdout.fnmatch_lines(["rollouts: about*"])
+    trained.stdout.fnmatch_lines(["The file is written.*"])
+    assert rule in skill.read_text()
+
+
 def test_every_link_leads_somewhere() -> None:
-    for path in (*DOCS.rglob("*.md"), DOCS.parent / "README.md"):
+    for path in (*DOCS.rglob("*.md"), *DOCS.parent.glob("*.md")):
         text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
         for target, heading in re.findall(r"\]\(([^)#:]*)(?:#([^)]*))?\)", text):
             page = path.parent / target if target else path
