@@ -204,6 +204,13 @@ def test_the_settings_that_may_change_are_documented() -> None:
     assert set(re.findall(r"`(\w+)`", listed)) == FREE
 
 
+def test_every_public_name_is_in_the_reference() -> None:
+    named = re.findall(
+        r"^::: pytest_skillopt\.(\w+)$", (DOCS / "names.md").read_text(), re.MULTILINE
+    )
+    assert sorted(named) == sorted(pytest_skillopt.__all__)
+
+
 def test_every_rule_of_the_lint_is_documented() -> None:
     text = (DOCS / "lint.md").read_text()
     assert {rule for rule in RULES if f"`{rule}`" not in text} == set()

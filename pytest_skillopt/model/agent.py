@@ -87,7 +87,8 @@ class Agent:
 
     Args:
         sample: keeps the draws of two rollouts apart.
-        stage, task: what the rollout is for, and its node id, for the accounts.
+        stage: purpose of the rollout, for the accounts.
+        task: node id of the rollout, for the accounts.
         record: told role and content of each turn as it happens.
         on_usage: told the usage of each model call as it happens.
         max_turns: model calls of one call of the agent, at least 1.

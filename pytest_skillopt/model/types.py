@@ -137,10 +137,12 @@ class Model(Protocol):
         """Ask once; answered from the cache when the same was asked before.
 
         Args:
-            messages, tools, response_format: as in the Chat Completions API.
+            messages: the conversation, as in the Chat Completions API.
             sample: keeps draws apart: the same messages with another ``sample`` are another draw.
             stage: what the call is for (``train``, ``reflect``, ...), for the accounts alone.
-            task: node id it is for, for the accounts alone.
+            task: node id it is for, for the accounts only.
+            tools: as in the Chat Completions API.
+            response_format: as in the Chat Completions API.
 
         Raises:
             ModelFault: the provider failed after all retries (``.fatal`` where no retry can help).
