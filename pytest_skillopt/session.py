@@ -15,6 +15,7 @@ import pytest
 from pytest_skillopt.models import Services
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
+from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.executor import WorkersExecutor
     from pytest_skillopt.suite.tasks import SkillTask
     from pytest_skillopt.suite.workers import XdistRun
+
+_LOG = logger(__name__)
 
 
 def start(config: pytest.Config, mode: Mode) -> None:
@@ -73,6 +76,7 @@ class Controller:
         self._workers = run
 
     def _work(self, executor: WorkersExecutor, tasks: list[SkillTask]) -> None:
+        _LOG.info("%s begins with %d tasks", self._mode.flag, len(tasks))
         if tasks:
             from pytest_skillopt.modes.conduct import conduct
 

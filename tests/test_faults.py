@@ -606,3 +606,44 @@ def test_nothing_is_left_of_64_calls_in_flight(
 
     wait_until(lambda: not left(), "threads or files are left")
     assert [p.name for p in tmp_path.iterdir() if not p.name.startswith("pytest-of-")] == []
+
+
+def test_the_log_says_who_waits_for_what_and_why_something_is_tried_again(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "sk-test-0123456789abcdef"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    monkeypatch.setattr("pytest_skillopt.model.client.FIRST_DELAY", 0.001)
+    chat_server.script(chat_server.answer.error(503, f"busy, says the keeper of {key}"))
+    (pytester.path / "SKILL.md").write_text("---\nname: a\ndescription: A.\n---\nSay ok.\n")
+    pytester.makepyfile(
+        """
+        import pytest
+
+        seen = []
+
+        @pytest.mark.skill_task
+        def test_one(skill_agent):
+            assert skill_agent("Hi")
+            seen.append(1)
+            if len(seen) == 1:
+                raise ConnectionError("the database is down")
+        """
+    )
+    options = (f"--skillopt-base-url={chat_server.url}", "--skillopt-target=openai:worker")
+    run = ("--skillopt", "--skillopt-rollouts=1", "--skillopt-cache=off", *options)
+    done = pytester.runpytest_inprocess(*run, "-p", "no:xdist", "--log-cli-level=DEBUG")
+    assert done.ret == 0, done.stdout.str()
+    for line in (
+        "*INFO *skillopt.session:*--skillopt begins with 1 tasks",
+        "*DEBUG *skillopt.suite.sampler:*waits for 1 of 1 rollouts",
+        "*INFO *skillopt.model.client:*openai:worker for target, *test_one, try 1 failed: *503*",
+        "*INFO *skillopt.suite.sampler:*test_one is run again after attempt 1: *database is down*",
+    ):
+        done.stdout.fnmatch_lines([line])
+    assert key not in done.stdout.str() + done.stderr.str()
+    quiet = pytester.runpytest_inprocess(*run, "-p", "no:xdist").stdout.str()
+    assert "skillopt.suite" not in quiet
+    over = pytester.runpytest_inprocess(*run, "-n1", "--log-cli-level=DEBUG").stdout
+    over.fnmatch_lines(["*INFO *skillopt.suite.workers:*worker gw0 is up, 1 of 1"])
+    over.fnmatch_lines(["*DEBUG *skillopt.suite.workers:*worker gw0 waits for an answer to *"])

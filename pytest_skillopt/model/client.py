@@ -20,7 +20,7 @@ from pytest_skillopt.model.faults import classify, estimate_tokens
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.replies import read_response
 from pytest_skillopt.model.types import NO_KEY, Completion, ModelConfigError, ModelFault, Usage
-from pytest_skillopt.untrusted import redact
+from pytest_skillopt.untrusted import logger, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
 
+_LOG = logger(__name__)
 FIRST_DELAY = 0.25
 DELAY_FACTOR = 3.0
 LONGEST_DELAY = 60.0
@@ -241,10 +242,11 @@ class ChatModel:
                     return reply
                 tries = f" (after {attempt + 1} tries)" if attempt else ""
                 raise ModelFault(f"{self.name}: {fault}{tries}", fatal=fault.fatal, usage=paid)
-            if not fault.retry_after:
-                delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR**attempt)
-                self._wait(delay * (0.5 + 0.5 * self._jitter()))
             attempt += 1
+            _LOG.info("%s for %s, try %d failed: %s", self.name, _whom(account), attempt, fault)
+            if not fault.retry_after:
+                delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR ** (attempt - 1))
+                self._wait(delay * (0.5 + 0.5 * self._jitter()))
 
     def _call(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
         """One call, let go by the throttle (CapReached, ModelFault). A reply is kept before
@@ -254,7 +256,9 @@ class ChatModel:
         while wait := self._throttle.ask(call, wish):
             if wait > LONGEST_PAUSE:
                 raise ModelFault(f"{wish.provider} asks to wait {wait:.0f} s")
-            self._wait(min(wait, _NAP) * (1 + 0.1 * self._jitter()))
+            who, nap = _whom(account), min(wait, _NAP)
+            _LOG.debug("%s for %s waits %.1f s for its turn or a pause", self.name, who, nap)
+            self._wait(nap * (1 + 0.1 * self._jitter()))
         used, pause = Usage(), 0.0
         try:
             with _TURN:
@@ -329,3 +333,8 @@ class ChatModel:
                     http_client=client,
                 )
             return self._sdk
+
+
+def _whom(account: tuple[str, str, str]) -> str:
+    """Whom a call is for, in words: ``target, rollout, test_it.py::test_it``."""
+    return ", ".join(filter(None, account))

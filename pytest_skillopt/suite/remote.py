@@ -32,12 +32,15 @@ from pytest_skillopt.suite.internals.xdist import worker_input
 from pytest_skillopt.suite.interrupts import Watchdog, end_now, handling, kill_descendants
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
+from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pytest_skillopt.suite.lanes import Lanes
     from pytest_skillopt.suite.tasks import SkillTask
+
+_LOG = logger(__name__)
 
 
 class Link:
@@ -255,6 +258,7 @@ class WorkerLoop:
             self._versions.add_version(*told)
         elif kind == "run":
             request = RolloutRequest(**json.loads(told[0]))
+            _LOG.debug("%s runs %s, sample %d", self._worker, request.task, request.index)
             if isinstance(engine, RolloutRunner):
                 self._run_here(engine, request)
             else:

@@ -19,6 +19,7 @@ from pytest_skillopt.model.types import CapReached, Usage
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.executor import ExecutorClosed
 from pytest_skillopt.suite.rollouts import InfraError, Rollout, RolloutRequest
+from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.tasks import SkillTask
 
 
+_LOG = logger(__name__)
 OWN_AGENT = "own agent"
 """Role, in the accounts, of what tests report with ``rollout.usage``."""
 _COSTLY = ("worker", "timeout")
@@ -174,6 +176,7 @@ class Sampler:
         missing = [r for r in wanted if not self._resolved(r.key)]
         self._start([r for r in missing if r.key not in self._begun])
         waiting = {r.key for r in missing}
+        _LOG.debug("waits for %d of %d rollouts", len(waiting), len(wanted))
         came: dict[str, Rollout] = {}
         while waiting:
             reason = self._spent()
@@ -270,7 +273,12 @@ class Sampler:
             self._errors_in_a_row += 1
             self._count_costly(request, error)
             self._stop_where_hopeless(request, error)
-            if rollout.attempt < self._settings.max_attempts and not self._is_put_away(request):
+            again = rollout.attempt < self._settings.max_attempts and not self._is_put_away(request)
+            then = "is run again" if again else "is not run again"
+            _LOG.info(
+                "%s %s after attempt %d: %s", request.task, then, rollout.attempt, error.message
+            )
+            if again:
                 self._submit([request])
             else:
                 self._end(rollout)

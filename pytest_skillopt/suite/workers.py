@@ -23,12 +23,13 @@ from pytest_skillopt.suite.internals.xdist import (
 )
 from pytest_skillopt.suite.interrupts import sigterm_interrupts
 from pytest_skillopt.suite.tasks import SkillTask
-from pytest_skillopt.untrusted import no_command
+from pytest_skillopt.untrusted import logger, no_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping, Sequence
 
 
+_LOG = logger(__name__)
 _SHOWN = 5
 
 
@@ -183,12 +184,14 @@ class XdistRun:
         elif kind == "hello":
             self._greet(worker, json.loads(rest[0]))
         elif kind == "end":
+            _LOG.info("worker %s has ended with %d rollouts", worker.name, len(worker.running))
             self._executor.lost(worker)
             self._on_lost(f"{worker.name}:")
 
     def _answer(self, worker: Worker, number: int, method: str, arguments: str) -> None:
         """Call a service for a worker; in a thread of its own, since a model takes its time."""
         value, error = "", ""
+        _LOG.debug("worker %s waits for an answer to %s", worker.name, method)
         try:
             value = json.dumps(self._services[method](*json.loads(arguments)))
         except Exception as raised:
@@ -227,6 +230,7 @@ class XdistRun:
         if worker is None or worker in self._facts or self.tests_finished:
             return
         self._failed_starts += 1
+        _LOG.warning("worker %s died before it had collected; another takes its place", worker.name)
         if self._failed_starts > _START_FAILURES * self._expected:
             reason = f"{self._failed_starts} workers in a row died before they had collected"
             self._executor.stop(reason)
@@ -241,6 +245,7 @@ class XdistRun:
             self._failed_starts = 0
             alive = [known for known in list(self._workers.values()) if not known.lost]
             up = [known for known in alive if known in self._facts]
+            _LOG.info("worker %s is up, %d of %d", worker.name, len(up), self._expected)
             if self._thread is not None:
                 self._admit(worker)
             elif len(up) >= self._expected:

@@ -24,12 +24,14 @@ import pytest
 
 from pytest_skillopt.addons.harness.proxy import Ticket
 from pytest_skillopt.suite.folders import TemporaryFolder
+from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pytest_skillopt.addons.harness.adapters import Harness
 
+_LOG = logger(__name__)
 MOST_PRINTED = 64 << 20  # bytes after which a run is ended
 LEAST_FREE = 256 << 20  # bytes on the workspace's disk below which it is
 _LOOK_MS = 100  # between two looks whether a run is to be ended
@@ -90,6 +92,7 @@ class Runner:
                 argv, env = self._prepared(harness, values, made.path / "home")
                 argv[:0] = self._prefix(harness, argv[0], workspace, made.path / "home", skill)
                 told = json.dumps([argv, env, str(workspace), str(made.path)])
+                _LOG.debug("%s begins, with %g s to run", harness.name, limit)
                 guard.sendall(f"{told}\n".encode())
             except OSError as error:
                 return Ended(1, "start", 0.0, err=str(error))
@@ -111,6 +114,7 @@ class Runner:
                     guard.send(b"end")
                     said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
             status = os.waitstatus_to_exitcode(int(said)) if said else 1
+            _LOG.debug("the guard of %s says %r, its end: %s", harness.name, said, why)
             seconds, texts = time.monotonic() - started, (_text(out), _text(err))
             return Ended(status, why if said else "start", seconds, *texts)
 

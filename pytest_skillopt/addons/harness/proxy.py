@@ -26,7 +26,7 @@ from pytest_skillopt.model.types import (
     ModelFault,
     Usage,
 )
-from pytest_skillopt.untrusted import encodable
+from pytest_skillopt.untrusted import encodable, logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
 
+_LOG = logger(__name__)
 _LARGEST_REQUEST = 64 << 20
 _MARKS, _LEAST_MARK = 8, 12
 _REFUSED = "refused"
@@ -255,6 +256,7 @@ class _Handler(BaseHTTPRequestHandler):
         path += f"?{query}" if query else ""
         with ticket.call() as allowed:
             if not allowed:
+                _LOG.info("an agent in %s may make no further call", ticket.account[2])
                 return self._refuse(400, "this run may make no further call")
             try:
                 proxy.served.ticket = ticket
@@ -264,6 +266,7 @@ class _Handler(BaseHTTPRequestHandler):
             except Exception as error:
                 if isinstance(error, ModelFault):
                     ticket.count(error.usage)
+                _LOG.warning("a call of an agent in %s has failed: %s", ticket.account[2], error)
                 ticket.fail(error)
                 return self._refuse(400, "the provider has failed, or a cap is reached")
         return self._answer(400 if reply.finish_reason == _REFUSED else 200, reply.text)
