@@ -59,6 +59,9 @@ class Controller:
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
         """Choose who runs the rollouts; xdist has read by now whether workers are wanted."""
+        from pytest_skillopt.modes.opening import refuse_early
+
+        refuse_early(config, self._mode, self.settings)
         if config.getoption("dist", "no") == "no" and self.settings.lanes == 1:
             config.pluginmanager.register(_InProcess(config, self.settings, self._work))
             return

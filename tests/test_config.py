@@ -332,3 +332,27 @@ def names_in(module: ast.Module) -> Iterator[str]:
             pattern = "".join(map(str, parts))
             if re.fullmatch(r"(\\w\+)?\w{4,}", pattern):
                 yield from (name for name in NAMES if re.fullmatch(pattern, name))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--skillopt-train",), "no optimizer model is configured"),
+        (("--skillopt-train", "--skillopt-optimizer=openai:m"), "OPENAI_API_KEY"),
+        (("--skillopt-train", "--skillopt-resume=nothing"), "there is no training 'nothing'"),
+        (("--skillopt-check=nothing",), "is in no git repository"),
+        (("--skillopt-train", "-oskillopt_max_cost_increase=much"), "no share such as 20%"),
+    ],
+)
+def test_wrong_usage_is_told_before_a_worker_starts(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], said: str
+) -> None:
+    for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(project.path.parent))
+    project.makeconftest("")
+    project.makepyfile("import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill): pass\n")
+    done = project.runpytest_inprocess("-n2", *arguments)
+    assert done.ret == 4
+    done.stderr.fnmatch_lines([f"*{said}*"])
+    done.stdout.no_fnmatch_line("*workers*")

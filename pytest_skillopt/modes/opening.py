@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from pytest_skillopt.model.cache import DiskCache, Replies
-from pytest_skillopt.model.config import check_prices, model_config
+from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import ROLES, ModelConfigError
 from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.plan import notes_on_tasks
-from pytest_skillopt.modes.skills import read_documents, skills_of, split_tasks
-from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory
+from pytest_skillopt.modes.skills import (
+    RevisionError,
+    at_revision,
+    read_documents,
+    skills_of,
+    split_tasks,
+)
+from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory, RunError
 from pytest_skillopt.run.journal import Journal, JournalLedger
 from pytest_skillopt.run.openrun import (
     Run,
@@ -27,14 +35,13 @@ from pytest_skillopt.run.openrun import (
 from pytest_skillopt.run.pending import finish_writing
 from pytest_skillopt.search.outcome import most_increase
 from pytest_skillopt.search.registry import notes_on_search
+from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import skill_files
 from pytest_skillopt.skill.scan import check_command
 from pytest_skillopt.suite.sampler import Sampler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    import pytest
 
     from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
@@ -129,6 +136,36 @@ def opened(
             earlier=earlier_usage(journal.path) if resumed else {},
             unfinished=_unfinished(home, mode, directory, about),
         )
+
+
+def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
+    """Refuse before any worker is started what no worker is needed to know.
+
+    Raises:
+        pytest.UsageError: no such run to continue, no such revision, no scanner, no usable share,
+            an optimizer that is not configured, or without its key.
+    """
+    root = config.rootpath
+    try:
+        if mode.resume is not None:
+            Home(root / settings.dir).find(mode.resume, "training")
+        if mode.ref:
+            at_revision(root, "the project", mode.ref)  # no file is called so
+        if settings.scan and mode.name == "train":
+            check_command(settings.scan, root)
+        most_increase(settings.max_cost_increase)
+        makers = config.hook.pytest_skillopt_client.get_hookimpls()
+        made = any(not m.function.__module__.startswith("pytest_skillopt.") for m in makers)
+        if (
+            mode.name == "train"
+            and not made
+            and provider_of(settings, "optimizer") in ("", PROVIDER)
+        ):
+            found = model_config(settings, "optimizer")
+            if not found.key_command:  # which is run when the key is needed
+                found.api_key()
+    except (ModelConfigError, RevisionError, RunError, SkillError) as error:
+        raise pytest.UsageError(str(error)) from error
 
 
 def probed_roles(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:
