@@ -146,6 +146,7 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
         "scales": tuple(_scales(result, skill)),
         "precision": tuple(words.precision(skill)) if result.mode != "aa" else (),
         "curve": any(s.after is not None or s.train is not None for s in skill.steps),
+        "gated": any(s.verdict != "none" or s.edits for s in skill.steps),
         "mute": words.mute(skill),
         "groups": tuple(_groups(result, skill, compared)),
         "compared": compared,

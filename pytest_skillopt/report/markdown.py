@@ -85,7 +85,7 @@ def _blocks(result: Result) -> Iterator[str]:
         cost=words.cost(result.usage),
         rollouts=words.rollouts(result),
         command=one_line(shlex.join(result.command))[:4000],
-        settings=words.settings(result),
+        settings=words.changed_settings(result),
     )
     return (block.strip("\n ") for block in whole.split(_CUT) if block.strip())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections import Counter
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.report.text import clip, one_line
 from pytest_skillopt.run.result import EditRow, Hunk
-from pytest_skillopt.settings import shown
+from pytest_skillopt.settings import Settings, shown
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
 
@@ -246,6 +247,12 @@ def ordered(names: Iterable[str]) -> list[str]:
 def settings(result: Result) -> list[tuple[str, str]]:
     """Every setting that has a value, with the value as it is written in a configuration file."""
     return [(name, shown(v)) for name, v in result.settings.items() if v not in ("", None)]
+
+
+def changed_settings(result: Result) -> list[tuple[str, str]]:
+    """Those of them that are not the plugin's own default."""
+    usual = dataclasses.asdict(Settings())
+    return [(n, v) for n, v in settings(result) if n not in usual or v != shown(usual[n])]
 
 
 def precision(skill: SkillResult) -> list[str]:

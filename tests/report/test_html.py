@@ -188,3 +188,19 @@ def with_text(make_result: MakeResult, text: str) -> Result:
     return result.model_copy(
         update={"skills": [skill], "models": {"target": text}, "command": ["pytest", text]}
     )
+
+
+@pytest.mark.parametrize("gated", [True, False])
+def test_the_table_of_steps_has_no_column_that_no_step_fills(
+    make_result: MakeResult, gated: bool
+) -> None:
+    step = StepRow(step=1, train=0.4, tasks=5, passing=2, reason="6 tried, 5 help")
+    if gated:
+        step = step.model_copy(update={"before": 0.4, "after": 0.5, "verdict": "accepted"})
+    result = make_result()
+    skill = result.skills[0].model_copy(update={"steps": [step]})
+    page = html.render_html(result.model_copy(update={"skills": [skill]}))
+    heads = re.findall(r'role="columnheader"[^>]*>(\w+)<', page)
+    between = ["val", "edits", "verdict"] if gated else []
+    assert heads == ["step", "train", *between, "reason"]
+    assert len(re.findall('role="cell"', page)) == len(heads)

@@ -13,6 +13,7 @@ from pytest_skillopt.report import markdown
 from pytest_skillopt.report.markdown import pull_request_body, step_summary
 from pytest_skillopt.report.text import one_line
 from pytest_skillopt.run.result import EditRow, Hunk, Result, UsageRow
+from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -211,7 +212,15 @@ def test_usage_tells_what_was_paid_and_what_the_cache_answered(make_result: Make
 
 
 def test_settings_read_as_they_are_written(make_result: MakeResult) -> None:
-    given = {"write": True, "scan": False, "rollouts": 3, "skill": "", "gate": "staged"}
+    given = {"write": False, "rollouts": 4, "skill": "", "gate": "strict", "mine": True}
     body = pull_request_body(make_result().model_copy(update={"settings": given}))
-    listed = ["- `write`: `yes`", "- `scan`: `no`", "- `rollouts`: `3`", "- `gate`: `staged`"]
+    listed = ["- `write`: `no`", "- `rollouts`: `4`", "- `gate`: `strict`", "- `mine`: `yes`"]
     assert "\n".join(listed) in body
+
+
+def test_a_request_lists_no_setting_that_has_its_default(make_result: MakeResult) -> None:
+    given = {**Settings().to_json(), "patience": 7}
+    body = pull_request_body(make_result().model_copy(update={"settings": given}))
+    listed = body[body.index("settings that are not the default") :]
+    names = set(re.findall(r"^- `(\w+)`: ", listed, re.MULTILINE))
+    assert names == {"patience"}

@@ -137,3 +137,19 @@ def test_print_is_light_whatever_the_screen(
     ground = browser.evaluate("getComputedStyle(document.body).backgroundColor")
     browser.call("Emulation.setEmulatedMedia", media="", features=[])
     assert ground == "rgb(255, 255, 255)"
+
+
+def test_no_column_stands_empty_beside_a_long_reason(
+    browser: Any, make_result: MakeResult, tmp_path: Path
+) -> None:
+    """The reason is below the lines that it explains, as wide as they are."""
+    file = tmp_path / "report.html"
+    file.write_text(render_html(make_result()), encoding="utf-8")
+    browser.open(file, width=1280)
+    boxes = browser.evaluate(
+        "[...document.querySelectorAll('.hunk')].map(hunk => ['.diff', 'figcaption'].map(name => {"
+        "const box = hunk.querySelector(name).getBoundingClientRect();"
+        "return [box.top, box.bottom, box.width]}))"
+    )
+    assert boxes
+    assert all(why[0] >= lines[1] and why[2] == lines[2] for lines, why in boxes)
