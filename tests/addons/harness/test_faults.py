@@ -74,9 +74,11 @@ def test_guards_that_were_killed_are_replaced(tmp_path: Path) -> None:
     runner = processes.Runner("none", tmp_path, {})
     harness = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
     for _ in range(2):
-        ended = runner.run(harness, {"prompt": "echo hi; echo $PPID >&2"}, tmp_path, 0)
+        ended = runner.run(
+            harness, {"prompt": "echo hi; cut -d' ' -f4 /proc/$PPID/stat >&2"}, tmp_path, 0
+        )
         assert (ended.status, ended.why, ended.out) == (0, "exit", "hi\n")
-        guards = int(Path(f"/proc/{ended.err.strip()}/stat").read_text().split()[3])
+        guards = int(ended.err)
         os.kill(guards, signal.SIGKILL)
         os.waitid(os.P_PID, guards, os.WEXITED | os.WNOWAIT)
     runner.close()
