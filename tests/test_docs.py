@@ -129,7 +129,7 @@ def test_the_tutorial_is_followed_word_for_word(
         if "response_format" in body:
             edits = [{"op": "append", "target": "", "content": rule}]
             return json.dumps({"reasoning": "it is too long", "edits": edits})
-        change = body["messages"][-1]["content"].split("\n")[-1]
+        change = str(body["messages"][-1]["content"]).split("\n")[-1]
         return change[:49] if rule in body["messages"][0]["content"] else change
 
     chat_server.reply = reply
