@@ -33,9 +33,8 @@ def is_declaration(name: str) -> bool:
     """Whether a module is an add-on's declaration, its settings, or the package around them, which
     may hold an error of its own."""
     parts = name.split(".")
-    return name == "pytest_skillopt.errors" or (
-        parts[1] == "addons" and len(parts) > 2 and parts[3:] in ([], ["addon"], ["settings"])
-    )
+    inside = parts[1] == "addons" and len(parts) > 2
+    return parts[1] == "errors" or (inside and parts[3:] in ([], ["addon"], ["settings"]))
 
 
 def test_a_session_without_tasks_imports_the_declarations_alone(pytester: pytest.Pytester) -> None:

@@ -155,13 +155,6 @@ def test_a_task_that_cannot_be_measured_does_not_hold_up_the_search(toy: ModuleT
     assert outcome.proposal != outcome.before
 
 
-def test_a_mode_that_rewrites_searches_in_batches_and_says_so(toy: ModuleType) -> None:
-    model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
-    outcome, _ = train(toy, toy.make_world(), model, update_mode="rewrite_from_suggestions")
-    assert "Body" in model.forms()
-    assert any("the search is batch" in note for note in outcome.notes)
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -172,10 +165,11 @@ def test_a_mode_that_rewrites_searches_in_batches_and_says_so(toy: ModuleType) -
         ("candidates", 2),
         ("skill_aware", True),
         ("slow_update", False),
+        ("update_mode", "rewrite_from_suggestions"),
     ],
 )
 def test_a_setting_of_the_other_search_is_said_to_change_nothing(
-    toy: ModuleType, name: str, value: int | bool
+    toy: ModuleType, name: str, value: int | str
 ) -> None:
     plain, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0))
     outcome, _ = train(toy, toy.make_world(), toy.ToyOptimizer(useful=1.0), **{name: value})

@@ -112,3 +112,14 @@ def test_the_end_is_the_floor_whatever_the_step() -> None:
 
 def test_no_step_is_planned() -> None:
     assert edit_budget("cosine", 0, 0) == 4
+
+
+def test_a_whole_body_that_cannot_be_tried_edit_by_edit_is_a_usage_error(
+    pytester: pytest.Pytester,
+) -> None:
+    mode = ("-o", "skillopt_update_mode=full_rewrite_minibatch")
+    result = pytester.runpytest(*mode, "--skillopt-train")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*skillopt_update_mode=full_rewrite_minibatch*search=batch*"])
+    result = pytester.runpytest(*mode, "--skillopt-train", "--skillopt-search=batch")
+    assert result.ret != pytest.ExitCode.USAGE_ERROR
