@@ -9,8 +9,8 @@ rest inside the functions that need it. These names of it are read besides:
     A frozen dataclass of ``settings.setting`` fields; ``Settings.of(CLASS)`` reads them.
 ``MARKER``
     Further arguments of the marker ``skill_task``: by name, a check and a noun for the error.
-``MODES``, ``SEARCHES``, ``GATES``
-    Entries of the registries in ``modes``, ``search/registry.py`` and ``gate/gates.py``.
+``SEARCHES``, ``GATES``
+    Entries of the registries in ``search/registry.py`` and ``gate/gates.py``.
 ``add_commands``
     A function that adds commands to ``pytest-skillopt``, as ``argparse`` subparsers.
 """

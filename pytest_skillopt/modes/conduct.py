@@ -6,12 +6,12 @@ import contextlib
 import functools
 import os
 import socket
-from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
 import pytest
 
 from pytest_skillopt.model.types import CacheError, ModelConfigError
+from pytest_skillopt.modes import carry_out
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.report.junit import task_properties
@@ -98,13 +98,8 @@ def fails_the_session(mode: Mode, result: Result) -> bool:
 def _carry_out(run: Run, display: Display) -> Result:
     """The mode's result; what stops a run before it has one is a result too."""
     status: Status = "unmeasured"
-    # Imported when chosen: a check needs no optimizer.
-    module = "train" if run.mode.name == "train" else "measure"
-    carry_out: Callable[[Run, Display], Result] = getattr(
-        import_module(f"pytest_skillopt.modes.{module}"), run.mode.name
-    )
     try:
-        return carry_out(run, display)
+        return carry_out(run.mode.name, run, display)
     except StopRun as stop:
         reason = stop.reason
         if stop.kind == "interrupted":
