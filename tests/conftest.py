@@ -6,6 +6,7 @@ import compileall
 import gc
 import importlib
 import pkgutil
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from model_maker import ModelMaker
 from sessions import WITHOUT_OTHERS, clean_environment
 
 import pytest_skillopt
+from pytest_skillopt.addons import addons
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,6 +42,22 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Sessions within this process forget the modules that they are the first to import.
 for found in pkgutil.walk_packages(pytest_skillopt.__path__, "pytest_skillopt."):
     importlib.import_module(found.name)
+
+
+PUBLISHED = re.compile(r"'(batch|confirm|margin|paired)'|=batch")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs an add-on that is not there: by its mark, or by a search or gate among its
+    parameters."""
+    there = addons()
+    for item in items:
+        wanted = {mark.args[0] for mark in item.iter_markers("addon")}
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if "published" not in there and PUBLISHED.search(repr([*params.values()])):
+            wanted.add("published")
+        if missing := wanted - there.keys():
+            item.add_marker(pytest.mark.skip(reason=f"there is no {', '.join(missing)}"))
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -203,6 +203,7 @@ def test_reflect(project: Project) -> None:
     assert not [prompt for prompt in project.prompts("thinker") if "You improve a skill" in prompt]
 
 
+@pytest.mark.addon("published")
 def test_aggregate(project: Project) -> None:
     analysts = itertools.cycle([RULE, FUSS])
     project.server.reply = lambda body: (
@@ -219,6 +220,7 @@ def test_aggregate(project: Project) -> None:
     assert not project.asked_to_merge
 
 
+@pytest.mark.addon("published")
 def test_select(project: Project) -> None:
     project.edits = [FUSS, RULE]
     project.use("pytest_skillopt_select")

@@ -52,6 +52,7 @@ def test_answers_come_in_the_order_of_the_questions(toy: ModuleType) -> None:
     assert sum((usage.calls for usage in used), 0) == 8
 
 
+@pytest.mark.addon("published")
 def test_every_call_is_told_that_quoted_material_is_data(toy: ModuleType, tmp_path: Path) -> None:
     """Whatever its stage, and whatever a user's template says."""
     for name in NAMES:

@@ -106,6 +106,7 @@ def test_fixed_gates_take_fresh_samples_of_both_arms(name: str, streams: set[str
     assert len(set(seen)) == len(seen) == (40 if name == "confirm" else 20)
 
 
+@pytest.mark.addon("published")
 def test_confirm_needs_to_win_twice() -> None:
     def once(draw: Draw) -> bool:
         return draw.arm == "candidate" and draw.index < 3
@@ -114,6 +115,7 @@ def test_confirm_needs_to_win_twice() -> None:
     assert not run_gate(make_gate("confirm", tasks(4)), taker(once)).accepted
 
 
+@pytest.mark.addon("published")
 def test_margin_wants_more_than_the_margin() -> None:
     def one_more(draw: Draw) -> bool:
         return draw.task != "t0" or draw.arm == "candidate"
@@ -123,6 +125,7 @@ def test_margin_wants_more_than_the_margin() -> None:
         assert verdict.accepted is expected, n
 
 
+@pytest.mark.addon("published")
 def test_paired_calls_a_small_gain_chance() -> None:
     def one_more(draw: Draw) -> bool:
         return draw.task != "t0" or (draw.arm == "candidate" and draw.index < 1)

@@ -451,6 +451,7 @@ def test_worst_homogeneous_suite_keeps_the_bound() -> None:
     assert sum(judge(flat, flat, seed).accepted for seed in range(120)) / 120 <= 0.05
 
 
+@pytest.mark.addon("published")
 def test_a_thin_gain_needs_the_broad_gate() -> None:
     before = dict.fromkeys(ids(60), 0.45)
     after = dict.fromkeys(before, 0.70)

@@ -155,6 +155,7 @@ def test_a_task_that_cannot_be_measured_does_not_hold_up_the_search(toy: ModuleT
     assert outcome.proposal != outcome.before
 
 
+@pytest.mark.addon("published")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
