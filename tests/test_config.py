@@ -149,13 +149,13 @@ def test_pyproject_takes_numbers_booleans_and_lists_as_such(project: pytest.Pyte
         skillopt_max_cost = 1
         skillopt_gate_alpha = 0.1
         skillopt_pruning = false
-        skillopt_propose_skills = ["a/SKILL.md", "b/SKILL.md"]
+        skillopt_lint_allow = ["size", "urls"]
         """
     )
     found = read(project, "-W", "error")
     assert (found["rollouts"], found["max_cost"], found["gate_alpha"]) == (7, 1.0, 0.1)
     assert found["pruning"] is False
-    assert found["propose_skills"] == "a/SKILL.md,b/SKILL.md"
+    assert found["lint_allow"] == "size,urls"
 
 
 @pytest.mark.skipif(pytest.version_tuple < (9, 0), reason="pytest 9 reads native TOML")
@@ -166,13 +166,13 @@ def test_native_toml_has_types(project: pytest.Pytester) -> None:
         skillopt_rollouts = 7
         skillopt_max_cost = 1
         skillopt_pruning = false
-        skillopt_gate = "paired"
+        skillopt_gate = "strict"
         skillopt_prices = ["a=1/2", "b=3/4"]
         """
     )
     found = read(project, "-W", "error")
     assert (found["rollouts"], found["max_cost"], found["pruning"]) == (7, 1.0, False)
-    assert (found["gate"], found["prices"]) == ("paired", "a=1/2,b=3/4")
+    assert (found["gate"], found["prices"]) == ("strict", "a=1/2,b=3/4")
 
 
 def test_the_option_wins_over_the_ini_key_and_that_over_the_default(

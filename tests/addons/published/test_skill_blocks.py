@@ -77,6 +77,19 @@ def test_a_rewrite_keeps_frontmatter_margins_and_line_endings() -> None:
     )
 
 
+DOCUMENTS = {
+    "plain": HEAD.encode() + b"# X\n\n- One.\n",
+    "crlf": HEAD.replace("\n", "\r\n").encode() + b"# X\r\n\r\n- One.\r\n",
+    "cr": HEAD.replace("\n", "\r").encode() + b"# X\r\r- One.\r",
+    "mixed": HEAD.replace("\n", "\r\n").encode() + b"# X\n\n- One.\n",
+    "mixed-body": HEAD.encode() + b"one\r\ntwo\nthree\rfour\r\n",
+    "bom": b"\xef\xbb\xbf" + HEAD.encode() + b"# X\n",
+    "bom-only-body": b"\xef\xbb\xbf# X\n",
+    "no-final-newline": HEAD.encode() + b"# X",
+}
+
+
+@pytest.mark.parametrize("data", DOCUMENTS.values(), ids=list(DOCUMENTS))
 def test_a_rewrite_with_the_same_body_is_the_same_document(data: bytes) -> None:
     document = Document.from_bytes(data)
     mixed = len(set(re.findall("\r\n|\r|\n", document.body))) > 1
