@@ -3,6 +3,7 @@
     python benchmarks/learning.py                  worlds and caps, three seeds, a minute or two
     python benchmarks/learning.py --mechanisms     each mechanism switched on or off, 700 calls
     python benchmarks/learning.py --full           both, all worlds, 20 seeds: docs/optimizer.md
+    python benchmarks/learning.py --lanes 32       with so many workers: rounds, width, wall time
     python benchmarks/learning.py --tempers plain,careless,stubborn
                                                    other ways of the simulated optimizer
 
@@ -26,7 +27,8 @@ from typing import TYPE_CHECKING, Any
 from worlds import recorded
 from worlds.proposer import TEMPERS, Proposer
 from worlds.target import WorldExecutor
-from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, START, World, make_world, statements
+from worlds.timeline import Timeline
+from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, World, make_world, statements
 
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
@@ -101,10 +103,20 @@ class Run:
     leaked: int
     status: str
     reason: str
+    found: float = 0.0
+    """Share that the search ended with, whatever became of it."""
+    rounds: int = 0
+    """Times that the training waited for rollouts or replies."""
+    width: float = 0.0
+    """Rollouts in a round of them, on average."""
+    wall: float = 0.0
+    """Seconds, under the latencies of ``worlds/timeline.py``."""
+    ideal: float = 0.0
+    """The same for a thread pool that makes the same calls at once."""
 
 
-def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
-    """Train once in a world."""
+def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> Run:
+    """Train once in a world, with so many workers."""
     parameters = TrialParameters(**variant.parameters)
     if name in recorded.NAMES:
         return Run(*recorded.train(name, cap, seed, variant.settings, parameters=parameters))
@@ -114,14 +126,15 @@ def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
     if variant.unfiltered:
         tasks = [dataclasses.replace(task, text="") for task in tasks]
         settings = dataclasses.replace(settings, lint_allow=",".join(RULES))
-    executor = WorldExecutor(world)
+    timeline = Timeline()
+    executor = WorldExecutor(world, timeline, lanes)
     sampler = Sampler(
         executor, tasks, _Ledger(), model="world", settings=Settings(max_rollouts=cap)
     )
     verdicts = recorded.Verdicts()
-    proposer = Proposer(world.kind, seed, TEMPERS[variant.temper])
+    proposer = Proposer(world.kind, seed, TEMPERS[variant.temper], timeline)
     outcome = Trainer(
-        Document(START.encode()),
+        Document(world.start.encode()),
         tasks,
         sampler,
         proposer,
@@ -142,11 +155,16 @@ def train(name: str, cap: int, variant: Variant, seed: int) -> Run:
         leaked,
         outcome.status,
         outcome.reason,
+        gain_of(world, outcome.proposal.text),
+        timeline.rounds,
+        timeline.width,
+        timeline.wall(lanes),
+        timeline.ideal(lanes),
     )
 
 
 def gain_of(world: World, text: str) -> float:
-    start = world.mean(START, world.unseen)
+    start = world.mean(world.start, world.unseen)
     room = world.reachable - start
     gain = world.mean(text, world.unseen) - start
     return gain / room if room > 0.01 else gain
@@ -155,8 +173,8 @@ def gain_of(world: World, text: str) -> float:
 def classify(world: World, text: str) -> tuple[int, int, int]:
     """Useless, harmful and leaking lines that were added to the start."""
     useless = harmful = leaked = 0
-    stated: set[int] = set()
-    known = set(START.split("\n"))
+    stated = statements(world.start)
+    known = set(world.start.split("\n"))
     codes = [case.code for case in world.cases.values()]
     for line in text.split("\n"):
         if not line.strip() or line in known or line.startswith("<!--"):
@@ -175,7 +193,7 @@ def classify(world: World, text: str) -> tuple[int, int, int]:
 def _false_accepts(world: World, texts: Sequence[str]) -> int:
     """Texts that are truly no better than what they replaced, on all tasks; the start is none."""
     everywhere = list(world.cases)
-    accepted = [START, *(text for text in texts if text != START)]
+    accepted = [world.start, *(text for text in texts if text != world.start)]
     means = [world.mean(text, everywhere) for text in accepted]
     return sum(after <= before + 1e-9 for before, after in itertools.pairwise(means))
 
@@ -216,10 +234,11 @@ def measure(
     variants: Iterable[Variant],
     seeds: range,
     processes: int,
+    lanes: int = 1,
 ) -> list[Cell]:
     """Every combination, the trainings spread over processes."""
     keys = list(itertools.product(worlds, caps, variants))
-    jobs = [(world, cap, variant, s) for world, cap, variant in keys for s in seeds]
+    jobs = [(world, cap, variant, s, lanes) for world, cap, variant in keys for s in seeds]
     with ProcessPoolExecutor(processes) as pool:
         runs = list(pool.map(train, *zip(*jobs, strict=True)))
     n = len(seeds)
@@ -228,16 +247,31 @@ def measure(
 
 def print_worlds(cells: Iterable[Cell]) -> None:
     print("| world | optimizer | calls | share of the gain | false accepts | target calls "
-          "| optimizer calls | useless / harmful / leaked lines |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|---|")
+          "| optimizer calls | useless / harmful / leaked lines | found |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|---|")
     for cell in cells:
         print(f"| {cell.world} | {cell.variant.name} | {cell.cap} | {_row(cell)} |")
 
 
+def print_times(cells: Iterable[Cell], lanes: int) -> None:
+    """How wide the trainings are; worlds recorded from a real model have no timeline."""
+    print(
+        f"| world | calls | rounds | rollouts a round | wall, {lanes} lanes | thread pool | ratio |"
+    )
+    print("|---|---|---|---|---|---|---|")
+    for cell in cells:
+        if ideal := cell.mean("ideal"):
+            wall, rounds, width = (cell.mean(name) for name in ("wall", "rounds", "width"))
+            print(
+                f"| {cell.world} | {cell.cap} | {rounds:.0f} | {width:.1f} | {wall:.0f} s "
+                f"| {ideal:.0f} s | {wall / ideal:.1f} |"
+            )
+
+
 def print_mechanisms(cells: Iterable[Cell]) -> None:
     print("| variant | world | share of the gain | false accepts | target calls | optimizer calls "
-          "| useless / harmful / leaked lines |")  # fmt: skip
-    print("|---|---|---|---|---|---|---|")
+          "| useless / harmful / leaked lines | found |")  # fmt: skip
+    print("|---|---|---|---|---|---|---|---|")
     for cell in cells:
         print(f"| {cell.variant.name} | {cell.world} | {_row(cell)} |")
 
@@ -246,7 +280,8 @@ def _row(cell: Cell) -> str:
     lines = " / ".join(f"{cell.mean(n):.1f}" for n in ("useless", "harmful", "leaked"))
     return (
         f"{cell.mean('gain'):.2f} ± {cell.spread:.2f} | {cell.mean('false_accepts'):.2f} "
-        f"| {cell.mean('samples'):.0f} | {cell.mean('calls'):.0f} | {lines}"
+        f"| {cell.mean('samples'):.0f} | {cell.mean('calls'):.0f} | {lines} "
+        f"| {cell.mean('found'):.2f}"
     )
 
 
@@ -258,6 +293,7 @@ def main() -> None:
     parser.add_argument("--caps", default="350,700", help="target calls; --full: 1400 too")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first", type=int, default=0, help="number of the first seed")
+    parser.add_argument("--lanes", type=int, default=1, help="workers that the target has")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--mechanisms", action="store_true", help="each switched on or off")
     parser.add_argument("--only", default="", help="variants whose name holds this")
@@ -271,8 +307,10 @@ def main() -> None:
     started = time.monotonic()
     if args.full or not args.mechanisms:
         tempers = [Variant(temper, temper=temper) for temper in args.tempers.split(",")]
-        cells = measure(worlds, caps, tempers, seeds, args.processes)
+        cells = measure(worlds, caps, tempers, seeds, args.processes, args.lanes)
         print_worlds(cells)
+        print()
+        print_times(cells, args.lanes)
         _print_runs(cells, seeds, args.runs)
     if args.full or args.mechanisms:
         variants = [v for v in MECHANISMS if args.only in v.name]

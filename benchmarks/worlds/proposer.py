@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Completion, Usage
+from worlds.timeline import Timeline
 from worlds.world import (
     CODE,
     CONVENTIONS,
@@ -67,7 +68,17 @@ class Proposer:
     fingerprint = "proposer"
     simulated = True
 
-    def __init__(self, kind: Kind, seed: int, temper: Temper = TEMPERS["plain"]) -> None:
+    def __init__(
+        self,
+        kind: Kind,
+        seed: int,
+        temper: Temper = TEMPERS["plain"],
+        timeline: Timeline | None = None,
+    ) -> None:
+        """Args:
+        timeline: is told of each question.
+        """
+        self._timeline = timeline or Timeline()
         self._kind = kind
         self._temper = temper
         self._seed = seed
@@ -87,6 +98,7 @@ class Proposer:
         self.calls += 1
         form = response_format["json_schema"]["name"]
         prompt = "\n\n".join(message["content"] for message in messages)
+        self._timeline.asked(stage, prompt)
         answer = self._answer(form, stage, prompt, random.Random(f"{self._seed}/{sample}"))
         return Completion(json.dumps(answer), usage=Usage(calls=1))
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.suite.rollouts import Message, Rollout, RolloutRequest
+from worlds.timeline import Timeline
 from worlds.world import CONVENTIONS
 
 if TYPE_CHECKING:
@@ -16,13 +17,18 @@ if TYPE_CHECKING:
 
 
 class WorldExecutor:
-    """Answers in the order of submission; one at a time, so nothing is taken on a guess."""
+    """Answers in the order of submission."""
 
-    capacity = 1
     ended = ""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, timeline: Timeline | None = None, lanes: int = 1) -> None:
+        """Args:
+        timeline: is told of each round of rollouts.
+        lanes: rollouts that are said to run at once.
+        """
         self.world = world
+        self.capacity = lanes
+        self._timeline = timeline or Timeline()
         self.texts: dict[str, str] = {}
         self._queue: dict[str, RolloutRequest] = {}
 
@@ -30,7 +36,9 @@ class WorldExecutor:
         self.texts[version] = content.decode()
 
     def submit(self, requests: Iterable[RolloutRequest]) -> None:
-        self._queue.update((request.key, request) for request in requests)
+        wanted = {request.key: request for request in requests}
+        self._timeline.rolled(len(wanted))
+        self._queue.update(wanted)
 
     def next(self) -> Rollout:
         return self._run(self._queue.pop(next(iter(self._queue))))

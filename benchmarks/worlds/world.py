@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import random
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.suite.tasks import SkillTask
@@ -80,6 +80,8 @@ _USELESS_THINGS = (
 _HARMED = 0.35
 """Share of the tasks that a harmful line breaks."""
 _BROKEN = 0.25
+_HOPELESS = 0.02
+"""Pass rate of a task that nothing helps."""
 """What is left of a broken task's pass rate."""
 
 
@@ -122,6 +124,10 @@ class Kind:
     """Pairs of conventions of which the one that stands later undoes the other."""
     two_edged: bool = False
     """Harmful lines state a convention besides."""
+    hopeless: float = 0.0
+    """Share of the tasks that next to never pass, whatever is stated."""
+    known: int = 0
+    """Conventions that the skill states at the start."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -134,7 +140,11 @@ KINDS: Mapping[str, Kind] = {
     "zero": Kind(Mix(0.4, 0.1, 0.05), rules=6, needy=1.0, low=(0.0, 0.03), lift=(0.8, 0.9),
                  two=0.0, together=True, shared=True),
     "rare": Kind(Mix(0.45, 0.05, 0.05), rules=12),
-    "weak": Kind(Mix(0.45, 0.05, 0.05), low=(0.35, 0.45), lift=(0.4, 0.4), two=0.0),
+    "weak": Kind(Mix(0.5, 0.1, 0.05), low=(0.35, 0.45), lift=(0.4, 0.4), two=0.45, three=0.33,
+                 together=True, hopeless=0.08),
+    "mature": Kind(Mix(0.45, 0.05, 0.05), rules=5, needy=0.3, low=(0.35, 0.45), lift=(0.5, 0.5),
+                   flaky=(0.92, 1.0)),
+    "nearly": Kind(Mix(0.45, 0.05, 0.05), rules=11, needy=0.75, known=10, flaky=(0.7, 1.0)),
     "slight": Kind(Mix(0.45, 0.05, 0.05), low=(0.2, 0.4), lift=(0.4, 0.4), two=0.0),
     "thin": Kind(Mix(0.45, 0.05, 0.05), rules=6, needy=0.0, flaky=(0.25, 0.45), everywhere=0.08),
     "conflicting": Kind(Mix(0.45, 0.05, 0.05), conflicts=2),
@@ -164,6 +174,15 @@ class World:
     cases: Mapping[str, Case]
     conflicts: tuple[tuple[int, int], ...] = ()
     _broken: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def start(self) -> str:
+        """The skill as it is on disk."""
+        return "\n".join([START.rstrip("\n"), *self._known, ""]) if self._known else START
+
+    @property
+    def _known(self) -> list[str]:
+        return ["", *(wording(n, n) for n in range(self.kind.known))] if self.kind.known else []
 
     @property
     def tasks(self) -> list[SkillTask]:
@@ -254,8 +273,11 @@ def make_world(name: str, seed: int, *, train: int = 40, val: int = 30, unseen: 
     cases = {}
     for split, count in (("train", train), ("val", val), ("unseen", unseen)):
         needs = _spread(kind, count, luck)
+        hopeless = set(luck.sample(range(count), round(kind.hopeless * count)))
         for number in range(count):
             case = _make_case(kind, split, number, needs[number], luck)
+            if number in hopeless:
+                case = replace(case, base=_HOPELESS, lift=0.0)
             cases[case.task.id] = case
     return World(name, kind, seed, cases, tuple((2 * i, 2 * i + 1) for i in range(kind.conflicts)))
 
