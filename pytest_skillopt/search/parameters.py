@@ -80,11 +80,22 @@ class TrialParameters:
     calls_for_task: int = 6
     """Optimizer calls for each train task, in all."""
     least_calls: int = 120
+    first_calls: int = 66
+    """Optimizer calls that need no samples before them."""
+    calls_for_sample: float = 0.06
+    """The same for each sample taken: ideas beyond those that can be tried are paid for in vain."""
 
     def search_samples(self, tasks: int) -> int:
         """Samples that the search may take in a suite of so many train and val tasks."""
         return max(self.least_samples, self.samples_per_task * tasks)
 
-    def search_calls(self, train: int) -> int:
-        """Optimizer calls that the search may make for so many train tasks."""
-        return max(self.least_calls, self.calls_for_task * train)
+    def search_calls(self, train: int, samples: int | None = None) -> int:
+        """Optimizer calls that the search may make for so many train tasks.
+
+        Args:
+            samples: those taken so far; None for all that it may make.
+        """
+        most = max(self.least_calls, self.calls_for_task * train)
+        if samples is None:
+            return most
+        return min(most, self.first_calls + int(self.calls_for_sample * samples))

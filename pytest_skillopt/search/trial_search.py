@@ -253,7 +253,8 @@ class TrialSearch:
     def _room_for_tasks(self) -> int:
         """Tasks that analysts may be asked about in this round."""
         p = self._parameters
-        left = p.search_calls(len(self._state.train)) - self._state.context.calls.asked
+        most = p.search_calls(len(self._state.train), self._state.budget.samples)
+        left = most - self._state.context.calls.asked
         calls = max(0, min(p.calls_per_round, left))
         return calls // p.calls_per_task
 

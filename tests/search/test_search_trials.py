@@ -136,6 +136,27 @@ def test_the_optimizer_calls_are_bounded(toy: ModuleType) -> None:
     assert 0 < len(model.asked) <= 20
 
 
+def test_each_optimizer_call_beyond_the_first_takes_samples_before_it(toy: ModuleType) -> None:
+    """Ideas are asked for no faster than they can be tried."""
+    parameters = TrialParameters(first_calls=9, calls_for_sample=0.05)
+    model = toy.ToyOptimizer(useful=0.3)
+    taken: list[int] = []
+    world, tasks = toy.make_world(), toy.make_tasks(toy.make_world())
+    sampler = toy.ToySampler(world, tasks)
+    asked = model.complete
+
+    def complete(*args: Any, **kwargs: Any) -> Any:
+        taken.append(len(sampler.sampled))
+        return asked(*args, **kwargs)
+
+    model.complete = complete
+    start = Document.from_bytes(toy.SKILL)
+    settings = Settings(optimizer_workers=1)
+    Trainer(start, tasks, sampler, model, settings, parameters=parameters).run()
+    assert len(taken) > 9, "more are asked as samples come in"
+    assert all(n <= 9 + 0.05 * samples for n, samples in enumerate(taken, 1))
+
+
 def test_analysts_of_a_large_suite_see_a_few_tasks_of_each_way_of_failing(toy: ModuleType) -> None:
     world, model = toy.make_world(tasks=400, rules=1, weak=0.0), toy.ToyOptimizer()
     train(toy, world, model, epochs=1)
@@ -236,7 +257,7 @@ def test_a_document_of_the_update_stage_passes_the_checks(toy: ModuleType) -> No
 
 def test_samples_under_an_edit_that_did_nothing_count_for_its_tasks(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=script_of(JUNK))
-    train(toy, toy.make_world(weak=0.0), model)
+    train(toy, toy.make_world(weak=0.0), model, TrialParameters(first_calls=999))
     assert any("Passed 0 of 3" in prompt for _, _, prompt in model.asked)
 
 
