@@ -116,6 +116,30 @@ def test_a_cap_is_shared_out_so_that_every_last_comparison_is_made(
     )
 
 
+WORDS = "It is important to know that words matter a lot to all who read them."
+
+
+def test_two_skills_are_made_shorter_in_one_run(project: Project) -> None:
+    for skill in SKILLS:
+        text = project.file(skill).read_text()
+        project.file(skill).write_text(f"{text}\n{WORDS}\n\n{RULE}\n")
+    take = {"op": "delete", "target": WORDS, "content": ""}
+
+    def shortening(body: dict[str, Any]) -> str:
+        if body["model"] != "thinker":
+            return answer(body)
+        there = WORDS in str(body["messages"])
+        return json.dumps({"reasoning": "nobody needs it", "edits": [take] if there else []})
+
+    project.server.reply = shortening
+    shown = project.train("--skillopt-search=shorten")
+    found = project.result
+    assert [skill["status"] for skill in found["skills"]] == ["accepted", "accepted"], found
+    assert all(WORDS not in project.file(skill).read_text() for skill in SKILLS)
+    assert project.improved == list(SKILLS)
+    assert "last comparisons measured changes by +0.0 points" in " ".join(shown.split())
+
+
 def test_an_interrupted_training_writes_no_skill_and_a_resumed_one_all(project: Project) -> None:
     running: list[subprocess.Popen[str]] = []
 

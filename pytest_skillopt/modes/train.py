@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.gate.shorter import MARGIN
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.modes.measure import joined_reasons, without_skill
 from pytest_skillopt.run.journal import JournaledModel
@@ -36,7 +37,8 @@ _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected"
 
 def train(run: Run, display: Display) -> Result:
     """Train, write what was accepted, and leave a proposal for the pull request."""
-    outcomes, whole = check_together(_train_all(run, display))
+    margin = MARGIN if run.settings.search == "shorten" else 0.0
+    outcomes, whole = check_together(_train_all(run, display), margin)
     if whole:
         run.notes.append(whole)
     results = [_written(run, outcome) for outcome in outcomes]

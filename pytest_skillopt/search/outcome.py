@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.tasks import SkillTask
 
 _NOTHING = 1e-12
-"""Sums of rates closer to zero than this are zero."""
+"""Differences of rates closer to zero than this are zero."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +227,18 @@ def _example(rollout: Rollout) -> RolloutSample:
     )
 
 
-def check_together(outcomes: Sequence[TrainOutcome]) -> tuple[list[TrainOutcome], str]:
+def check_together(
+    outcomes: Sequence[TrainOutcome], margin: float = 0.0
+) -> tuple[list[TrainOutcome], str]:
     """Take back what may not be written, in the light of all skills of the run.
 
-    An interrupted run leaves none. Where several skills were accepted, none may be worse in the
+    An interrupted run leaves none. If several skills were accepted, none may be worse in the
     counts of its own last comparison, and the mean over the tasks of all skills, those that stay
     as they are included, has to rise strictly.
+
+    Args:
+        margin: fall of a mean pass rate that counts as no worse, in [0, 1), for a search that only
+            shortens: the mean over all tasks then has to fall by less.
 
     Returns:
         The outcomes, and what the whole suite came to in words; empty for fewer than two accepted.
@@ -245,18 +251,25 @@ def check_together(outcomes: Sequence[TrainOutcome]) -> tuple[list[TrainOutcome]
         return outcomes, ""
     why = "accepted alone, but worse in the counts of the last comparison"
     outcomes = [
-        _taken_back(o, "rejected", why) if math.fsum(_gains(o)) < -_NOTHING else o for o in outcomes
+        _taken_back(o, "rejected", why) if _fallen(_gains(o)) > margin + _NOTHING else o
+        for o in outcomes
     ]
     gains = [gain for outcome in outcomes for gain in _gains(outcome)]
     kept = [outcome.skill for outcome in outcomes if outcome.status == "accepted"]
-    if kept and math.fsum(gains) <= _NOTHING:
-        why = "accepted alone, but the pass rate of the whole suite does not strictly rise"
+    if kept and _fallen(gains) >= margin - _NOTHING:
+        allowed = f"falls by {100 * margin:g} points or more" if margin else "does not strictly rise"
+        why = f"accepted alone, but the pass rate of the whole suite {allowed}"
         outcomes = [_taken_back(o, "rejected", why) for o in outcomes]
-    points = 100 * math.fsum(gains) / len(gains)
+    points = -100 * _fallen(gains) + 0.0
     return outcomes, (
         f"with {' and '.join(kept) or 'no skill'} the pass rate of all {len(gains)} tasks that the "
         f"last comparisons measured changes by {points:+.1f} points"
     )
+
+
+def _fallen(gains: Sequence[float]) -> float:
+    """The fall of the mean over tasks, in [-1, 1]; 0.0 without tasks."""
+    return -math.fsum(gains) / max(1, len(gains))
 
 
 def _gains(outcome: TrainOutcome) -> list[float]:

@@ -54,6 +54,17 @@ def test_nothing_is_kept_where_the_whole_suite_does_not_rise() -> None:
     assert statuses(*both) == [("rejected", False)] * 2
 
 
+def test_skills_that_were_only_shortened_need_not_rise() -> None:
+    same, lower = outcome("a", [(3, 3), (3, 3)]), outcome("b", [(3, 2), *[(3, 3)] * 9])
+    checked, said = check_together([same, lower], margin=0.05)
+    assert [(o.status, o.after == AFTER) for o in checked] == [("accepted", True)] * 2
+    assert "-2.8 points" in said
+    assert statuses(same, lower) == [("rejected", False)] * 2
+    broken = outcome("b", [(3, 0), *[(3, 3)] * 9])
+    checked, _ = check_together([same, broken], margin=0.05)
+    assert [o.status for o in checked] == ["accepted", "rejected"]
+
+
 def test_one_accepted_skill_stands_on_its_own_comparison() -> None:
     both = outcome("a", [(2, 2)]), outcome("b", [(3, 3)], "rejected")
     assert statuses(*both) == [("accepted", True), ("rejected", False)]
