@@ -127,7 +127,7 @@ class EditRow(_Record):
     left_out: dict[str, float] = Field(default_factory=dict)
     """Change of the pass rate of train tasks when it was left out again, in [-1, 1], by task."""
     again: int = 0
-    """Times that it was proposed once more after it had lost, and was not tried."""
+    """Times that it was proposed once more after it had lost or was accepted, and was not tried."""
     file: str = SKILL_FILE
     """Relative to the skill's folder."""
     field: EditField = "body"

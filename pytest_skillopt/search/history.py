@@ -79,6 +79,9 @@ class History:
             own = {task: effects[task] for task in edit.tasks if effects and task in effects}
             self._memory.remember(edit, fate, why, own)
             known = self._edits.get(edit.key)
+            if known and known.status == "accepted" and fate == "refused":
+                self.turn_away(edit)  # It stands in the skill, and its row says how it came there.
+                continue
             self._edits[edit.key] = row = EditRow.of(
                 edit,
                 fate,
@@ -113,7 +116,7 @@ class History:
         self._left_out.setdefault(edit.key, {}).update(effects)
 
     def turn_away(self, edit: Edit) -> None:
-        """Count an edit that is not tried because it has lost its trials before."""
+        """Count an edit that is not tried: it has lost its trials before, or was accepted."""
         row = self._edits.get(edit.key) or EditRow.of(edit, "lost", "it lost its trials before")
         self._edits[edit.key] = row.model_copy(update={"again": row.again + 1})
 

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.edits.memory import Memory
+from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.model.types import CapReached, ModelFault
+from pytest_skillopt.search.history import History, Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -326,3 +329,15 @@ def test_the_memory_tells_no_more_of_a_failure_than_the_feedback_does(
     prompts = "\n".join(prompt for _, _, prompt in model.asked)
     assert "tests/test_toy.py:" + "4" not in prompts.replace("tests/test_toy.py::", "")
     assert ("is not followed" in prompts) == (feedback == "message")
+
+
+def test_an_accepted_edit_that_is_proposed_again_keeps_its_row(toy: ModuleType) -> None:
+    memory = Memory()
+    history, line, other = History(memory, Observer()), toy.append("- Be nice."), toy.append("- No.")
+    history.settle([line], "accepted", "it helps")
+    history.refuse([Refusal(line, "the document says it already"), Refusal(other, "too long")])
+    rows = {row.content: (row.status, row.why, row.again) for row in history.edits}
+    assert rows == {"- Be nice.": ("accepted", "it helps", 1), "- No.": ("refused", "too long", 0)}
+    assert "the document says it already" in memory.render(), "the optimizer is told"
+    history.settle([line], "dropped", "not missed")
+    assert history.edits[0].status == "dropped"
