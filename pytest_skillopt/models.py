@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _LOOK_UP = 0.2
 """Seconds after which whoever waits looks whether the session has been interrupted."""
+_OF_CACHE = ("get", "set", "claim", "free")
 
 
 class Models:
@@ -137,13 +138,14 @@ class Services:
         """Gives up the calls of a worker that has ended."""
 
     def open(self, meter: Meter, models: Models) -> None:
+        from pytest_skillopt.model.cache import DiskCache
+
         def complete(role: Role, messages: Any, options: dict[str, Any]) -> dict[str, Any]:
             return models.get(role).complete(messages, **options).to_json()
 
         def ask(call: str, wish: dict[str, Any]) -> float:
             return meter.ask(call, Wish(**{**wish, "price": Price(*wish["price"])}))
 
-        self.forget = meter.forget
         cache = models.replies.cache if models.replies is not None else None
         self.table |= {
             "model.complete": complete,
@@ -152,7 +154,14 @@ class Services:
             "throttle.note": lambda used, account: meter.note(Usage(**used), account),
         }
         if cache is not None:
-            self.table |= {"cache.get": cache.get, "cache.set": cache.set}
+            self.table |= {f"cache.{name}": getattr(cache, name) for name in _OF_CACHE}
+
+        def forget(prefix: str) -> None:
+            meter.forget(prefix)
+            if isinstance(cache, DiskCache):
+                cache.forget(prefix)
+
+        self.forget = forget
 
 
 def chat_model(

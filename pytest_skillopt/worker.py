@@ -52,7 +52,7 @@ class RemoteModels(Models):
         """For coding agents, which call their provider from here."""
         from pytest_skillopt.model.cache import RemoteCache, Replies
 
-        return Replies(self.settings.cache, RemoteCache(self._wire.ask))
+        return Replies(self.settings.cache, RemoteCache(self._wire.ask, self._wire.prefix))
 
     def build(self, role: Role, server: Server | None = None) -> Model:
         from pytest_skillopt.model.config import model_config

@@ -125,6 +125,35 @@ def _check_paid_once(project: FaultProject, *, lost: int) -> None:
     assert set(replies.values()) == {1}
 
 
+@pytest.mark.parametrize("is_killed", [False, True], ids=["both", "first-killed"])
+def test_two_trainings_at_once_pay_for_no_reply_twice(
+    project: FaultProject, undisturbed: list[dict[str, Any]], is_killed: bool
+) -> None:
+    arguments = ("-p", "no:xdist", "--skillopt-cache=rw")
+    project.run(*arguments)
+    alone = project.server.calls
+    project.clear()
+    project.server.hold(after=20)
+    first = project.start(*arguments)
+    assert wait_for(functools.partial(_has_served, project, 21), first)
+    log = project.path / "second.log"
+    second = project.start(*arguments, f"--log-file={log}", "--log-file-level=INFO")
+    waits = "pays for the same reply"
+    assert wait_for(lambda: log.exists() and waits in log.read_text(), second)
+    assert project.server.calls == 21
+    if is_killed:
+        first.kill()
+    project.server.release()
+    ended = [process.communicate(timeout=PATIENCE)[0] for process in (first, second)]
+    assert second.returncode == 0, ended
+    assert first.returncode == (-signal.SIGKILL if is_killed else 0), ended
+    assert project.server.calls == alone + is_killed
+    run = project.path / ".skillopt/runs" / ended[1].split("pytest-skillopt show ")[1].split()[0]
+    (found,) = outcome(json.loads((run / "result.json").read_text()))
+    for name in ("status", "suite", "test", "tasks", "edits"):
+        assert found[name] == undisturbed[0][name]
+
+
 @pytest.mark.parametrize("moment", ["write_skill", "write_reports"])
 def test_a_run_killed_once_the_skill_is_written_ends_too(
     project: FaultProject, undisturbed: list[dict[str, Any]], moment: str

@@ -3,10 +3,15 @@
 diskcache keeps them. A cache may come from elsewhere, restored by a CI service or copied from a
 colleague, and diskcache unpickles what a row marks as pickled (CVE-2025-69872), and opens and
 removes the files that rows name. ``TextDisk`` knows one kind of row: a text in the database.
+
+Whoever pays for a reply holds a record lock (POSIX ``fcntl``) on one byte of the file ``claims``,
+which belongs to its key: sessions that ask the same at once pay once, and a session that is killed
+holds nothing. A lock on a whole file, as filelock has, would take a file for every reply.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -21,16 +26,19 @@ import diskcache
 from pydantic import BaseModel, Field, ValidationError
 
 from pytest_skillopt.model.types import CacheError, CacheMiss, Completion, ToolCall, Usage
-from pytest_skillopt.untrusted import encodable, redact
+from pytest_skillopt.untrusted import encodable, logger, redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+_LOG = logger(__name__)
 CacheMode = Literal["rw", "ro", "off", "refresh"]
 FORMAT: Literal[1] = 1
 """Version of the key and of the kept form."""
 _BUSY_SECONDS = 120
+_LOOK_SECONDS = 0.1
+"""After which whoever waits for another session looks again."""
 _SETTINGS: dict[str, Any] = {
     "eviction_policy": "none",
     "size_limit": 2**62,
@@ -84,6 +92,7 @@ class DiskCache:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self._gone: set[str] = set()
         _make_private(directory)
         self._start()
 
@@ -94,32 +103,71 @@ class DiskCache:
     def set(self, key: str, value: str) -> None:
         self._do(lambda cache: cache.set(key, value))
 
+    def claim(self, key: str, owner: str = "") -> bool:
+        """Whether from now on nobody else may pay for the reply of a key, in any process.
+
+        That ends with ``free``, with this process, or with the owner, the prefix of a worker.
+        """
+        self._follow_fork()
+        with _told(self.directory), self._claiming:
+            if key in self._claimed or owner in self._gone:
+                return False
+            try:
+                fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
+            except (BlockingIOError, PermissionError):
+                return False
+            self._claimed[key] = owner
+            return True
+
+    def free(self, key: str) -> None:
+        """End a claim, if there is one."""
+        with _told(self.directory), self._claiming:
+            if self._claimed.pop(key, None) is not None:
+                fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, _place(key))
+
+    def forget(self, owner: str) -> None:
+        """End all claims of a worker that has died, and those of its that are still to arrive."""
+        self._gone.add(owner)
+        for key in [key for key, holder in list(self._claimed.items()) if holder == owner]:
+            self.free(key)
+
     def close(self) -> None:
         """Close the database; merges its write-ahead log, so that the file can be copied."""
         self._thread.submit(self._cache.close).result()
         self._thread.shutdown()
+        os.close(self._claims)
 
     def _start(self) -> None:
         # diskcache keeps a connection for each thread that ever touched it, and leaves it to the
         # garbage collector, which warns of it. One thread of our own has the only connection.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="skillopt-cache")
         self._pid = os.getpid()
+        self._claiming = threading.Lock()
+        self._claimed: dict[str, str] = {}
+        """By key, who has claimed it in this process."""
         with _told(self.directory):
             self._cache = self._thread.submit(_open, self.directory).result()
+            how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            self._claims = os.open(self.directory / "claims", how, 0o600)
+
+    def _follow_fork(self) -> None:
+        if self._pid != os.getpid():
+            # A fork copies the executor without its thread, and no lock.
+            self._start()
 
     def _do(self, operation: Callable[[Any], Any]) -> Any:
-        if self._pid != os.getpid():
-            # A fork copies the executor without its thread.
-            self._start()
+        self._follow_fork()
         with _told(self.directory):
             return self._thread.submit(operation, self._cache).result()
 
 
 class RemoteCache:
-    """The controller's cache, as a worker reaches it through ``Link.ask``."""
+    """The controller's cache, as a worker reaches it through ``Link.ask``; ``owner`` is the prefix
+    of all that the worker asks for."""
 
-    def __init__(self, ask: Callable[..., Any]) -> None:
+    def __init__(self, ask: Callable[..., Any], owner: str) -> None:
         self._ask = ask
+        self._owner = owner
 
     def get(self, key: str) -> str | None:
         found: str | None = self._ask("cache.get", key)
@@ -127,6 +175,12 @@ class RemoteCache:
 
     def set(self, key: str, value: str) -> None:
         self._ask("cache.set", key, value)
+
+    def claim(self, key: str) -> bool:
+        return bool(self._ask("cache.claim", key, self._owner))
+
+    def free(self, key: str) -> None:
+        self._ask("cache.free", key)
 
 
 class Replies:
@@ -196,11 +250,28 @@ class Replies:
         except Exception as error:
             self.notes.setdefault(f"a reply could not be kept: {error}")
 
-    def claim(self, key: str) -> threading.Lock:
-        """Held while a reply is paid for: who asks the same waits for it, such as a rollout that is
-        tried again while the call of the first try is still in flight."""
+    @contextmanager
+    def claim(self, key: str, wait: Callable[[float], object] = time.sleep) -> Iterator[None]:
+        """Hold a key while its reply is paid for: who asks the same waits for it, such as another
+        session, or a rollout that is tried again while the first call is still in flight.
+
+        Args:
+            wait: waits so many seconds, or raises where nobody wants the reply any more.
+        """
         with self._lock:
-            return self._claims.setdefault(key, threading.Lock())
+            claimed = self._claims.setdefault(key, threading.Lock())
+        with claimed:
+            if self.cache is None or self.mode == "ro":
+                yield
+                return
+            if not self.cache.claim(key):
+                _LOG.info("another session or worker pays for the same reply, which is waited for")
+                while not self.cache.claim(key):
+                    wait(_LOOK_SECONDS)
+            try:
+                yield
+            finally:
+                self.cache.free(key)
 
     def close(self) -> None:
         if isinstance(self.cache, DiskCache):
@@ -214,6 +285,11 @@ def request_key(**fields: Any) -> str:
     return hashlib.sha256(
         json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
     ).hexdigest()
+
+
+def _place(key: str) -> int:
+    """The byte of the file ``claims`` that belongs to a key; it need not exist."""
+    return int(hashlib.sha256(key.encode()).hexdigest()[:14], 16)
 
 
 def _open(directory: Path) -> Any:

@@ -125,7 +125,7 @@ class ChatModel:
     ) -> Completion:
         account = (self.config.role, stage, task)
         key, request = self._request(messages, sample, tools, response_format)
-        with self._replies.claim(key):
+        with self._replies.claim(key, self._wait):
             what = f"the {stage or 'model'} call" + (f" of {task}" if task else "")
             found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
             if found is None:
@@ -283,7 +283,9 @@ class ChatModel:
             raise ModelFault("the session has ended")
 
     def _send(self, request: dict[str, Any]) -> Completion:
-        """One HTTP request; ModelFault, with what was paid, where it brings no reply."""
+        """One HTTP request; ModelFault, with what was paid, if it brings no reply. What began with
+        status 200 counts as paid: as the provider says, else by an estimate."""
+        content = None
         try:
             headers = self._login()
             body = dict(request)
@@ -292,12 +294,15 @@ class ChatModel:
             content = self._client().post(
                 "/chat/completions", cast_to=bytes, body=body, options={"headers": headers}
             )
+            return read_response(content, request["messages"], self.config)
         except Exception as error:
             fault = classify(error)
             if fault is None:
                 raise
+            if not fault.usage.calls and (content is not None or fault.status == 200):
+                asked = estimate_tokens(json.dumps(request["messages"]))
+                fault.usage = self.config.usage(asked, 0, estimated=True)
             raise fault from None
-        return read_response(content, request["messages"], self.config)
 
     def _login(self) -> Mapping[str, str]:
         """The headers of a request besides those of the SDK; a key that a command prints is asked

@@ -257,8 +257,8 @@ def check_together(
     gains = [gain for outcome in outcomes for gain in _gains(outcome)]
     kept = [outcome.skill for outcome in outcomes if outcome.status == "accepted"]
     if kept and _fallen(gains) >= margin - _NOTHING:
-        allowed = f"falls by {100 * margin:g} points or more" if margin else "does not strictly rise"
-        why = f"accepted alone, but the pass rate of the whole suite {allowed}"
+        how = f"falls by {100 * margin:g} points or more" if margin else "does not strictly rise"
+        why = f"accepted alone, but the pass rate of the whole suite {how}"
         outcomes = [_taken_back(o, "rejected", why) for o in outcomes]
     points = -100 * _fallen(gains) + 0.0
     return outcomes, (

@@ -19,7 +19,7 @@ from pytest_skillopt.model.cache import DiskCache, RemoteCache, Replies, request
 from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 DONE = Completion("text ü", (ToolCall("1", "f", "{}"),), "tool_calls", Usage(1, 0, 5, 6))
@@ -292,20 +292,64 @@ def test_a_text_of_another_form_is_a_miss(directory: Path, text: str) -> None:
     replies.close()
 
 
-def test_replies_are_kept_across_a_channel() -> None:
-    held: dict[str, str] = {}
+def served(cache: DiskCache) -> Callable[..., Any]:
+    """What ``Link.ask`` is to a worker."""
 
-    def ask(method: str, key: str, *value: str) -> str | None:
-        if method == "cache.set":
-            (held[key],) = value
-        return held.get(key)
+    def ask(method: str, *arguments: str) -> Any:
+        return getattr(cache, method.removeprefix("cache."))(*arguments)
 
-    replies = Replies("rw", RemoteCache(ask))
+    return ask
+
+
+def test_replies_are_kept_across_a_channel(cache: DiskCache) -> None:
+    replies = Replies("rw", RemoteCache(served(cache), "gw0:"))
     with replies.claim(KEY):
         replies.keep(KEY, DONE)
     found = replies.find(KEY)
     assert found is not None
     assert found.text == DONE.text
+
+
+def test_a_worker_that_dies_holds_no_key(cache: DiskCache) -> None:
+    dead, alive = (RemoteCache(served(cache), name) for name in ("gw0:", "gw1:"))
+    assert dead.claim(KEY)
+    assert not alive.claim(KEY)
+    cache.forget("gw0:")
+    assert not dead.claim(KEY), "it asked before it died, and is heard afterwards"
+    assert alive.claim(KEY)
+    alive.free(KEY)
+    assert cache.claim(KEY)
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from pytest_skillopt.model.cache import DiskCache
+cache = DiskCache(Path(sys.argv[1]))
+print(cache.claim("one"), cache.claim("two"), cache.claim("two"), flush=True)
+cache.free("two")
+print("freed", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_key_is_held_against_other_processes_until_its_holder_ends(cache: DiskCache) -> None:
+    command = [sys.executable, "-c", HOLDER, str(cache.directory)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as held:
+        assert held.stdout is not None
+        assert held.stdout.readline() == "True True False\n"
+        assert held.stdout.readline() == "freed\n"
+        assert not cache.claim("one")
+        assert cache.claim("two")
+        if pid := os.fork():
+            status = os.waitpid(pid, 0)[1]
+        else:
+            os._exit(not cache.claim("three"))
+        assert status == 0, "a forked child has locks of its own"
+        held.kill()
+    assert cache.claim("one")
+    assert not cache.claim("two")
 
 
 def test_refused_rows_are_told_to_the_reader(stored: Path) -> None:

@@ -415,6 +415,33 @@ def test_a_reply_that_is_no_use_is_paid_for_all_the_same(
     assert len(limits._flying) == 0
 
 
+@pytest.mark.parametrize("useless", ["garbage", "html", "null_choices"])
+def test_a_cap_sees_malformed_replies_that_tell_no_usage(
+    chat_server: ChatServer, make_model: ModelMaker, useless: str
+) -> None:
+    limits = Meter(Settings(max_calls=2))
+    model = make_model(throttle=limits, price=Price(1e6, 1e6))
+    useless_answer = getattr(chat_server.answer, useless)()
+    chat_server.reply = lambda body: useless_answer
+    with pytest.raises(ModelFault, match="2 tries"):
+        model.complete(HI, sample="0")
+    assert (limits.spent.calls, limits.spent.estimated) == (2, True)
+    assert limits.spent.input_tokens > 0
+    assert limits.spent.cost
+    with pytest.raises(CapReached, match="max_calls"):
+        model.complete(HI, sample="1")
+    assert chat_server.calls == 2
+
+
+def test_a_reply_after_a_malformed_one_tells_what_both_took(
+    chat_server: ChatServer, make_model: ModelMaker
+) -> None:
+    limits = Meter()
+    chat_server.script(chat_server.answer.garbage())
+    reply = make_model(throttle=limits).complete(HI, sample="0")
+    assert reply.usage.calls == limits.spent.calls == 2
+
+
 def test_nothing_stays_in_flight_when_a_call_is_interrupted(
     chat_server: ChatServer, make_model: ModelMaker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

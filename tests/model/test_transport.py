@@ -17,6 +17,7 @@ import pytest
 from pytest_skillopt.model import transport
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.config import ModelConfig, model_config
+from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import ModelFault
 from pytest_skillopt.settings import Settings
 
@@ -163,6 +164,19 @@ def test_a_reply_that_breaks_off_is_asked_for_once_more() -> None:
         assert ask(url)[0].startswith("Grüße!")
     with serving([broken_off] * 2) as url, pytest.raises(ModelFault, match=r"broke off.*2 tries"):
         ask(url)
+
+
+@pytest.mark.parametrize("how", [broken_off, bomb])
+def test_what_began_with_status_200_is_counted(how: Callable[[socket.socket], None]) -> None:
+    limits = Meter()
+    with serving([how] * 2) as url:
+        model = ChatModel(config(url), throttle=limits, sleep=lambda seconds: None)
+        with pytest.raises(ModelFault):
+            model.complete([{"role": "user", "content": "Hello."}], sample="a")
+        model.close()
+    assert limits.spent.calls == (2 if how is broken_off else 1)
+    assert limits.spent.estimated
+    assert limits.spent.input_tokens > 0
 
 
 @pytest.mark.parametrize("how", [whole, in_pieces, packed])

@@ -332,8 +332,8 @@ def test_the_memory_tells_no_more_of_a_failure_than_the_feedback_does(
 
 
 def test_an_accepted_edit_that_is_proposed_again_keeps_its_row(toy: ModuleType) -> None:
-    memory = Memory()
-    history, line, other = History(memory, Observer()), toy.append("- Be nice."), toy.append("- No.")
+    history = History(memory := Memory(), Observer())
+    line, other = toy.append("- Be nice."), toy.append("- No.")
     history.settle([line], "accepted", "it helps")
     history.refuse([Refusal(line, "the document says it already"), Refusal(other, "too long")])
     rows = {row.content: (row.status, row.why, row.again) for row in history.edits}

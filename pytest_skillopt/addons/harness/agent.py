@@ -66,10 +66,13 @@ class HarnessReply(Reply):
 
     def check(self, command: str, timeout: float = 120.0) -> str:
         """Run a shell command in the workspace, confined as the agent was; returns its output.
-        ReplyError, with the output, where it fails or takes longer than ``timeout`` seconds."""
+        ReplyError, with the output, where it fails or takes longer than ``timeout`` seconds;
+        ModelError if it could not be run."""
         __tracebackhide__ = True
         done = self._runner.run(_SHELL, {"prompt": command}, self.workspace, timeout)
         output = f"{done.out}{done.err}".strip()[-4_000:]
+        if done.why in ("start", "guard"):
+            raise ModelFault(f"`{command}` could not be run: {output}")
         if done.why == "time" or done.status:
             how = f"took longer than {timeout:g} s" if done.why == "time" else "failed"
             raise ReplyError(f"`{command}` {how} ({done.status}):\n{output}")
@@ -287,6 +290,7 @@ class HarnessAgent:
             how += f", printed nothing that is known (tested with {tested})"
         words = {
             "start": f"could not be started: {said}",
+            "guard": "the process that guards the agent was killed, so nobody knows how it ended",
             "printed": f"printed more than {processes.MOST_PRINTED} bytes",
             "disk": "the disk is full, the run was ended",
         }.get(ended.why, "")

@@ -3,7 +3,7 @@
 Each socket that comes over the standard input of ``python -I -S guard.py`` asks for a run, which a
 fork guards. Every process that the agent starts stays below that fork, those that left their
 session or lost their parent too. Told so, or when its socket is closed, it ends the agent, and
-writes the wait status to the socket. When that is closed it removes the scratch folder, which
+writes the wait status to the socket, or ``failed`` if it could not be started. When that is closed it removes the scratch folder, which
 whoever asked has done by then if he was not killed.
 """
 
@@ -57,6 +57,8 @@ def main() -> None:
                     status = 0
                 except Exception:
                     sys.excepthook(*sys.exc_info())  # what the run has said in the end
+                    with contextlib.suppress(OSError):
+                        run.send(b"failed")  # a guard that is killed says nothing
                 os._exit(status)
             guards.add(forked)
     while guards:

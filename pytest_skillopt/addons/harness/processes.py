@@ -45,7 +45,8 @@ _PLACES |= {f"XDG_{name}_HOME": place for name, place in _XDG.items()}
 
 class Ended(NamedTuple):
     """How a run ended. ``status`` is negative for the signal that ended it; ``why`` is ``exit``
-    (told to, too), ``time``, ``printed``, ``disk`` or ``start`` (it never ran)."""
+    (told to, too), ``time``, ``printed``, ``disk``, ``guard`` (its guard was killed) or ``start``
+    (it never ran)."""
 
     status: int
     why: str
@@ -95,7 +96,9 @@ class Runner:
                 _LOG.debug("%s begins, with %g s to run", harness.name, limit)
                 guard.sendall(f"{told}\n".encode())
             except OSError as error:
-                return Ended(1, "start", 0.0, err=str(error))
+                # An agent without a sandbox may have killed whom we ask for a guard.
+                why = "guard" if isinstance(error, ConnectionError) else "start"
+                return Ended(1, why, 0.0, err=str(error))
             end = select.poll()
             end.register(guard, select.POLLIN | select.POLLHUP)
             try:
@@ -113,10 +116,11 @@ class Runner:
                 with contextlib.suppress(OSError):
                     guard.send(b"end")
                     said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
-            status = os.waitstatus_to_exitcode(int(said)) if said else 1
             _LOG.debug("the guard of %s says %r, its end: %s", harness.name, said, why)
             seconds, texts = time.monotonic() - started, (_text(out), _text(err))
-            return Ended(status, why if said else "start", seconds, *texts)
+            if not said.isdigit():
+                return Ended(1, "start" if said else "guard", seconds, *texts)
+            return Ended(os.waitstatus_to_exitcode(int(said)), why, seconds, *texts)
 
     def close(self) -> None:
         """End all that is under way, and wait for it."""

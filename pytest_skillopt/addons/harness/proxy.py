@@ -325,7 +325,7 @@ def _request(raw: bytes) -> dict[str, Any]:
 def marks_of(body: str, *known: str) -> tuple[str, ...]:
     """Lines of a skill's body, as in JSON, that tell in a request that it has been read: several,
     since a tool may have cut a part off; none that the model knows anyway."""
-    lines = dict.fromkeys(line.strip() for line in body.splitlines())
+    lines = dict.fromkeys(line.strip() for line in body.split("\n"))
     new = [line for line in lines if line and not any(line in text for text in known)]
     new.sort(key=len, reverse=True)
     best = [line for line in new if len(line) >= _LEAST_MARK][:_MARKS] or new[:1]

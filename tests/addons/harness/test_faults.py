@@ -97,10 +97,42 @@ def test_a_guard_that_was_killed_is_no_answer(tmp_path: Path) -> None:
         wait_until((tmp_path / "began").exists, "the other run never began")
         prompt = f"setsid {sleep} & {sleep} & kill -9 $PPID; {sleep}"
         ended = runner.run(harness, {"prompt": prompt}, tmp_path, 0)
-        assert (ended.status, ended.why) == (1, "start")
+        assert (ended.status, ended.why) == (1, "guard")
         wait_until(lambda: not processes_with(word), "the agent was left")
         go_on.touch()
         assert other.result().out == "hi\n"
+    runner.close()
+
+
+def test_an_agent_that_kills_its_guard_ends_one_rollout_and_not_the_run(project: Project) -> None:
+    project.settings |= {"skillopt_sandbox": "none", "skillopt_max_attempts": 1}
+    project.use_stub(
+        "call()\n"
+        "if 'Kill' in os.environ['PROMPT']: os.kill(os.getppid(), 9); time.sleep(1000)\n"
+        "say(text='hi')\n"
+    )
+    cases = "@pytest.mark.parametrize('said', ['Kill.', *['Hello.'] * 8])"
+    project.run("skill_harness(said)", "--skillopt", head=cases, fixtures=", said")
+    assert {task["before"]["n"] for task in project.result["skills"][0]["tasks"]} == {0, 3}
+    assert {error["fatal"] for error in project.errors} == {False}
+    assert "guards the agent was killed" in project.errors[0]["message"]
+
+
+def test_a_check_whose_guard_is_killed_is_no_wrong_answer(project: Project) -> None:
+    project.settings["skillopt_sandbox"] = "none"
+    project.use_stub(ANSWER)
+    said = message(project, "skill_harness('Hello.').check('kill -9 $PPID; sleep 1000')")
+    assert "could not be run" in said
+
+
+def test_an_agent_that_cannot_be_started_is_told_from_one_whose_guard_was_killed(
+    tmp_path: Path,
+) -> None:
+    runner = processes.Runner("none", tmp_path, {})
+    harness = Harness("none", "/no/such/program", lambda event, trace: None, "")
+    ended = runner.run(harness, {}, tmp_path, 0)
+    assert (ended.status, ended.why) == (1, "start")
+    assert "/no/such/program" in ended.err
     runner.close()
 
 

@@ -381,3 +381,5 @@ def test_the_skill_is_seen_in_whatever_part_of_a_request(setting: Setting) -> No
 def test_a_body_of_short_lines_has_a_mark_too() -> None:
     assert marks_of("Say it.\nBe kind.\n") == ("Be kind.",)
     assert marks_of("") == ()
+    odd = "Begin with\u2028the word Ahoy."
+    assert marks_of(f"{odd}\nBe kind to all.\n")[0] == json.dumps(odd)[1:-1]
