@@ -256,6 +256,56 @@ def pytest_sessionstart(session):
 """
 
 
+def test_the_last_question_of_a_worker_that_is_killed_keeps_nobody_waiting(
+    project: FaultProject, undisturbed: list[dict[str, Any]]
+) -> None:
+    """It is answered when the worker has been given up, and only one call may be in flight."""
+    (project.path / "conftest.py").write_text(
+        f"""
+import os, pytest, signal, threading
+from pathlib import Path
+from pytest_skillopt.model.limits import Meter, Wish
+from pytest_skillopt.models import Models
+
+PID = Path(__file__).with_name("pid")
+ask, forget, given_up = Meter.ask, Meter.forget, threading.Event()
+
+@pytest.fixture(autouse=True)
+def asking(request):
+    if not PID.exists():
+        PID.write_text(str(os.getpid()))
+        Models.of(request.config).throttle.ask("the last", Wish("{project.server.url}"))
+
+def ask_late(meter, call, wish):
+    if call.endswith("the last"):
+        os.kill(int(PID.read_text()), signal.SIGKILL)
+        given_up.wait()
+    return ask(meter, call, wish)
+
+def give_up(meter, prefix):
+    forget(meter, prefix)
+    given_up.set()
+
+Meter.ask, Meter.forget = ask_late, give_up
+"""
+    )
+    project.run("-n1", "-oskillopt_max_in_flight=1", env={})
+    assert (project.path / "pid").exists()
+    assert outcome(project.result) == undisturbed
+
+
+def test_time_outs_of_a_service_of_the_tests_own_put_no_task_away(project: FaultProject) -> None:
+    project.write_tests(
+        "if name == 'Ada' and not (os.path.exists('refused') and os.path.getsize('refused') == 5):\n"
+        "        with open('refused', 'a') as refused: refused.write('x')\n"
+        "        raise TimeoutError('the service did not answer')"
+    )
+    project.evaluate("-p", "no:xdist", "--skillopt-rollouts=3", "-oskillopt_max_attempts=6")
+    (ada,) = (row for row in project.result["skills"][0]["tasks"] if "[Ada]" in row["id"])
+    assert (project.path / "refused").read_text() == "x" * 5
+    assert (ada["before"]["n"], ada["before"]["errors"]) == (3, 0)
+
+
 def test_workers_killed_in_the_middle_of_rollouts_are_replaced(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:

@@ -3,8 +3,8 @@
 Each socket that comes over the standard input of ``python -I -S guard.py`` asks for a run, which a
 fork guards. Every process that the agent starts stays below that fork, those that left their
 session or lost their parent too. Told so, or when its socket is closed, it ends the agent, and
-writes the wait status to the socket, or ``failed`` if it could not be started. When that is closed it removes the scratch folder, which
-whoever asked has done by then if he was not killed.
+writes the wait status to the socket, or ``failed`` if no agent could be started. When that is
+closed it removes the scratch folder, which whoever asked has done by then if he was not killed.
 """
 
 from __future__ import annotations
