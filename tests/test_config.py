@@ -341,6 +341,7 @@ def names_in(module: ast.Module) -> Iterator[str]:
         (("--skillopt-train", "--skillopt-optimizer=openai:m"), "OPENAI_API_KEY"),
         (("--skillopt-train", "--skillopt-resume=nothing"), "there is no training 'nothing'"),
         (("--skillopt-check=nothing",), "is in no git repository"),
+        (("--skillopt-compare", "none", "nothing"), "'nothing' is neither a file nor a version of"),
         (("--skillopt-train", "-oskillopt_max_cost_increase=much"), "no share such as 20%"),
     ],
 )

@@ -16,6 +16,7 @@ from pytest_skillopt.modes.plan import notes_on_tasks
 from pytest_skillopt.modes.skills import (
     RevisionError,
     at_revision,
+    check_name,
     read_documents,
     skills_of,
     split_tasks,
@@ -142,13 +143,17 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     """Refuse before any worker is started what no worker is needed to know.
 
     Raises:
-        pytest.UsageError: no such run to continue, no such revision, no scanner, no usable share,
-            an optimizer that is not configured, or without its key.
+        pytest.UsageError: no such run to continue, no such revision, nothing that is called so to
+            compare, no scanner, no usable share, an optimizer that is not configured, or without
+            its key.
     """
     root = config.rootpath
+    home = Home(root / settings.dir)
     try:
         if mode.resume is not None:
-            Home(root / settings.dir).find(mode.resume, "training")
+            home.find(mode.resume, "training")
+        for name in filter(None, mode.pair):
+            check_name(root, home, name)
         if mode.ref:
             at_revision(root, "the project", mode.ref)  # no file is called so
         if settings.scan and mode.name == "train":

@@ -144,12 +144,24 @@ def named_skill(
     try:
         document = at_revision(root, skill, name, patterns)
     except RevisionError as error:
-        raise RevisionError(
-            f"{name!r} is neither a file nor a version of a run in {home.runs}, and {error}"
-        ) from error
+        raise _nothing_so_called(home, name, error) from error
     if document is None:
         raise RevisionError(f"{skill} did not exist at git revision {name!r}")
     return document
+
+
+def check_name(root: Path, home: Home, name: str) -> None:
+    """Refuse a name under which ``named_skill`` finds no skill, whichever it is; RevisionError."""
+    if not (root / name).is_file() and not _kept_versions(home, name):
+        try:
+            at_revision(root, "the project", name)  # no file is called so
+        except RevisionError as error:
+            raise _nothing_so_called(home, name, error) from error
+
+
+def _nothing_so_called(home: Home, name: str, error: RevisionError) -> RevisionError:
+    words = f"{name!r} is neither a file nor a version of a run in {home.runs}, and {error}"
+    return RevisionError(words)
 
 
 def _kept_versions(home: Home, name: str) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Lines of plain text: model text made harmless, columns that line up, nothing wider than asked."""
+"""Lines of plain text: model text made harmless, columns that line up, paragraphs that wrap."""
 
 from __future__ import annotations
 
@@ -52,13 +52,15 @@ def paragraph(
     indent: str = "",
     hang: str = "",
 ) -> Iterator[Line]:
-    """Text of unknown origin as wrapped lines, those after the first indented by ``hang`` more."""
+    """Text of unknown origin as wrapped lines, those after the first indented by ``hang`` more. With
+    a node id in it no word is broken, so that it can be copied, though it may exceed the width."""
     wrapped = textwrap.wrap(
         one_line(text),
         max(width, NARROWEST),
         initial_indent=indent,
         subsequent_indent=indent + hang,
         break_on_hyphens=False,
+        break_long_words="::" not in text,
     )
     for line in wrapped or [""]:
         yield Line(line, markup or {})

@@ -340,3 +340,9 @@ def test_no_line_starts_a_command_of_a_ci_however_it_is_wrapped(
     assert not [line for line in lines if line.lstrip().startswith("::") or "##[" in line]
     assert not [line for line in lines if "##vso[" in line]
     assert any(": :stop" in line for line in lines)
+
+
+def test_a_node_id_is_never_broken() -> None:
+    node = f"tests/{'deep/' * 12}test_it.py::test_greeting[Ada-in-a-long-case]"
+    wrapped = [part.text for part in text.paragraph(f"broken: {node}, twice", 40, indent="  ")]
+    assert wrapped == ["  broken:", f"  {node},", "  twice"]

@@ -113,8 +113,9 @@ class Runner:
                     elif shutil.disk_usage(disk).free < LEAST_FREE <= free:
                         why = "disk"
             finally:
-                with contextlib.suppress(OSError):
+                with contextlib.suppress(OSError):  # A guard that failed has closed its end.
                     guard.send(b"end")
+                with contextlib.suppress(OSError):
                     said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
             _LOG.debug("the guard of %s says %r, its end: %s", harness.name, said, why)
             seconds, texts = time.monotonic() - started, (_text(out), _text(err))
