@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from pytest_skillopt.mode import Mode
+    from pytest_skillopt.report.text import Line
     from pytest_skillopt.run.result import Result
     from pytest_skillopt.suite.executor import WorkersExecutor
     from pytest_skillopt.suite.tasks import SkillTask
@@ -55,6 +56,8 @@ class Controller:
         self.result: Result | None = None
         """What the mode came to; None before its end."""
         self._reports: list[pytest.TestReport] = []
+        self._to_continue: list[Line] = []
+        """How to continue the run, in words and as a command."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
@@ -132,8 +135,18 @@ class Controller:
         terminalreporter.section("skillopt")
         width = shutil.get_terminal_size().columns
         verbose = self._config.option.verbose > 0
-        for line in lines(self.result, width, verbose=verbose, live=True):
+        shown = list(lines(self.result, width, verbose=verbose, live=True))
+        last = -2 if self.result.resume else len(shown)  # which other plugins would be below
+        self._to_continue = shown[last:]
+        for line in shown[:last]:
             terminalreporter.write_line(line.text, **line.markup)
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        """Print the command that continues the run, as the last line of all."""
+        if terminal := config.pluginmanager.get_plugin("terminalreporter"):
+            for line in self._to_continue:
+                terminal.write_line(line.text, **line.markup)
 
 
 class _InProcess:

@@ -52,8 +52,10 @@ def paragraph(
     indent: str = "",
     hang: str = "",
 ) -> Iterator[Line]:
-    """Text of unknown origin as wrapped lines, those after the first indented by ``hang`` more. With
-    a node id in it no word is broken, so that it can be copied, though it may exceed the width."""
+    """Text of unknown origin as wrapped lines, those after the first indented by ``hang`` more.
+
+    With a node id in it no word is broken, so that it can be copied, though it may be wider.
+    """
     wrapped = textwrap.wrap(
         one_line(text),
         max(width, NARROWEST),
