@@ -158,8 +158,8 @@ def test_requests_that_should_not_ask_for_the_skill_are_missed(project: pytest.P
     project.makepyfile(test_trigger=tests)
     result = project.runpytest_inprocess("--skillopt-train=description", "-p", "no:xdist")
     said = " ".join(result.stdout.str().split())
-    assert "no trigger task is for near misses that should not ask for the skill" in said
-    assert "for requests that should" not in said
+    assert "no trigger task has a near miss that should not load the skill" in said
+    assert "has a request that should" not in said
 
 
 NEW = 'Says: "hello", with a #; and more'

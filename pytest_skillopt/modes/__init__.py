@@ -1,7 +1,7 @@
-"""The modes by their names: the function that takes an open run to its result.
+"""Find the function of a mode, from a ``Run`` to a ``Result``, by the mode's name.
 
-To add one, write the function, give it a row in ``carry_out`` here, and in ``mode.py`` the option
-that turns it on; ``report/live.py`` says in a word what it does, ``run/result.py`` lists its name.
+To add a mode, write the function, add a row to ``carry_out`` here, and the option that selects it
+to ``mode.py``; ``report/live.py`` holds a word for what it does, ``run/result.py`` its name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def carry_out(name: Name, run: Run, display: Display) -> Result:
-    """Carry out a mode. Only a training imports what it needs."""
+    """Carry out a mode; only a training imports the search."""
     if name == "train":
         from pytest_skillopt.modes.train import train
 

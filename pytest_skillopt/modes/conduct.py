@@ -1,4 +1,4 @@
-"""From an executor and its tasks to a result: carries out the mode and keeps what it finds."""
+"""Carry out a mode on the collected tasks and write its result."""
 
 from __future__ import annotations
 
@@ -48,8 +48,11 @@ def conduct(
     tasks: list[SkillTask],
     services: Services,
 ) -> tuple[Result, list[pytest.TestReport]]:
-    """Carry out a mode and keep its result; beside it a report a task, for pytest. UsageError where
-    the suite, the skill, the models or the run are not as they must be."""
+    """Carry out a mode, write its result, and return it with a pytest report for each task.
+
+    Raises:
+        pytest.UsageError: the suite, a skill, a model or the run cannot be used as it is.
+    """
     display = Display(config)
     with (
         _as_usage_errors(),
@@ -67,12 +70,12 @@ def conduct(
         folder = run.directory.path
         result = _noted(found, "the report", lambda: write_reports(folder, found))
     tell = functools.partial(config.hook.pytest_skillopt_finished, config=config, folder=folder)
-    result = _noted(result, "what plugins leave of a run", lambda: tell(result=found))
+    result = _noted(result, "a plugin's output", lambda: tell(result=found))
     return result, list(task_reports(run, result))
 
 
 def _journal_plan(run: Run, plan: Expected) -> None:
-    """What whoever watches the run must know of this session of it."""
+    """Record what a follower of the run needs to know about this session."""
     caps = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
     run.journal.write(
         "plan",
@@ -89,14 +92,14 @@ def _journal_plan(run: Run, plan: Expected) -> None:
 
 
 def fails_the_session(mode: Mode, result: Result) -> bool:
-    """Whether the result alone makes pytest exit with 1."""
+    """Return whether the result makes pytest exit with 1, whatever the tests' outcomes."""
     if mode.name == "check" and result.skills:
         return result.status == "rejected" or (mode.strict and result.status == "unmeasured")
     return result.status == "unmeasured"
 
 
 def _carry_out(run: Run, display: Display) -> Result:
-    """The mode's result; what stops a run before it has one is a result too."""
+    """Run the mode; turn a stop or an error on the way into a result as well."""
     status: Status = "unmeasured"
     try:
         return carry_out(run.mode.name, run, display)
@@ -114,7 +117,7 @@ def _carry_out(run: Run, display: Display) -> Result:
 
 
 def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
-    """Write something; a disk that is full must not cost what was found, it leaves a note."""
+    """Write something; if that fails, e.g. on a full disk, keep the result and add a note."""
     try:
         write()
     except OSError as error:
@@ -132,14 +135,14 @@ def _as_usage_errors() -> Iterator[None]:
 
 
 def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
-    """The tasks as test cases: judged by their pass rate with ``--skillopt``, else measured.
+    """Yield the tasks as test cases: with ``--skillopt`` judged by their pass rate, else passed.
 
-    A report for the call and one for the teardown, because junitxml closes a case with the latter.
+    Each task has a report for the call and one for the teardown, where junitxml closes a case.
     """
     judged = run.mode.name == "evaluate"
     least = {task.id: task.min_pass_rate for task in run.tasks}
     rows = [row for skill in result.skills for row in skill.tasks]
-    if run.mode.name == "train":  # those that were measured without a final comparison
+    if run.mode.name == "train":  # also the tasks measured only by the search
         unknown = run.sampler.usage.keys() - {row.id for row in rows}
         missing = [task for task in run.tasks if task.id in unknown]
         rows += [TaskRow(id=task.id, split=task.split, before=Arm()) for task in missing]

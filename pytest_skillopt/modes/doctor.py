@@ -1,7 +1,7 @@
-"""``pytest-skillopt doctor``: what a training needs, looked at before it costs anything.
+"""Command ``pytest-skillopt doctor``: check everything a training needs before paying for one.
 
-The plan that ``--collect-only`` prints, and beside it the settings, the skills, and one tiny call
-of each model.
+It prints the plan of ``--collect-only``, then checks the settings and the skills and makes one tiny
+call to each model.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 def add_command(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser(
         "doctor",
-        help="look at settings, skill and suite, and ask each model once, before a training",
+        help="check settings, skills and suite, and call each model once, before a training",
     )
     parser.add_argument(
-        "arguments", nargs="*", metavar="PYTEST", help="what pytest would be given; after --"
+        "arguments", nargs="*", metavar="PYTEST", help="arguments for pytest, after --"
     )
     parser.set_defaults(handle=lambda args: _examine(args.arguments))
 
@@ -47,14 +47,14 @@ def _examine(arguments: list[str]) -> int:
     mode = [] if chosen else ["--skillopt-train"]
     doctor = Doctor()
     quiet = ["--collect-only", "-qq", "-p", "no:cacheprovider"]
-    # This command has loaded the package before pytest could rewrite its assertions.
+    # pytest cannot rewrite assertions of this package, which is already loaded.
     quiet += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
     code = pytest.main([*mode, *quiet, *arguments], plugins=[doctor])
     return int(code) or doctor.faults > 0
 
 
 class Doctor:
-    """A plugin beside the plan. Each finding is a line that begins with ``ok`` or ``FAULT``."""
+    """pytest plugin that prints a line for each finding, beginning with ``ok`` or ``FAULT``."""
 
     def __init__(self) -> None:
         self.faults = 0
@@ -80,7 +80,7 @@ class Doctor:
 
 
 def _skills(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:
-    """Whether something is at fault, and what."""
+    """Yield findings about settings and skills: whether it is a fault, and its text."""
     yield False, f"settings: {config.inipath or 'no configuration file'}"
     for skill in skills_of(plan.tasks):
         tasks = [task for task in plan.tasks if task.skill == skill]
@@ -103,19 +103,19 @@ def _models(config: pytest.Config, plan: Plan) -> Iterator[tuple[bool, str]]:
         roles = wanted_roles(plan.mode, plan.tasks)
         asked = probed_roles(roles, plan.tasks)
         for role in roles:
-            fault, said = (_asked if role in asked else _knocked)(models, role)
+            fault, said = (_call if role in asked else _reach_server)(models, role)
             yield fault, f"{role}: {said}"
     finally:
         models.close()
 
 
-def _asked(models: Models, role: Role) -> tuple[bool, str]:
-    """One tiny call."""
+def _call(models: Models, role: Role) -> tuple[bool, str]:
+    """Make one tiny call to the model of a role; return whether it failed, and a text."""
     began = time.monotonic()
     try:
         model = models.get(role)
         if not hasattr(model, "probe") or model.simulated:
-            return False, f"{model.name}, which costs nothing to ask, was not asked"
+            return False, f"{model.name}, which costs nothing, was not called"
         fault = model.probe()
     except (ModelConfigError, CapReached) as error:
         return True, str(error)
@@ -123,12 +123,12 @@ def _asked(models: Models, role: Role) -> tuple[bool, str]:
     return bool(fault), f"no answer: {fault}" if fault else f"{model.name} answers after {took}"
 
 
-def _knocked(models: Models, role: Role) -> tuple[bool, str]:
-    """A look whether the server is there, for an agent that speaks to it in its own protocol."""
+def _reach_server(models: Models, role: Role) -> tuple[bool, str]:
+    """Check that the server of a coding agent's model can be reached, without calling the model."""
     try:
         model = models.get(role)
         fault = model.knock() if hasattr(model, "knock") else ""
     except ModelError as error:
         return True, str(error)
-    said = "its server is there, and the agent asks it in its own protocol"
+    said = "its server can be reached; coding agents call it in their own protocol"
     return bool(fault), f"no answer: {fault}" if fault else f"{model.name}: {said}"

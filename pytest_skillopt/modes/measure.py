@@ -1,4 +1,4 @@
-"""The modes that measure: an evaluation, a comparison of two versions, and a check."""
+"""Modes that only measure: evaluation, comparison of two versions, A/A test, and check."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STREAM = "eval"
 
 
 def evaluate(run: Run, display: Display) -> Result:
-    """Measure every skill of the suite; what was measured before a cap or a fault is kept."""
+    """Measure every skill of the suite; keep what was measured before a cap or a fault."""
     requests = _requests(run)
     display.begin("evaluation")
     stop = None
@@ -56,7 +56,7 @@ def evaluate(run: Run, display: Display) -> Result:
         rollouts[rollout.request.task].append(rollout)
     skills = [_skill_result(run, skill, rollouts) for skill in run.documents]
     if stop is None and run.mode.save_baseline and all(s.status == "measured" for s in skills):
-        run.notes.append(f"the counts are kept in {write_baseline(run, rollouts).name}")
+        run.notes.append(f"the counts were saved in {write_baseline(run, rollouts).name}")
     if stop is not None:
         skills = [_ended_early(skill, stop) for skill in skills]
         run.notes.append(f"{stop.reason} after {len(taken)} of {len(requests)} rollouts")
@@ -67,7 +67,7 @@ def evaluate(run: Run, display: Display) -> Result:
 
 
 def _requests(run: Run) -> list[RolloutRequest]:
-    """Every task of every skill once, then all that want more a second time, and so on."""
+    """List rollouts in rounds: each task once, then each that has more rollouts, and so on."""
     versions = {
         skill: run.sampler.add_version(skill, document.packed)
         for skill, document in run.documents.items()
@@ -82,7 +82,7 @@ def _requests(run: Run) -> list[RolloutRequest]:
 
 
 def _take_what_fits(run: Run, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-    """All of them or, under a cap on rollouts, as many as it allows, and StopRun."""
+    """Take all rollouts; raise StopRun after the first ones if the cap allows no more."""
     left = run.sampler.rollouts_left
     new = [request for request in requests if not run.sampler.known(request)]
     if left is not None and left < len(new):
@@ -92,7 +92,7 @@ def _take_what_fits(run: Run, requests: Sequence[RolloutRequest]) -> list[Rollou
 
 
 def _ended_early(skill: SkillResult, stop: StopRun) -> SkillResult:
-    """A cap leaves a smaller measurement; after a fault or an interrupt there is none."""
+    """Restrict the result to the measured tasks after a cap; discard it after a fault."""
     if stop.kind != "cap":
         return skill.model_copy(update={"status": "unmeasured", "reason": stop.reason})
     measured = [row for row in skill.tasks if row.before.n]
@@ -144,9 +144,10 @@ def compared(
     after: Document,
     stored: Mapping[str, Sequence[tuple[bool, float]]] = {},
 ) -> SkillResult:
-    """Carry a decision about a skill out; at a cap it is not decided.
+    """Let a gate decide between two versions of a skill; undecided if a cap is reached first.
 
-    ``stored`` holds (passed, score) of samples that open the tape of the one before, by task.
+    ``stored`` holds, by task, (passed, score) of the first samples of ``before``: those that the
+    committed baseline has already measured.
     """
     incumbent = run.sampler.add_version(skill, before.packed)
     candidate = run.sampler.add_version(skill, after.packed)
@@ -178,13 +179,13 @@ def compared(
     except StopRun as stop:
         if stop.kind != "cap":
             raise
-        # What was measured stays; what a cap left out is no evidence of anything.
+        # Keep what was measured; samples that a cap prevented are not evidence.
         undecided = f"stopped before it was decided: {stop.reason}"
         verdict = Verdict("unmeasured", undecided, gate=getattr(gate, "name", type(gate).__name__))
     run.journal.write("verdict", {"candidate": candidate, **verdict.to_json()})
     old, new = rollouts["incumbent"], rollouts["candidate"]
     rows = task_rows(run.tasks_of(skill), old, new, verdict)
-    # A gate may leave tasks out: a difference is told of those that were measured under both.
+    # A gate may skip tasks: compare only those that were measured under both versions.
     both = [row for row in rows if row.before.n and row.after and row.after.n]
     return SkillResult(
         path=skill,
@@ -201,8 +202,7 @@ def compared(
 
 
 def without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
-    """What the latest comparison with ``none`` has measured without any skill, by task, and its
-    name."""
+    """Return the latest run that compared with ``none``: its results by task, and its name."""
     sources = {task.id: task.source for task in run.tasks_of(skill)}
     same = {"skill": skill, "version": NO_SKILL.version, "model": run.fingerprint}
     for name in reversed(run.home.run_names()):
@@ -230,12 +230,15 @@ def joined_reasons(results: Sequence[SkillResult]) -> str:
 
 
 def compare(run: Run, display: Display) -> Result:
-    """Put two versions of the suite's one skill through the gate; UsageError where there is none
-    such."""
+    """Let the gate decide between two versions of the suite's only skill.
+
+    Raises:
+        pytest.UsageError: several skills, an unknown version, or twice the same one.
+    """
     if len(run.documents) != 1:
         named = ", ".join(run.documents)
-        several = f"these tasks are about several ({named}): choose some with -k or a path"
-        raise pytest.UsageError(f"--skillopt-compare is about one skill and {several}")
+        several = f"these tasks use several ({named}): select those of one with -k or a path"
+        raise pytest.UsageError(f"--skillopt-compare compares one skill, but {several}")
     display.begin("comparison")
     (skill,) = run.documents
     first, second = run.mode.pair
@@ -255,7 +258,7 @@ def compare(run: Run, display: Display) -> Result:
 
 
 def aa(run: Run, display: Display) -> Result:
-    """Two evaluations of one version: what differs between them is noise."""
+    """Evaluate each skill twice, in the same version: any difference is noise."""
     display.begin("comparison with itself")
     skills = [_measure(run, skill) for skill in run.documents]
     unmeasured = any(skill.status == "unmeasured" for skill in skills)
@@ -286,13 +289,13 @@ def _measure(run: Run, skill: str) -> SkillResult:
     least = smallest_gain(counts, partial(configured_gate, run.settings))
     flaky = sum(row.flaky for row in rows)
     seen = (
-        "the suite leaves no room for a gain that the gate could see"
+        "the suite leaves no room for a gain that the gate could detect"
         if least is None
-        else f"the smallest gain that the gate sees four times in five is {100 * least:.1f} points"
+        else f"the smallest gain that the gate detects in 80% of cases is {100 * least:.1f} points"
     )
     reason = (
         f"two evaluations of {words.plural(rollouts, 'rollout')} a task differ by "
-        f"{100 * floor:.1f} points (one standard deviation) from chance alone; {flaky} of "
+        f"{100 * floor:.1f} points (one standard deviation) by chance; {flaky} of "
         f"{words.plural(len(rows), 'task')} {'is' if flaky == 1 else 'are'} flaky; {seen}"
     )
     measured = any(n for _, n in counts)
@@ -309,13 +312,12 @@ def _measure(run: Run, skill: str) -> SkillResult:
 
 
 BASELINE = ".skillopt-baseline.json"
-"""Meant to be committed: what an evaluation measured, for the checks of later edits."""
+"""File to commit: the outcomes of an evaluation, reused by checks of later changes."""
 _WORST_FIRST: tuple[Status, ...] = ("rejected", "unmeasured", "accepted", "unchanged")
 
 
 def check(run: Run, display: Display) -> Result:
-    """Compare every skill of the suite with its older self; UsageError where there is no
-    revision."""
+    """Compare every skill of the suite with an earlier version; UsageError if git has none."""
     display.begin("check")
     skills = [_check_skill(run, skill) for skill in run.documents]
     status = next(s for s in _WORST_FIRST if any(skill.status == s for skill in skills))
@@ -359,15 +361,14 @@ def write_baseline(run: Run, rollouts: Mapping[str, Sequence[Rollout]]) -> Path:
 
 
 def read_baseline(run: Run, skill: str, version: str) -> dict[str, list[tuple[bool, float]]]:
-    """(passed, score) of samples that need not be taken, by task; a note says why some are not
-    used."""
+    """Return (passed, score) of the baseline file's samples, by task; note unusable ones."""
     sources = {task.id: task.source for task in run.tasks_of(skill)}
     stored = {}
     try:
         kept = json.loads((run.root / BASELINE).read_bytes())
         found = kept["skills"].get(skill, {"version": ""})
         if (kept["model"], found["version"]) != (run.fingerprint, version):
-            raise ValueError("it is of another model or version")
+            raise ValueError("it was measured with another model or version")
         for name, task in found["tasks"].items():
             if sources.get(name) == task["source"]:
                 pairs = zip(task["outcomes"], task["scores"], strict=True)

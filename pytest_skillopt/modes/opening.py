@@ -1,4 +1,4 @@
-"""Opens a run: reads the skills, assigns the splits, makes models, journal and sampler."""
+"""Open a run: read the skills, assign the splits, make models, journal and sampler."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ def opened(
     services: Services,
     on_rollout: Callable[[Rollout], None],
 ) -> Iterator[Run]:
-    """A run, closed again at the end whatever happens.
+    """Open a run, and close it at the end whatever happens.
 
-    Nothing is written and no model is called before everything the user configured is known to be
-    in order, save one tiny call of each role that shows whether its provider serves it.
+    All settings are checked before anything is written. The only model calls are one tiny call for
+    each role, to check that its provider serves it.
     """
     root = config.rootpath
     home = Home(root / settings.dir)
@@ -140,12 +140,11 @@ def opened(
 
 
 def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
-    """Refuse before any worker is started what no worker is needed to know.
+    """Refuse wrong settings before any worker is started.
 
     Raises:
-        pytest.UsageError: no such run to continue, no such revision, nothing that is called so to
-            compare, no scanner, no usable share, an optimizer that is not configured, or without
-            its key.
+        pytest.UsageError: no such run to continue, no such revision, no such version to compare,
+            no scanner, no usable share, or an optimizer that is not configured or has no key.
     """
     root = config.rootpath
     home = Home(root / settings.dir)
@@ -155,7 +154,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
         for name in filter(None, mode.pair):
             check_name(root, home, name)
         if mode.ref:
-            at_revision(root, "the project", mode.ref)  # no file is called so
+            at_revision(root, "the project", mode.ref)  # any path: only the revision matters
         if settings.scan and mode.name == "train":
             check_command(settings.scan, root)
         most_increase(settings.max_cost_increase)
@@ -167,14 +166,14 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
             and provider_of(settings, "optimizer") in ("", PROVIDER)
         ):
             found = model_config(settings, "optimizer")
-            if not found.key_command:  # which is run when the key is needed
+            if not found.key_command:  # the command is run only if the key is needed
                 found.api_key()
     except (ModelConfigError, RevisionError, RunError, SkillError) as error:
         raise pytest.UsageError(str(error)) from error
 
 
 def probed_roles(roles: Sequence[Role], tasks: Sequence[SkillTask]) -> list[Role]:
-    """The roles whose provider is asked first. Coding agents speak to theirs in their own way."""
+    """List the roles to probe: not those that only coding agents call, in their own protocol."""
     ours = (task for task in tasks if not task.agent and "proxy_url" not in task.text)
     own = any("target" in task.roles for task in ours)
     return [role for role in roles if role != "target" or own]
@@ -188,8 +187,10 @@ def wanted_roles(mode: Mode, tasks: Iterable[SkillTask]) -> list[Role]:
 
 
 def _target_of_own_agents(settings: Settings) -> str:
-    """The fingerprint of the target that tests may ask for by ``rollout.target``, if there is one:
-    rollouts under another model are other rollouts."""
+    """Return the fingerprint of the target that tests may call by ``rollout.target``, if any.
+
+    It is part of a rollout's address: rollouts with another model are never reused.
+    """
     with contextlib.suppress(ModelConfigError):
         return model_config(settings, "target").fingerprint
     return ""
@@ -203,7 +204,7 @@ def _notes(
     documents: Mapping[str, Document],
     journal: Journal,
 ) -> Iterator[str]:
-    """What a reader must know before the run begins."""
+    """Yield notes that a user should read before the run begins."""
     for name, document in documents.items():
         yield from (f"{name}: {said}" for said in document.warnings)
     if mode.name == "train":
@@ -211,7 +212,7 @@ def _notes(
         yield from notes_on_search(settings)
     if mode.resume is not None:
         kept = sum(entry.kind == "rollout" for entry in journal.entries)
-        yield f"continued with {kept} rollouts of earlier sessions; the caps are of this one"
+        yield f"continued with {kept} rollouts of earlier sessions; caps count this session only"
     yield from filter(None, config.hook.pytest_skillopt_opened(config=config, tasks=tasks))
     yield from (f"journal line {n} was corrupt and is measured again" for n in journal.corrupt)
 

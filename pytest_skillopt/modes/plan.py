@@ -1,4 +1,4 @@
-"""``--collect-only``: what a mode would do, and about what it could cost; no model is called."""
+"""Plan of ``--collect-only``: what a mode would do and may cost, without calling a model."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.tasks import SkillTask
 
 FEW_TASKS = 10
-"""Val tasks below which a training says what it can and cannot see."""
+"""Number of val tasks below which a training notes that small gains go undetected."""
 _TYPICAL = 0.47
-"""Part of the upper bound that a training takes as a rule: ``benchmarks/plan.py``."""
+"""Typical part of the upper bound of rollouts that a training takes (``benchmarks/plan.py``)."""
 _TYPICAL_CALLS = 0.9
-"""The same of optimizer calls."""
+"""Typical part of the upper bound of optimizer calls."""
 _ASSUMED = {"target": (1500, 500), "judge": (1500, 200), "optimizer": (4000, 1000)}
-"""Tokens in and out of a rollout, of its judge, and of an optimizer call, for the price."""
+"""Assumed tokens in and out of a rollout, of its judge, and of an optimizer call."""
 _AGENT_CALLS, _AGENT_CALL = 10, (10_000, 300)
-"""Model calls of an agent's run, and tokens in and out of each."""
+"""Assumed model calls of a coding agent's run, and tokens in and out of each."""
 _ENOUGH = 5
-"""Paid rollouts of earlier runs from which on they tell what one takes."""
+"""Least number of paid rollouts in an earlier run from which token counts are estimated."""
 
 
 class Plan:
-    """Takes the place of the controller when pytest only collects."""
+    """pytest plugin that replaces the controller if pytest only collects."""
 
     def __init__(self, config: pytest.Config, mode: Mode, settings: Settings) -> None:
         self._config = config
@@ -100,7 +100,7 @@ def plan_lines(
 
 
 def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
-    """Of which skills a cap on rollouts would leave nothing to search with."""
+    """Name the skills for which a cap on rollouts would leave no budget for the search."""
     skills = skills_of(tasks)
     shared = Caps.of(settings).share(Caps(), len(skills)).put_into(settings)
     for skill in skills:
@@ -114,15 +114,15 @@ def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
 @dataclass(frozen=True, slots=True)
 class Expected:
     most: int
-    """Rollouts at most; those that end in an infrastructure error and are retried come on top."""
+    """Upper bound of rollouts, without retries after infrastructure errors."""
     typical: int
     calls: int
-    """Optimizer calls at most."""
+    """Upper bound of optimizer calls."""
     typical_calls: int
 
 
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
-    """The upper bound and, for a training, what ``benchmarks/plan.py`` has found to be typical."""
+    """Return the upper bounds and, for a training, typical values (``benchmarks/plan.py``)."""
     most = most_rollouts(tasks, mode, settings)
     typical = most if mode.name in ("evaluate", "aa") else round(_TYPICAL * most)
     cap = settings.max_rollouts or most
@@ -136,18 +136,18 @@ def _forecast(
     plan = expected(tasks, mode, settings)
     yield (f"rollouts: {_of(plan.typical, plan.most)}; skillopt_max_rollouts caps them")
     if any(task.agent for task in tasks):
-        yield "a rollout of an agent is its whole run, often 10 to 50 model calls"
+        yield "a rollout of a coding agent is a whole run of it, often 10 to 50 model calls"
     if any("target" in task.roles and not task.agent for task in tasks):
         yield (
-            "a rollout is one model call of each skill_agent, or with tools one a turn, up to "
+            "a rollout makes one model call for each skill_agent, or with tools one a turn, up to "
             f"{settings.max_turns}; skillopt_max_calls caps all model calls together"
         )
     own = sum("target" not in task.roles for task in tasks)
     if own:
-        yield f"{words.plural(own, 'task')} without skill_agent: own agents report by rollout.usage"
+        yield f"{words.plural(own, 'task')} without skill_agent: report their tokens by rollout.usage"
     if mode.name == "train":
         calls = _of(plan.typical_calls, plan.calls)
-        yield f"optimizer calls: {calls}; repairs of unreadable replies come on top"
+        yield f"optimizer calls: {calls}; plus repairs of unreadable replies"
     judged = sum("judge" in task.roles for task in tasks) / max(1, len(tasks))
     if judged:
         calls = _of(round(judged * plan.typical), round(judged * plan.most))
@@ -163,7 +163,7 @@ def _of(typical: int, most: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Each:
-    """What a rollout, or a call of the optimizer, takes of a model with a price."""
+    """Expected tokens and cost of a rollout or an optimizer call."""
 
     cost: float
     """US dollars."""
@@ -175,7 +175,7 @@ class _Each:
 def _prices(
     tasks: Sequence[SkillTask], mode: Mode, settings: Settings, home: Home
 ) -> dict[Role, _Each]:
-    """By role whose model has a price; ``target`` and ``judge`` for a rollout of any task."""
+    """Estimate the cost by role: per call for the optimizer, else per rollout of a mean task."""
     used = {role for task in tasks for role in task.roles} - {"optimizer"}
     used |= {"optimizer"} if mode.name == "train" else set()
     found: dict[Role, _Each] = {}
@@ -207,7 +207,7 @@ def _assumed(task: SkillTask, role: Role) -> tuple[float, float]:
 
 
 def _measured(home: Home, tasks: Sequence[SkillTask], role: Role) -> tuple[float, float] | None:
-    """Mean tokens in and out of the paid rollouts of these tasks, in the latest run with some."""
+    """Return mean tokens in and out of these tasks' paid rollouts in the latest run with enough."""
     sources = {(task.id, task.source) for task in tasks}
     name = "judge_usage" if role == "judge" else "usage"
     for run in reversed(home.run_names()):
@@ -250,26 +250,23 @@ def _money(plan: Expected, prices: Mapping[Role, _Each], cap: float) -> Iterator
 
 
 def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
-    """Of which skills the gate has few tasks to see a gain on, or the description has none."""
+    """Note the skills with few val tasks, or without the trigger tasks that training needs."""
     for skill in skills_of(tasks):
         found = {task.trigger for task in tasks if task.skill == skill}
         for wanted in [True, False] if settings.train_description else ():
             if wanted not in found:
-                requests = "requests that should" if wanted else "near misses that should not"
-                yield (
-                    f"{skill}: no trigger task is for {requests} ask for the skill "
-                    f"(trigger={wanted})"
-                )
+                kind = "a request that should" if wanted else "a near miss that should not"
+                yield f"{skill}: no trigger task has {kind} load the skill (trigger={wanted})"
         val = sum(task.skill == skill and task.split in ("val", "both") for task in tasks)
         if val < FEW_TASKS:
             yield (
-                f"{skill}: only {words.plural(val, 'val task')}: the gate sees little but tasks "
-                f"that are wholly fixed; {FEW_TASKS} are a good start"
+                f"{skill}: only {words.plural(val, 'val task')}: the gate can detect only large "
+                f"gains, e.g. a task fixed completely; have at least {FEW_TASKS}"
             )
 
 
 def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
-    """Upper bound of the rollouts of a mode; infrastructure errors that are retried come on top."""
+    """Return the upper bound of a mode's rollouts, without retries after infrastructure errors."""
     each = sum(task.rollouts or settings.rollouts for task in tasks)
     if mode.name == "evaluate":
         return each
@@ -284,7 +281,7 @@ def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) ->
 
 
 def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:
-    """Rollouts and optimizer calls that a search takes at most."""
+    """Return the upper bounds of a search's rollouts and optimizer calls."""
     train = sum(task.split in ("train", "both") for task in tasks)
     val = sum(task.split in ("val", "both") for task in tasks)
     suite = sum(task.split != "test" for task in tasks)

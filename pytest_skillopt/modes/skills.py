@@ -1,4 +1,4 @@
-"""The skills and the splits of a run, from its tasks."""
+"""Read the skills of a run and assign the splits of its tasks."""
 
 from __future__ import annotations
 
@@ -28,14 +28,17 @@ _DESCRIPTION_LIMIT = 1000
 _SKILL_LIMIT = 10_000_000
 _SHORTEST_VERSION = 6
 NONE = "none"
-"""What a side without any skill is called."""
+"""Version name that stands for no skill at all."""
 
 
 def split_tasks(
     tasks: Sequence[SkillTask], ratio: str, mode: Mode
 ) -> tuple[list[SkillTask], list[str]]:
-    """Assign the splits, skill by skill; only a training needs them. SplitError where they cannot
-    be."""
+    """Assign each skill's tasks to splits, for a training only; return tasks and notes.
+
+    Raises:
+        SplitError: the tasks cannot be split.
+    """
     if mode.name != "train":
         return list(tasks), []
     split: dict[str, SkillTask] = {}
@@ -55,8 +58,13 @@ def skills_of(tasks: Iterable[SkillTask]) -> list[str]:
 def read_documents(
     root: Path, tasks: Sequence[SkillTask], settings: Settings, *, init: bool = False
 ) -> dict[str, Document]:
-    """The skills on disk; with ``init`` a missing one is made from the docstrings of the train
-    tasks: the optimizer reads the skill, and must not see the others. SkillError for a bad one."""
+    """Read the skills; with ``init`` first make missing ones from the tasks' docstrings.
+
+    Only train tasks are used for that: the optimizer reads the skill and must not see the others.
+
+    Raises:
+        SkillError: a skill cannot be read.
+    """
     found: dict[str, Document] = {}
     for skill in skills_of(tasks):
         path = root / skill
@@ -68,7 +76,7 @@ def read_documents(
 
 
 def make_skill(path: Path, tasks: Sequence[SkillTask]) -> None:
-    """Write a skill that names its purposes, from the first lines of the tasks' docstrings."""
+    """Write a skill that lists its purposes: the first lines of the tasks' docstrings."""
     purposes = list(dict.fromkeys(task.doc.split("\n")[0].strip() for task in tasks if task.doc))
     name = slug(unnamed(path))
     about = " ".join(map(full_stop, purposes))
@@ -82,14 +90,13 @@ def make_skill(path: Path, tasks: Sequence[SkillTask]) -> None:
 
 
 class RevisionError(Exception):
-    """What was named is not there; the message says what was looked for."""
+    """Unknown git revision or version; the message names it."""
 
 
 def at_revision(root: Path, skill: str, ref: str, patterns: str = "") -> Document | None:
-    """The skill at a git revision; None where it did not exist there yet; no skill at ``none``.
+    """Return the skill at a git revision, None if it did not exist there; ``none`` is no skill.
 
-    Args:
-        patterns: of the files beside it that are trained with it (``skillopt_files``).
+    ``patterns`` select the files trained with the skill (``skillopt_files``).
 
     Raises:
         RevisionError: no git, no repository, no such revision, or a conflict in the skill.
@@ -102,7 +109,7 @@ def at_revision(root: Path, skill: str, ref: str, patterns: str = "") -> Documen
         if commit is None:
             hint = " (in a shallow clone, fetch it first)" if git.is_shallow() else ""
             if (root / ref).exists():
-                hint = f"; {ref} is a path, so write --skillopt-check=REF before it"
+                hint = f"; {ref} is a path: write --skillopt-check=REF before it"
             raise RevisionError(f"there is no git revision {ref!r}{hint}")
         path = git.prefix + skill
         files = git.files(commit)
@@ -122,13 +129,12 @@ def at_revision(root: Path, skill: str, ref: str, patterns: str = "") -> Documen
 def named_skill(
     root: Path, home: Home, skill: str, name: str, now: Document, patterns: str
 ) -> Document:
-    """What a user calls a skill: a file, a git revision, (part of) a version of a run, ``none``.
+    """Return the skill that a user names: by file, git revision, version of a run, or ``none``.
 
-    Args:
-        now: the skill on disk; a file that is named stands in its SKILL.md's place.
+    A version may be shortened. ``now`` is the skill on disk; a named file replaces its SKILL.md.
 
     Raises:
-        RevisionError: it is none of them.
+        RevisionError: the name is none of them, or is ambiguous.
     """
     path = root / name
     if path.is_file():
@@ -140,7 +146,7 @@ def named_skill(
     if len(kept) == 1:
         return Document.unpack(kept[0].read_bytes())
     if len(kept) > 1:
-        raise RevisionError(f"several versions of runs begin with {name!r}: write more of it")
+        raise RevisionError(f"several versions of runs begin with {name!r}: write more characters")
     try:
         document = at_revision(root, skill, name, patterns)
     except RevisionError as error:

@@ -1,4 +1,4 @@
-"""``pytest --skillopt-train``: improve each skill of the suite, one after the other."""
+"""Mode ``--skillopt-train``: improve each skill of the suite, one after the other."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.settings import Settings
 
 _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
-"""What several skills come to: the first that one of them has."""
+"""Status of a run by precedence: the first that any of its skills has."""
 
 
 def train(run: Run, display: Display) -> Result:
-    """Train, write what was accepted, and leave a proposal for the pull request."""
+    """Train all skills and write the accepted ones."""
     margin = MARGIN if run.settings.search == "shorten" else 0.0
     outcomes, whole = check_together(_train_all(run, display), margin)
     if whole:
@@ -49,7 +49,7 @@ def train(run: Run, display: Display) -> Result:
 
 
 def _train_all(run: Run, display: Display) -> list[TrainOutcome]:
-    """Each skill in turn, with an equal part of what the skills before it have left of the caps."""
+    """Train one skill after the other, each with an equal part of the budget that is left."""
     outcomes: list[TrainOutcome] = []
     caps, spent = Caps.of(run.settings), Caps()
     for number, skill in enumerate(run.documents):
@@ -91,7 +91,7 @@ def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> 
 
 
 class _Observer(Observer):
-    """Shows a step, tells the hook, and keeps decisions in the journal."""
+    """Observer that shows each step, calls the hook, and records decisions in the journal."""
 
     def __init__(self, run: Run, display: Display) -> None:
         self._run = run
@@ -108,7 +108,7 @@ class _Observer(Observer):
 
 
 def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
-    """Write an accepted skill, if the file is still what the training began with."""
+    """Write an accepted skill, if the file is unchanged since the training began."""
     result = _skill_result(run, outcome)
     if outcome.status != "accepted":
         return result
@@ -142,7 +142,7 @@ def _skill_result(run: Run, outcome: TrainOutcome) -> SkillResult:
             openings = run.home.count_opening(outcome.skill, run.directory.name)
         except OSError as error:
             openings += 1
-            run.notes.append(f"that the test split was measured could not be kept: {error}")
+            run.notes.append(f"the measurement of the test split could not be counted: {error}")
     none, measured_by = without_skill(run, outcome.skill)
     rows = [row.model_copy(update={"none": none.get(row.id)}) for row in outcome.tasks]
     counts = [(row.none.passed, row.none.n) for row in rows if row.split != "test" and row.none]

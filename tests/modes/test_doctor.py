@@ -57,7 +57,7 @@ def test_a_healthy_project_is_asked_two_tiny_calls(
         "price: about $0.0025 a rollout",
         "price: about $0.006 a call of the optimizer",
         "money: about $",
-        "the gate sees little but",
+        "the gate can detect only large gains",
         "ok     settings: ",
         "ok     skill: SKILL.md, 40 characters, version ",
         "ok     target: openai:worker answers after ",

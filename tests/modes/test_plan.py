@@ -105,4 +105,4 @@ def test_nothing_is_said_of_the_turns_of_an_agent_of_ones_own(project: pytest.Py
     project.makepyfile(TESTS.format(tasks=2, fixture="skill"))
     said = planned(project, "--skillopt")
     assert "turn" not in said
-    assert "2 tasks without skill_agent: own agents report by rollout.usage" in said
+    assert "2 tasks without skill_agent: report their tokens by rollout.usage" in said
