@@ -112,7 +112,7 @@ def test_a_broken_add_on_is_left_out_with_a_warning(copy: Copy) -> None:
     declaration = copy.root / "pytest_skillopt" / "addons" / "watch" / "addon.py"
     declaration.write_text(BROKEN)
     told = copy.run("-m", "pytest_skillopt", "--help")
-    assert "goes on without its add-on 'watch': ImportError('half of it" in told
+    assert "continues without its add-on 'watch': ImportError('half of it" in told
     assert "propose" in told
     assert "follow a run" not in told
 

@@ -1,9 +1,9 @@
 """Find the add-ons: each folder here whose ``addon.py`` declares what it adds to the plugin.
 
-The core imports this module and none below it: a folder that is taken away is missed by nobody.
-An ``addon.py`` is a pytest plugin. Its fixtures and hook implementations, those of pytest and those
-of ``hookspecs.py``, take part in every session, so it imports at its head what is cheap, and the
-rest inside the functions that need it. These names of it are read besides:
+The core imports this module and none below it, so each folder can be deleted.
+An ``addon.py`` is a pytest plugin. Its fixtures and hook implementations (of pytest's hooks and of
+``hookspecs.py``) are loaded in every session, so expensive imports stand inside the functions that
+need them. The core also reads these names:
 
 ``SETTINGS``
     A frozen dataclass of ``settings.setting`` fields; ``Settings.of(CLASS)`` reads them.
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
 
 @functools.cache
 def addons() -> dict[str, ModuleType]:
-    """Import the declaration of each add-on; one that is broken is left out with a warning."""
+    """Import the declaration of each add-on; skip a broken one with a warning."""
     found: dict[str, ModuleType] = {}
     for file in sorted(file for folder in __path__ for file in Path(folder).glob("*/addon.py")):
         name = file.parent.name
         try:
             found[name] = import_module(f"{__name__}.{name}.addon")
         except Exception as error:
-            said = f"pytest-skillopt goes on without its add-on {name!r}: {error!r}"
+            said = f"pytest-skillopt continues without its add-on {name!r}: {error!r}"
             warnings.warn(said, stacklevel=2)
     return found
 

@@ -1,1 +1,1 @@
-"""Skills inside coding agents: ``agent`` makes a run, ``binding`` alone knows pytest."""
+"""Add-on for skills in coding agents: ``agent`` runs one, only ``binding`` depends on pytest."""

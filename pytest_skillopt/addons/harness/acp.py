@@ -1,6 +1,6 @@
-"""Asks an agent over the Agent Client Protocol: ``python acp.py PROMPT WORKSPACE COMMAND...``.
+"""Prompt an agent over the Agent Client Protocol: ``python acp.py PROMPT WORKSPACE COMMAND...``.
 
-Prints what the agent sends, a line of JSON a message. Needs nothing of this package.
+Prints each message of the agent as a line of JSON. Imports nothing of this package.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import subprocess
 import sys
 from typing import Any
 
-# Modes in which agents ask for nothing, as they call them.
+# Names that agents give to modes in which they ask for no permission.
 _UNATTENDED = ("bypassPermissions", "agent-full-access", "full-access", "yolo")
 
 
 def main(prompt: str, workspace: str, *command: str) -> None:
-    """One prompt; ends by closing the agent's standard input."""
+    """Send one prompt, then end the agent by closing its standard input."""
     pipe = subprocess.PIPE
     agent = subprocess.Popen(command, stdin=pipe, stdout=pipe, encoding="utf-8", errors="replace")
     numbers = itertools.count()

@@ -1,4 +1,4 @@
-"""What a harness is, and those that are known: data, and a function that reads their events."""
+"""Supported harnesses: the data to start each, and a function to read its events."""
 
 from __future__ import annotations
 
@@ -20,31 +20,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _SHOWN = 2_000
-"""Characters of a tool's result that the transcript keeps: real agents print whole files."""
+"""Maximum characters of a tool's result in the transcript: agents print whole files."""
 _BLANK = re.compile(r"\{(executable|python|prompt|model|workspace|home|url|key)\}")
 
 
 @dataclass(frozen=True, slots=True)
 class Harness:
-    """A coding agent's command line. One of a project's own is named ``module:object``.
+    """Command line of a coding agent. A project's own harness is named ``module:object``.
 
-    In ``argv``, ``env`` and ``files`` stand ``{executable}``, ``{python}`` (this interpreter),
-    ``{prompt}``, ``{model}``, ``{workspace}``, ``{home}`` (an empty folder, removed after the run),
-    ``{url}`` (of the proxy, without ``/v1``) and ``{key}`` (worth nothing: the proxy has the real
-    one).
+    ``argv``, ``env`` and ``files`` are templates with the variables ``{executable}``, ``{python}``
+    (this interpreter), ``{prompt}``, ``{model}``, ``{workspace}``, ``{home}`` (an empty folder,
+    removed after the run), ``{url}`` (the proxy's, without ``/v1``) and ``{key}`` (a dummy: only
+    the proxy has the real key).
 
     Args:
-        argv: the command line; blanks part its words.
-        read: told each JSON line of the output; may raise what an odd line makes it raise.
-        package: what to install where it is missing, as a user would type it.
-        executable: its command, where that is not the name; once it is found, the whole path.
-        files: texts by path relative to the home.
-        skills: folder of a project in which it finds skills.
-        speaks: to a model: ``messages`` (Anthropic), ``chat``, ``responses`` or ``gemini``.
-        explicit: a prompt that forces a skill, with ``{name}`` and ``{prompt}``.
+        name: value of ``skillopt_harness``.
+        argv: command line, split at blanks.
+        read: called with each JSON line of the output; its exceptions are ignored.
+        package: command that installs the harness, for the error if it is missing.
+        executable: command, if it differs from ``name``; its absolute path once it is found.
+        version: version of the executable, once it is found.
+        env: environment variables.
+        files: contents by path relative to the home.
+        skills: folder in a project where the harness looks for skills.
+        speaks: model API: ``messages`` (Anthropic), ``chat``, ``responses`` or ``gemini``.
+        explicit: prompt that forces a skill, with ``{name}`` and ``{prompt}``; empty: impossible.
         bundled: ``package/path`` of the executable in an installed Python package.
-        unpacks: folder of the user's cache into which it unpacks itself at ``--version``.
-        tested: the version that this was last run with.
+        unpacks: folder in the user's cache into which it unpacks itself at ``--version``.
+        tested: latest version that was tested.
     """
 
     name: str
@@ -66,26 +69,30 @@ class Harness:
         return f"{self.name} {self.version}"
 
     def filled(self, text: str, values: Mapping[str, str]) -> str:
-        """A text of ``argv``, ``env`` or ``files`` for one run."""
+        """Fill in a template of ``argv``, ``env`` or ``files`` for one run."""
         return _BLANK.sub(lambda blank: values[blank[1]], text)
 
 
 @dataclass(slots=True)
 class Trace:
-    """What the events of a run tell: the last thing the agent said, why it ended without an answer,
-    whether its turn is over, each tool that did not fail, what is known of tools that run."""
+    """Record of one run, built from its events."""
 
     text: str = ""
+    """Last message of the agent."""
     turns: list[tuple[str, str]] = field(default_factory=list)
     tools: list[ToolRun] = field(default_factory=list)
     error: str = ""
+    """Reason for ending without an answer."""
     done: bool = False
+    """Whether the agent finished its turn."""
     opened: list[str] = field(default_factory=list)
+    """Name and arguments of each successful tool call."""
     waiting: dict[str, Any] = field(default_factory=dict)
+    """Calls without a result yet, by id."""
     _more: bool = False
 
     def say(self, text: str, *, more: bool = False) -> None:
-        """The agent says something; with ``more`` a piece of a message."""
+        """Record a message of the agent; with ``more`` a chunk of one."""
         if more and self._more and self.turns:
             text = self.turns.pop()[1] + text
         if text:
@@ -93,16 +100,16 @@ class Trace:
             self.turns.append(("assistant", text))
 
     def calls(self, id: str, name: str, arguments: Any) -> None:
-        """The agent calls a tool; ``returns`` follows under the same id."""
+        """Record the call of a tool; ``returns`` follows with the same id."""
         self.waiting[id] = (name, arguments)
 
     def returns(self, id: str, result: Any, *, failed: bool = False) -> None:
-        """The result of a tool that was called."""
+        """Record the result of a tool call."""
         name, arguments = self.waiting.pop(id, ("?", {}))
         self.ran(name, arguments, result, failed=failed)
 
     def ran(self, name: str, arguments: Any, result: Any = "", *, failed: bool = False) -> None:
-        """A tool was called and has returned."""
+        """Record a tool call together with its result."""
         if isinstance(arguments, str):
             arguments = {"command": arguments}
         text, shown = as_text(result), json.dumps(arguments or {}, ensure_ascii=False)
@@ -113,20 +120,20 @@ class Trace:
         self.turns.append(("tool", shorten(text, _SHOWN)))
 
     def used(self, skill: str) -> bool:
-        """Whether the agent asked for a skill, with a tool for it or by its file."""
+        """Return whether the agent loaded a skill, by a skill tool or by reading its file."""
         tool = re.compile(rf'(?i:\S*skill\S*) .*"{re.escape(skill)}"')
         return any(tool.match(call) or f"{skill}/SKILL.md" in call for call in self.opened)
 
     def read(self, harness: Harness, printed: str) -> bool:
-        """Read what a harness has printed; whether any of it told something."""
-        for line in printed.split("\n"):  # JSON has other line ends in its texts
+        """Read a harness's output; return whether any event was recognised."""
+        for line in printed.split("\n"):  # not splitlines(): JSON strings may hold other line ends
             with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
                 harness.read(json.loads(line), self)
         return bool(self.turns or self.done or self.error)
 
 
 def as_text(content: Any) -> str:
-    """The text in a tool's result, whatever the harness wraps it in."""
+    """Extract the text of a tool's result, however the harness nests it."""
     if isinstance(content, list):
         return "\n".join(as_text(item) for item in content)
     if isinstance(content, dict):
@@ -135,10 +142,10 @@ def as_text(content: Any) -> str:
 
 
 def _read_claude(event: dict[str, Any], trace: Trace) -> None:
-    """Claude Code, and Qwen Code whose events have the same form."""
+    """Read an event of Claude Code, or of Qwen Code, which uses the same format."""
     kind = event["type"]
     if event.get("parent_tool_use_id"):
-        return  # of an agent below the agent
+        return  # event of a subagent
     for block in event["message"]["content"] if kind in ("assistant", "user") else ():
         if block["type"] == "text" and kind == "assistant":
             trace.say(block["text"])
@@ -228,7 +235,7 @@ def _read_pi(event: dict[str, Any], trace: Trace) -> None:
 
 
 def _read_acp(event: dict[str, Any], trace: Trace) -> None:
-    """What an agent tells in the Agent Client Protocol."""
+    """Read a message of the Agent Client Protocol."""
     if "method" not in event:
         reason = (event.get("result") or {}).get("stopReason")
         trace.done = reason in ("end_turn", "max_tokens")
@@ -260,12 +267,12 @@ NAMES = f"{', '.join(KNOWN)}, acp:COMMAND or module:object"
 
 
 def find_harness(name: str) -> Harness:
-    """The harness of a name; UsageError, which says what can be named, where there is none."""
+    """Find a harness by name; UsageError, listing the possible names, if there is none."""
     module, _, rest = name.partition(":")
     if name in KNOWN:
         return KNOWN[name]
     if not rest.strip():
-        raise pytest.UsageError(f"skillopt_harness: {name!r} is none of {NAMES}")
+        raise pytest.UsageError(f"skillopt_harness: {name!r} is not one of {NAMES}")
     if module == "acp":
         program, _, arguments = rest.strip().partition(" ")
         script = Path(__file__).with_name("acp.py").read_text(encoding="utf-8")
@@ -274,7 +281,7 @@ def find_harness(name: str) -> Harness:
             name=name,
             argv=f"{_ACP.argv} {arguments}",
             executable=program,
-            package=f"whatever brings the command {program!r}",
+            package=f"the package that provides the command {program!r}",
             files={"acp.py": script},
         )
     try:
@@ -282,5 +289,5 @@ def find_harness(name: str) -> Harness:
     except (ImportError, AttributeError) as error:
         raise pytest.UsageError(f"skillopt_harness: {name!r} cannot be loaded: {error}") from None
     if not isinstance(found, Harness):
-        raise pytest.UsageError(f"skillopt_harness: {name!r} is no Harness")
+        raise pytest.UsageError(f"skillopt_harness: {name!r} is not a Harness")
     return found

@@ -1,4 +1,4 @@
-"""Coding agents: the fixture ``skill_harness``, and a proxy for agents of a test's own."""
+"""Add-on for coding agents: fixture ``skill_harness``, and a proxy for a test's own agents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MARKER = {
 
 @pytest.fixture
 def _skillopt_workspace(tmp_path: Path) -> Path:
-    """The folder of ``workspace``, by a name that no project has for a fixture of its own."""
+    """Make the folder of ``workspace``; a project's own fixture cannot override this name."""
     path = tmp_path / "work"
     path.mkdir()
     return path
@@ -35,7 +35,7 @@ def _skillopt_workspace(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def workspace(_skillopt_workspace: Path) -> Path:
-    """An empty folder in which the agent of ``skill_harness`` works."""
+    """Return an empty folder in which the agent of ``skill_harness`` works."""
     return _skillopt_workspace
 
 
@@ -43,7 +43,7 @@ def workspace(_skillopt_workspace: Path) -> Path:
 def skill_harness(
     request: pytest.FixtureRequest, _skillopt_skill: Skill, _skillopt_workspace: Path
 ) -> HarnessAgent:
-    """Run a coding agent that finds the skill where its users put it: skill_harness(prompt)."""
+    """Run a coding agent with the skill installed, e.g. ``skill_harness("Fix the bug")``."""
     from pytest_skillopt.addons.harness.binding import make_agent
     from pytest_skillopt.fixtures import without_traceback
     from pytest_skillopt.suite.context import recorder
@@ -70,7 +70,7 @@ def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:
 
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
-    """Say that agents are not confined, and before a run, too, what confines them."""
+    """Warn if agents run without a sandbox; a plan also names the sandbox."""
     if not any(task.agent for task in tasks):
         return None
     from pytest_skillopt.addons.harness.processes import resolve
@@ -80,4 +80,4 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
     if confined != "none":
         said = f"coding agents are confined by {confined} (skillopt_sandbox)"
         return said if config.option.collectonly else None
-    return "coding agents ran without a sandbox: they can do what you can (skillopt_sandbox)"
+    return "coding agents ran without a sandbox, with all your permissions (skillopt_sandbox)"

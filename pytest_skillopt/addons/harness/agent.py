@@ -1,4 +1,4 @@
-"""One run of a coding agent with a version of a skill: what ``skill_harness(prompt)`` does."""
+"""Run a coding agent once with a version of a skill: the fixture ``skill_harness``."""
 
 from __future__ import annotations
 
@@ -36,38 +36,44 @@ if TYPE_CHECKING:
 
 _SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
 REVISION = 5
-"""Of what is kept of a run, and of what an adapter makes of an agent's events."""
+"""Version of the cached runs' format and of the adapters; raise it to invalidate the cache."""
 _TOLD = ("usage", "files", "diff", "skill_used", "skill_read", "exit_status", "seconds")
 _SCRATCH = re.compile(r"[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
 
 
 class HarnessReply(Reply):
-    """The last message of a coding agent, with what it did: ``files`` (path to ``added``,
-    ``changed`` or ``removed``), ``skill_used`` (the agent asked for it), ``skill_read`` (its body
-    was in a request), ``seconds`` of wall time when the run was made."""
+    """Last message of a coding agent, together with its effects."""
 
     files: dict[str, str]
+    """``added``, ``changed`` or ``removed``, by path in the workspace."""
     diff: str
+    """Unified diff of the workspace."""
     skill_used: bool
+    """Whether the agent loaded the skill itself."""
     skill_read: bool
+    """Whether the skill's body was in a request to the model."""
     exit_status: int
     seconds: float
+    """Wall time of the run, also if it came from the cache."""
     workspace: Path
     _runner: Runner
 
     @property
     def commands(self) -> tuple[str, ...]:
-        """The shell commands that the agent ran, in order."""
+        """Shell commands that the agent ran, in order."""
         return tuple(filter(None, map(_command, self.tool_calls)))
 
     def ran(self, pattern: str) -> bool:
-        """Whether a shell command matches the regular expression somewhere."""
+        """Return whether the regular expression is found in any shell command."""
         return any(re.search(pattern, command) for command in self.commands)
 
     def check(self, command: str, timeout: float = 120.0) -> str:
-        """Run a shell command in the workspace, confined as the agent was; returns its output.
-        ReplyError, with the output, where it fails or takes longer than ``timeout`` seconds;
-        ModelError if it could not be run."""
+        """Run a shell command in the workspace, in the agent's sandbox, and return its output.
+
+        Raises:
+            ReplyError: it failed or took longer than ``timeout`` seconds; with the output.
+            ModelError: it could not be run.
+        """
         __tracebackhide__ = True
         done = self._runner.run(_SHELL, {"prompt": command}, self.workspace, timeout)
         output = f"{done.out}{done.err}".strip()[-4_000:]
@@ -81,10 +87,11 @@ class HarnessReply(Reply):
 
 @dataclass(frozen=True, repr=False)
 class HarnessAgent:
-    """The fixture ``skill_harness``. Each call is a run of its own, in the same workspace.
+    """Value of the fixture ``skill_harness``. Each call is one run, in the same workspace.
 
-    ``replies`` keeps whole runs, ``temporary`` is pytest's, ``limit`` seconds of the agent's own
-    time, ``asked`` how often for a run: the same task twice in a rollout is two draws.
+    ``replies`` is the cache of whole runs, ``temporary`` pytest's base folder, ``limit`` the
+    default time limit in seconds. ``asked`` counts calls by key: the same prompt twice in one
+    rollout is two samples.
     """
 
     harness: Harness
@@ -100,25 +107,29 @@ class HarnessAgent:
     asked: Counter[str] = field(default_factory=Counter)
 
     def use(self, harness: str) -> HarnessAgent:
-        """The same agent in another harness."""
+        """Return an agent for the same skill and workspace with another harness."""
         return replace(self, harness=self.find(harness))
 
     def __call__(self, prompt: str, **options: Any) -> HarnessReply:
         """Give the agent a task and wait until it has finished.
 
         Args:
-            workspace: a folder in place of the fixture ``workspace``.
-            copy: a folder, relative to the root directory, whose content goes into it first.
-            others: folders of further skills, relative to the root directory, that compete.
-            explicit: force the skill, in harnesses that have a way to say so.
-            max_turns: model calls after which the run is ended; 0: as many as it wants.
-            timeout: seconds of the agent's own time; None: nine tenths of ``skillopt_timeout``.
-            cache: whether the run may be kept; not for effects outside of the workspace.
+            prompt: the task.
+            **options: keyword arguments:
+                ``workspace`` (path): folder to use instead of the fixture ``workspace``;
+                ``copy`` (path relative to the root directory): folder to copy into it first;
+                ``others`` (such paths): folders of further, competing skills to install;
+                ``explicit`` (bool): force the skill, if the harness can;
+                ``max_turns`` (int): end the run after this many model calls; 0: no limit;
+                ``timeout`` (float): end it after this many seconds, without those lost to the
+                infrastructure; None: 90% of ``skillopt_timeout``; 0: no limit;
+                ``cache`` (bool): whether the run may be cached; use False if it has effects
+                outside of the workspace.
 
         Raises:
             ReplyError: no final answer within ``max_turns`` or ``timeout``.
-            ModelError: the infrastructure failed, the harness included.
-            ValueError: ``explicit`` in a harness that has no way to force a skill.
+            ModelError: the infrastructure, including the harness, failed.
+            ValueError: ``explicit``, but the harness cannot force a skill.
         """
         __tracebackhide__ = True
         run, root = self._run(prompt, **options)
@@ -131,12 +142,15 @@ class HarnessAgent:
         return reply
 
     async def aio(self, prompt: str, **options: Any) -> HarnessReply:
-        """As calling the agent, without blocking the event loop."""
+        """Call the agent without blocking the event loop."""
         return await asyncio.to_thread(functools.partial(self, prompt, **options))
 
     def trigger(self, prompt: str, *, max_turns: int = 3, **options: Any) -> bool:
-        """Whether the agent uses the skill for a task; it is ended once that is known, at the
-        latest after ``max_turns`` model calls. ``options`` are those of a call."""
+        """Return whether the agent uses the skill for a task.
+
+        The run is ended once that is known, at the latest after ``max_turns`` model calls.
+        ``options`` are those of a call.
+        """
         run, _ = self._run(prompt, only_trigger=True, max_turns=max_turns, **options)
         return bool(run["skill_read"] or run["skill_used"])
 
@@ -160,7 +174,7 @@ class HarnessAgent:
         )
         if explicit:
             if not harness.explicit:
-                raise ValueError(f"{harness.name} has no way to force a skill: leave explicit out")
+                raise ValueError(f"{harness.name} cannot force a skill: omit explicit")
             said = harness.explicit.format(name=self.skill.name, prompt=prompt)
         self._check_surroundings(root)
         project = self.runner.project
@@ -179,7 +193,7 @@ class HarnessAgent:
                 found = replies.find(key, f"a run of {asked.task} (sample {asked.sample})")
                 run = None if found is None else self._replayed(found.text, laid)
             if run is None and self.replies is not None and self.replies.mode == "ro":
-                raise CacheMiss("this run is not kept, and --skillopt-cache=ro starts no agent")
+                raise CacheMiss("this run is not cached, and --skillopt-cache=ro starts no agent")
             is_new = run is None
             if run is None:
                 run = self._make(laid, *given)
@@ -196,28 +210,28 @@ class HarnessAgent:
         return run, root
 
     def _check_surroundings(self, root: Path) -> None:
-        """Refuse a folder in which an agent would do harm, or read what it should not."""
+        """Refuse a workspace where the agent could harm the project or read other skills."""
         project, here = self.runner.project.resolve(), root.resolve()
         base = self.temporary
         if root.is_relative_to(base) and here != base.resolve() / root.relative_to(base):
-            raise ModelFault(f"{root}: a link is in the way to this workspace, it leads to {here}")
+            raise ModelFault(f"{root}: the path of this workspace has a link in it, to {here}")
         inside = here.is_relative_to(project) or project.is_relative_to(here)
         if inside and not here.is_relative_to(self.temporary.resolve()):
             raise ModelFault(
-                f"{root}: an agent may do anything to its workspace, and other copies of the skill "
-                "are removed there; do not let it work in the project, use copy=",
+                f"{root}: an agent may change anything in its workspace, and other copies of the "
+                "skill are removed there; do not let it work in the project, use copy=",
                 fatal=True,
             )
         leak = leaking(here, self.runner.hidden)
         if leak is not None:
             raise ModelFault(
-                f"{leak} lies above the workspace {root}, so the agent would read it. Let pytest's "
-                "temporary folders lie elsewhere (--basetemp), or set skillopt_sandbox = bwrap",
+                f"{leak} is above the workspace {root}, so the agent would read it. Move pytest's "
+                "temporary folders elsewhere (--basetemp), or set skillopt_sandbox = bwrap",
                 fatal=True,
             )
 
     def _key(self, laid: Workspace, *parts: Any) -> str:
-        """Of a run: all that it depends on."""
+        """Return the cache key of a run: a hash of everything it depends on."""
         given = [self.proxy.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
         before = [laid.digest, self.recorder.request.sample]
         whole = [REVISION, str(self.harness), *parts, *before, *given]
@@ -226,7 +240,7 @@ class HarnessAgent:
         return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
 
     def _replayed(self, text: str, laid: Workspace) -> dict[str, Any] | None:
-        """A run that was kept, its changes made again; None if that cannot be done."""
+        """Return a cached run and repeat its changes to files; None if that is impossible."""
         try:
             with _reached(laid.root):
                 run = replay(text, laid)
@@ -241,7 +255,7 @@ class HarnessAgent:
     def _make(
         self, laid: Workspace, prompt: str, max_turns: int, limit: float, only_trigger: bool
     ) -> dict[str, Any]:
-        """Start the agent, wait for it, and say how it went."""
+        """Start the agent, wait for it, and return a record of the run."""
         harness, root = self.harness, str(laid.root)
         ticket = Ticket(
             marks_of(self.skill.body, self.skill.text.removesuffix(self.skill.body), prompt),
@@ -259,13 +273,13 @@ class HarnessAgent:
         told = trace.read(harness, ended.out)
         if not laid.is_intact:
             raise ModelFault(
-                f"{harness}: the agent changed the skill under test, so this was no sample of its "
-                "version; skillopt_sandbox = bwrap makes it read-only"
+                f"{harness}: the agent changed the skill under test, so this sample does not count "
+                "for its version; skillopt_sandbox = bwrap makes the skill read-only"
             )
         problem = self._problem(ticket, ended, trace, told, limit)
 
         def placeless(text: str) -> str:
-            """Without paths that differ in every run: they would have the optimizer asked anew."""
+            """Replace paths that differ in every run, so that optimizer calls can be cached."""
             return _SCRATCH.sub("~", text.replace(root, "workspace"))
 
         return {
@@ -281,18 +295,21 @@ class HarnessAgent:
         }
 
     def _problem(self, ticket: Ticket, ended: Ended, trace: Trace, told: bool, limit: float) -> str:
-        """Why there is no answer, for which the agent is to blame; empty where there is one;
-        ModelError where the infrastructure is to blame."""
+        """Return why there is no answer, if the agent is to blame; empty if there is one.
+
+        Raises:
+            ModelError: the infrastructure is to blame.
+        """
         said = " ".join(ended.err.split())[-300:]
         how = f"ended after {limit:g} s" if ended.why == "time" else f"exit status {ended.status}"
         if not told:
             tested = self.harness.tested or "no version"
-            how += f", printed nothing that is known (tested with {tested})"
+            how += f", no event recognised in its output (tested with {tested})"
         words = {
             "start": f"could not be started: {said}",
             "guard": "the process that guards the agent was killed, so nobody knows how it ended",
             "printed": f"printed more than {processes.MOST_PRINTED} bytes",
-            "disk": "the disk is full, the run was ended",
+            "disk": "the disk is full, so the run was ended",
         }.get(ended.why, "")
         if failure := ticket.failure or (None if words else ticket.fault):
             raise failure
@@ -304,7 +321,7 @@ class HarnessAgent:
             within = f"after {ticket.most_calls} model calls"
             within = f"within {limit:g} s" if ended.why == "time" else within
             last = " | ".join((_command(run) or run.name)[:120] for run in trace.tools[-3:])
-            return f"no final answer {within}; the last it ran: {last or 'nothing'}"
+            return f"no final answer {within}; last commands: {last or 'none'}"
         if not words and not trace.done:
             words = trace.error[-300:] or f"ended without an answer, {how}: {said}"
         if words := words or trace.error[-300:]:
@@ -314,7 +331,7 @@ class HarnessAgent:
 
 @contextlib.contextmanager
 def _reached(root: Path) -> Iterator[None]:
-    """Tell of a workspace that cannot be used as what it is: never a wrong answer."""
+    """Raise file errors in a workspace as a ModelFault: they are never a wrong answer."""
     try:
         yield
     except (OSError, SkillError) as error:
@@ -330,7 +347,7 @@ def _name(skill: Path) -> str:
 
 
 def _command(run: ToolRun) -> str:
-    """The command of a tool that is a shell; empty for any other."""
+    """Return the command of a shell tool, empty for any other tool."""
     arguments = json.loads(run.arguments)
     names = ("command", "cmd") if isinstance(arguments, dict) else ()
     found: Any = next((arguments[name] for name in names if arguments.get(name)), "")

@@ -1,4 +1,4 @@
-"""Where the harnesses meet the rest of the package: settings, models, rollouts, pytest."""
+"""Connect the harnesses to pytest, the settings, the models and the rollouts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.context import Recorder, Skill
 
 _SHARE = 0.9
-"""Of ``skillopt_timeout``: what an agent has, so that a rollout ends before it is killed."""
+"""Part of ``skillopt_timeout`` an agent may take, so that the rollout itself is not killed."""
 _USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _OPENED = pytest.StashKey[tuple[Proxy, Runner]]()
@@ -43,20 +43,24 @@ _URLS: dict[int, str] = {}
 
 
 def _check_kind(skill: str, item: pytest.Item) -> None:
-    """UsageError unless it is a skill that agents look for."""
+    """Raise UsageError unless the skill is a file that agents look for."""
     if PurePosixPath(skill).name != SKILL_FILE:
         raise pytest.UsageError(
-            f"{item.nodeid} uses skill_harness with {skill}: an agent finds skills only as "
-            f"{SKILL_FILE} in a folder of their own, and {PurePosixPath(skill).name} is not laid "
-            "out for it yet. Train it with skill_agent, or move its rules into a skill"
+            f"{item.nodeid} uses skill_harness with {skill}: an agent finds a skill only as "
+            f"{SKILL_FILE} in its own folder, and {PurePosixPath(skill).name} is not supported "
+            "yet. Train it with skill_agent, or move its rules into a skill"
         )
 
 
 def make_agent(
     request: pytest.FixtureRequest, skill: Skill, recorder: Recorder, workspace: Path
 ) -> HarnessAgent:
-    """What the fixture ``skill_harness`` gives; UsageError or ModelConfigError where the settings
-    name no usable harness or model."""
+    """Make the value of the fixture ``skill_harness``.
+
+    Raises:
+        pytest.UsageError: no usable harness is set.
+        ModelConfigError: no usable model is set.
+    """
     models, (proxy, runner) = Models.of(request.config), _opened(request.config)
     if not (skill.path / SKILL_FILE).is_file():
         _check_kind(selected_skill(request).name, request.node)
@@ -65,8 +69,8 @@ def make_agent(
         harness = installed(name)
         if proxy.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
             raise ModelConfigError(
-                f"{name} cannot talk to {OPENAI_URL}: name a server that speaks its protocol, as "
-                "in skillopt_target = openai:MODEL@URL, and the variable of its key with "
+                f"{name} cannot use {OPENAI_URL}: set a server with its protocol, as in "
+                "skillopt_target = openai:MODEL@URL, and the variable that holds its key, as in "
                 "'target.key_env = VARIABLE' in skillopt_requests"
             )
         return harness
@@ -86,9 +90,16 @@ def make_agent(
 
 
 def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> str:
-    """The harnesses of a task with their versions, such as ``codex 0.163.0``; a part of what is
-    measured, so that an update of a command line is never mixed into a run. ``text`` is the test's
-    source, for the names that it hands to ``use``; ``skill`` the path of the skill's file."""
+    """Name the harnesses of a task with their versions, such as ``codex 0.163.0``.
+
+    They are part of a rollout's address, so an update of a harness is never mixed into a run.
+
+    Args:
+        item: the test.
+        settings: of the session.
+        text: source of the test, searched for the names given to ``use``.
+        skill: path of the skill's file.
+    """
     _check_kind(skill, item)
     params = getattr(getattr(item, "callspec", None), "params", {})
     named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
@@ -98,7 +109,7 @@ def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> st
 
 
 def open_url(config: pytest.Config, skill: Skill) -> str:
-    """What ``skill.proxy_url`` gives: a base URL of this rollout, or of this session."""
+    """Return ``skill.proxy_url``: a base URL for this rollout, or outside one for the session."""
     context = rollouts.current(config)
     owner = id(context or config)
     with _LOCK:
@@ -124,8 +135,11 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
 
 @functools.cache
 def installed(name: str) -> Harness:
-    """A harness with the path of its executable and its version; UsageError where it is unknown,
-    not installed, or does not tell its version."""
+    """Find a harness with the path and version of its executable.
+
+    Raises:
+        pytest.UsageError: it is unknown, not installed, or prints no version.
+    """
     harness = find_harness(name)
     command = harness.executable or harness.name
     path = bundled_path(harness.bundled) or shutil.which(command)
@@ -143,27 +157,27 @@ def installed(name: str) -> Harness:
     found = _VERSION.search(said)
     if found is None and not name.startswith("acp:"):
         words = said.strip()[:200] or "nothing"
-        raise pytest.UsageError(f"{path} --version tells no version, it printed: {words}")
+        raise pytest.UsageError(f"{path} --version prints no version, but: {words}")
     return replace(harness, executable=path, version=found[0] if found else "0")
 
 
 def _named(item: Any, settings: Settings, param: object) -> str:
-    """The harness of a test: its parameter, the closest marker that names one, or the setting."""
+    """Return a test's harness: its parameter, else the closest marker's, else the setting."""
     marked = (mark.kwargs.get("harness") for mark in item.iter_markers("skill_task"))
     name = param or next(filter(None, marked), None) or settings.of(HarnessSettings).harness
     if not name:
         raise pytest.UsageError(
-            f"{item.nodeid} uses skill_harness, and no harness is named. Set skillopt_harness, or "
+            f"{item.nodeid} uses skill_harness, but no harness is set. Set skillopt_harness, or "
             f"harness= on the marker, to one of {NAMES}"
         )
     return str(name)
 
 
 def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
-    """Those of this process, made when first needed.
+    """Return the proxy and the runner of this process, made when first needed.
 
     Raises:
-        ModelConfigError: the target is no model behind a server.
+        ModelConfigError: the target is not a model on a server.
     """
     with _LOCK:
         if _OPENED not in config.stash:
@@ -171,8 +185,8 @@ def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
             target = getattr(models.get("target"), "config", None)
             if target is None:
                 raise ModelConfigError(
-                    "skill_harness needs a target behind a server; the model that conftest.py "
-                    "makes has none. Return pytest_skillopt.chat_model there, or set "
+                    "skill_harness needs a target on a server, and the model that conftest.py "
+                    "returns has none. Return pytest_skillopt.chat_model there, or set "
                     "skillopt_target to openai:MODEL@URL"
                 )
             ours = models.settings.of(HarnessSettings)

@@ -1,10 +1,10 @@
-"""The processes between us and the agents: they start them, and end all that is left of them.
+"""Guard processes: each starts one agent, and ends all processes that the agent has started.
 
-Each socket that comes over the standard input of ``python -I -S guard.py`` asks for a run, which a
-fork guards. Every process that the agent starts stays below that fork, those that left their
-session or lost their parent too. Told so, or when its socket is closed, it ends the agent, and
-writes the wait status to the socket, or ``failed`` if no agent could be started. When that is
-closed it removes the scratch folder, which whoever asked has done by then if he was not killed.
+``python -I -S guard.py`` receives a socket for each run over its standard input, and forks a guard
+for it. The guard stays an ancestor of every process that the agent starts, including those that
+left their session or lost their parent. On request, or when its socket is closed, it ends the agent
+and sends the wait status, or ``failed`` if no agent could be started. Once the socket is closed it
+removes the run's scratch folder, in case the requesting process was killed before doing so.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
-_LARGEST_FILE = 4 << 30  # bytes that anything in a run may write into one
-_GRACE, _PATIENCE = 2.0, 5.0  # seconds for the polite signal, and for the dead to be collected
+_LARGEST_FILE = 4 << 30  # bytes; limit for each file that a run writes
+_GRACE, _PATIENCE = 2.0, 5.0  # seconds after SIGTERM, and after SIGKILL
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 def main() -> None:
-    """Fork a guard for each run that is asked for; end after the last of them."""
+    """Fork a guard for each requested run; end after the last of them."""
     asked = socket.socket(fileno=0)
     gc.disable()
     _adopt_orphans()
@@ -56,9 +56,9 @@ def main() -> None:
                     guard(run)
                     status = 0
                 except Exception:
-                    sys.excepthook(*sys.exc_info())  # what the run has said in the end
+                    sys.excepthook(*sys.exc_info())  # to the run's standard error
                     with contextlib.suppress(OSError):
-                        run.send(b"failed")  # a guard that is killed says nothing
+                        run.send(b"failed")  # a killed guard sends nothing
                 os._exit(status)
             guards.add(forked)
     while guards:
@@ -68,8 +68,10 @@ def main() -> None:
 
 
 def _bury(guards: set[int]) -> None:
-    """Collect the guards that have ended, and kill what one that did not end as it should has left:
-    it comes to this process."""
+    """Reap the guards that have ended; if one failed, kill the processes it has left.
+
+    Those are re-parented to this process.
+    """
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
             if ended[0] in guards:
@@ -85,7 +87,7 @@ def _adopt_orphans() -> None:
 
 
 def _bell() -> tuple[int, int]:
-    """A pipe that can be read when a child has ended."""
+    """Make a pipe that becomes readable when a child has ended."""
     wake, bell = os.pipe()
     os.set_blocking(bell, False)
     signal.set_wakeup_fd(bell)
@@ -94,7 +96,7 @@ def _bell() -> tuple[int, int]:
 
 
 def guard(run: socket.socket) -> None:
-    """Start an agent as the first line says, and see to its end."""
+    """Start the agent that the first line describes, and wait for or force its end."""
     line, said = b"", b"begun"
     while said and b"\n" not in line:
         line += (said := run.recv(1 << 16))
@@ -135,12 +137,12 @@ def guard(run: socket.socket) -> None:
         run.send(b"%d" % (status or 0))
     while word != b"":
         word = run.recv(16)
-    with contextlib.suppress(RecursionError):  # The next process removes what is left.
+    with contextlib.suppress(RecursionError):  # The requesting process removes the rest.
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _reap(agent: int = 0) -> int | None:
-    """Collect whoever has ended; the agent's status if it has."""
+    """Reap all ended children; return the agent's wait status if it is one of them."""
     found = None
     with contextlib.suppress(ChildProcessError):
         while (ended := os.waitpid(-1, os.WNOHANG))[0]:
@@ -149,7 +151,7 @@ def _reap(agent: int = 0) -> int | None:
 
 
 def _kill_all(spared: Collection[int] = ()) -> None:
-    """Kill what is left below this process; the children of who dies become its own."""
+    """Kill all descendants: the orphans of a killed child are re-parented to this process."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:

@@ -1,4 +1,4 @@
-"""The run of an agent as a text that is kept, and made again from it."""
+"""Write an agent's run as a text for the cache, and repeat it from there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Run(BaseModel):
     text: str
     turns: list[tuple[str, str]]
     tools: list[tuple[str, str, str]]
-    """Name, arguments and result of each."""
+    """Name, arguments and result of each call."""
     problem: str
     skill_used: bool
     skill_read: bool
@@ -50,11 +50,11 @@ class _Kept(BaseModel):
 
 
 def pack(run: Mapping[str, Any], laid: Workspace) -> str | None:
-    """A run (JSON values) and what it has changed; None if that is too much to be kept, could not
-    be made again, or could hide a secret.
+    """Write a run (JSON values) and its changes to files as a text.
 
-    The path of the workspace, which is another one next time, is replaced by a mark. Names and
-    contents of files are characters of Latin-1: a secret among them is seen, and never kept.
+    Returns None if the changes are too large, cannot be repeated, or could hide a secret. The
+    workspace's path, which differs next time, is replaced by a mark. Names and contents of files
+    are decoded as Latin-1, so that secrets in them are found and never cached.
     """
     changes: dict[str, Any] = {}
     root, room = os.fsencode(laid.root), ROOM
@@ -66,7 +66,7 @@ def pack(run: Mapping[str, Any], laid: Workspace) -> str | None:
         if data is None or room < 0 or _may_hide(name, data):
             return None
         if root in data and (b"\0" in data or is_committed):
-            return None  # With another path in it, it would be broken, or not what git knows.
+            return None  # Replacing the path would break a binary file or a committed one.
         kept = entry and {"mode": entry.mode, "text": data.decode("latin-1")}
         changes[os.fsencode(name).decode("latin-1")] = kept
     plain = json.dumps([run, changes], ensure_ascii=False)
@@ -82,12 +82,11 @@ def pack(run: Mapping[str, Any], laid: Workspace) -> str | None:
 
 
 def replay(text: str, laid: Workspace) -> dict[str, Any]:
-    """The run that ``pack`` was given, its changes made again in a workspace that is as the other
-    one was.
+    """Return a run written by ``pack``, and repeat its changes in an equal workspace.
 
     Raises:
-        ValueError: it cannot be made again here; the workspace is untouched.
-        OSError: it broke off on the way.
+        ValueError: it cannot be repeated here; the workspace is unchanged.
+        OSError: it failed halfway.
     """
     kept = _Kept.model_validate_json(text)
     root = os.fsencode(laid.root).decode("latin-1")
@@ -105,30 +104,30 @@ def replay(text: str, laid: Workspace) -> dict[str, Any]:
         new and old and (new.mode, new.data) != (old.mode, old.data)
         for new, old in zip(made.values(), changes.values(), strict=True)
     ):
-        raise OSError(f"{laid.root}: a kept run came out otherwise than it was")
+        raise OSError(f"{laid.root}: repeating a cached run gave other files")
     run: dict[str, Any] = _replaced(kept.run.model_dump(), kept.mark, str(laid.root))
     return run
 
 
 def _check(changes: Changes, laid: Workspace) -> None:
-    """ValueError unless the changes make a tree of folders, files and links of this one."""
+    """Raise ValueError unless the result is a valid tree of folders, files and links."""
     modes = {name: entry.mode for name, entry in laid.before.items()}
     for name, entry in changes.items():
         if "\0" in name or any(part in ("", ".", "..") for part in name.split("/")):
             raise ValueError(f"{name!r} is not a path in a workspace")
         if any(f"{name}/".startswith(f"{place}/") for place in laid.placed):
-            raise ValueError(f"{name!r} is in the place of the skill")
+            raise ValueError(f"{name!r} is inside the skill")
         if entry is None and name not in modes:
-            raise ValueError(f"{name!r} is to be removed and is not there")
+            raise ValueError(f"{name!r} should be removed but does not exist")
         if entry is not None and stat.S_IFMT(entry.mode) not in _KINDS:
-            raise ValueError(f"{name!r} has the mode {entry.mode}")
+            raise ValueError(f"{name!r} has the invalid mode {entry.mode}")
         modes[name] = 0 if entry is None else entry.mode
     for name, mode in modes.items():
         above = name.rpartition("/")[0]
         if mode and above and not stat.S_ISDIR(modes.get(above, 0)):
-            raise ValueError(f"{name!r} does not lie in a folder")
+            raise ValueError(f"{name!r} is not in a folder")
     if any(not stat.S_ISDIR(modes.get(above, 0)) for above in _above(laid.placed)):
-        raise ValueError("the skill would not lie in a folder")
+        raise ValueError("the skill would not be in a folder")
 
 
 _ABSENT = Entry(0)
@@ -136,13 +135,13 @@ _KINDS = (stat.S_IFREG, stat.S_IFDIR, stat.S_IFLNK)
 
 
 def _above(places: list[str]) -> set[str]:
-    """The folders in which some places lie."""
+    """Return all parent folders of some paths."""
     pairs = ((place.split("/"), place.count("/")) for place in places)
     return {"/".join(parts[:end]) for parts, most in pairs for end in range(1, most + 1)}
 
 
 def _apply(changes: Changes, laid: Workspace) -> None:
-    """Make the changes: all new content is written aside first, which is where it may fail."""
+    """Apply the changes; all new content is first written to a temporary folder."""
     tree, aside = laid.tree, f".skillopt-{uuid.uuid4().hex}"
     new = [(name, entry) for name, entry in sorted(changes.items()) if entry is not None]
     files = [(name, entry) for name, entry in new if not stat.S_ISDIR(entry.mode)]
@@ -168,7 +167,7 @@ def _apply(changes: Changes, laid: Workspace) -> None:
 
 
 def _may_hide(name: str, data: bytes) -> bool:
-    """Whether git has compressed what may be a secret: an object is looked into, a pack is not."""
+    """Return whether a git object holds a secret, or cannot be read (e.g. a pack)."""
     if not is_git(name) or "/objects/" not in name or not data:
         return False
     try:
@@ -179,7 +178,7 @@ def _may_hide(name: str, data: bytes) -> bool:
 
 
 def _replaced(value: Any, old: str, new: str) -> Any:
-    """The same JSON value with another text in all of its texts."""
+    """Replace a text in all strings of a JSON value."""
     if isinstance(value, str):
         return value.replace(old, new)
     if isinstance(value, dict):

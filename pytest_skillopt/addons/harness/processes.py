@@ -1,4 +1,4 @@
-"""One run of an agent's process: confined, started below a guard, watched, ended."""
+"""Run an agent's process: in a sandbox, under a guard, with limits."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.addons.harness.adapters import Harness
 
 _LOG = logger(__name__)
-MOST_PRINTED = 64 << 20  # bytes after which a run is ended
-LEAST_FREE = 256 << 20  # bytes on the workspace's disk below which it is
-_LOOK_MS = 100  # between two looks whether a run is to be ended
+MOST_PRINTED = 64 << 20  # bytes of output after which a run is ended
+LEAST_FREE = 256 << 20  # free bytes on the workspace's disk below which it is ended
+_LOOK_MS = 100  # interval at which these limits are checked
 _PATIENCE = 15.0  # seconds that a guard has to end a run; it needs at most 12
 _KEPT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS")
 _PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
@@ -44,9 +44,12 @@ _PLACES |= {f"XDG_{name}_HOME": place for name, place in _XDG.items()}
 
 
 class Ended(NamedTuple):
-    """How a run ended. ``status`` is negative for the signal that ended it; ``why`` is ``exit``
-    (told to, too), ``time``, ``printed``, ``disk``, ``guard`` (its guard was killed) or ``start``
-    (it never ran)."""
+    """End of a run.
+
+    ``status`` is the exit status, or the negative number of the signal that ended it. ``why`` is
+    ``exit`` (also on request), ``time``, ``printed``, ``disk``, ``guard`` (its guard was killed) or
+    ``start`` (it never ran).
+    """
 
     status: int
     why: str
@@ -56,14 +59,17 @@ class Ended(NamedTuple):
 
 
 class Runner:
-    """Runs agents, each in a home of its own, with all that it starts below a guard. ``sandbox`` is
-    what ``resolve`` gives, ``passed`` environment variables that the user lets through."""
+    """Runner of agents, each with its own home folder and a guard.
+
+    ``sandbox`` is a value of ``resolve``, ``passed`` the environment variables that the user shares
+    with agents.
+    """
 
     def __init__(self, sandbox: str, project: Path, passed: Mapping[str, str]) -> None:
         self.sandbox, self.project, self.passed = sandbox, project, passed
         wanted = [Path.home(), Path(tempfile.gettempdir()), Path("/tmp"), project]
         found = dict.fromkeys(path.resolve() for path in wanted if path.is_dir())
-        # Folders whose content an agent cannot see, but for its own.
+        # Folders whose content is hidden from an agent, except for its own files.
         self.hidden = [p for p in found if p != Path("/")] if sandbox == "bwrap" else []
         self._guards: subprocess.Popen[bytes] | None = None
         self._asked: socket.socket | None = None
@@ -79,16 +85,18 @@ class Runner:
         skill: Path | None = None,
         ticket: Ticket | None = None,
     ) -> Ended:
-        """Run a harness until it ends, until ``ticket`` says so, or for ``limit`` seconds, without
-        those that the infrastructure has cost as the ticket knows; 0: no limit. ``skill`` is
-        read-only in bubblewrap."""
+        """Run a harness until it ends, until ``ticket.stopped``, or for ``limit`` seconds.
+
+        Seconds lost to the infrastructure (``ticket.lost``) do not count; ``limit`` 0 is no limit.
+        ``skill`` is read-only in bubblewrap.
+        """
         started, why, said, ticket = time.monotonic(), "exit", b"", ticket or Ticket()
         with contextlib.ExitStack() as stack:
             try:
                 guard = stack.enter_context(self._guard())
                 made = TemporaryFolder("skillopt-home-")
                 stack.callback(made.remove)  # If this process is killed, the guard does it.
-                # Opened before the agent can put something else in their place.
+                # Opened before the agent can replace them.
                 out, err = (stack.enter_context(open(made.path / n, "xb+")) for n in ("out", "err"))
                 argv, env = self._prepared(harness, values, made.path / "home")
                 argv[:0] = self._prefix(harness, argv[0], workspace, made.path / "home", skill)
@@ -124,7 +132,7 @@ class Runner:
             return Ended(os.waitstatus_to_exitcode(int(said)), why, seconds, *texts)
 
     def close(self) -> None:
-        """End all that is under way, and wait for it."""
+        """End all runs and wait for them."""
         for guard in list(self._runs):
             with contextlib.suppress(OSError):
                 guard.shutdown(socket.SHUT_WR)
@@ -139,11 +147,11 @@ class Runner:
                 self._asked = None
 
     def _guard(self) -> socket.socket:
-        """The way to a new guard."""
+        """Ask for a new guard and return the socket to it."""
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             if self._asked is not None and self._guards and self._guards.poll() is not None:
-                self._asked.close()  # They were killed with what a rollout had started.
+                self._asked.close()  # Killed together with a rollout's processes.
                 self._asked = None
             if self._asked is None:
                 command = [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))]
@@ -159,8 +167,11 @@ class Runner:
     def _prepared(
         self, harness: Harness, values: Mapping[str, str], home: Path
     ) -> tuple[list[str], dict[str, str]]:
-        """Command line and environment, and what the home holds: nothing of the user's but the
-        path, the locale and what was asked for, no key, no proxy."""
+        """Fill the home folder; return command line and environment.
+
+        Of the user's environment only the path, the locale and the shared variables are kept: no
+        key and no proxy.
+        """
         values = {**values, "home": str(home), "python": sys.executable}
         filled = functools.partial(harness.filled, values=values)
         (home / "tmp").mkdir(parents=True)
@@ -178,8 +189,11 @@ class Runner:
     def _prefix(
         self, harness: Harness, program: str, workspace: Path, home: Path, skill: Path | None
     ) -> list[str]:
-        """What goes before a command line. In bubblewrap all but workspace and home is read-only;
-        the user's home, the project and temporary files are empty, other processes unseen."""
+        """Return the sandbox's part of the command line.
+
+        In bubblewrap all but workspace and home is read-only; the user's home, the project and
+        temporary files appear empty, and other processes are hidden.
+        """
         if self.sandbox != "bwrap":
             return [] if self.sandbox == "none" else shlex.split(self.sandbox)
         argv = [find_bwrap(), "--die-with-parent", "--unshare-pid", "--ro-bind", "/", "/"]
@@ -198,8 +212,11 @@ class Runner:
 
 
 def resolve(setting: str) -> str:
-    """From ``skillopt_sandbox`` to ``none``, ``bwrap`` or a command; UsageError where ``bwrap`` is
-    asked for and does not work."""
+    """Turn ``skillopt_sandbox`` into ``none``, ``bwrap`` or a command.
+
+    Raises:
+        pytest.UsageError: ``bwrap`` is set and does not work.
+    """
     if setting == "auto":
         return "bwrap" if find_bwrap() else "none"
     if setting == "bwrap" and not find_bwrap():
@@ -212,7 +229,7 @@ def resolve(setting: str) -> str:
 
 @functools.cache
 def find_bwrap() -> str:
-    """A bubblewrap that works on this machine; empty where there is none."""
+    """Return the path of a working bubblewrap, empty if there is none."""
     probe = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid", "true"]
     for path in (shutil.which("bwrap"), bundled_path("codex_cli_bin/codex-resources/bwrap")):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -223,7 +240,7 @@ def find_bwrap() -> str:
 
 
 def bundled_path(place: str) -> str:
-    """The path of a file in an installed package, from ``package/path``; empty: not there."""
+    """Find a file in an installed package by ``package/path``; empty if it is missing."""
     package, _, rest = place.partition("/")
     spec = importlib.util.find_spec(package) if package else None
     paths = [Path(folder) / rest for folder in (spec and spec.submodule_search_locations) or ()]
@@ -232,10 +249,10 @@ def bundled_path(place: str) -> str:
 
 @functools.cache
 def _needed(program: str, path: str) -> list[Path]:
-    """Installations that a program, and those on the path, may need."""
+    """List the installation folders that a program and the commands on the path may need."""
     found = [Path(sys.prefix), Path(sys.base_prefix)]
     for folder in map(Path, path.split(os.pathsep)):
-        # Beside bin/ lies lib/, except where bin/ is one of many things in a home.
+        # Include lib/ beside bin/, but not a whole home folder for its bin/.
         beside = folder.name == "bin" and folder.parent != Path.home()
         found.append(folder.parent if beside else folder)
     real = Path(program).resolve()

@@ -1,7 +1,7 @@
-"""A provider's reply of status 200 in each of the four protocols: its events, tokens and faults.
+"""Read a provider's reply of status 200 in each of the four protocols: events, tokens, faults.
 
-A reply is one JSON value or a stream of server-sent events (WHATWG HTML, 9.2), whatever was asked
-for. Nothing is looked for in the text of either: what a model writes can look like anything.
+A reply is one JSON value or a stream of server-sent events (WHATWG HTML, 9.2), whichever was
+requested. It is always parsed, never searched as text: a model can write anything.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _MOST_TOKENS = 2**53
 @dataclass(frozen=True, slots=True)
 class _Protocol:
     whole: tuple[str, ...]
-    """Fields of which a reply that is no stream has one."""
+    """Fields of which a reply that is not a stream has one."""
     ends: tuple[str, ...] = ()
     """Types of the last event."""
     told: str = "usage"
-    """Field that holds counts of tokens, in an event or in the part of it named below."""
+    """Field that holds token counts, in an event or in its ``part``."""
     part: str = ""
     asked: tuple[str, ...] = ("input_tokens",)
     said: tuple[str, ...] = ("output_tokens",)
-    """Counts in and out, which add up."""
+    """Counts to sum for input (``asked``) and output (``said``)."""
 
 
-# Anthropic counts what its prompt cache has to do with apart, Gemini what a model thinks.
+# Anthropic counts cached input separately, Gemini a model's thoughts.
 _PROTOCOLS = {
     "chat": _Protocol(("choices",), asked=("prompt_tokens",), said=("completion_tokens",)),
     "responses": _Protocol(
@@ -54,27 +54,28 @@ _PROTOCOLS = {
 }
 _FINISHED = ("finish_reason", "finishReason", "stop_reason")
 _TEXTS = frozenset({"content", "text", "delta", "arguments", "partial_json", "thinking"})
-"""Fields that hold what a model says."""
+"""Fields that hold a model's output."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a reply has come to."""
+    """Tokens and fault of a reply."""
 
     asked: int
     said: int
     """Tokens in and out."""
     estimated: bool
     fault: ModelFault | None = None
-    """Why it is no reply; a retry or not, as ``judge_status`` says."""
+    """Reason why the reply is unusable, if it is."""
 
 
 def read_reply(protocol: str, text: str, request: str) -> Reading:
-    """Read a reply of ``chat``, ``responses``, ``messages`` or ``gemini``.
+    """Read a reply.
 
     Args:
-        text: of the whole reply.
-        request: its JSON, for an estimate where the provider tells no tokens.
+        protocol: ``chat``, ``responses``, ``messages`` or ``gemini``.
+        text: the whole reply.
+        request: JSON of the request, to estimate the tokens if the provider reports none.
     """
     form = _PROTOCOLS[protocol]
     events, streamed, broken = _events(text)
@@ -86,10 +87,10 @@ def read_reply(protocol: str, text: str, request: str) -> Reading:
 
 
 def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
-    """The objects of a reply, whether they are a stream's, and an event of it that is no JSON."""
+    """Return a reply's JSON objects, whether it is a stream, and an event that is not JSON."""
     try:
         whole = json.loads(text)
-        # Gemini's streams are a list where nobody asks for events.
+        # Gemini streams a JSON list unless events are requested.
         found = whole if isinstance(whole, list) else [whole]
         return [event for event in found if isinstance(event, dict)], isinstance(whole, list), ""
     except (ValueError, RecursionError):
@@ -117,7 +118,7 @@ def _events(text: str) -> tuple[list[dict[str, Any]], bool, str]:
 
 
 def _counted(form: _Protocol, events: list[dict[str, Any]], names: tuple[str, ...]) -> int:
-    """The sum of counts, each the most that an event has told: they repeat or raise it."""
+    """Sum the named counts, each at its maximum over all events, which repeat or raise it."""
     most = dict.fromkeys(names, 0)
     for event in events:
         for holder in (event, event.get(form.part)):
@@ -131,7 +132,7 @@ def _counted(form: _Protocol, events: list[dict[str, Any]], names: tuple[str, ..
 
 
 def _texts(events: list[dict[str, Any]]) -> Iterator[str]:
-    """All that a model has said, in no order."""
+    """Yield all output of a model, in any order."""
     waiting: list[Any] = list(events)
     while waiting:
         value = waiting.pop()
@@ -157,13 +158,13 @@ def _fault(
             inner = inner if isinstance(inner, dict) else event
             error = inner.get("error") or inner
         if error:
-            words = f"an error in place of the reply: {provider_words(error)}"
+            words = f"an error instead of a reply: {provider_words(error)}"
             judged = judge_status(500, error, {})
-            # What came before the error may have been paid for.
+            # Output before the error may have been paid for.
             begun = any(_texts(events[:-1]))
             return ModelFault(words, fatal=judged.fatal, retry=judged.retry, answered=begun)
     if broken:
-        words = f"the reply broke off, or holds an event that is no JSON: {brief(broken[:400])}"
+        words = f"the reply broke off, or has an event that is not JSON: {brief(broken[:400])}"
         return ModelFault(words, retry=True, answered=True)
     if streamed and not any(_is_last(form, event) for event in events):
         return ModelFault("the reply broke off", retry=True, answered=True)
@@ -174,7 +175,7 @@ def _fault(
 
 
 def _is_last(form: _Protocol, event: dict[str, Any]) -> bool:
-    """Whether no part of the reply is missing after this event."""
+    """Return whether the reply is complete with this event."""
     if event.get("type") in form.ends or event.get("promptFeedback"):
         return True
     parts = [event.get("delta"), *_list(event.get("choices")), *_list(event.get("candidates"))]

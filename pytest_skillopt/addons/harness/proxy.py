@@ -1,7 +1,8 @@
-"""The way from agents to their provider: a loopback proxy, one a process, which keeps the key.
+"""Loopback proxy between agents and their provider; only the proxy knows the API key.
 
-Each run opens a ticket, the first part of the path in its base URL. A reply is passed on once it is
-whole: no agent's own retries or words decide what was a fault.
+There is one proxy for each process. Each run has a secret name, the first part of the path in its
+base URL. A reply is passed on only when it is complete, so faults are detected here, whatever an
+agent retries or reports.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ _LOG = logger(__name__)
 _LARGEST_REQUEST = 64 << 20
 _MARKS, _LEAST_MARK = 8, 12
 _REFUSED = "refused"
-_NOT_SERVED = "the proxy serves runs under way only, and only their model calls"
+_NOT_SERVED = "the proxy serves only current runs, and only their model calls"
 _PATHS = re.compile(
     r"/v1(?:/(?P<messages>messages)|/(?P<chat>chat/completions)|/(?P<responses>responses(?:/compact)?)"
     r"|(?:beta|alpha)?(?P<gemini>/models/[^/:]+:(?:g|streamG)enerateContent))"
     r"|/v1(?P<count>/messages/count_tokens|(?:beta|alpha)?/models/[^/:]+:countTokens)"
 )
-"""The requests that are passed on, by protocol, and those for a count of tokens."""
+"""Paths of requests to pass on, by protocol, and of requests to count tokens."""
 _PASSED_ON = ("content-type", "accept", "user-agent", "openai-beta", "x-goog-api-client")
 _OWN_KEY = {"gemini": "x-goog-api-key", "messages": "x-api-key"}
 _SEVERAL = ("n", "candidateCount", "candidate_count")
@@ -53,53 +54,53 @@ _SETTINGS = ("generationConfig", "generation_config")
 
 @dataclass(eq=False)
 class Ticket:
-    """What one run asks of its provider, and what is known of it.
-
-    Args:
-        marks: see ``marks_of``; with ``stop_when_read`` the run is ended once one is seen.
-        account: role, stage and task.
-        most_calls: after which the run is ended; 0: as many as it wants.
-    """
+    """Model calls of one run: their limits and results."""
 
     marks: tuple[str, ...] = ()
+    """Texts that show that the skill was read: see ``marks_of``."""
     account: tuple[str, str, str] = ("target", "", "")
+    """Role, stage and task."""
     most_calls: int = 0
+    """Calls after which the run is ended; 0: no limit."""
     stop_when_read: bool = False
+    """Whether to end the run once the skill was read."""
     on_usage: Callable[[Usage], None] = lambda usage: None
     calls: int = 0
     usage: Usage = Usage()
     skill_read: bool = False
     out_of_calls: bool = False
-    failure: Exception | None = None  # why no further call can be answered
-    fault: ModelFault | None = None  # what the last call ended in, where it was no reply
+    failure: Exception | None = None  # reason to refuse all further calls
+    fault: ModelFault | None = None  # error of the last call, if it had no reply
     name: str = field(default_factory=lambda: secrets.token_urlsafe(12))
     over: threading.Event = field(default_factory=threading.Event)
-    stopped: bool = False  # the run is to be ended
+    stopped: bool = False  # whether the run should be ended
     _lost: float = 0.0
     _pending: int = 0
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
     def lost(self, more: float = 0.0) -> float:
-        """Seconds that the infrastructure has cost the run; infinite while a call is under way, of
-        which nobody knows yet how it ends."""
+        """Add seconds lost to the infrastructure and return their sum.
+
+        It is infinite during a call, because the call's result is not known yet.
+        """
         with self._lock:
             self._lost += more
             return float("inf") if self._pending else self._lost
 
     def wait(self, seconds: float) -> None:
-        """Sleep on behalf of the run; that time is lost. ModelFault once it has ended."""
+        """Sleep and count the time as lost; ModelFault if the run ends meanwhile."""
         if self.over.wait(seconds):
             raise ModelFault("the run has ended")
         self.lost(seconds)
 
     def look(self, text: str) -> None:
-        """Look for the skill's body in a request, which is JSON."""
+        """Search a request (JSON) for the skill's body."""
         self.skill_read = self.skill_read or any(mark in text for mark in self.marks)
         self.stopped = self.stopped or (self.skill_read and self.stop_when_read)
 
     @contextlib.contextmanager
     def call(self) -> Iterator[bool]:
-        """While a call is under way; yields whether it may be made."""
+        """Count a call while it is made; yield whether it is allowed."""
         with self._lock:
             enough = self.stop_when_read and self.skill_read
             allowed = not (self.failure or enough or self.over.is_set())
@@ -118,16 +119,19 @@ class Ticket:
         self.on_usage(used)
 
     def fail(self, error: Exception) -> None:
-        """No further call of this run can be answered."""
-        if not self.over.is_set():  # else nobody asks any more
+        """Refuse all further calls of this run."""
+        if not self.over.is_set():  # an ended run makes no further call
             known = isinstance(error, ModelError)
             error = error if known else ModelFault(f"{type(error).__name__}: {error}")
             self.failure, self.stopped = self.failure or error, True
 
 
 class Proxy(ChatModel):
-    """The target's client, which sends what agents have written: a server that listens on 127.0.0.1
-    and knows nobody without a ticket. ``throttle`` is whom ``skill_agent`` asks, too."""
+    """Client of the target model that sends the agents' own requests.
+
+    It listens on 127.0.0.1 and serves only registered runs. ``throttle`` is shared with
+    ``skill_agent``.
+    """
 
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
         super().__init__(config, throttle=throttle, sleep=lambda s: self.served.ticket.wait(s))
@@ -135,12 +139,12 @@ class Proxy(ChatModel):
         self.tickets: dict[str, Ticket] = {}
         self.served = threading.local()
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
-        # Closing takes as long as a look.
+        # Closing takes one poll interval.
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
 
     @contextlib.contextmanager
     def serving(self, ticket: Ticket) -> Iterator[str]:
-        """While open, the base URL that it yields answers."""
+        """Serve a run and yield its base URL."""
         self.tickets[ticket.name] = ticket
         try:
             yield f"http://127.0.0.1:{self._server.server_port}/{ticket.name}"
@@ -165,11 +169,11 @@ class Proxy(ChatModel):
             fault = classify(error)
             if fault is None:
                 raise
-            if fault.status == 200:  # It broke off, and may have been paid for.
+            if fault.status == 200:  # The reply broke off, and may have been paid for.
                 used = self.config.usage(estimate_tokens(asked), 0, estimated=True)
-            if fault.status == 400 and not fault.fatal:  # Such as a context that is too long.
+            if fault.status == 400 and not fault.fatal:  # e.g. a context that is too long
                 ticket.fault = ModelFault(f"{self.name}: {fault}")
-                # What has a status came with a response.
+                # An error with a status has a response.
                 return Completion(error.response.text, finish_reason=_REFUSED)  # type: ignore[attr-defined]
         ticket.fault = fault and ModelFault(f"{self.name}: {fault}", fatal=fault.fatal)
         if fault is not None:
@@ -221,7 +225,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def do_GET(self) -> None:
-        """Agents ask which models there are: the one that is under test."""
+        """List the models for agents that ask: only the one under test."""
         if self._addressed()[0] is None:
             return self._refuse(404, _NOT_SERVED)
         name = self.proxy.config.model
@@ -237,9 +241,9 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             body = _request(raw)
         except (ValueError, TypeError, RecursionError) as error:
-            return self._refuse(400, f"not a request of one reply in JSON: {error}")
+            return self._refuse(400, f"not a JSON request for one reply: {error}")
         speaks, path, model = str(found.lastgroup), found[0], proxy.config.model
-        if speaks in ("gemini", "count"):  # The model and the agent's key are not in the body.
+        if speaks in ("gemini", "count"):  # Model and key are in the URL, not in the body.
             path = re.sub(r"(?<=/models/)[^/:]+", lambda _: model, path)
             query = "&".join(p for p in query.split("&") if p and not p.startswith("key="))
         else:
@@ -272,7 +276,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._answer(400 if reply.finish_reason == _REFUSED else 200, reply.text)
 
     def _addressed(self) -> tuple[Ticket | None, str, str]:
-        """The run that asks, if it is under way, and the path and query of what it asks for."""
+        """Return the requesting run, if it is current, and the path and query it requests."""
         path, _, query = self.path.partition("?")
         _, name, rest = [*path.split("/", 2), "", ""][:3]
         return self.proxy.tickets.get(name), f"/{rest}", query
@@ -304,8 +308,13 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _request(raw: bytes) -> dict[str, Any]:
-    """The object of a request; ValueError, TypeError or RecursionError where it cannot be sent on,
-    or would have more than one reply, or one that comes later, paid for."""
+    """Parse a request.
+
+    Raises:
+        ValueError: it is not JSON, or asks for several replies or for one in the background.
+        TypeError: it is not a JSON object.
+        RecursionError: it is nested too deeply.
+    """
     body = {**json.loads(raw)}
     text = json.dumps(body, ensure_ascii=False, allow_nan=False)
     if not text.isascii():
@@ -323,8 +332,10 @@ def _request(raw: bytes) -> dict[str, Any]:
 
 
 def marks_of(body: str, *known: str) -> tuple[str, ...]:
-    """Lines of a skill's body, as in JSON, that tell in a request that it has been read: several,
-    since a tool may have cut a part off; none that the model knows anyway."""
+    """Choose lines of a skill's body, as in JSON, that show in a request that it was read.
+
+    Several, because a tool may cut off a part; none that is in the ``known`` texts.
+    """
     lines = dict.fromkeys(line.strip() for line in body.split("\n"))
     new = [line for line in lines if line and not any(line in text for text in known)]
     new.sort(key=len, reverse=True)

@@ -1,4 +1,4 @@
-"""The settings of coding agents."""
+"""Settings of coding agents."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pytest_skillopt.settings import setting
 
 @dataclass(frozen=True, slots=True)
 class HarnessSettings:
-    """Which agent runs, and what it is given."""
+    """Settings of the harness add-on."""
 
     harness: str = setting("", "agent of skill_harness: claude, codex, opencode, ...")
-    harness_env: str = setting("", "variables that an agent is given", many=",")
-    sandbox: str = setting("auto", "confines an agent: auto, bwrap, none or a command")
+    harness_env: str = setting("", "environment variables to share with the agent", many=",")
+    sandbox: str = setting("auto", "sandbox for coding agents: auto, bwrap, none or a command")

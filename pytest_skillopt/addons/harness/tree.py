@@ -1,7 +1,7 @@
-"""Files in a folder that an agent may have changed: reached without following a link.
+"""Access files in a folder that an agent may have changed, without following links.
 
-Every part of a path is opened below the folder before it, with ``O_NOFOLLOW``: a link in the place
-of a folder or of a file is an error, and nothing outside is touched.
+Every part of a path is opened relative to the folder before it, with ``O_NOFOLLOW``: a link instead
+of a folder or file is an error, and nothing outside is touched.
 """
 
 from __future__ import annotations
@@ -26,26 +26,30 @@ _MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_ENTRIES, _DEEPEST = 50_000, 100
 _LARGEST_READ, _MOST_READ = 64 << 20, 256 << 20  # bytes of a file, and of all of them
 _WORDS = {
-    errno.ELOOP: "a link stands there",
-    errno.ENOTDIR: "a link or a file stands in the place of a folder",
+    errno.ELOOP: "it is a link",
+    errno.ENOTDIR: "it is a link or a file instead of a folder",
 }
 _INDEX = 62  # bytes of an entry of git's index before its name
 
 
 class Entry(NamedTuple):
-    """A file, a link or a folder: type and permissions, SHA-256 of the content or of a link's
-    target, and that content if it was asked for; ``digest`` says size and time of a file that is
-    too large to be read, and ``is_known`` that it was read."""
+    """File, link or folder."""
 
     mode: int
+    """Type and permissions."""
     digest: str = ""
+    """SHA-256 of the content, or of a link's target; size and time if it was not read."""
     data: bytes | None = b""
+    """Content or link target; None if it is too large or was not requested."""
     is_known: bool = True
+    """Whether the content was read."""
 
 
 class Tree:
-    """A folder, held open. Paths are relative to it, with ``/``; a byte of a name that is not UTF-8
-    is a lone surrogate (``os.fsdecode``). OSError, with the path, if it cannot be reached."""
+    """Open folder. Paths are relative to it, with ``/``, decoded by ``os.fsdecode``.
+
+    Methods raise OSError, with the path, if a path cannot be reached.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -59,7 +63,7 @@ class Tree:
 
     @contextlib.contextmanager
     def folder(self, path: str, *, make: bool = False) -> Iterator[int]:
-        """Open a folder below, with ``make`` those that are missing on the way to it."""
+        """Open a folder below; ``make`` creates it and its parents if they are missing."""
         held, done = os.dup(self._fd), ""
         try:
             for name in filter(None, path.split("/")):
@@ -80,7 +84,7 @@ class Tree:
 
     @contextlib.contextmanager
     def at(self, path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder of a path, and the name in it."""
+        """Open the folder of a path; yield its descriptor and the name in it."""
         above, _, name = path.rpartition("/")
         _check_name(name)
         with self.folder(above, make=make) as fd:
@@ -90,14 +94,14 @@ class Tree:
                 raise _named(error, path) from None
 
     def read(self, path: str, most: int) -> bytes:
-        """The content of a file, up to ``most`` bytes."""
+        """Read a file, up to ``most`` bytes."""
         with self.at(path) as (fd, name), open(os.open(name, _READ, dir_fd=fd), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise OSError("is not a regular file")
             return file.read(most)
 
     def write(self, path: str, data: bytes, mode: int) -> None:
-        """Write a new file with the permissions of ``mode``, or a new link, as its type says."""
+        """Write a new file or link, with the type and permissions of ``mode``."""
         with self.at(path, make=True) as (fd, name):
             if stat.S_ISLNK(mode):
                 os.symlink(data, os.fsencode(name), dir_fd=fd)
@@ -107,7 +111,7 @@ class Tree:
                     os.fchmod(file.fileno(), stat.S_IMODE(mode))
 
     def append(self, path: str, text: str) -> None:
-        """Append to a file, which is made if it is missing."""
+        """Append to a file; create it if it is missing."""
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
         with (
             self.at(path, make=True) as (fd, name),
@@ -116,7 +120,7 @@ class Tree:
             file.write(text)
 
     def copy(self, source: Path) -> None:
-        """Copy the content of a folder of the user's in here; its links stay links."""
+        """Copy the content of another folder into this one; links stay links."""
         for folder, folders, names in os.walk(source):
             here = "" if folder == str(source) else f"{os.path.relpath(folder, source)}/"
             linked = [name for name in folders if os.path.islink(os.path.join(folder, name))]
@@ -153,7 +157,7 @@ class Tree:
             os.rename(name, new, src_dir_fd=fd, dst_dir_fd=other)
 
     def remove(self, path: str, *, only_empty: bool = False) -> None:
-        """Remove a file, a link or a folder with all that is in it."""
+        """Remove a file, a link, or a folder with its content."""
         with self.at(path) as (fd, name):
             if stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
                 if not only_empty:
@@ -171,15 +175,16 @@ class Tree:
         room: int = 0,
         content: bool = True,
     ) -> dict[str, Entry]:
-        """All that lies below a folder, but what is in ``left_out``.
+        """List everything below a folder, by path.
 
         Args:
-            room: bytes of content that are kept in all.
-            content: read the files; else only names and modes are known.
+            below: the folder.
+            left_out: paths to skip.
+            room: total bytes of content to return.
+            content: whether to read the files, or only names and modes.
 
         Raises:
-            OSError: more than 50,000 entries, or folders nested deeper than 100; it cannot be
-                reached.
+            OSError: more than 50,000 entries, folders nested deeper than 100, or not reachable.
         """
         found: dict[str, Entry] = {}
         unread = _MOST_READ if content else -1
@@ -237,12 +242,12 @@ def _entry(fd: int, name: str, about: os.stat_result, room: int, unread: int, pa
 
 
 def is_git(path: str) -> bool:
-    """Whether a path is git's own."""
+    """Return whether a path is inside a ``.git`` folder."""
     return ".git" in path.split("/")
 
 
 def _without_times(index: bytes) -> bytes:
-    """Git's index without what differs in every copy of a folder: times, inodes, its checksum."""
+    """Drop from git's index what differs in every copy: times, inodes, checksum."""
     version, count = int.from_bytes(index[4:8]), int.from_bytes(index[8:12])
     if index[:4] != b"DIRC" or version not in (2, 3):
         return index
@@ -262,7 +267,7 @@ def _check_name(name: str) -> None:
 
 
 def _named(error: OSError, path: str) -> OSError:
-    """The same error with the whole path, and with words for a link."""
+    """Return the error with the whole path, and a clear text for links."""
     if error.errno is None:
         return OSError(f"{path}: {error}")
     return OSError(error.errno, _WORDS.get(error.errno, error.strerror), path)

@@ -1,4 +1,4 @@
-"""The folder in which an agent works: the skill laid into it, and what the run changed."""
+"""Prepare the folder in which an agent works, and find what the run changed."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _UNASKED = (
     *(f".{agent}/{name}" for agent in _AGENTS.split() for name in ("skills", "skill")),
     *(f"{name}.md" for name in ("CLAUDE", "CLAUDE.local", "AGENTS", "GEMINI", "QWEN", "COPILOT")),
 )
-"""Files and folders that a harness reads unasked, in parent folders too."""
+"""Files and folders that harnesses read by themselves, also in parent folders."""
 ROOM = 20_000_000
-"""Bytes of changed content of which a run is kept."""
+"""Maximum bytes of changed content with which a run is cached."""
 _DIFFED_BYTES, _MOST_DIFF = 200_000, 100_000
 
 
 class Workspace:
-    """A workspace with skills in it; other copies of the one under test are taken out.
+    """Workspace with installed skills; other copies of the skill under test are removed.
 
     Args:
         root: the folder; no link in it is followed.
-        skills: where in it the harness looks for skills.
-        laid: skills by name, with the files of each by path; the first is under test.
-        copied: a folder whose content goes into the workspace first.
+        skills: folder in it where the harness looks for skills.
+        laid: files of each skill by path, by the skill's name; the first is under test.
+        copied: folder to copy into the workspace first.
 
     Raises:
-        OSError: it cannot be read or written, or a link is in the way.
+        OSError: it cannot be read or written, or has a link instead of a folder.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Workspace:
         root.mkdir(parents=True, exist_ok=True)
         self.root, self.tree, self.placed = root, Tree(root), list[str]()
         self.changed: list[str] = []
-        """Paths of all that differs, folders and git's own files included; ``look`` finds them."""
+        """Changed paths found by ``look``, including folders and git's own files."""
         try:
             if copied is not None:
                 self.tree.copy(copied)
-            self._take_out(next(iter(laid)))
+            self._remove_copies(next(iter(laid)))
             for name, files in laid.items():
                 self._lay(f"{skills}/{name}", files)
             self._hide_from_git()
@@ -69,22 +69,21 @@ class Workspace:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the workspace and its skills before the run; empty if it holds something that
-        cannot be read, or is too large for it."""
+        """SHA-256 of the workspace and its skills before the run; empty if not all can be read."""
         if not all(entry.is_known for entry in self.before.values()):
             return ""
         return hashlib.sha256(" ".join([_digest(self.before), *self._laid]).encode()).hexdigest()
 
     @property
     def is_intact(self) -> bool:
-        """Whether the skills are still the versions that were laid out."""
+        """Whether the installed skills are unchanged."""
         try:
             return self._digests() == self._laid
         except OSError:
             return False
 
     def look(self) -> dict[str, str]:
-        """What has changed by now: path of a file to ``added``, ``changed`` or ``removed``."""
+        """Find the changed files: ``added``, ``changed`` or ``removed``, by path."""
         self.after, found, absent = self._snapshot(), {}, Entry(0)
         self.changed = [
             name
@@ -98,8 +97,10 @@ class Workspace:
         return found
 
     def diff(self, files: Mapping[str, str]) -> str:
-        """Changes that ``look`` has found as a unified diff, bounded; of files that are not text
-        only the names."""
+        """Return the changes found by ``look`` as a unified diff of bounded size.
+
+        Of a file that is not text it only has the name.
+        """
         whole = ""
         for name, kind in files.items():
             old = [] if kind == "added" else _lines(self.before[name])
@@ -111,12 +112,12 @@ class Workspace:
                 there = "/dev/null" if kind == "removed" else f"b/{shown}"
                 diff = "".join(difflib.unified_diff(old, new, here, there))
             if len(whole) + len(diff) > _MOST_DIFF:
-                return f"{whole}[... the rest of the diff is left out ...]\n"
+                return f"{whole}[... the rest of the diff is omitted ...]\n"
             whole += diff
         return whole
 
     def close(self) -> None:
-        """Take the skills out again, and the folders that were made for them."""
+        """Remove the skills, and the empty folders that contained them."""
         for place in self.placed:
             with contextlib.suppress(OSError):
                 self.tree.remove(place)
@@ -124,20 +125,22 @@ class Workspace:
                     self.tree.remove(parent.as_posix(), only_empty=True)
         self.tree.close()
 
-    def _take_out(self, skill: str) -> None:
+    def _remove_copies(self, skill: str) -> None:
         for path, entry in self.tree.entries(content=False).items():
             folder, _, file = path.rpartition("/")
             if file != SKILL_FILE or is_git(path) or stat.S_ISDIR(entry.mode):
                 continue
-            with contextlib.suppress(FileNotFoundError):  # It went with a folder above.
+            with contextlib.suppress(FileNotFoundError):  # It was removed with a parent folder.
                 if self._name(path, entry) == skill:
                     self.tree.remove(path)
                     if folder:
                         self.tree.remove(folder)
 
     def _name(self, path: str, entry: Entry) -> str:
-        """The name of a skill by its file; that of the folder if the file is a link; empty if it is
-        not a skill."""
+        """Return a skill's name: from its file, or of its folder if the file is a link.
+
+        Empty if it is not a skill.
+        """
         folder = (self.root / path).parent.name
         if not stat.S_ISREG(entry.mode):
             return folder
@@ -155,7 +158,7 @@ class Workspace:
             self.tree.write(f"{place}/{name}", data, stat.S_IFREG | mode)
 
     def _hide_from_git(self) -> None:
-        """Have an agent that commits all files not commit the skills."""
+        """Exclude the skills from commits that an agent makes."""
         with contextlib.ExitStack() as opened:
             try:
                 opened.enter_context(self.tree.folder(".git"))
@@ -172,8 +175,10 @@ class Workspace:
 
 
 def leaking(workspace: Path, hidden: Collection[Path]) -> Path | None:
-    """A file or folder above the workspace that a harness would read unasked, if there is one; what
-    lies in ``hidden`` folders is not seen."""
+    """Find a file or folder above the workspace that a harness would read by itself.
+
+    Those in ``hidden`` folders do not count.
+    """
     parents = list(workspace.parents)
     seen = parents[: next((n for n, p in enumerate(parents) if p in hidden), None)]
     return next((p / name for p in seen for name in _UNASKED if (p / name).exists()), None)
@@ -189,7 +194,7 @@ def _is_file(entry: Entry | None) -> bool:
 
 
 def _lines(entry: Entry) -> list[str] | None:
-    """The lines of a text; None of anything else."""
+    """Return a file's lines, None if it is not a text."""
     data = entry.data
     if data is None or len(data) > _DIFFED_BYTES or b"\0" in data:
         return None

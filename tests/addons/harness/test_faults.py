@@ -141,7 +141,7 @@ def test_an_agent_that_cannot_be_started_is_told_from_one_whose_guard_was_killed
     [
         ("call(); sys.exit('segment lost')", "ended without an answer, exit status 1"),
         ("call(); os.kill(os.getpid(), 11)", "ended without an answer, exit status -11"),
-        ("call(); print('%$ garbage' * 9)", "printed nothing that is known (tested with 1.0)"),
+        ("call(); print('%$ garbage' * 9)", "no event recognised in its output (tested with 1.0)"),
         ('call(); print(\'{"type": "of version 9"}\')', "(tested with 1.0)"),
         ("say(text='Please log in.')", "made no model call, exit status 0: Please log in."),
         ("sys.exit('no such option: --json')", "made no model call, exit status 1"),
@@ -170,7 +170,7 @@ def test_a_full_disk(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
         "with open('big', 'wb') as f: os.posix_fallocate(f.fileno(), 0, 512 << 20)\n"
         "time.sleep(1000)"
     )
-    assert "the disk is full, the run was ended" in message(project)
+    assert "the disk is full, so the run was ended" in message(project)
 
 
 def test_an_agent_that_changes_the_skill(project: Project) -> None:
@@ -204,7 +204,7 @@ def test_an_agent_that_works_for_ever_has_failed(
     (row,) = project.result["skills"][0]["tasks"]
     assert row["before"]["n"] == 1
     assert (
-        "no final answer within 2 s; the last it ran: make all"
+        "no final answer within 2 s; last commands: make all"
         in (row["before"]["sample"]["message"])
     )
 
@@ -304,9 +304,9 @@ def test_a_harness_that_is_not_installed(project: Project, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("", "*uses skill_harness, and no harness is named. Set skillopt_harness, or harness=*"),
-        ("codx", "*skillopt_harness: 'codx' is none of claude, codex, opencode, gemini, *"),
-        ("json:dumps", "*skillopt_harness: 'json:dumps' is no Harness*"),
+        ("", "*uses skill_harness, but no harness is set. Set skillopt_harness, or harness=*"),
+        ("codx", "*skillopt_harness: 'codx' is not one of claude, codex, opencode, gemini, *"),
+        ("json:dumps", "*skillopt_harness: 'json:dumps' is not a Harness*"),
         ("nothing:here", "*skillopt_harness: 'nothing:here' cannot be loaded: No module named*"),
     ],
 )
@@ -335,7 +335,7 @@ def test_a_harness_that_does_not_tell_its_version(project: Project) -> None:
     stub.write_text(stub.read_text().replace("=sys.executable", "='test'"))
     done = project.run(RUN, "--skillopt")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["*/test --version tells no version, it printed: *"])
+    done.stderr.fnmatch_lines(["*/test --version prints no version, but: *"])
 
 
 @pytest.mark.parametrize("place", ["CLAUDE.md", "AGENTS.md", ".claude/skills"])
@@ -348,7 +348,7 @@ def test_what_lies_above_the_workspace_would_be_read(project: Project, place: st
     body = "import pathlib\nskill_harness('Hello.')"
     done = project.run(body, f"--basetemp={above / 'tmp'}")
     assert done.ret == 1
-    done.stdout.fnmatch_lines([f"*{place} lies above the workspace *--basetemp*"])
+    done.stdout.fnmatch_lines([f"*{place} is above the workspace *--basetemp*"])
 
 
 def test_an_agent_is_not_let_into_the_project(project: Project) -> None:
@@ -428,11 +428,11 @@ def test_a_link_in_the_place_of_the_skill(project: Project, outside: Path, place
 @pytest.mark.parametrize(
     ("agent", "words"),
     [
-        ("os.symlink(outside, '.agents')", "a link or a file stands in the place of a folder"),
+        ("os.symlink(outside, '.agents')", "it is a link or a file instead of a folder"),
         ("os.makedirs('.git/info'); os.symlink(outside + '/profile', '.git/info/exclude')", "link"),
-        ("os.makedirs('.git'); os.symlink(outside, '.git/info')", "in the place of a folder"),
+        ("os.makedirs('.git'); os.symlink(outside, '.git/info')", "instead of a folder"),
         ("os.makedirs('.git/info'); os.mkfifo('.git/info/exclude')", "exclude"),
-        ("os.symlink(outside, 'sub')", "in the place of a folder"),
+        ("os.symlink(outside, 'sub')", "instead of a folder"),
     ],
 )
 def test_a_second_call_follows_no_link_of_the_first(
@@ -470,7 +470,7 @@ def test_a_workspace_behind_a_link(project: Project, outside: Path) -> None:
     said = message(
         project, body + "skill_harness('Hello.', workspace=workspace / 'sub' / 'skills')"
     )
-    assert "a link is in the way to this workspace" in said
+    assert "the path of this workspace has a link in it" in said
 
 
 def test_a_pipe_in_the_place_of_the_output(project: Project) -> None:

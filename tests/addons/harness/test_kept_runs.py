@@ -267,4 +267,4 @@ def test_a_kept_run_that_cannot_be_made_again_is_a_miss(
     body = TASK.format(given="given\n", starts=kept.path / "starts", options="")
     done = kept.run(body, *arguments)
     assert done.ret == 1
-    done.stdout.fnmatch_lines(["*this run is not kept, and --skillopt-cache=ro*"])
+    done.stdout.fnmatch_lines(["*this run is not cached, and --skillopt-cache=ro*"])

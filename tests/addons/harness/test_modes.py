@@ -142,11 +142,11 @@ def test_the_doctor_knocks_at_the_agents_server_and_names_what_confines_it(
     main(["doctor", "--", "--skillopt", "-p", "no:cacheprovider"])
     said = capsys.readouterr().out
     confined = {
-        "none": "ran without a sandbox: they can do what you can",
+        "none": "ran without a sandbox, with all your permissions",
         "env": "are confined by env (skillopt_sandbox)",
     }
     assert f"coding agents {confined[sandbox]}" in said
-    assert "ok     target: openai:fake-model: its server is there" in said
+    assert "ok     target: openai:fake-model: its server can be reached" in said
     assert greeter.provider.requests == [], "nothing was paid for"
 
 

@@ -182,7 +182,7 @@ def test_a_limit_holds_for_all_runs_together(setting: Setting) -> None:
         ("status-529", "HTTP 529: scripted 529 (after 2 tries)", False, 2, 0),
         ("cut", "the reply broke off", False, 2, 2),
         ("garbage", "unreadable reply: Welcome (after 2 tries)", False, 2, 2),
-        ("overloaded", "an error in place of the reply: Overloaded (after 2 tries)", False, 2, 2),
+        ("overloaded", "an error instead of a reply: Overloaded (after 2 tries)", False, 2, 2),
         ("hang", "the provider did not answer in time", False, 2, 0),
     ],
 )
