@@ -144,7 +144,8 @@ def _forecast(
         )
     own = sum("target" not in task.roles for task in tasks)
     if own:
-        yield f"{words.plural(own, 'task')} without skill_agent: report their tokens by rollout.usage"
+        shown = words.plural(own, "task")
+        yield f"{shown} without skill_agent: report their tokens by rollout.usage"
     if mode.name == "train":
         calls = _of(plan.typical_calls, plan.calls)
         yield f"optimizer calls: {calls}; plus repairs of unreadable replies"

@@ -325,7 +325,7 @@ def test_instructions_that_are_not_a_skill(project: Project, arguments: tuple[st
     project.settings["skillopt_skill"] = "AGENTS.md"
     done = project.run(RUN, *arguments)
     assert done.ret == (pytest.ExitCode.USAGE_ERROR if arguments else 1)
-    words = "*uses skill_harness with AGENTS.md: an agent finds skills only as SKILL.md*"
+    words = "*uses skill_harness with AGENTS.md: an agent finds a skill only as SKILL.md*"
     (done.stderr if arguments else done.stdout).fnmatch_lines([words])
 
 

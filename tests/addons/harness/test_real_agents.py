@@ -138,7 +138,7 @@ def test_trigger_queries_of_a_file(project: Project, agent: str) -> None:
     (folder / "eval_queries.json").write_text(json.dumps(rows))
     done = project.pytest()
     done.assert_outcomes(passed=1, failed=1)
-    done.stdout.fnmatch_lines(["*the agent asked for the skill and should not: Greet Ben.*"])
+    done.stdout.fnmatch_lines(["*the agent loaded the skill and should not: Greet Ben.*"])
     assert project.provider.calls == 2
 
 
