@@ -1,4 +1,4 @@
-"""Environments of skillrl and SkillOpt as tasks: one line in a test file, one item each.
+"""Turn environments of skillrl and SkillOpt into tests, with one task for each item.
 
 ::
 
@@ -26,15 +26,15 @@ __all__ = ["initial_skill", "settings_of", "tasks_of"]
 
 
 def tasks_of(env: Any, **options: Any) -> Callable[..., None]:
-    """A test with a task for every item of an environment; the environment's splits are kept.
+    """Make a test with a task for each item of an environment, in the environment's splits.
 
     Args:
-        env: a ``skillrl.SkillEnv`` or a SkillOpt ``EnvAdapter`` (by what it can do, not by class).
+        env: a ``skillrl.SkillEnv`` or a SkillOpt ``EnvAdapter``, recognised by its methods.
         options: ``skill``, path of the SKILL.md, for both; ``cfg`` and ``chat`` for an
             ``EnvAdapter`` (:func:`pytest_skillopt.addons.bridges.skillopt.tasks_of_adapter`).
 
     Raises:
-        pytest.UsageError: neither of them, or without a single item.
+        pytest.UsageError: it is neither of them, or has no items.
     """
     if hasattr(env, "rollout_one") and hasattr(env, "get_items"):
         from pytest_skillopt.addons.bridges.skillrl import tasks_of_env
@@ -51,15 +51,15 @@ def tasks_of(env: Any, **options: Any) -> Callable[..., None]:
 
 
 def initial_skill(env: Any, path: str | Path, description: str = "") -> Path:
-    """Write an environment's seed skill to a SKILL.md, with the frontmatter that one has.
+    """Write an environment's initial skill to a new SKILL.md, and return its path.
 
     Args:
-        env: with ``get_initial_skill``.
-        path: of the new file.
-        description: for the frontmatter.
+        env: an object with ``get_initial_skill``.
+        path: the new file.
+        description: for the frontmatter, which is added if it is missing.
 
     Raises:
-        FileExistsError: there is one; it is left as it is.
+        FileExistsError: the file exists; it is not changed.
     """
     path = Path(path)
     text = str(env.get_initial_skill() if hasattr(env, "get_initial_skill") else "")
@@ -88,9 +88,9 @@ _SETTINGS = {
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """The ini keys that stand for a ``skillrl.SkillOptConfig`` (or a mapping with its keys).
+    """Translate a ``skillrl.SkillOptConfig`` (or a mapping with its keys) into ini keys.
 
-    They choose the published pipeline, ``skillopt_search = "batch"``; the gate stays ours.
+    They select the published search, ``skillopt_search = "batch"``, with this package's gate.
     """
     given: Mapping[str, Any] = config if isinstance(config, dict) else vars(config)
     found = {f"skillopt_{ours}": given[name] for name, ours in _SETTINGS.items() if name in given}
@@ -98,10 +98,10 @@ def settings_of(config: Any) -> dict[str, Any]:
 
 
 class Chat:
-    """The target model for code that brings messages of its own.
+    """Target model for code that builds its own messages.
 
-    What the model could not answer is kept: an environment that swallows an error and scores it as
-    a wrong answer would make a verdict of a fault.
+    An error of the model is kept in ``fault``, so that an environment that catches it cannot score
+    it as a wrong answer.
     """
 
     def __init__(self, agent: Agent) -> None:
@@ -110,7 +110,7 @@ class Chat:
         self.fault: ModelError | None = None
 
     def __call__(self, system: str, user: str) -> tuple[str, dict[str, int]]:
-        """The answer, and the tokens under the names that both packages use.
+        """Return the answer, and its tokens under the names that both packages use.
 
         Raises:
             ModelError: as ``Model.complete``.
@@ -132,7 +132,7 @@ class Chat:
 def as_test(
     function: Callable[..., None], splits: Mapping[str, Sequence[dict[str, Any]]], skill: str
 ) -> Callable[..., None]:
-    """A function of ``item`` as a test with a task for every item, in the split it came in.
+    """Parametrize a function of ``item`` as a test with a task for each item, in its split.
 
     Raises:
         pytest.UsageError: there is no item.
@@ -150,10 +150,10 @@ def as_test(
 
 
 def settle(row: Any, rollout: Any) -> None:
-    """Make a verdict of a rollout's ``hard`` and ``soft``.
+    """Set the rollout's score to ``soft``, and fail the test if ``hard`` is below 1.
 
     Raises:
-        TypeError: they are no finite numbers.
+        TypeError: they are not finite numbers.
     """
     __tracebackhide__ = True
     given: dict[str, Any] = row if isinstance(row, dict) else vars(row)
@@ -163,7 +163,7 @@ def settle(row: Any, rollout: Any) -> None:
             raise ValueError
     except (KeyError, TypeError, ValueError):
         raise TypeError(
-            f"a rollout needs the numbers 'hard' and 'soft', and this one has {sorted(given)}"
+            f"a rollout needs the numbers 'hard' and 'soft', but this one has {sorted(given)}"
         ) from None
     rollout.score(min(1.0, max(0.0, soft)))
     if hard < 1:

@@ -1,4 +1,4 @@
-"""A ``skillrl.SkillEnv`` as tasks. skillrl itself is imported by the environment alone."""
+"""Turn a ``skillrl.SkillEnv`` into tests, without importing skillrl."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ if TYPE_CHECKING:
 
 
 class Client:
-    """What skillrl hands to ``rollout_one`` as ``target_client``: its ``BaseLLMClient``."""
+    """Replacement of skillrl's ``BaseLLMClient``, the ``target_client`` of ``rollout_one``."""
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self.model = chat.model
 
     def chat(self, *, system: str, user: str, **options: Any) -> tuple[str, dict[str, int]]:
-        """One completion; limits, retries and temperature are the plugin's settings."""
+        """Return one completion; the plugin's settings replace the options."""
         return self._chat(system, user)
 
 
 def tasks_of_env(env: Any, *, skill: str = "") -> Callable[..., None]:
-    """See :func:`pytest_skillopt.addons.bridges.tasks_of`."""
+    """Make a test with a task for each item of an environment."""
     splits = {name: _items(env, name) for name in ("train", "val", "test")}
 
     def test(item: dict[str, Any], skill: Skill, skill_agent: Agent, rollout: Recorder) -> None:
-        """An item of the environment."""
+        """Solve an item of the environment."""
         __tracebackhide__ = True
         chat = Chat(skill_agent)
         row = env.rollout_one(item=dict(item), skill=skill.text, target_client=Client(chat))

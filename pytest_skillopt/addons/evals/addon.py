@@ -1,4 +1,4 @@
-"""The option ``--skillopt-evals``: collect the eval files of skills as tests."""
+"""Option ``--skillopt-evals``: collect the eval files of skills as tests."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the option, and its ini keys, which ``docs/evals.md`` explains."""
+    """Declare the option and its ini keys (see ``docs/evals.md``)."""
     text = "collect the evals.json of skills as tests"
     parser.getgroup("skillopt").addoption("--skillopt-evals", action="store_true", help=text)
-    # pytest --help leaves out a key without a text.
+    # pytest --help hides a key with an empty text.
     parser.addini("skillopt_evals", "", type="bool", default=False)
     parser.addini("skillopt_evals_pass", "")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Collect eval files if they are asked for."""
+    """Collect eval files if they are requested."""
     if config.option.skillopt_evals or config.getini("skillopt_evals"):
         from pytest_skillopt.addons.evals.collect import Evals
 
@@ -31,7 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
-    """Leave the files that skill-creator's viewer opens beside the report."""
+    """Write the files for skill-creator's viewer beside the report."""
     if config.pluginmanager.has_plugin("skillopt-evals-files"):
         from pytest_skillopt.addons.evals.export import write_benchmarks
 

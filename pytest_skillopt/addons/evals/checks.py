@@ -1,4 +1,4 @@
-"""Statements about an answer: those that a script can decide, and those that a model grades."""
+"""Statements about an answer, checked by a script if possible, else by a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FLAGS = {"i": re.IGNORECASE, "m": re.MULTILINE, "s": re.DOTALL}
 
 @dataclass(frozen=True, slots=True)
 class Test:
-    """One thing that a script looks for."""
+    """Check by a script."""
 
     kind: Kind
     value: str
@@ -47,9 +47,10 @@ class Test:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """Something that a good answer fulfils.
+    """Statement that holds for a good answer.
 
-    ``tests`` is empty where a model grades it; else any of the inner tuples must hold as a whole.
+    ``tests`` is empty if a model must judge it; else all tests of at least one inner tuple must
+    hold.
     """
 
     text: str
@@ -60,13 +61,13 @@ class Statement:
         return not self.tests
 
     def holds(self, answer: str) -> bool:
-        """Whether it holds, for one that a script decides."""
+        """Return whether the tests hold."""
         return any(all(test.holds(answer) for test in tests) for tests in self.tests)
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What became of one statement."""
+    """Result of one statement."""
 
     text: str
     passed: bool
@@ -75,15 +76,15 @@ class Grade:
 
 
 def statement(text: str) -> Statement:
-    """A statement in words; those of the small language of ``contains '...'`` need no model.
+    """Parse a statement; one that consists of simple terms needs no model.
 
     Args:
         text: terms such as ``contains 'x'``, ``does not contain "x"``, ``matches /x/i``,
             ``starts with 'x'``, ``ends with 'x'``, ``equals 'x'``, joined by ``or`` and ``and``
-            (``and`` binds closer); whatever is not wholly made of them is graded by a model.
+            (``and`` binds more tightly); anything else is judged by a model.
 
     Raises:
-        ValueError: a regular expression that is not one.
+        ValueError: a regular expression is invalid.
     """
     groups: list[list[Test]] = [[]]
     at = 0
@@ -102,20 +103,20 @@ def statement(text: str) -> Statement:
 
 
 def pattern(text: str, regex: str, *, lacks: bool = False, flags: int = 0) -> Statement:
-    """A statement that a regular expression is found, or is not.
+    """Make a statement that a regular expression is found, or with ``lacks`` that it is not.
 
     Raises:
-        ValueError: it is not a regular expression.
+        ValueError: the regular expression is invalid.
     """
     return Statement(text, ((_compiled("lacks" if lacks else "has", regex, flags),),))
 
 
 def grade_by_script(statements: Sequence[Statement], answer: str) -> Iterator[Grade]:
-    """Grades of the statements that need no model, in their order."""
+    """Grade the statements that need no model, in their order."""
     for each in statements:
         if not each.judged:
             passed = each.holds(answer)
-            yield Grade(each.text, passed, "" if passed else "a script found otherwise", False)
+            yield Grade(each.text, passed, "" if passed else "checked by a script", False)
 
 
 def _test(match: re.Match[str]) -> Test:
@@ -148,7 +149,7 @@ def _compiled(kind: Kind, regex: str, flags: int) -> Test:
 
 @functools.cache
 def _pattern(regex: str, flags: int) -> re.Pattern[str]:
-    """Compiled without Python's warnings of what it may mean one day: some sessions raise them."""
+    """Compile without Python's FutureWarnings, which some sessions turn into errors."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return re.compile(regex, flags)

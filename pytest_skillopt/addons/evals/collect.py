@@ -1,4 +1,4 @@
-"""Collects the eval files of skills as pytest modules whose tests are the evals."""
+"""Collect the eval files of skills as pytest modules whose tests are the evals."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 EVALS, QUERIES = "evals.json", "eval_queries.json"
 GRADING = "grading"
-"""Role of the turn in a transcript that holds the grades."""
+"""Role of the transcript's turn that holds the grades."""
 _MOST_FILE = 200_000
-"""Characters of a file that are put into a prompt."""
+"""Maximum characters of a file in a prompt."""
 _PROBLEMS = pytest.StashKey[list[str]]()
 
 
 class Evals:
-    """The plugin: takes up eval files, and says once what is wrong with them."""
+    """pytest plugin that collects eval files, and reports each problem with them once."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -43,7 +43,7 @@ class Evals:
             raise pytest.UsageError("skillopt_evals_pass: it must be above 0 and at most 1")
         config.stash[_PROBLEMS] = []
         self._hidden: list[Path] = []
-        """Eval files in hidden folders, which pytest would not look into."""
+        """Eval files in hidden folders, which pytest would skip."""
         worker = getattr(config, "workerinput", None)
         if worker is not None:
             self._hidden = [config.rootpath / name for name in worker["skillopt_evals"]]
@@ -51,8 +51,7 @@ class Evals:
             self._add_skills()
 
     def _add_skills(self) -> None:
-        """Whoever names no path wants the evals of every skill, wherever it lies; whoever names a
-        folder, those in it."""
+        """Add the evals of all skills if no path is named, else of those in a named folder."""
         config = self._config
         named = config.args_source is config.ArgsSource.ARGS
         starts = [config.invocation_params.dir / arg for arg in config.args]
@@ -68,13 +67,13 @@ class Evals:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """A worker of xdist cannot tell which paths were named."""
+        """Send the hidden files to an xdist worker, which does not know the named paths."""
         root = self._config.rootpath
         node.workerinput["skillopt_evals"] = [f.relative_to(root).as_posix() for f in self._hidden]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_ignore_collect(self, collection_path: Path) -> bool | None:
-        """Open hidden folders for the eval files in them, and for nothing else."""
+        """Collect the eval files in hidden folders, but nothing else there."""
         if not self._hidden:
             return None
         if any(file.is_relative_to(collection_path) for file in self._hidden):
@@ -94,7 +93,7 @@ class Evals:
         return EvalFile.from_parent(parent, path=file_path, harness=self._harness)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """What a worker of xdist could not collect: it cannot end the session, so this does."""
+        """End the session if an xdist worker, which cannot do so, failed to collect a file."""
         from_worker = self._config.getoption("dist", "no") != "no"
         if from_worker and report.failed and report.nodeid.endswith((EVALS, QUERIES)):
             raise pytest.UsageError(str(report.longrepr))
@@ -106,7 +105,7 @@ class Evals:
 
 
 class EvalFile(pytest.Module):
-    """An eval file as if it were a module of tests."""
+    """Eval file, presented to pytest as a module of tests."""
 
     def __init__(self, *, harness: str, **options: Any) -> None:
         super().__init__(**options)
@@ -115,7 +114,7 @@ class EvalFile(pytest.Module):
 
     @property
     def obj(self) -> ModuleType:
-        """The module that the file stands for; pytest asks for it again and again."""
+        """Module of the file, always the same object."""
         if self._module is None:
             self._module = ModuleType(self.path.stem)
         return self._module
@@ -125,7 +124,7 @@ class EvalFile(pytest.Module):
         self._module = value
 
     def istestfunction(self, obj: object, name: str) -> bool:
-        """Ours, whatever names of functions the project has chosen for its own."""
+        """Accept this module's functions, whatever the project's ``python_functions`` says."""
         return getattr(obj, "__module__", "") == __name__
 
     def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
@@ -149,7 +148,7 @@ class EvalFile(pytest.Module):
         return super().collect()
 
     def _tell(self, said: str) -> None:
-        """Warn, once where several workers of xdist collect the file."""
+        """Warn, only once if several xdist workers collect the file."""
         if getattr(self.config, "workerinput", {}).get("workerid", "gw0") == "gw0":
             self.warn(pytest.PytestCollectionWarning(said))
 
@@ -157,8 +156,8 @@ class EvalFile(pytest.Module):
         others = [case for case in cases if case.should_trigger is None]
         if left := len(cases) - len(others):
             self._tell(
-                f"{self.path}: {left} of {len(cases)} evals are left out: whether a skill is asked "
-                "for can only be seen in an agent that finds it by its description: set "
+                f"{self.path}: {left} of {len(cases)} evals are skipped: whether a skill is loaded "
+                "can be tested only with an agent that finds it by its description: set "
                 f"skillopt_harness (codex, claude, ...), or --ignore={self.path}"
             )
         return others
@@ -167,7 +166,7 @@ class EvalFile(pytest.Module):
 def _functions(
     cases: Sequence[Case], harness: str
 ) -> Iterable[tuple[str, Callable[..., None], list[Case]]]:
-    """The tests of a file, by what they need: an item asks for no fixture that it does not use."""
+    """Group the evals of a file by the fixtures that they need."""
     triggers = [case for case in cases if case.should_trigger is not None]
     others = [case for case in cases if case.should_trigger is None]
     judged = [case for case in others if any(s.judged for s in case.statements)]
@@ -188,7 +187,7 @@ def _parameter(case: Case) -> Any:
 
 
 def _marked(function: Callable[..., None], marks: Sequence[Any]) -> Callable[..., None]:
-    """A test with marks of its own: two files share the function."""
+    """Wrap a function that several files share, so that each has its own marks."""
 
     @functools.wraps(function)
     def test(**fixtures: Any) -> None:
@@ -207,7 +206,7 @@ def _graded(
     rollout: Recorder,
     request: pytest.FixtureRequest,
 ) -> None:
-    """An eval of the skill: a request, and statements that a good answer fulfils."""
+    """Check an answer to a request by statements that a model judges."""
     __tracebackhide__ = True
     _settle(case, skill_agent(_prompt(case, request)), skill_judge, rollout, request)
 
@@ -218,7 +217,7 @@ def _scripted(
     rollout: Recorder,
     request: pytest.FixtureRequest,
 ) -> None:
-    """An eval of the skill: a request, and what a script looks for in the answer."""
+    """Check an answer to a request by a script."""
     __tracebackhide__ = True
     _settle(case, skill_agent(_prompt(case, request)), None, rollout, request)
 
@@ -231,7 +230,7 @@ def _graded_in_harness(
     rollout: Recorder,
     request: pytest.FixtureRequest,
 ) -> None:
-    """An eval of the skill: a request to an agent, and statements that its work fulfils."""
+    """Check an agent's work on a request by statements that a model judges."""
     __tracebackhide__ = True
     _settle(case, _work(case, skill_harness, workspace, request), skill_judge, rollout, request)
 
@@ -243,19 +242,19 @@ def _scripted_in_harness(
     rollout: Recorder,
     request: pytest.FixtureRequest,
 ) -> None:
-    """An eval of the skill: a request to an agent, and what a script looks for in its work."""
+    """Check an agent's work on a request by a script."""
     __tracebackhide__ = True
     _settle(case, _work(case, skill_harness, workspace, request), None, rollout, request)
 
 
 def _trigger(case: Case, skill_harness: Any, rollout: Recorder) -> None:
-    """Whether the agent asks for the skill, and only when it should."""
+    """Check that the agent loads the skill if, and only if, it should."""
     __tracebackhide__ = True
     asked = bool(skill_harness.trigger(case.prompt))
-    _keep(rollout, [Grade("the skill is asked for exactly if it should be",
-                          asked == case.should_trigger, "", False)])  # fmt: skip
+    text = "the skill is loaded if, and only if, it should be"
+    _keep(rollout, [Grade(text, asked == case.should_trigger, "", False)])
     if asked != case.should_trigger:
-        done = "asked for the skill and should not" if asked else "did not ask for the skill"
+        done = "loaded the skill and should not" if asked else "did not load the skill"
         pytest.fail(f"the agent {done}: {case.prompt}", pytrace=False)
 
 
@@ -272,7 +271,7 @@ def _work(case: Case, harness: Any, workspace: Path, request: pytest.FixtureRequ
 
 
 def _prompt(case: Case, request: pytest.FixtureRequest) -> str:
-    """The prompt with its files as data: a model without tools cannot open them."""
+    """Append the eval's files to its prompt, as a model without tools cannot open them."""
     parts = [case.prompt]
     folder = request.path.parent.parent
     for name in case.files:
@@ -281,9 +280,9 @@ def _prompt(case: Case, request: pytest.FixtureRequest) -> str:
             try:
                 text = file.read_text(encoding="utf-8")
             except UnicodeDecodeError:
-                pytest.skip(f"{name} is no text: an agent is needed to read it (skillopt_harness)")
+                pytest.skip(f"{name} is not a text: only an agent can read it (skillopt_harness)")
             if len(text) > _MOST_FILE:
-                pytest.skip(f"{name} is too long for a prompt: an agent is needed to read it")
+                pytest.skip(f"{name} is too long for a prompt: only an agent can read it")
             parts.append(f"File {path}:\n{fence(text)}")
     return "\n\n".join(parts)
 
@@ -295,7 +294,7 @@ def _settle(
     rollout: Recorder,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Grade an answer: the soft score is the share of the statements that hold."""
+    """Grade an answer; its soft score is the share of the statements that hold."""
     __tracebackhide__ = True
     grades = list(grade_by_script(case.statements, answer))
     judged = [s.text for s in case.statements if s.judged]

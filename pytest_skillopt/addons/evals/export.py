@@ -1,6 +1,6 @@
-"""``benchmark.json`` and ``grading.json`` of a run, in the form that skill-creator's viewer opens.
+"""Write ``benchmark.json`` and ``grading.json`` of a run for skill-creator's viewer.
 
-Layout, under ``evals/<skill>/`` in the run's directory (the skill's path where two have one name)::
+Layout, under ``evals/<skill>/`` in the run's directory (by path if two skills have one name)::
 
     benchmark.json
     eval-<id>/eval_metadata.json
@@ -8,11 +8,12 @@ Layout, under ``evals/<skill>/`` in the run's directory (the skill's path where 
     eval-<id>/<configuration>/run-<n>/grading.json timing.json outputs/answer.md
 
 A configuration is ``with_skill``, ``without_skill`` (compared with ``none``) or ``old_skill``. The
-form is that of skill-creator's ``references/schemas.md``. Its viewer takes the first configuration
-for the skill under test, and reads the prompt beside the runs; its aggregation one folder above.
+format is that of skill-creator's ``references/schemas.md``. Its viewer takes the first
+configuration for the skill under test and reads the prompt from ``eval_metadata.json`` beside the
+runs; its aggregation reads the one above.
 
-A gate samples where it is in doubt, so that one side of an eval may have more runs than the other,
-and its mean would weigh that eval more. Of each eval as many runs of either side are written.
+A gate may sample an eval more often under one version, which would give that eval more weight in
+this version's mean. So the same number of runs is written for all versions of an eval.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ if TYPE_CHECKING:
 _ITEM = re.compile(r"evals/eval(?:s|_queries)\.json::\w+\[(?P<slug>.*)\]$")
 _METRICS = ("pass_rate", "time_seconds", "tokens")
 _CONFIGURATIONS = ("with_skill", "without_skill", "old_skill")
-"""In the order of the viewer's columns."""
+"""Configurations in the order of the viewer's columns."""
 
 
 def write_benchmarks(run: Path, result: Result) -> list[Path]:
-    """Write the files for every skill of a run that has evals; the paths of ``benchmark.json``.
+    """Write the files for each skill with evals; return the paths of ``benchmark.json``.
 
     Args:
         run: the run's directory, with its journal.
-        result: of the run.
+        result: the run's result.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -111,11 +112,13 @@ def _write(folder: Path, rollouts: Sequence[Rollout], skill: SkillResult, result
 
 
 def _on_left_out(count: int) -> str:
-    return f"{count} runs of the side that has more of an eval are left out here" if count else ""
+    return (
+        f"{count} runs are omitted: of an eval, all versions have the same number" if count else ""
+    )
 
 
 def _configuration(version: str, skill: SkillResult) -> str | None:
-    """None for a version that was only tried on the way."""
+    """Name the configuration of a version; None for a rejected candidate."""
     if version == NO_SKILL.version:
         return "without_skill"
     if version == skill.after:
@@ -160,7 +163,7 @@ def _grades(rollout: Rollout) -> list[dict[str, Any]]:
 
 
 def _verdict(rollout: Rollout) -> list[dict[str, Any]]:
-    """The verdict of the test alone, where its grades were too long to be kept."""
+    """Return the test's verdict as the only grade, if the grades were too long to record."""
     return [{"text": "the eval passes", "passed": rollout.passed, "evidence": rollout.message}]
 
 

@@ -1,9 +1,9 @@
-"""The dialects of ``evals.json`` and ``eval_queries.json``, read into one form.
+"""Read all dialects of ``evals.json`` and ``eval_queries.json`` into one form.
 
-A list, or an object with a list under ``evals``. What a good answer fulfils may stand under
-``assertions``, ``expectations``, ``checks``, ``scorers``, ``must_have``, ``must_not_have``,
-``expected_behavior`` or ``success_criteria``, as texts or as objects, or in ``expected_output``
-alone. The forms are those of agentskills.io, of skill-creator and of what public skills keep.
+A file is a list, or an object with a list under ``evals``. The statements about a good answer are
+texts or objects under ``assertions``, ``expectations``, ``checks``, ``scorers``, ``must_have``,
+``must_not_have``, ``expected_behavior`` or ``success_criteria``, or only a text under
+``expected_output``. These are the formats of agentskills.io, skill-creator and public skills.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 MOST = 1000
-"""Evals of one file above which nobody has meant it."""
+"""Maximum number of evals in one file; more are taken for a mistake."""
 _MOST_BYTES = 8 * 1024 * 1024
 _SLUG = 48
 _MOST_SAID = 5
-"""Things that one warning names."""
+"""Maximum number of problems that one warning names."""
 
 _LISTS = ("evals", "cases", "tests", "queries")
 _IGNORED = frozenset(
@@ -39,7 +39,7 @@ _WORDS = ("description", "text", "assertion", "criterion", "statement", "check",
 
 
 class EvalsError(ValueError):
-    """A file that cannot be taken; the message names the line."""
+    """Unusable file; the message names the line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,35 +47,35 @@ class Case:
     """One eval."""
 
     id: str
-    """As in the file, else its number from 1."""
+    """Id in the file, else the number from 1."""
     prompt: str
     expected: str = ""
-    """The answer that is expected, in words."""
+    """Description of the expected answer."""
     statements: tuple[Statement, ...] = ()
     files: tuple[str, ...] = ()
-    """Seen from the skill's folder, with ``/``."""
+    """Paths relative to the skill's folder, with ``/``."""
     should_trigger: bool | None = None
-    """For a trigger query: whether the skill should be asked for."""
+    """Whether the skill should be loaded, for a trigger query."""
 
     @property
     def slug(self) -> str:
-        """What the item is called: the id and the first words of the prompt."""
+        """Name of the item: the id and the first words of the prompt."""
         words = re.sub(r"[^a-z0-9]+", "-", f"{self.id} {self.prompt}".lower()).strip("-")
         return words[:_SLUG].strip("-") or "eval"
 
 
 def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Case]:
-    """The evals of a file.
+    """Read the evals of a file.
 
     Args:
         path: ``evals.json`` or ``eval_queries.json``.
-        folder: of the skill; files of an eval lie in it.
-        warn: told at most twice: what is not understood and left aside, and how many evals are left
-            out and why (no prompt, nothing to grade, a pattern that is not one, a file that is not
-            there or lies outside of the skill's folder).
+        folder: the skill's folder, which holds the files of evals.
+        warn: called at most twice: with the ignored parts, and with the skipped evals and why (no
+            prompt, nothing to grade, an invalid pattern, a file that is missing or outside of the
+            skill's folder).
 
     Raises:
-        EvalsError: the file as a whole: no such form, broken JSON, too many evals.
+        EvalsError: the whole file is unusable: unknown format, broken JSON or too many evals.
     """
     try:
         with path.open("rb") as stream:
@@ -94,7 +94,7 @@ def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Ca
     name, rows = _rows(found, path)
     if len(rows) > MOST:
         raise EvalsError(
-            f"{path} has {len(rows):,} evals and at most {MOST:,} are taken: split the file"
+            f"{path} has {len(rows):,} evals, and at most {MOST:,} are allowed: split the file"
         )
     lines = list(_lines(text, name))
     aside: dict[str, list[int]] = {}
@@ -116,9 +116,9 @@ def read_evals(path: Path, folder: Path, warn: Callable[[str], None]) -> list[Ca
             f"{each} (line {at[0]}{f' and {len(at) - 1} more' if at[1:] else ''})"
             for each, at in aside.items()
         )
-        warn(f"{path}: not known and left aside: {_first(list(places))}")
+        warn(f"{path}: unknown and ignored: {_first(list(places))}")
     if out:
-        count = f"{len(out)} of {len(rows)} evals are left out"
+        count = f"{len(out)} of {len(rows)} evals are skipped"
         warn(f"{path}: {count}: {_first(out)}")
     return cases
 
@@ -129,26 +129,23 @@ def _first(said: Sequence[str]) -> str:
 
 
 def _rows(found: Any, path: Path) -> tuple[str, list[Any]]:
-    """The list of evals, and the key under which it stands."""
+    """Find the list of evals and its key; the key is empty for a list at the top level."""
     if isinstance(found, list):
         return "", found
     name = next((n for n in _LISTS if isinstance(found, dict) and n in found), "")
     if not name or not isinstance(found[name], list):
-        raise EvalsError(f"{path}:1: there is no list of evals, on top or under 'evals'")
+        raise EvalsError(f"{path}:1: there is no list of evals, at the top level or under 'evals'")
     return name, found[name]
 
 
 def _case(row: Any, number: int, beside: Path, folder: Path, aside: Callable[[str], None]) -> Case:
-    """Read one eval.
-
-    Args:
-        aside: told of each thing in it that is not understood.
+    """Read one eval; call ``aside`` with each part that is ignored.
 
     Raises:
-        ValueError, OSError, RuntimeError: it cannot be taken.
+        ValueError, OSError, RuntimeError: the eval is unusable.
     """
     if not isinstance(row, dict):
-        raise ValueError(f"eval {number + 1} is {json.dumps(row)[:40]} and not an object")
+        raise ValueError(f"eval {number + 1} is {json.dumps(row)[:40]}, not an object")
     try:
         json.dumps(row, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -165,16 +162,16 @@ def _case(row: Any, number: int, beside: Path, folder: Path, aside: Callable[[st
         expected = json.dumps(expected, ensure_ascii=False)
     trigger = row.get("should_trigger")
     if trigger is not None and not isinstance(trigger, bool):
-        raise ValueError(f"'should_trigger' is {trigger!r} and neither true nor false")
+        raise ValueError(f"'should_trigger' is {trigger!r}, neither true nor false")
     known = _IGNORED | {*_JUDGED, "scorers", "must_have", "must_not_have"}
     for key in sorted(row.keys() - known):
         aside(f"the key {key!r}")
     statements = tuple(_statements(row, aside))
     if not statements and expected.strip():
-        wanted = f"The answer agrees in substance with what is expected: {expected.strip()}"
+        wanted = f"The answer agrees in substance with the expected answer: {expected.strip()}"
         statements = (Statement(wanted),)
     if not statements and trigger is None:
-        raise ValueError(f"eval {number + 1} says nothing of what a good answer is")
+        raise ValueError(f"eval {number + 1} has no statement about a good answer")
     files = tuple(_files(row.get("files") or [], beside, folder))
     return Case(str(named), prompt, expected.strip(), statements, files, trigger)
 
@@ -190,12 +187,12 @@ def _statements(row: dict[str, Any], aside: Callable[[str], None]) -> Iterator[S
                 raise ValueError(f"{key!r} holds {json.dumps(element)[:40]}: a text is expected")
     for element in _listed(row, "scorers"):
         if not isinstance(element, dict):
-            raise ValueError("'scorers' holds something else than objects")
+            raise ValueError("'scorers' may hold only objects")
         yield from _object(element, aside)
     for key, lacks in (("must_have", False), ("must_not_have", True)):
         for element in _listed(row, key):
             if not isinstance(element, str):
-                raise ValueError(f"{key!r} holds something else than regular expressions")
+                raise ValueError(f"{key!r} may hold only regular expressions")
             verb = "does not match" if lacks else "matches"
             yield pattern(f"{verb} /{element}/", element, lacks=lacks, flags=re.MULTILINE)
 
@@ -231,7 +228,7 @@ def _listed(row: dict[str, Any], key: str) -> list[Any]:
 
 
 def _files(given: Any, beside: Path, folder: Path) -> Iterator[str]:
-    """Paths as seen from the skill's folder; the evals' own folder is looked in as well."""
+    """Yield files by path from the skill's folder; given paths may start at the evals' folder."""
     for element in given if isinstance(given, list) else [given]:
         name = element.get("path") if isinstance(element, dict) else element
         if not isinstance(name, str) or not name.strip():
@@ -240,7 +237,7 @@ def _files(given: Any, beside: Path, folder: Path) -> Iterator[str]:
         places = [(base / name).resolve() for base in (folder, beside)]
         inside = [place for place in places if place.is_relative_to(top) and place != top]
         if not inside:
-            raise ValueError(f"the file {name!r} lies outside of the skill's folder")
+            raise ValueError(f"the file {name!r} is outside of the skill's folder")
         there = [place for place in inside if place.is_file() or place.is_dir()]
         if not there:
             raise ValueError(f"there is no file {name!r} in {folder}")
@@ -248,7 +245,7 @@ def _files(given: Any, beside: Path, folder: Path) -> Iterator[str]:
 
 
 def _lines(text: str, name: str) -> Iterator[int]:
-    """The lines, from 1, at which the elements of the list begin that stands under a key."""
+    """Yield the line, from 1, of each element of the list under a key."""
     decoder = json.JSONDecoder()
     at = _skip(text, 0)
     if name:

@@ -1,4 +1,4 @@
-"""What helps a suite to grow: a starter suite, tests from transcripts, a calibrated judge."""
+"""Add-on for test suites: draft tests, from a skill or transcripts, and calibrate the judge."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class MineError(UserError):
-    """Something that the user can mend."""
+    """Error that the user can fix."""
 
 
 def configured(work: Callable[[pytest.Config], int], options: Sequence[str] = ()) -> int:
-    """Run ``work`` with pytest's configuration of the project around, in pytest's own way.
+    """Load the project's pytest configuration, call ``work`` with it and return the exit code.
 
     Args:
-        work: from the configuration to an exit code; it may raise :class:`MineError`.
+        work: function from the configuration to an exit code; it may raise :class:`MineError`.
         options: further arguments of pytest, such as ``-o`` and ``skillopt_judge=...``.
     """
     project = _Project(work)
@@ -33,7 +33,7 @@ def configured(work: Callable[[pytest.Config], int], options: Sequence[str] = ()
 
 
 class _Project:
-    """Takes the place of the session: nothing is collected."""
+    """pytest plugin that replaces the session: nothing is collected."""
 
     def __init__(self, work: Callable[[pytest.Config], int]) -> None:
         self._work = work
@@ -52,20 +52,20 @@ class _Project:
 
 
 def confirmed(what: str, yes: bool) -> bool:
-    """Whether the user agrees to what was shown, or has agreed before.
+    """Ask the user to confirm, unless ``yes`` is given.
 
     Raises:
-        MineError: nobody is there to be asked.
+        MineError: standard input is not a terminal.
     """
     if yes:
         return True
     if not sys.stdin.isatty():
-        raise MineError(f"to {what} without being asked, give --yes")
+        raise MineError(f"to {what} without a terminal to confirm it, add --yes")
     return input(f"{what}? [y/N] ").strip().lower() in ("y", "yes")
 
 
 def nearest_skill(path: Path) -> Path:
-    """The SKILL.md that a user names by its file or its folder.
+    """Return the SKILL.md that a user names by its file or its folder.
 
     Raises:
         MineError: there is none.

@@ -1,4 +1,4 @@
-"""The commands ``init``, ``mine``, ``handoff`` and ``judge``, and a model that is a person."""
+"""Commands ``init``, ``mine``, ``handoff`` and ``judge``, and the model ``handoff``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 
 
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
-    """Ask a person, or the agent that one has open, for a role that is set to ``handoff``."""
+    """Make the model for a role set to ``handoff``: a person, or an agent that a person uses."""
     from pytest_skillopt.model.config import provider_of
     from pytest_skillopt.models import Models
 
@@ -36,7 +36,7 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
-    """Say that a judge behind a decision was never compared with people."""
+    """Note that a judge behind a decision was never compared with people."""
     judged = any(row.role == "judge" for row in result.usage)
     if not judged or result.simulated or result.mode in ("evaluate", "aa"):
         return None

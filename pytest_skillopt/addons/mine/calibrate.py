@@ -1,7 +1,7 @@
-"""How far a judge agrees with people: ``pytest-skillopt judge calibrate labelled.jsonl``.
+"""Measure how far a judge agrees with people: ``pytest-skillopt judge calibrate labelled.jsonl``.
 
-Each line is an object with ``answer``, ``rubric`` and ``label`` (true or false, or a number in
-[0, 1] of which 0.5 and more is true), and ``question`` where the rubric needs it.
+Each line of the file is an object with ``answer``, ``rubric``, ``label`` (true, false, or a number
+in [0, 1], where at least 0.5 means true) and, if the rubric needs it, ``question``.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
 
 _Z = 1.96
 FEW = 30
-"""Labels below which the interval says little."""
+"""Number of labels below which the interval is too wide to be useful."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Counts of a judge's grades against people's labels."""
+    """Counts of a judge's grades compared with people's labels."""
 
     both: int = 0
     neither: int = 0
     judge_alone: int = 0
-    """The judge says yes, people say no."""
+    """Labels for which the judge says yes and people say no."""
     people_alone: int = 0
 
     @property
@@ -45,12 +45,12 @@ class Agreement:
 
     @property
     def share(self) -> float:
-        """Of labels that the judge agrees with, in [0, 1]."""
+        """Share of labels that the judge agrees with, in [0, 1]."""
         return (self.both + self.neither) / self.total
 
     @property
     def interval(self) -> tuple[float, float]:
-        """95 % interval of the share (Wilson, 1927)."""
+        """95% confidence interval of the share (Wilson, 1927)."""
         n, p = self.total, self.share
         middle = (p + _Z**2 / (2 * n)) / (1 + _Z**2 / n)
         half = _Z / (1 + _Z**2 / n) * (p * (1 - p) / n + _Z**2 / (4 * n**2)) ** 0.5
@@ -58,7 +58,7 @@ class Agreement:
 
     @property
     def kappa(self) -> float:
-        """Agreement beyond chance, in [-1, 1] (Cohen, 1960); 0 where one side never differs."""
+        """Agreement beyond chance, in [-1, 1] (Cohen, 1960); 0 if it is undefined."""
         n = self.total
         judge, people = self.both + self.judge_alone, self.both + self.people_alone
         chance = (judge * people + (n - judge) * (n - people)) / n**2
@@ -66,10 +66,10 @@ class Agreement:
 
 
 def read_labels(path: Path) -> list[dict[str, Any]]:
-    """The labelled answers of a file.
+    """Read the labelled answers of a file.
 
     Raises:
-        MineError: no such file, or a line that is none.
+        MineError: the file or a line cannot be read.
     """
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
@@ -82,7 +82,7 @@ def read_labels(path: Path) -> list[dict[str, Any]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise MineError(f"{path}:{number}: this is no JSON: {error}") from None
+            raise MineError(f"{path}:{number}: this is not JSON: {error}") from None
         texts = isinstance(row, dict) and all(
             isinstance(row.get(key), str) and row[key].strip() for key in ("answer", "rubric")
         )
@@ -94,21 +94,21 @@ def read_labels(path: Path) -> list[dict[str, Any]]:
             )
         rows.append(row)
     if not rows:
-        raise MineError(f"{path} holds no labelled answer")
+        raise MineError(f"{path} has no labelled answer")
     return rows
 
 
 def calibrate(config: pytest.Config, path: Path) -> int:
-    """Grade every labelled answer once, print the agreement and keep it for the reports.
+    """Grade each labelled answer once, print the agreement, and save it for the reports.
 
     Raises:
         MineError: see :func:`read_labels`.
-        ModelError: the judge could not be asked.
+        ModelError: a call of the judge failed.
     """
     rows = read_labels(path)
     models = Models.of(config)
     model = models.get("judge")
-    sys.stdout.write(shown(f"{plural(len(rows), 'call')} of {model.name}, one a label\n"))
+    sys.stdout.write(shown(f"{plural(len(rows), 'call')} of {model.name}, one for each label\n"))
     judge = Judge(model, sample="calibrate")
     counts = {"both": 0, "neither": 0, "judge_alone": 0, "people_alone": 0}
     for row in rows:
@@ -121,11 +121,11 @@ def calibrate(config: pytest.Config, path: Path) -> int:
     low, high = found.interval
     sys.stdout.write(
         f"agreement {percent(found.share)} ({percent(low)} to {percent(high)}) on {found.total} "
-        f"labels, kappa {found.kappa:.2f}; the judge alone says yes {found.judge_alone} times, "
-        f"people alone {found.people_alone} times\n"
+        f"labels, kappa {found.kappa:.2f}; only the judge says yes {found.judge_alone} times, "
+        f"only people {found.people_alone} times\n"
     )
     if found.total < FEW:
-        sys.stdout.write(f"so few labels say little: {FEW} are a good start\n")
+        sys.stdout.write(f"this is too few labels for a reliable figure: have at least {FEW}\n")
     home = Home(config.rootpath / models.settings.dir)
     keep(home, model.name, {**counts, "low": low, "high": high})
     return 0
@@ -138,14 +138,14 @@ def _cell(judge: bool, people: bool) -> str:
 
 
 def keep(home: Home, model: str, counts: dict[str, Any]) -> None:
-    """Remember a judge's calibration."""
+    """Save a judge's calibration."""
     path = home.path / "judges.json"
     home.make()
     path.write_text(json.dumps({**calibrated(home), model: counts}, indent=1), encoding="utf-8")
 
 
 def calibrated(home: Home) -> dict[str, Any]:
-    """The judges that were calibrated here, by ``provider:model``."""
+    """Return the saved calibrations, by ``provider:model``."""
     try:
         found = json.loads((home.path / "judges.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -154,11 +154,11 @@ def calibrated(home: Home) -> dict[str, Any]:
 
 
 def doubt(home: Home, judges: Sequence[str]) -> str:
-    """What a report says of judges that nobody has compared with people, if there are any."""
+    """Return a note on the judges that were never calibrated, empty if there are none."""
     unknown = sorted(set(judges) - set(calibrated(home)))
     if not unknown:
         return ""
     return (
-        f"a judge graded that was never compared with people's labels ({', '.join(unknown)}): "
-        "pytest-skillopt judge calibrate tells how far it agrees"
+        f"this judge was never compared with people's labels: {', '.join(unknown)}; "
+        "pytest-skillopt judge calibrate measures how far it agrees"
     )

@@ -1,4 +1,4 @@
-"""The commands ``init``, ``mine``, ``handoff`` and ``judge calibrate``."""
+"""Command-line parsers of ``init``, ``mine``, ``handoff`` and ``judge calibrate``."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the commands; each sets ``handle``, a function of the arguments to an exit code."""
+    """Declare the commands; each sets ``handle``, a function from the arguments to an exit code."""
     _add_drafting(commands)
-    parser = commands.add_parser("handoff", help="list prompts that wait for you, take answers")
+    parser = commands.add_parser("handoff", help="list waiting prompts, or answer one")
     parser.add_argument("key", nargs="?", default="", metavar="KEY", help="print this prompt")
-    parser.add_argument("--answer", default="", metavar="FILE", help="take its answer; -: stdin")
+    parser.add_argument("--answer", default="", metavar="FILE", help="its answer; -: stdin")
     parser.set_defaults(handle=_handoff)
-    parser = commands.add_parser("judge", help="see how far the judge agrees with people")
+    parser = commands.add_parser("judge", help="check the judge")
     actions = parser.add_subparsers(metavar="ACTION", required=True)
-    action = actions.add_parser("calibrate", help="grade answers that people have labelled")
+    action = actions.add_parser("calibrate", help="compare its grades with people's labels")
     action.add_argument("file", type=Path, metavar="LABELLED.jsonl")
     action.set_defaults(handle=_calibrate)
 
@@ -34,10 +34,10 @@ def _handoff(args: argparse.Namespace) -> int:
 def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser("init", help="draft a starter suite for a skill")
     _add_common(parser, "tests/test_{skill}.py", 15)
-    parser.add_argument("--run", action="store_true", help="run the drafts once, which costs calls")
+    parser.add_argument("--run", action="store_true", help="run the drafts once (paid calls)")
     parser.set_defaults(handle=_init)
     parser = commands.add_parser("mine", help="draft tests from transcripts of past sessions")
-    parser.add_argument("source", type=Path, metavar="PATH", help="a transcript, or their folder")
+    parser.add_argument("source", type=Path, metavar="PATH", help="transcript, or folder of them")
     _add_common(parser, "tests/test_{skill}_mined.py", 20)
     parser.set_defaults(handle=_mine)
 
@@ -52,8 +52,10 @@ def _add_common(parser: argparse.ArgumentParser, output: str, most: int) -> None
         help="SKILL.md or its folder",
     )
     parser.add_argument("--output", metavar="FILE", default=output, help=f"default: {output}")
-    parser.add_argument("--tests", type=int, default=most, metavar="N", help="most drafts")
-    parser.add_argument("--yes", action="store_true", help="do not ask")
+    parser.add_argument(
+        "--tests", type=int, default=most, metavar="N", help="largest number of drafts"
+    )
+    parser.add_argument("--yes", action="store_true", help="do not ask for confirmation")
 
 
 def _init(args: argparse.Namespace) -> int:

@@ -1,9 +1,9 @@
-"""A model that is whoever answers: prompts become files, and the run waits for the answers.
+"""Model whose prompts are files that a person, or an agent of theirs, answers by files.
 
-``skillopt_optimizer = "handoff"``: so the coding agent that a person has open can be the optimizer.
-A prompt is ``.skillopt/handoff/<key>.md``, its answer ``<key>.answer.md``. The key is a digest of
-the prompt and of its sample, so a run that was ended and is resumed finds the answers there are.
-Answers count as calls without a price; nobody knows how many tokens they took.
+E.g. with ``skillopt_optimizer = "handoff"`` an interactive coding agent can be the optimizer. A
+prompt is ``.skillopt/handoff/<key>.md``, its answer ``<key>.answer.md``. The key is a digest of the
+prompt and its sample, so a resumed run finds the answers that exist. An answer counts as a call
+without price and tokens.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 NAME = "handoff"
 _PAUSE = 0.25
-"""Seconds between two looks."""
+"""Seconds between two checks for the answer."""
 _ANSWER = ".answer.md"
 
 
 class Handoff:
-    """Asks through files.
+    """Model that is called through files.
 
     Args:
-        role: whom it plays, for the accounts.
-        home: where runs are kept; prompts and answers lie in its folder ``handoff``.
-        tell: says once what is waited for.
-        throttle: is told of every answer.
+        role: role of its calls in the accounts.
+        home: folder of all runs; prompts and answers are in its folder ``handoff``.
+        tell: called once, with a line for the user that prompts are waiting.
+        throttle: counts the answers.
     """
 
     name = "handoff:files"
@@ -68,13 +68,13 @@ class Handoff:
         tools: Sequence[dict[str, Any]] = (),
         response_format: dict[str, Any] | None = None,
     ) -> Completion:
-        """Write the prompt and wait for its answer, as long as it takes.
+        """Write the prompt and wait for its answer, without a time limit.
 
         Raises:
-            ModelConfigError: tools are wanted, which nobody runs through files.
+            ModelConfigError: tools are requested.
         """
         if tools:
-            raise ModelConfigError("handoff answers prompts; it cannot play an agent with tools")
+            raise ModelConfigError("handoff only answers prompts; it cannot be an agent with tools")
         digest = hashlib.sha256(json.dumps([sample, list(messages)]).encode()).hexdigest()
         key = digest[:12]
         answer = self._folder / f"{key}{_ANSWER}"
@@ -92,7 +92,7 @@ class Handoff:
                 )
         before = None
         while True:
-            # A file that is still being written is another one at the next look.
+            # Read until two reads agree: the file may still be being written.
             with contextlib.suppress(FileNotFoundError):
                 text = answer.read_text(encoding="utf-8", errors="replace")
                 if text.strip() and text == before:
@@ -116,22 +116,22 @@ def _prompt(
 
 
 def waiting(folder: Path) -> list[Path]:
-    """Prompts without an answer, the oldest first."""
+    """List the prompts without an answer, the oldest first."""
     prompts = [p for p in folder.glob("*.md") if not p.name.endswith(_ANSWER)]
     open_ = [p for p in prompts if not (folder / f"{p.stem}{_ANSWER}").exists()]
     return sorted(open_, key=lambda path: path.stat().st_mtime)
 
 
 def command(folder: Path, key: str, answer: str) -> int:
-    """List what waits, print a prompt, or take an answer (a file, or ``-`` for standard input).
+    """List the waiting prompts, print one, or answer one (a file, or ``-`` for standard input).
 
     Raises:
-        MineError: no such prompt, or no answer to take.
+        MineError: there is no such prompt, or the answer cannot be read or is empty.
     """
     prompts = waiting(folder)
     if not key:
         if not prompts:
-            sys.stdout.write("nothing waits for an answer\n")
+            sys.stdout.write("no prompt is waiting for an answer\n")
         else:
             sys.stdout.write(f"waiting in {folder}:\n")
         for path in prompts:
@@ -149,6 +149,6 @@ def command(folder: Path, key: str, answer: str) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise MineError(f"{answer}: {getattr(error, 'strerror', None) or error}") from None
     if not text.strip():
-        raise MineError("the answer is empty; nothing was taken")
+        raise MineError("the answer is empty and was not used")
     replace_file(folder / f"{key}{_ANSWER}", text.encode())
     return 0

@@ -1,8 +1,7 @@
-"""Requests out of transcripts of past sessions: what a person asked, and nothing else.
+"""Extract a person's requests from transcripts of past agent sessions.
 
-The tools keep their sessions in forms that change; what they share is that a turn says whose it is.
-So any JSON or JSONL file is searched for turns of the user, and what a tool or a machine wrote into
-such a turn is left aside.
+The formats of transcripts change, but each turn states its role. So any JSON or JSONL file is
+searched for turns of the user; text in them that was written by a tool or machine is dropped.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SHORTEST, LONGEST = 15, 8_000
-"""Characters of a request: less is a yes or a go on, more is a pasted document."""
+"""Characters of a request: shorter ones are e.g. "yes", longer ones pasted documents."""
 _MOST_CLEANED = 2 * LONGEST
-"""Characters of a turn that is looked at: what is replaced by a stand-in may make it shorter."""
+"""Maximum characters of a turn before cleaning, which may shorten it."""
 _MOST_FILES = 2_000
 _MOST_BYTES = 100_000_000
 _ALIKE = 0.8
-"""Share of common words from which two requests are one."""
+"""Share of common words from which two requests are near duplicates."""
 
 _MACHINE = re.compile(
     r"\s*(?:<[a-zA-Z][\w-]*[ >]|# AGENTS\.md|Caveat: |\[Request interrupted|This session is being)"
@@ -43,18 +42,18 @@ _PERSONAL = (
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a place holds."""
+    """Requests found in transcripts."""
 
     files: int
     requests: tuple[str, ...]
-    """Without secrets and personal data, near duplicates merged, the newest file first."""
+    """Requests without secrets, personal data and near duplicates, from the newest file first."""
 
 
 def read_requests(path: Path) -> Found:
-    """The requests in a transcript, or in all of a folder.
+    """Read the requests in a transcript, or in all transcripts of a folder.
 
     Raises:
-        MineError: no such place, or no request in it.
+        MineError: the path does not exist, or has no requests.
     """
     if not path.exists():
         raise MineError(f"there is no {path}")
@@ -119,7 +118,7 @@ def _turns(value: Any, depth: int = 0) -> Iterator[str]:
 
 
 def _text(value: Any) -> str:
-    """The words of a turn; results of tools stand in such turns too and are none."""
+    """Return the text of a turn, without results of tools."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -134,7 +133,7 @@ def _text(value: Any) -> str:
 
 
 def clean(text: str) -> str:
-    """Without secrets, addresses, numbers of people, names of home folders and odd characters."""
+    """Remove secrets, personal data (addresses, numbers, user names) and odd characters."""
     text = redact(printable(text))
     for pattern, stand_in in _PERSONAL:
         text = pattern.sub(stand_in, text)
@@ -142,12 +141,11 @@ def clean(text: str) -> str:
 
 
 def distinct(texts: Iterable[str]) -> Iterator[str]:
-    """The first of every group of texts that say nearly the same.
+    """Yield the first of each group of near duplicates.
 
-    Two sets of words that share so much have one in common among the first few of each, in any
-    order that is the same for both, and as many words after it as they must share: only such sets
-    are compared. Rare words come first. (Xiao, Wang, Lin, Yu 2008, "Efficient similarity joins for
-    near duplicate detection".)
+    Prefix and positional filtering (Xiao, Wang, Lin, Yu 2008, "Efficient similarity joins for near
+    duplicate detection"): in a common order of words, rare ones first, near duplicates share a word
+    among the first few of each, with enough words after it. Only such pairs are compared.
     """
     read = [(text, set(re.findall(r"\w+", text.lower()))) for text in texts]
     common = Counter(word for _, words in read for word in words)

@@ -199,7 +199,10 @@ class Recorded:
         ("tasks_of(object())", "object is neither a skillrl SkillEnv*"),
         ("tasks_of(Empty())", "the environment has no item in train, val or test"),
         ("tasks_of(Simulator())", "Simulator has no data loader with train_items*"),
-        ("tasks_of(Loaded(), chat='nowhere:chat')", "chat='nowhere:chat' names no function*"),
+        (
+            "tasks_of(Loaded(), chat='nowhere:chat')",
+            "chat='nowhere:chat' is not an existing 'module:function'*",
+        ),
     ],
 )
 def test_what_cannot_become_tasks_says_why(project: pytest.Pytester, line: str, said: str) -> None:

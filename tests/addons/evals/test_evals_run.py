@@ -204,7 +204,7 @@ def test_what_is_not_understood_is_a_warning(
     result.stdout.fnmatch_lines_random(
         [
             "*greet/evals/evals.json: *the key 'sauce' (line 1 and 11 more)",
-            "*1 of 13 evals are left out: line 1: there is no file 'gone.txt'*",
+            "*1 of 13 evals are skipped: line 1: there is no file 'gone.txt'*",
             "*other/evals/evals.json: *the key 'sauce' (line 1)",
         ]
     )
@@ -216,7 +216,7 @@ def test_trigger_queries_want_an_agent_that_finds_the_skill(project: pytest.Pyte
     result = project.runpytest_subprocess("--skillopt-evals")
     result.assert_outcomes(passed=1, warnings=1)
     result.stdout.fnmatch_lines(
-        [f"*{path}: 1 of 1 evals are left out: *set skillopt_harness*--ignore={path}"]
+        [f"*{path}: 1 of 1 evals are skipped: *set skillopt_harness*--ignore={path}"]
     )
     project.runpytest_inprocess("--skillopt-evals", f"--ignore={path}").assert_outcomes(passed=1)
 
@@ -390,4 +390,4 @@ def test_an_agent_works_on_the_files_and_asks_for_the_skill(project: pytest.Pyte
     project.makeconftest(AGENT)
     result = project.runpytest_inprocess("--skillopt-evals", "-o", "skillopt_harness=codex")
     result.assert_outcomes(passed=4, failed=1)
-    result.stdout.fnmatch_lines(["*the agent asked for the skill and should not: Greet Ben"])
+    result.stdout.fnmatch_lines(["*the agent loaded the skill and should not: Greet Ben"])

@@ -111,7 +111,7 @@ def test_one_warning_a_file_names_what_is_not_known(tmp_path: Path) -> None:
     assert len(read(tmp_path, {"evals": [row, row, row], "extra": 1}, warnings)) == 3
     (said,) = warnings
     assert said.endswith(
-        "evals.json: not known and left aside: the key 'extra' (line 1); "
+        "evals.json: unknown and ignored: the key 'extra' (line 1); "
         "the key 'sauce' (line 3 and 2 more)"
     )
 
@@ -128,7 +128,7 @@ def test_numbers_are_what_is_expected_too(tmp_path: Path) -> None:
     assert [g.passed for g in grade_by_script(first.statements, "it is 41")] == [False]
     assert [g.passed for g in grade_by_script(second.statements, "x 1")] == [True, False]
     assert (third.expected, fourth.expected) == ("0", "false")
-    assert "expected: 0" in third.statements[0].text
+    assert "expected answer: 0" in third.statements[0].text
 
 
 def test_files_are_looked_for_in_the_skill_and_beside_the_evals(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ BROKEN = '{\n "evals": [\n  {"prompt": "a",}\n ]\n}'
         ("3", "evals.json:1: there is no list of evals"),
         ({"skill_name": "x"}, "evals.json:1: there is no list of evals"),
         ({"evals": {"a": 1}}, "evals.json:1: there is no list of evals"),
-        ([{"prompt": "a", "checks": ["x"]}] * 10_000, "has 10,000 evals and at most 1,000"),
+        ([{"prompt": "a", "checks": ["x"]}] * 10_000, "has 10,000 evals, and at most 1,000"),
     ],
 )
 def test_a_file_that_cannot_be_taken_names_the_line(
@@ -174,12 +174,12 @@ GOOD = {"prompt": "good", "checks": ["x"]}
     ("row", "said"),
     [
         ({"id": 3}, "eval 2 has no prompt"),
-        (3, "eval 2 is 3 and not an object"),
-        ({"prompt": "a"}, "eval 2 says nothing of what a good answer is"),
+        (3, "eval 2 is 3, not an object"),
+        ({"prompt": "a"}, "eval 2 has no statement about a good answer"),
         ({**GOOD, "must_have": ["("]}, "'(' is not a regular expression"),
         ({**GOOD, "must_have": ["a{99999999999}"]}, "is not a regular expression: the repetition"),
         ({**GOOD, "must_have": ["(" * 2000 + ")" * 2000]}, "is not a regular expression"),
-        ({**GOOD, "must_have": [3]}, "something else than regular expressions"),
+        ({**GOOD, "must_have": [3]}, "may hold only regular expressions"),
         ({**GOOD, "checks": [3]}, "'checks' holds 3: a text is expected"),
         ({**GOOD, "files": ["gone.txt"]}, "there is no file 'gone.txt'"),
         ({**GOOD, "files": ["../../secret"]}, "outside of the skill's"),
@@ -205,7 +205,7 @@ def test_an_eval_that_cannot_be_taken_is_left_out_with_its_line(
     warnings: list[str] = []
     content = "[\n" + ",\n".join(map(json.dumps, [GOOD, row, GOOD])) + "]"
     assert [case.id for case in read(skill, content, warnings)] == ["1", "3"]
-    assert "evals.json: 1 of 3 evals are left out: line 3: " in warnings[0]
+    assert "evals.json: 1 of 3 evals are skipped: line 3: " in warnings[0]
     assert said in warnings[0]
 
 
@@ -258,7 +258,7 @@ def test_whatever_the_file_holds_it_is_read_or_refused(rows: Any, key: str) -> N
         warnings: list[str] = []
         cases = read(Path(folder), {key: rows} if key else rows, warnings)
         assert all(case.slug and case.prompt.encode() for case in cases)
-        left = sum(int(w.partition("json: ")[2].split()[0]) for w in warnings if "left out" in w)
+        left = sum(int(w.partition("json: ")[2].split()[0]) for w in warnings if "skipped" in w)
         assert len(cases) + left == len(rows)
 
 

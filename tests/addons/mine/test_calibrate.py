@@ -49,24 +49,24 @@ def test_agreement_is_printed_and_kept(project: pytest.Pytester, chat_server: Ch
     assert result.ret == 0, result.stderr.str()
     result.stdout.fnmatch_lines(
         [
-            "4 calls of openai:j, one a label",
+            "4 calls of openai:j, one for each label",
             "  differs: 'a good lie': looked",
             "agreement 75.0 % (30.1 % to 95.4 %) on 4 labels, kappa 0.50; *",
-            "so few labels say little: 30 are a good start",
+            "this is too few labels for a reliable figure: have at least 30",
         ]
     )
     assert chat_server.calls == 4
     home = Home(project.path / ".skillopt")
     assert calibrated(home)["openai:j"]["judge_alone"] == 1
     assert doubt(home, ["openai:j"]) == ""
-    assert "never compared with people's labels (openai:k)" in doubt(home, ["openai:k"])
+    assert "never compared with people's labels: openai:k" in doubt(home, ["openai:k"])
 
 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "holds no labelled answer"),
-        ("{", "labelled.jsonl:1: this is no JSON"),
+        ("", "has no labelled answer"),
+        ("{", "labelled.jsonl:1: this is not JSON"),
         ('\n{"answer": "a", "rubric": "r"}', "labelled.jsonl:2: an object with the texts"),
         ('{"answer": "a", "rubric": "r", "label": 2}', "labelled.jsonl:1: an object with"),
         ("3", "labelled.jsonl:1: an object with"),

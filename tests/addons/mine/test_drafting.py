@@ -148,7 +148,7 @@ def test_a_session_log_becomes_a_suite_that_runs(
     before = chat_server.calls
     again = call("mine", str(log), "notes", "--yes")
     assert (again.ret, file.read_text()) == (1, text)
-    assert "was left as it is: name another --output" in again.stderr.str()
+    assert "exists and was not changed: choose another --output" in again.stderr.str()
     assert chat_server.calls <= before + 1
 
 
@@ -159,7 +159,7 @@ def test_nothing_is_sent_before_it_was_agreed_to(
     log.write_text(codex(ASKED))
     result = call("mine", str(log), "notes")
     assert result.ret == 1
-    assert "give --yes" in result.stderr.str()
+    assert "add --yes" in result.stderr.str()
     result.stdout.fnmatch_lines(["read 1 file of *"])
     assert chat_server.calls == 0
 

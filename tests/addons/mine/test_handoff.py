@@ -140,7 +140,7 @@ def test_prompts_are_listed_printed_and_answered(
     folder.mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     assert main(["handoff"]) == 0
-    assert capsys.readouterr().out == "nothing waits for an answer\n"
+    assert capsys.readouterr().out == "no prompt is waiting for an answer\n"
     (folder / "abc.md").write_text("# reflect abc\n\n::set-output name=a::b\n")
     assert main(["handoff"]) == 0
     assert "waiting in" in (out := capsys.readouterr().out)
@@ -185,7 +185,7 @@ def test_an_answer_that_is_there_is_taken_again(tmp_path: Path) -> None:
     folder = home.path / "handoff"
     model = Handoff("optimizer", home, told.append, meter := Meter())
     messages = [{"role": "user", "content": "Propose; the key is sk-proj-abcdefghij0123456789ABCD"}]
-    with pytest.raises(ModelConfigError, match="cannot play an agent with tools"):
+    with pytest.raises(ModelConfigError, match="cannot be an agent with tools"):
         model.complete(messages, sample="s", tools=[{}])
     replies: list[str] = []
     asking = Thread(target=lambda: replies.append(model.complete(messages, sample="s").text))
