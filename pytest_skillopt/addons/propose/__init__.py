@@ -1,4 +1,4 @@
-"""What a training found, brought to people: pull requests, and trainings that start themselves."""
+"""Add-on for reviews and CI: pull requests for trained skills, CI jobs, nightly trainings."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pytest_skillopt.errors import UserError
 
 
 class ProposeError(UserError):
-    """Something outside the proposal is not as it must be: git, the remote, the forge."""
+    """Problem with git, the remote or the forge."""
 
 
 class Refused(ProposeError):
-    """The proposal itself is not to be trusted. Nothing was pushed."""
+    """Invalid proposal. Nothing was pushed."""
 
 
 class BranchMoved(ProposeError):
-    """Somebody pushed to the branch after it was looked at; their push is kept."""
+    """Push by somebody else to the branch since it was read; their push is kept."""

@@ -1,4 +1,4 @@
-"""The commands ``propose``, ``job`` and ``schedule``, and the proposal that a training leaves."""
+"""Commands ``propose``, ``job`` and ``schedule``, and the proposal that a training writes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProposeSettings:
-    """What a proposal may change, as the base branch has it."""
+    """Setting of the base branch for proposals."""
 
     propose_skills: str = setting(
         "", "skills that proposals may change (default: the skill)", many=","

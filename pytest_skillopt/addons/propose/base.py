@@ -1,7 +1,7 @@
-"""The base branch as the only authority: what it configures, which files a proposal may change.
+"""Read from the base branch the settings, and the files that a proposal may change.
 
-All of it is read from the commit at the base branch's tip, never from the work tree: whoever
-prepared the proposal may have written there.
+Only the commit at the base branch's tip is read, never the work tree, which the author of a
+proposal may have changed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.git import Entry, Git
 
 MAX_SKILL = 512 * 1024
-"""Bytes of the largest skill file that is proposed."""
+"""Maximum bytes of a skill file in a proposal."""
 _MAX_CONFIG = 1024 * 1024
 _PREFIX = "skillopt_"
 _CONFIG_FILES = (
@@ -34,17 +34,18 @@ _CONFIG_FILES = (
     "tox.ini",
     "setup.cfg",
 )
-"""In pytest's order of precedence (``_pytest.config.findpaths.locate_config``)."""
+"""Files in pytest's order of precedence (``_pytest.config.findpaths.locate_config``)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The tip of the base branch: its settings, the ini keys without ``skillopt_``, and the files
-    that a proposal may change, seen from the top of the repository."""
+    """Tip of the base branch. Paths are relative to the top of the repository."""
 
     commit: str
     settings: Mapping[str, str]
+    """Ini keys without ``skillopt_``."""
     allowed: frozenset[str]
+    """Skill files that a proposal may change."""
     files: Mapping[str, Entry]
     """All files of the branch."""
     git: Git
@@ -54,7 +55,7 @@ class Base:
 
 
 def read_base(git: Git, commit: str) -> Base:
-    """Read what a commit says about proposals.
+    """Read a commit's settings for proposals.
 
     Raises:
         ProposeError: its configuration cannot be read.
@@ -65,9 +66,9 @@ def read_base(git: Git, commit: str) -> Base:
 
 
 def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> frozenset[str]:
-    """Skill files in the words of ``skillopt_propose_skills``, else of ``skillopt_skill``.
+    """List the skill files of ``skillopt_propose_skills``, else of ``skillopt_skill``.
 
-    Where neither is set it is the one SKILL.md of the project, as for a training; of two, none.
+    If neither is set, it is the project's SKILL.md, unless there are several.
     """
     named = settings.get("propose_skills") or settings.get("skill") or ""
     paths = [name.strip().removeprefix("./") for name in named.replace("\n", ",").split(",")]
@@ -80,7 +81,7 @@ def _allowed(settings: Mapping[str, str], prefix: str, files: Iterable[str]) -> 
 
 
 def _settings(git: Git, files: Mapping[str, Entry]) -> dict[str, str]:
-    """The ini keys, from the file that pytest itself would take."""
+    """Read the ini keys from the file that pytest would use."""
     for name in _CONFIG_FILES:
         path = git.prefix + name
         entry = files.get(path)

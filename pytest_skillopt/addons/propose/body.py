@@ -1,7 +1,7 @@
-"""The words of a request: what we vouch for first, then the report of the run, rendered anew.
+"""Write the text of a pull request: first the checked facts, then the run's report.
 
-The result it is rendered from may have been tampered with. As in every report whatever it holds is
-made inert: it mentions nobody, closes no issue, runs no quick action and loads no image.
+The report is rendered from a result that may have been forged. As in every report its texts are
+made inert: they mention nobody, close no issue, run no quick action and load no image.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import Result
 
 MAX_BODY = 60_000
-"""Bytes of a request's text; GitHub takes 65,536 characters."""
+"""Maximum bytes of a request's text; GitHub allows 65,536 characters."""
 
 
 def compose(skill: Checked, result: Result, run_url: str = "") -> str:
-    """The whole text of a skill's request, at most :data:`MAX_BODY` bytes.
+    """Return the whole text of a skill's request, at most :data:`MAX_BODY` bytes.
 
-    ``run_url`` leads to the CI run that holds the report and is ``""`` outside of CI.
+    ``run_url`` is the address of the CI run with the report, ``""`` outside of CI.
     """
     head = "\n\n".join(_vouched(skill, result.simulated, run_url))
     rest = redact(pull_request_body(result, MAX_BODY - len(head.encode()) - 3))
@@ -36,12 +36,12 @@ def compose(skill: Checked, result: Result, run_url: str = "") -> str:
 
 
 def title(skill: Checked) -> str:
-    """One line: the skill and what it gains."""
+    """Return the title: the skill and its gain."""
     return f"Train the skill {skill.name}: pass rate {_gain(skill)}"
 
 
 def marker(skill: Checked) -> str:
-    """A comment that names this very change, so that a declined one is recognised."""
+    """Return a comment with a hash of the change, by which a declined one is recognised."""
     change = "\0".join((skill.path, skill.before.version, skill.after.version))
     return f"<!-- skillopt-proposal: {hashlib.sha256(change.encode()).hexdigest()[:32]} -->"
 
@@ -59,12 +59,12 @@ def _vouched(skill: Checked, simulated: bool, run_url: str) -> Iterator[str]:
         yield "Look at this before you merge:"
         yield "\n".join(f"- {prose(str(warning), 400)}" for warning in skill.warnings[:20])
     if skill.scanned:
-        yield f"The scanner {code(skill.scanned)} let it pass."
+        yield f"The scanner {code(skill.scanned)} accepted it."
     if simulated:
-        yield "**A simulated model was measured. The figures say nothing about a real one.**"
+        yield "**The model was simulated. The figures say nothing about a real one.**"
     if run_url:
         yield f"The full report is among the artifacts of [the run that proposed it]({run_url})."
-    yield "Rebuilt by every training until somebody pushes to the branch."
+    yield "Each training rebuilds this branch until somebody else pushes to it."
 
 
 def _gain(skill: Checked) -> str:
@@ -75,6 +75,6 @@ def _rollouts(skill: Checked) -> str:
     if not skill.from_search:
         return f"{skill.rates.samples} fresh rollouts"
     return (
-        f"{skill.rates.samples} rollouts (fresh, but for those before of {skill.from_search} "
-        "tasks, which are of the search)"
+        f"{skill.rates.samples} rollouts (fresh, except the old version's for "
+        f"{skill.from_search} tasks, which are from the search)"
     )

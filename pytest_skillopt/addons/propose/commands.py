@@ -1,4 +1,4 @@
-"""The commands ``propose``, ``job`` and ``schedule``: the last two for trainings nobody watches."""
+"""Commands ``propose``, ``job`` and ``schedule``; the latter two for unattended trainings."""
 
 from __future__ import annotations
 
@@ -25,51 +25,51 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import SkillResult
 
 _CAPS = {
-    "calls": ("N", "most paid model calls"),
-    "cost": ("USD", "most US dollars"),
-    "time": ("SECONDS", "most seconds"),
+    "calls": ("N", "maximum number of paid model calls"),
+    "cost": ("USD", "maximum cost in US dollars"),
+    "time": ("SECONDS", "maximum time in seconds"),
 }
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 _SENTENCES = {
     "create": "{path}: pushed to the new branch {branch}",
     "update": "{path}: rebuilt the branch {branch}",
-    "keep": "{path}: {branch} holds this very proposal, nothing was pushed",
-    "delete": "{path}: the base branch has this text by now; {branch} was deleted",
+    "keep": "{path}: {branch} has this proposal already, nothing was pushed",
+    "delete": "{path}: the base branch has this text now; {branch} was deleted",
     "nothing": "{path}: the base branch has this text already",
-    "human": "{path}: somebody has worked on {branch}, it was left alone",
+    "human": "{path}: somebody else has changed {branch}, so it was not touched",
     "declined": "{path}: this change was declined before, nothing was pushed",
 }
 
 _WOULD = {
     "create": "{path}: would be pushed to the new branch {branch}",
     "update": "{path}: the branch {branch} would be rebuilt",
-    "keep": "{path}: {branch} holds this very proposal, nothing would be pushed",
-    "delete": "{path}: the base branch has this text by now; {branch} would be deleted",
-    "human": "{path}: somebody has worked on {branch}, it would be left alone",
+    "keep": "{path}: {branch} has this proposal already, nothing would be pushed",
+    "delete": "{path}: the base branch has this text now; {branch} would be deleted",
+    "human": "{path}: somebody else has changed {branch}, so it would not be touched",
 }
 
 
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
-    """Declare the commands; each sets ``handle``, a function of the arguments to an exit code."""
-    propose = commands.add_parser("propose", help="open a pull request for what a training found")
+    """Declare the commands; each sets ``handle``, a function from the arguments to an exit code."""
+    propose = commands.add_parser("propose", help="open a pull request for a trained skill")
     add = propose.add_argument
-    add("--dir", type=Path, metavar="DIR", help="the proposal (default: that of the latest run)")
-    add("--base", metavar="BRANCH", default="", help="where requests go (default: checked out)")
+    add("--dir", type=Path, metavar="DIR", help="the proposal (default: of the latest training)")
+    add("--base", metavar="BRANCH", default="", help="target branch (default: the current one)")
     add("--remote", metavar="NAME", default="origin", help="the git remote (default: origin)")
-    text = "what the remote is (default: as CI or the remote's host says)"
+    text = "type of the remote (default: by the CI or the remote's host)"
     add("--forge", choices=("github", "gitlab", "none"), help=text)
-    text = "push the branch and print the text of the request"
+    text = "push the branch and only print the text of the request"
     add("--no-forge", dest="forge", action="store_const", const="none", help=text)
     text = "check the proposal and print branch and text of the request; push and open nothing"
     add("--dry-run", action="store_true", help=text)
-    add("--ready", action="store_true", help="no draft")
+    add("--ready", action="store_true", help="open no draft")
     add("--label", metavar="LABEL", action="append", help="may be repeated (default: skillopt)")
     propose.set_defaults(handle=_propose)
-    text = "train as a CI job does: with a spending cap, setting the job's outputs"
+    text = "train in a CI job: needs a spending cap, sets the job's outputs"
     job = commands.add_parser("job", help=text)
     job.set_defaults(handle=_job)
-    text = "print a crontab's line that trains and proposes every night"
+    text = "print a crontab line that trains and proposes every night"
     schedule = commands.add_parser("schedule", help=text)
     text = "local time of day (default: 03:17)"
     schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
@@ -77,9 +77,9 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     for parser in (job, schedule):
         for name, (unit, text) in _CAPS.items():
             parser.add_argument(f"--max-{name}", metavar=unit, default="", help=text)
-        text = "further arguments of pytest, one string"
+        text = "further arguments of pytest, as one string"
         parser.add_argument("--args", metavar="ARGUMENTS", default="", help=text)
-    text = "arguments of propose, one string"
+    text = "arguments of propose, as one string"
     schedule.add_argument("--propose", metavar="ARGUMENTS", default="", help=text)
 
 
@@ -88,8 +88,8 @@ def _propose(args: argparse.Namespace) -> int:
     proposal = args.dir or home.proposal
     if not proposal.exists():
         sys.stdout.write(
-            f"nothing to propose: there is no {shown(str(proposal))}, which the latest "
-            "training leaves if it accepted an edit, in a git repository\n"
+            f"nothing to propose: there is no {shown(str(proposal))}, which a training writes if "
+            "it accepts an edit in a git repository\n"
         )
         write_outputs({"pull-request-url": ""})
         return 0
@@ -117,7 +117,7 @@ def _report(outcome: Outcome, sentences: Mapping[str, str], *, with_text: bool) 
     said = sentence.format(path=outcome.skill.path, branch=outcome.request.branch)
     sys.stdout.write(shown(f"{said}\n  {outcome.url}" if outcome.url else said) + "\n")
     if with_text and outcome.action in ("create", "update", "keep"):
-        # Not through shown: the body has been made inert by characters that it would take out.
+        # Not through shown(): it would remove the characters that make the body inert.
         sys.stdout.write(no_command(f"\n{outcome.request.title}\n\n{outcome.request.body}\n"))
 
 
@@ -142,30 +142,30 @@ def _job(args: argparse.Namespace) -> int:
 
 
 def training_command(args: argparse.Namespace, *own: str) -> list[str]:
-    """How a job that nobody watches calls pytest, with the arguments ``own`` before the user's.
+    """Return the pytest command of an unattended training; ``own`` precede the user's arguments.
 
     Raises:
-        ProposeError: no cap that bounds anything, a cap that is no number, open quotes.
+        ProposeError: there is no cap, a cap is not a positive number, or quotes are not closed.
     """
     given = {f"max-{name}": getattr(args, f"max_{name}").strip() for name in _CAPS}
     given = {name: value for name, value in given.items() if value}
     for name, value in given.items():
         if not _is_positive(value):
-            raise ProposeError(f"--{name}: {value!r} is no number above 0")
+            raise ProposeError(f"--{name}: {value!r} is not a number above 0")
     if not given:
         names = ", ".join(f"--max-{name}" for name in _CAPS)
         raise ProposeError(f"a job needs a spending cap, at least one of {names}")
     flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
     arguments = [*own, *_split("--args", args.args)]
-    # The caps last, so that no argument lifts one.
+    # The caps come last, so that no argument overrides one.
     return [sys.executable, "-m", "pytest", "--skillopt-train", *arguments, *flags]
 
 
 def _training_outputs(skills: Sequence[SkillResult]) -> dict[str, str]:
-    """``accepted``, ``pass-rate-before`` and ``pass-rate-after`` of a run.
+    """Return the outputs ``accepted``, ``pass-rate-before`` and ``pass-rate-after`` of a run.
 
-    Pass rates are of the whole suite in [0, 1], of the first skill that was bettered, else of the
-    first that was measured; empty where nothing was measured.
+    Pass rates are those of the whole suite, in [0, 1], for the first improved skill, else for the
+    first measured one; empty if nothing was measured.
     """
     accepted = [skill for skill in skills if skill.status == "accepted"]
     suite = next((skill.suite for skill in accepted or skills if skill.suite), None)
@@ -178,28 +178,28 @@ def _training_outputs(skills: Sequence[SkillResult]) -> dict[str, str]:
 
 
 def write_outputs(values: Mapping[str, str]) -> None:
-    """Append to ``$GITHUB_OUTPUT`` where there is one."""
-    # A delimiter that no value can hold: a line of one would set another output.
+    """Append to ``$GITHUB_OUTPUT`` if it is set."""
+    # The delimiter is random: a value that contained it could set other outputs.
     end = f"end-{secrets.token_hex(16)}"
     _append("GITHUB_OUTPUT", "".join(f"{k}<<{end}\n{v}\n{end}\n" for k, v in values.items()))
 
 
 def _append(variable: str, text: str) -> None:
-    """Add to the file that an environment variable names, if it does."""
+    """Append to the file that an environment variable names, if it is set."""
     if path := os.environ.get(variable):
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(text)
 
 
 def _schedule(args: argparse.Namespace) -> int:
-    """Print the line of a crontab.
+    """Print a crontab line.
 
-    It trains with ``--skillopt-write=no``: the skill file stays as it is, and the next night starts
-    from what was merged, not from what was proposed.
+    It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
+    from the proposed one.
     """
     match = _TIME.fullmatch(args.at)
     if match is None:
-        raise ProposeError(f"{args.at!r} is no time of day: write HH:MM, e.g. 03:17")
+        raise ProposeError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
     home = find_home(Path.cwd()).path.resolve()
     log = home / "runs" / "schedule.log"
     train = training_command(args, "--skillopt-write=no")
@@ -210,8 +210,8 @@ def _schedule(args: argparse.Namespace) -> int:
         f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"
     )
     if "\n" in command or "\r" in command:
-        raise ProposeError(f"a line break cannot stand in a crontab: {command!r}")
-    # cron makes a line break of every % that has no backslash, whatever quotes it is in.
+        raise ProposeError(f"a crontab line cannot contain a line break: {command!r}")
+    # cron turns each % without a backslash into a line break, even in quotes.
     escaped = command.replace("%", "\\%")
     sys.stdout.write(f"{int(match[2])} {int(match[1])} * * * {escaped}\n")
     return 0

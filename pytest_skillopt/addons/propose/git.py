@@ -1,9 +1,9 @@
-"""Pushing with git: from a bare repository of our own; the user's clone is only looked at.
+"""Push with git from a temporary bare repository; the user's clone is only read.
 
-The configuration of a clone names programs (filters, hooks, transports, helpers), and whatever ran
-in the clone may have written there. So nothing of it is in force where a token is: the base branch
-is fetched into, and the branch pushed from, a fresh repository in a temporary folder that shares
-nothing with the clone but the URL of the remote. Only its ``fetch`` and ``push`` get the token, and
+The configuration of a clone names programs (filters, hooks, transports, helpers), and any program
+that ran in the clone may have written there. So it must not apply when a token is used: the base
+branch is fetched into, and the branch is pushed from, a fresh repository in a temporary folder that
+shares with the clone only the URL of the remote. Only its ``fetch`` and ``push`` get the token, and
 with a token they read no configuration file at all.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BASE = "refs/skillopt/base"
 BRANCHES = "refs/skillopt/branches/"
-"""Where the tips of the remote's ``skillopt/*`` branches are kept."""
+"""Prefix of the refs to the tips of the remote's ``skillopt/*`` branches."""
 LINK = "120000"
 """Mode of a symbolic link."""
 
@@ -34,20 +34,20 @@ _MOVED = (
     "incorrect old value",
     "reference already exists",
 )
-"""How a push says that the branch moved: before it began, or while it ran."""
+"""Messages of git if the branch was changed before or during a push."""
 
 _FORGE_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "CI_JOB_TOKEN")
 _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 
 
 class Repository(Git):
-    """A bare repository of our own, gone when the ``with`` block ends.
+    """Temporary bare repository, removed at the end of the ``with`` block.
 
     It fetches from and pushes to a remote of ``clone``. ``headers`` maps a URL prefix to an HTTP
-    header that holds a token; they go to git in its environment, never in its arguments.
+    header with a token; git gets them in its environment, never in its arguments.
 
     Raises:
-        ProposeError: no such remote.
+        ProposeError: the remote does not exist.
     """
 
     def __init__(self, clone: Clone, remote: str, headers: Mapping[str, str]) -> None:
@@ -56,7 +56,7 @@ class Repository(Git):
         self.prefix = clone.prefix
         self._remote = remote
         self._fetch_url, self._push_url = (
-            # No redirect is followed with a token, and GitLab answers with one to a bare name.
+            # Redirects are not followed with a token, and GitLab redirects a URL without .git.
             f"{url.rstrip('/')}.git" if headers and not url.endswith(".git") else url
             for url in (clone.remote_url(remote), clone.remote_url(remote, push=True))
         )
@@ -75,10 +75,10 @@ class Repository(Git):
         self._folder.cleanup()
 
     def _reach(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """The environment of ``fetch`` and ``push``.
+        """Return the environment of ``fetch`` and ``push``.
 
-        With a token no configuration file is read and no helper can run: whatever git starts then
-        is git's own. Without one the user's own configuration says how to log in.
+        With a token, git reads no configuration file and runs no helper but its own. Without one,
+        the user's configuration determines how to log in.
         """
         local = is_local(self._fetch_url) or is_local(self._push_url)
         allowed = {"GIT_ALLOW_PROTOCOL": "https:http:ssh:git" + (":file" if local else "")}
@@ -92,10 +92,10 @@ class Repository(Git):
         return env | allowed | _ALONE | _config(pairs)
 
     def fetch(self, base: str) -> str:
-        """Bring over the tip of the base branch, whose id is returned, and the remote's
-        ``skillopt/*`` to :data:`BRANCHES`.
+        """Fetch the tips of the base branch and of ``skillopt/*``; return the id of the former.
 
-        Their latest commits only: a branch of ours is one commit on the base.
+        The latter go to :data:`BRANCHES`. Only the latest commits are fetched: a branch of ours is
+        a single commit on the base.
 
         Raises:
             ProposeError: the remote cannot be reached or has no such branch.
@@ -110,20 +110,20 @@ class Repository(Git):
             if "couldn't find remote ref" in error.detail:
                 raise ProposeError(
                     f"the remote {self._remote} has no branch {base!r}: push it, or name the "
-                    "branch that proposals go to with --base"
+                    "target branch with --base"
                 ) from None
             raise
         return self.run("rev-parse", "--verify", f"{BASE}^{{commit}}").decode().strip()
 
     def push(self, source: str, branch: str, *, seen: str, options: Iterable[str] = ()) -> str:
-        """Set a branch of the remote, provided it is still where it was seen; the server's answer.
+        """Set a branch of the remote, if it is still at ``seen``; return the server's answer.
 
-        ``source`` and ``seen`` are ids of commits; ``""`` deletes the branch, and stands for one
-        that was not there. ``options`` are push options.
+        ``source`` and ``seen`` are commit ids; an empty ``source`` deletes the branch, an empty
+        ``seen`` means that it must not exist. ``options`` are push options.
 
         Raises:
-            BranchMoved: it is no longer there.
-            ProposeError: any other fault.
+            BranchMoved: the branch is not at ``seen``.
+            ProposeError: any other failure.
         """
         ref = f"refs/heads/{branch}"
         lease = f"--force-with-lease={ref}:{seen}"
@@ -134,14 +134,14 @@ class Repository(Git):
         except GitFailed as error:
             if any(sign in error.detail for sign in _MOVED):
                 raise BranchMoved(
-                    f"{branch} was pushed to by somebody else in the meantime; their push was kept"
+                    f"somebody else pushed to {branch} in the meantime; their push was kept"
                 ) from None
             raise
         return self.clean(done.stderr)
 
 
 def project_prefix(root: Path) -> str | None:
-    """The project below the top of its repository; None without git, repository or commit."""
+    """Return the project's path in its repository; None without git, repository or commit."""
     try:
         clone = Clone(root)
     except GitError:

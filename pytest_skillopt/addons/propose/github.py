@@ -1,4 +1,4 @@
-"""Pull requests on GitHub and GitHub Enterprise, over its REST interface."""
+"""Open pull requests on GitHub and GitHub Enterprise by their REST API."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 TIMEOUT = 30.0
-"""Seconds one call may take."""
+"""Maximum seconds of one call."""
 ATTEMPTS = 5
 MAX_WAIT = 90.0
-"""Seconds that a call waits for a rate limit, all its attempts together."""
+"""Maximum seconds that a call waits for a rate limit, in all attempts together."""
 _TOKENS = ("GITHUB_TOKEN", "GH_TOKEN")
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 _SCP = re.compile(r"(?:[^@/\s]+@)?(?P<host>[^.:/\s][^:/\s]*):(?!//)(?P<path>\S+)")
-"""The form ``user@host:path`` of a remote."""
+"""Remote of the form ``user@host:path``."""
 _PORTS = {"https": 443, "http": 80}
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A pull request as it should be."""
+    """Pull request to open."""
 
     branch: str
     base: str
     title: str
     body: str
     marker: str
-    """Stands in ``body`` and names the change."""
+    """Part of ``body`` that identifies the change."""
     draft: bool
     labels: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A repository on a server, from the URL of a remote."""
+    """Repository on a server, from the URL of a remote."""
 
     host: str
     path: str
@@ -57,7 +57,7 @@ class Place:
     scheme: str
 
     def is_on(self, server: str) -> bool:
-        """Whether it lies on exactly this server, e.g. ``https://github.com``."""
+        """Return whether it is on exactly this server, e.g. ``https://github.com``."""
         parts = urlsplit(server)
         if self.scheme == "ssh":
             return bool(parts.hostname) and self.host.partition(":")[0] == parts.hostname
@@ -67,7 +67,7 @@ class Place:
 
 
 def place(url: str) -> Place | None:
-    """Where a remote lies; None for a folder of this machine."""
+    """Parse the URL of a remote; None for a folder of this machine."""
     match = _SCP.fullmatch(url)
     parts = urlsplit(f"ssh://{match['host']}/{match['path']}" if match else url)
     if parts.scheme == "file" or not parts.hostname:
@@ -77,23 +77,22 @@ def place(url: str) -> Place | None:
 
 
 def server_of(environ: Mapping[str, str]) -> str:
-    """Address of the web server that the token is for, ``https://github.com`` unless named."""
+    """Return the address of the token's web server, by default ``https://github.com``."""
     return first(environ, "GITHUB_SERVER_URL").rstrip("/") or "https://github.com"
 
 
 def first(environ: Mapping[str, str], *names: str) -> str:
-    """The first of some environment variables that is set and not blank."""
+    """Return the first of some environment variables that is not blank, else ``""``."""
     return next((environ[name].strip() for name in names if environ.get(name, "").strip()), "")
 
 
 def login_of(environ: Mapping[str, str]) -> tuple[str, str]:
-    """User and token for git over HTTPS, the token empty without one."""
+    """Return user and token for git over HTTPS; the token may be empty."""
     return "x-access-token", first(environ, *_TOKENS)
 
 
 def push_headers(server: str, login: tuple[str, str], *places: Place | None) -> dict[str, str]:
-    """URL prefix to the HTTP header with the token, for git over HTTPS to its server and to no
-    other."""
+    """Map URL prefixes to the HTTP header with the token, only for git over HTTPS to ``server``."""
     if not login[1] or not _encrypted(server):
         return {}
     value = base64.b64encode(":".join(login).encode()).decode()
@@ -105,19 +104,19 @@ def push_headers(server: str, login: tuple[str, str], *places: Place | None) -> 
 
 
 def _encrypted(url: str) -> bool:
-    """Whether a token may be sent there: encrypted, or to this very machine."""
+    """Return whether a token may be sent there: encrypted, or to this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or parts.hostname in ("127.0.0.1", "::1", "localhost")
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to one call. ``status`` 0: none came, ``data`` says why."""
+    """Answer to one call; ``status`` is 0 if there was none, and ``data`` says why."""
 
     status: int
     data: Any = None
     headers: Message = field(default_factory=Message)
-    """Found whatever the case of their names."""
+    """Headers, with case-insensitive names."""
 
     @classmethod
     def of(cls, status: int, headers: Message, body: bytes) -> Reply:
@@ -128,7 +127,7 @@ class Reply:
 
     @property
     def message(self) -> str:
-        """What the server says is wrong, in one line."""
+        """Error message of the server, in one line."""
         parts: list[Any] = [self.data]
         if isinstance(self.data, dict):
             errors = self.data.get("errors")
@@ -140,13 +139,13 @@ class Reply:
 
     @property
     def is_limit(self) -> bool:
-        """A rate limit is used up."""
+        """Whether a rate limit is exhausted."""
         spent = self.headers.get("x-ratelimit-remaining") == "0" or "retry-after" in self.headers
         refused = self.status == 403 and (spent or "rate limit" in self.message.lower())
         return self.status == 429 or refused
 
     def wait(self, attempt: int) -> float | None:
-        """Seconds until the next attempt; None when the answer stands."""
+        """Return the seconds until the next attempt; None if the answer is final."""
         if not self.is_limit:
             return float(2**attempt) if self.status == 0 or self.status >= 500 else None
         after = self.headers.get("retry-after", "")
@@ -157,7 +156,7 @@ class Reply:
 
 
 class _NotFollowed(urllib.request.HTTPRedirectHandler):
-    """urllib would repeat the token to wherever a redirect points."""
+    """Handler that follows no redirect: urllib would send the token to its target."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
@@ -167,15 +166,16 @@ _OPENER = urllib.request.build_opener(_NotFollowed)
 
 
 class GitHub:
-    """The pull requests of a repository. Everything may be repeated: the end is the same.
+    """Pull requests of a repository. Every method is idempotent.
 
     Args:
-        where: of the remote.
-        environ: names the repository, the server and the token; what is missing is taken from a
-            remote that lies on that server, and from the login of ``gh``.
+        where: repository of the remote.
+        environ: environment variables with the repository, the server and the token; a missing
+            repository is taken from a remote on that server, a missing token from ``gh``.
 
     Raises:
-        ProposeError: the remote lies elsewhere and no repository is named, or there is no token.
+        ProposeError: the remote is on another server and no repository is named, or there is no
+            token.
     """
 
     def __init__(self, where: Place | None, environ: Mapping[str, str]) -> None:
@@ -184,14 +184,14 @@ class GitHub:
         if not repository:
             if where is None or not where.is_on(server):
                 raise ProposeError(
-                    f"the remote {f'lies at {where.host}' if where else 'is a folder'}, and the "
-                    f"token and login for {server} go nowhere else: set GITHUB_SERVER_URL where "
-                    "this is a GitHub of your own, GITHUB_REPOSITORY=owner/name where it is a "
-                    "copy, or push only with --no-forge"
+                    f"the remote {f'is on {where.host}' if where else 'is a folder'}, and the "
+                    f"token for {server} is sent only there: set GITHUB_SERVER_URL if this is "
+                    "your own GitHub server, GITHUB_REPOSITORY=owner/name if it is a copy, or "
+                    "push only with --no-forge"
                 )
             repository = where.path
         if not _REPOSITORY.fullmatch(repository):
-            raise ProposeError(f"{repository!r} is no GitHub repository: owner/name is expected")
+            raise ProposeError(f"{repository!r} is not a GitHub repository: write owner/name")
         self._repository = repository
         token = first(environ, *_TOKENS) or _login(urlsplit(server).netloc)
         if not token:
@@ -208,14 +208,14 @@ class GitHub:
         self._token = token
 
     def declined(self, request: Request) -> str:
-        """URL of a request for the same change that a human closed without merging, or ``""``."""
+        """Return the URL of a request for the same change that was closed unmerged, or ``""``."""
         for pull in self._pulls(request.branch, "closed"):
             if not pull.get("merged_at") and request.marker in (pull.get("body") or ""):
                 return _url(pull)
         return ""
 
     def publish(self, request: Request) -> str:
-        """Open or update the request for a branch that is pushed; its URL."""
+        """Open or update the request for a pushed branch; return its URL."""
         pull = self._open(request.branch) or self._create(request)
         number = pull["number"]
         wanted = {"title": request.title, "body": request.body}
@@ -228,7 +228,7 @@ class GitHub:
         return _url(pull)
 
     def close(self, branch: str) -> str:
-        """Close the open request of a branch; its URL, ``""`` when there was none."""
+        """Close the open request of a branch; return its URL, ``""`` if there is none."""
         pull = self._open(branch)
         if pull is None:
             return ""
@@ -245,10 +245,10 @@ class GitHub:
         }
         reply = self._send("POST", "/pulls", payload)
         if reply.status == 422 and request.draft and "draft" in reply.message.lower():
-            # Private repositories of some plans have no drafts.
+            # Some plans have no drafts in private repositories.
             reply = self._send("POST", "/pulls", {**payload, "draft": False})
         if reply.status == 422 and "already exists" in reply.message:
-            # An earlier call arrived although its answer did not.
+            # An earlier call succeeded, but its answer was lost.
             pull = self._open(request.branch)
             if pull is not None:
                 return pull
@@ -262,7 +262,7 @@ class GitHub:
         owner = self._repository.partition("/")[0]
         query = urlencode({"state": state, "head": f"{owner}:{branch}", "per_page": 50})
         found = self._call("GET", f"/pulls?{query}").data
-        # An unknown head is ignored by the server, which then lists all requests.
+        # If the head is unknown, the server lists all requests.
         return [p for p in found or [] if (p.get("head") or {}).get("ref") == branch]
 
     def _call(self, method: str, path: str, payload: Any = None) -> Reply:
@@ -270,11 +270,10 @@ class GitHub:
         return self._checked(reply, f"{method} {path.partition('?')[0]}")
 
     def _send(self, method: str, path: str, payload: Any = None) -> Reply:
-        """One call, repeated after a fault of the network or the server and when a rate limit says
-        so. Answers of 2xx, 4xx other than limits are handed back.
+        """Make one call; repeat it after network errors, server errors and rate limits.
 
         Raises:
-            ProposeError: no answer that counts after all attempts, or a limit that lasts too long.
+            ProposeError: all attempts failed, or a rate limit lasts too long.
         """
         waited = 0.0
         for attempt in range(ATTEMPTS):
@@ -288,9 +287,9 @@ class GitHub:
             time.sleep(wait)
         what = f"GitHub answered {reply.status}" if reply.status else "GitHub did not answer"
         if reply.is_limit:
-            what = f"GitHub's rate limit is used up for another {wait:.0f} s"
+            what = f"GitHub's rate limit is exhausted for another {wait:.0f} s"
         raise ProposeError(
-            f"{what} ({reply.message}): run this again later, it goes on where it stopped"
+            f"{what} ({reply.message}): run this again later, it continues where it stopped"
         )
 
     def _attempt(self, method: str, path: str, payload: Any) -> Reply:
@@ -325,7 +324,7 @@ class GitHub:
 
 
 def _login(host: str) -> str:
-    """The token with which the program ``gh`` is logged in to a host, ``""`` without one."""
+    """Return the token of the program ``gh`` for a host, ``""`` without one."""
     try:
         command = ["gh", "auth", "token", "--hostname", host]
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)

@@ -1,7 +1,7 @@
-"""Merge requests on GitLab, made by the push itself: push options, and no call of its API.
+"""Open merge requests on GitLab by push options, without a call of its API.
 
-GitLab opens the merge request, or updates the open one, while it takes the push, and closes one
-whose branch is deleted.
+GitLab opens or updates the merge request when it receives the push, and closes it when its branch
+is deleted.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 _MERGE_REQUEST = re.compile(r"https?://\S+/-/merge_requests/\S+")
 _MAX_TEXT = 60_000
-"""Bytes of the request's text in its push option: git carries at most 65,516 bytes a line."""
+"""Maximum bytes of the text in its push option: git sends at most 65,516 bytes in a line."""
 
 
 def server_of(environ: Mapping[str, str]) -> str:
-    """Address of the web server that the token is for, ``https://gitlab.com`` unless named."""
+    """Return the address of the token's web server, by default ``https://gitlab.com``."""
     return first(environ, "CI_SERVER_URL").rstrip("/") or "https://gitlab.com"
 
 
 def login_of(environ: Mapping[str, str]) -> tuple[str, str]:
-    """User and token for git over HTTPS, empty without one."""
+    """Return user and token for git over HTTPS; the token may be empty."""
     token = first(environ, "GITLAB_TOKEN")
     return ("oauth2", token) if token else ("gitlab-ci-token", first(environ, "CI_JOB_TOKEN"))
 
 
 def push_options(request: Request) -> tuple[str, ...]:
-    """What a push of the branch carries for the server."""
-    # GitLab reads a written \n as a line break: git allows no real one.
+    """Return the push options that open a request."""
+    # Git allows no line break here; GitLab reads \n as one.
     text = request.body.rstrip("\n").replace("\r", "").replace("\n", "\\n")
     if len(whole := text.encode()) > _MAX_TEXT:
         text = whole[:_MAX_TEXT].decode(errors="ignore").rstrip("\\")
@@ -50,6 +50,6 @@ def push_options(request: Request) -> tuple[str, ...]:
 
 
 def request_url(said: str) -> str:
-    """URL of the request in what the server answered to the push, ``""`` without one."""
+    """Find the URL of the request in the server's answer to the push, ``""`` without one."""
     found = _MERGE_REQUEST.search(said)
     return found[0] if found else ""

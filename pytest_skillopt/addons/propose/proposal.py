@@ -1,8 +1,8 @@
-"""``.skillopt/proposal/``: what a training leaves for ``pytest-skillopt propose`` to take up.
+"""Write ``.skillopt/proposal/``, the input of ``pytest-skillopt propose``, after a training.
 
-``result.json`` is the run's result without its transcripts, ``<name>/`` holds each bettered skill
-with the files that were trained with it. The writer is trusted by nobody: whoever reads a proposal
-checks it with :mod:`pytest_skillopt.addons.propose.validate`.
+``result.json`` is the run's result without its transcripts, ``<name>/`` holds each improved skill
+with the files that were trained with it. A proposal is not trusted: every reader checks it with
+:mod:`pytest_skillopt.addons.propose.validate`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _TRANSCRIPTS: Any = {"skills": {"__all__": {"tasks": {"__all__": _ARMS}}}}
 
 
 def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
-    """Replace the project's proposal by that of a run, or remove it when nothing was accepted.
+    """Replace the project's proposal by that of a run, or remove it if nothing was accepted.
 
-    Whether there is a proposal now; never outside of git. ``root`` is the project's root directory,
-    ``run`` that of the run, and the proposal goes to ``home``.
+    Returns whether there is a proposal now; outside of git there is none. ``root`` is the project's
+    root directory, ``run`` the run's directory; the proposal is written to ``home``.
 
     Raises:
         OSError: a file cannot be read or written.
@@ -51,8 +51,10 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
 
 
 def proposed(result: Result) -> dict[str, SkillResult]:
-    """The skills that a training bettered, by a name of their own: lower-case letters, digits and
-    inner hyphens, safe as a folder and as a part of a branch name."""
+    """Return the improved skills, by unique names.
+
+    A name has lower-case letters, digits and inner hyphens: it is safe in paths and branch names.
+    """
     found: dict[str, SkillResult] = {}
     for row in result.skills:
         if row.status == "accepted":
@@ -66,8 +68,10 @@ def proposed(result: Result) -> dict[str, SkillResult]:
 
 
 def _replace(directory: Path, files: Mapping[str, bytes]) -> None:
-    """Put files, which only their owner can read, in place of a directory, or nothing; by renames,
-    so that it is there whole or not at all."""
+    """Replace a directory by one with these files, readable only by their owner; remove it if none.
+
+    It is renamed into place, so that it is never incomplete.
+    """
     directory.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".proposal-", dir=directory.parent) as scratch:
         for name, data in files.items():

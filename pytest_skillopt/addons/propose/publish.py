@@ -1,11 +1,11 @@
-"""From a proposal to requests for review: check, plan, push, open. May be repeated at any point.
+"""Publish a proposal as requests for review: check, plan, push, open. It is idempotent.
 
 There is one branch for each skill, ``skillopt/<name>``, always a single commit on the base branch.
-It is ours as long as its tip is a commit that this module made and nobody has touched. Each carries
-a trailer ``Skillopt-Proposal`` with a hash over the rest of the commit object. A commit or a merge
-on top has no such trailer; an amended, rebased or cherry-picked one keeps it, and the hash no
-longer fits. In all of these cases a human has worked there and the branch is left alone. The hash
-is a checksum, not a signature: who can push to the branch could forge it, and would gain nothing.
+A commit of this module ends with a trailer ``Skillopt-Proposal``, a hash of the rest of the commit
+object. A commit or merge on top has no such trailer; in an amended, rebased or cherry-picked one
+the hash does not match. In all these cases somebody else has changed the branch, and it is not
+touched. The hash is a checksum, not a signature: anyone who can push to the branch could forge it,
+but would gain nothing.
 """
 
 from __future__ import annotations
@@ -45,26 +45,28 @@ against the base branch before it was pushed.
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one skill."""
+    """Result for one skill."""
 
     skill: Checked
     request: Request
     action: Action | Literal["declined"]
     url: str = ""
-    """Of the request, ``""`` where there is none or it is not known."""
+    """Address of the request, ``""`` if there is none or it is unknown."""
 
 
 class Publisher:
-    """Publishes the proposals of one project.
+    """Publisher of one project's proposals.
 
     Args:
-        environ: holds tokens and what a CI says of itself.
-        base: the branch that requests go to; ``""``: the one that is checked out.
-        forge: where requests are opened; None: as the CI or the remote's host says.
-        dry_run: check and plan, and stop before anything is pushed or a forge is called.
+        root: the project's root directory.
+        environ: environment variables with tokens and CI information.
+        base: target branch of requests; ``""``: the one that is checked out.
+        remote: name of the git remote.
+        forge: service that opens requests; None: chosen by the CI or the remote's host.
+        dry_run: check and plan, but push nothing and call no forge.
 
     Raises:
-        ProposeError: no git, no remote, no base branch, no repository or token for requests.
+        ProposeError: git, the remote, the base branch, or a repository or token is missing.
     """
 
     def __init__(
@@ -94,11 +96,11 @@ class Publisher:
         self._git = Repository(self._clone, remote, headers)
 
     def publish(self, directory: Path, *, draft: bool, labels: tuple[str, ...]) -> list[Outcome]:
-        """Check the proposal in a directory and bring it to the remote.
+        """Check the proposal in a directory and publish it.
 
         Raises:
-            Refused: the proposal is not to be trusted; nothing was pushed.
-            ProposeError: git or the forge failed; to run again is safe.
+            Refused: the proposal is invalid; nothing was pushed.
+            ProposeError: git or the forge failed; it is safe to run again.
         """
         with self._git:
             proposal = load(directory)
@@ -123,7 +125,7 @@ class Publisher:
         try:
             return self._act(skill, request)
         except BranchMoved:
-            # Somebody was faster. Another look tells a human from another run of this job.
+            # The push came from a person or from another run of this job: check again.
             again = {checked.name: checked for checked in self._check(proposal)}
             return self._act(again[skill.name], request)
 
@@ -154,11 +156,11 @@ class Publisher:
         if branch and not branch.startswith("skillopt/"):
             return branch
         problem = f"{branch} is itself a proposal" if branch else "HEAD is detached"
-        raise ProposeError(f"{problem}: name where proposals go with --base, e.g. --base main")
+        raise ProposeError(f"{problem}: name the target branch, e.g. --base main")
 
 
 def _forge(where: Place | None, environ: Mapping[str, str]) -> ForgeName:
-    """GitLab where the CI or the remote's host says so, else GitHub."""
+    """Return GitLab if the CI or the remote's host is GitLab, else GitHub."""
     if environ.get("GITHUB_ACTIONS") == "true":
         return "github"
     there = where is not None and where.is_on(gitlab.server_of(environ))
@@ -166,7 +168,7 @@ def _forge(where: Place | None, environ: Mapping[str, str]) -> ForgeName:
 
 
 def _run_url(environ: Mapping[str, str]) -> str:
-    """Address of the CI run that this is, ``""`` outside of CI."""
+    """Return the address of this CI run, ``""`` outside of CI."""
     if run := first(environ, "GITHUB_RUN_ID"):
         server, repository = github.server_of(environ), first(environ, "GITHUB_REPOSITORY")
         url = f"{server}/{repository}/actions/runs/{run}"
@@ -177,16 +179,16 @@ def _run_url(environ: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is to be done with one branch, decided from one look at the remote."""
+    """Planned action for one branch, from the state of the remote when it was fetched."""
 
     action: Action
-    """``create``; ``update``; ``keep``: it holds this very proposal; ``delete``: nothing is left to
-    propose; ``nothing``: neither a branch nor anything to propose; ``human``: left alone."""
+    """``keep``: the branch has this proposal already; ``delete``: nothing is left to propose;
+    ``nothing``: the same without a branch; ``human``: somebody else has changed the branch."""
     branch: str
     seen: str
-    """Id of the tip that was looked at, ``""`` without a branch."""
+    """Id of the branch's fetched tip, ``""`` without a branch."""
     commit: str = ""
-    """Id of the commit that the branch holds afterwards, ``""`` when it is gone."""
+    """Id of the branch's tip afterwards, ``""`` without a branch."""
 
     @property
     def pushes(self) -> bool:
@@ -196,7 +198,8 @@ class Plan:
 def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
     """Decide about a skill's branch, and make its commit if it needs one.
 
-    ``git`` has fetched, ``base`` is the id of the base branch's tip, ``message`` has no trailers.
+    ``git`` must have fetched; ``base`` is the id of the base branch's tip; ``message`` has no
+    trailers.
     """
     name = f"skillopt/{skill.name}"
     seen = git.resolve(f"{BRANCHES}{skill.name}") or ""
@@ -216,7 +219,7 @@ def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
 
 
 def is_ours(commit: bytes) -> bool:
-    """Whether a commit object is one of this module's, untouched."""
+    """Return whether a commit object is an unchanged one of this module."""
     found = _TRAILER.search(commit)
     return found is not None and _trailer(commit[: found.start()]) == found[0]
 

@@ -1,8 +1,8 @@
-"""Everything that must hold before a proposal is pushed. Nothing of the proposal is taken on trust.
+"""Check a proposal before it is pushed. Nothing in a proposal is trusted.
 
-A proposal may come out of a job that ran tests, tools and a model's text; whoever controls one of
-them controls the files. So each claim is recomputed: from the files themselves, from the base
-branch as the remote has it, and from the counts.
+A proposal may come from a job that ran tests, tools and a model's output, and any of them may have
+written its files. So each claim is recomputed: from the files themselves, from the base branch on
+the remote, and from the counts.
 """
 
 from __future__ import annotations
@@ -41,53 +41,53 @@ if TYPE_CHECKING:
 _MAX_ENTRIES = 200
 _MAX_RESULT = 16 * 1024 * 1024
 _MOST_ROLLOUTS = 1_000_000
-"""Of one task under one version. No training comes near it; a forged count may be of any size."""
+"""Maximum rollouts of a task under one version, far above any training: limits forged counts."""
 _LEVEL = 0.05
-"""At which a shorter skill is shown to be no worse."""
+"""Significance level for a shorter skill to be no worse."""
 _YES = ("1", "yes", "true", "on")
 
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """The files of a proposal; what they say is not checked."""
+    """Files of a proposal, with unchecked contents."""
 
     result: Result
     skills: Mapping[str, tuple[SkillResult, Mapping[str, bytes]]] = field(repr=False)
-    """By its name each skill with its files, as they are called in its folder."""
+    """Result of each skill, and its files by their names in its folder, by the skill's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class PassRates:
-    """Suite pass rates in [0, 1], exact: means over the tasks of passed / measured."""
+    """Exact suite pass rates in [0, 1]: means over the tasks of passed / measured."""
 
     before: Fraction
     after: Fraction
     tasks: int
     samples: int
-    """Measured rollouts of both arms together."""
+    """Measured rollouts under both versions together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A skill of a proposal after every check."""
+    """Skill of a proposal that passed every check."""
 
     name: str
     path: str
     rates: PassRates
     entry: Entry
-    """What the base branch has."""
+    """Skill file on the base branch."""
     before: Document = field(repr=False)
     after: Document = field(repr=False)
     warnings: tuple[Finding, ...] = ()
-    """Of the lint, about what the new text adds."""
+    """Warnings of the lint about the added text."""
     scanned: str = ""
-    """The scanner that let the new text pass; empty where the base branch names none."""
+    """Scanner that accepted the new text; empty if the base branch sets none."""
     from_search: int = 0
-    """Tasks whose rollouts before are those of the search."""
+    """Number of tasks whose rollouts of the old version are from the search."""
 
     @property
     def changed(self) -> list[str]:
-        """Names of its files that are other ones; none where the base branch has them already."""
+        """Names of its files that differ from the base branch."""
         names = self.after.names
         return [name for name in names if self.after.file(name) != self.before.file(name)]
 
@@ -96,25 +96,25 @@ def load(directory: Path) -> Proposal:
     """Read a proposal and check its form.
 
     Raises:
-        Refused: a file too many, missing, too large or not a regular one; a result that is none, or
-            that contradicts itself.
+        Refused: a file is missing, unexpected, too large or not regular, or the result is invalid
+            or contradicts itself.
     """
     found = set(_listed(directory))
     if RESULT not in found:
-        raise Refused(f"{directory} holds no {RESULT}")
+        raise Refused(f"{directory} has no {RESULT}")
     try:
         result = Result.load(_read(directory, RESULT, _MAX_RESULT))
     except ValueError as error:
         raise Refused(str(error)) from None
     rows = proposed(result)
     if len({row.path for row in rows.values()}) != len(rows) or not rows:
-        raise Refused(f"{RESULT} names a skill twice, or none that was bettered")
+        raise Refused(f"{RESULT} lists a skill twice, or no improved skill")
     must = {RESULT, *(f"{name}/{SKILL_FILE}" for name in rows)}
     _check_consistent(result, rows.values())
     odd = {name for name in found - must if name.partition("/")[0] not in rows} | (must - found)
     if odd:
         names = ", ".join(sorted(odd)[:5])
-        raise Refused(f"the proposal's files are not those it must have: {names}")
+        raise Refused(f"the proposal has unexpected or missing files: {names}")
     files: dict[str, dict[str, bytes]] = {name: {} for name in rows}
     for path in sorted(found - {RESULT}):
         name, _, file = path.partition("/")
@@ -123,7 +123,7 @@ def load(directory: Path) -> Proposal:
 
 
 def _check_consistent(result: Result, rows: Iterable[SkillResult]) -> None:
-    """Refuse a result whose parts exclude each other; it was not written by a training."""
+    """Refuse a result that contradicts itself; it was not written by a training."""
     ended = result.status in ("accepted", "interrupted", "unmeasured")
     if result.mode != "train" or not ended:
         raise Refused(
@@ -147,7 +147,7 @@ def validate(proposal: Proposal, base: Base) -> list[Checked]:
     """Check every skill of a proposal against the base branch.
 
     Raises:
-        Refused: naming the skill and what is wrong. One bad skill refuses all.
+        Refused: a skill is invalid; the message names it. One invalid skill refuses all.
     """
     return [_check(name, *found, base) for name, found in proposal.skills.items()]
 
@@ -167,18 +167,18 @@ def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) 
         if before != after:
             if before.version != row.before:
                 raise Refused(
-                    "the base branch holds another version than the one the training started from "
-                    f"({row.before[:12]}): commit and push the skill first if it had local "
+                    "the base branch has another version than the one that the training started "
+                    f"from ({row.before[:12]}): commit and push the skill first if it had local "
                     "changes, or train again on the base branch"
                 )
             if shorter and after.size >= before.size:
-                raise Refused("the new skill is no shorter")
+                raise Refused("the new skill is not shorter")
             warnings = _check_document(before, after, base, path)
             scanned = _check_scan(path, base, after)
     except UserError as error:
         raise Refused(f"{path}: {error}") from None
     except UnicodeDecodeError:
-        raise Refused(f"{path}: a file that is not UTF-8") from None
+        raise Refused(f"{path}: one of its files is not UTF-8") from None
     return Checked(name, path, rates, entry, before, after, warnings, scanned, row.from_search)
 
 
@@ -190,23 +190,23 @@ def _base_entry(path: str, base: Base) -> Entry:
     if path not in base.allowed:
         known = ", ".join(sorted(base.allowed)) or "none"
         raise Refused(
-            "not a skill file that the base branch lets proposals change "
-            f"({known}); name it in the setting skillopt_propose_skills there"
+            f"not one of the skill files that proposals may change ({known}); add it to the "
+            "setting skillopt_propose_skills on the base branch"
         )
     entry = base.files.get(path)
     if entry is None:
         raise Refused("the base branch has no such file")
     if entry.mode == LINK:
         raise Refused(
-            "a link on the base branch: train the file that it points to, with skillopt_skill"
+            "a link on the base branch: train the file that it points to (skillopt_skill)"
         )
     if not entry.is_file:
-        raise Refused("the base branch has something else there than a regular file")
+        raise Refused("not a regular file on the base branch")
     return entry
 
 
 def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[str, bytes]]:
-    """The files beside the skill as the base branch has them; those that are new are left out."""
+    """Read the files beside the skill from the base branch, except new ones."""
     for name in names:
         try:
             check_trained(name, base.settings.get("files", Settings().files))
@@ -215,17 +215,17 @@ def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[s
         entry = base.files.get(beside(path, name))
         if entry is not None:
             if not entry.is_file:
-                raise Refused(f"{name}: the base branch has no regular file there")
+                raise Refused(f"{name}: not a regular file on the base branch")
             yield name, base.read(entry)
 
 
 def beside(path: str, name: str) -> str:
-    """Path of a file in the folder of the SKILL.md at ``path``."""
+    """Return the path of a file in the folder of the SKILL.md at ``path``."""
     return path if name == SKILL_FILE else posixpath.join(posixpath.dirname(path), name)
 
 
 def _check_evidence(skill: SkillResult, shorter: bool) -> PassRates:
-    """Pass rates by the counts of the final comparison, which is of train and val."""
+    """Recompute the pass rates on train and val from the counts; refuse them if not better."""
     counted = [row for row in skill.tasks if row.split != "test" and row.after and not row.skipped]
     rates = pass_rates(counted)
     if shorter:
@@ -239,33 +239,34 @@ def _check_evidence(skill: SkillResult, shorter: bool) -> PassRates:
             )
     elif rates.after <= rates.before:  # a tie is no improvement
         raise Refused(
-            "the counts do not give the verdict: pass rate "
+            "the counts do not support the verdict: pass rate "
             f"{percent(float(rates.before))} before, {percent(float(rates.after))} after"
         )
     for wanted, words in ((True, "should"), (False, "should not")):
         side = [row for row in counted if row.trigger is wanted]
         if side and (of_side := pass_rates(side)).after < of_side.before:
             raise Refused(
-                f"the skill is asked for less well where it {words} be: "
+                f"the agent loads the skill correctly less often when it {words}: "
                 f"{percent(float(of_side.before))} before, {percent(float(of_side.after))} after"
             )
     return rates
 
 
 def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
-    """Pass rates of both arms over one and the same set of tasks.
+    """Compute the pass rates of both versions over the same tasks.
 
     Raises:
-        Refused: no task, a task twice, an arm without a sample, more passes than samples.
+        Refused: there is no task, a task twice, a task without a sample of both versions, or more
+            passes than samples.
     """
     if not rows:
-        raise Refused("the evidence names no task")
+        raise Refused("the evidence has no task")
     seen: set[str] = set()
     rates: dict[str, Fraction] = {"before": Fraction(0), "after": Fraction(0)}
     samples = 0
     for row in rows:
         if row.id in seen:
-            raise Refused(f"the evidence names {row.id} twice")
+            raise Refused(f"the evidence lists {row.id} twice")
         seen.add(row.id)
         for side, arm in (("before", row.before), ("after", row.after)):
             if arm is None or arm.n < 1:
@@ -278,10 +279,10 @@ def pass_rates(rows: Sequence[TaskRow]) -> PassRates:
 
 
 def _check_document(old: Document, new: Document, base: Base, path: str) -> tuple[Finding, ...]:
-    """The lint, in which the base branch can allow no change of the frontmatter or of a protected
-    region; its warnings.
+    """Run the lint; refuse its errors and return its warnings.
 
-    An address or a command that stands anywhere on the base branch is the user's own.
+    Changes of the frontmatter or of a protected region are never allowed. An address or command
+    that occurs anywhere on the base branch is taken for the user's own.
     """
     try:
         allow = allowed(base.settings.get("lint_allow", "")) - {"frontmatter", "protected"}
@@ -291,7 +292,7 @@ def _check_document(old: Document, new: Document, base: Base, path: str) -> tupl
         raise Refused(str(error)) from None
     size = base.settings.get("max_skill_tokens") or "0"
     if not size.isdecimal():
-        raise Refused(f"skillopt_max_skill_tokens of the base branch is no number: {size!r}")
+        raise Refused(f"skillopt_max_skill_tokens of the base branch is not a number: {size!r}")
     folder = posixpath.dirname(path)
     found = lint(
         old,
@@ -308,7 +309,7 @@ def _check_document(old: Document, new: Document, base: Base, path: str) -> tupl
 
 
 def _check_scan(path: str, base: Base, after: Document) -> str:
-    """Run the base branch's scanner on its files with the new text in place; its command."""
+    """Run the base branch's scanner on its files with the new text; return its command."""
     command = base.settings.get("scan", "")
     if not command:
         return ""
@@ -322,12 +323,12 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
         except SkillError as error:
             raise Refused(str(error)) from None
     if said.why:
-        raise Refused(f"{said.why}: {said.output or 'it said nothing'}")
+        raise Refused(f"{said.why}: {said.output or 'no output'}")
     return command
 
 
 def _listed(directory: Path) -> Iterator[str]:
-    """Every file of a proposal, seen from its directory; nothing is opened."""
+    """List the files of a proposal by relative path, without opening any."""
     if directory.is_symlink() or not directory.is_dir():
         raise Refused(f"{directory} is not a directory")
     entries = 0
@@ -335,7 +336,7 @@ def _listed(directory: Path) -> Iterator[str]:
         relative = os.path.relpath(folder, directory)
         entries += len(names) + len(files)
         if entries > _MAX_ENTRIES:
-            raise Refused(f"{directory} holds more than a proposal's files")
+            raise Refused(f"{directory} has more files than a proposal can have")
         yield from (name if relative == "." else f"{relative}/{name}" for name in files)
 
 

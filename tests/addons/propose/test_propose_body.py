@@ -102,13 +102,14 @@ def test_what_is_vouched_for_comes_first() -> None:
     text = compose(SKILL, result("```\nnever closed", simulated=True), "https://ci.example/1")
     shown = outside_of_code(text)
     assert "from 50.0 % to 75.0 %: 20 tasks, 200 fresh rollouts" in shown
-    assert "A simulated model was measured" in shown
+    assert "The model was simulated." in shown
     assert text.index("50.0 %") < text.index("never closed")
 
 
 def test_rollouts_of_the_search_are_not_called_fresh() -> None:
     text = compose(replace(SKILL, from_search=7), result())
-    assert "200 rollouts (fresh, but for those before of 7 tasks, which are of the search)" in text
+    said = "200 rollouts (fresh, except the old version's for 7 tasks, which are from the search)"
+    assert said in text
     assert "fresh rollouts" not in text
 
 

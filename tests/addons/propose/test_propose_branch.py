@@ -217,7 +217,7 @@ def test_a_skill_with_references_is_proposed_whole(project: Project) -> None:
     ("name", "why"),
     [
         ("scripts/run.py", "is not trained with the skill"),
-        ("../SKILL.md", "not those it must have"),
+        ("../SKILL.md", "unexpected or missing files"),
     ],
 )
 def test_a_proposal_names_no_file_that_the_base_branch_does_not(

@@ -133,4 +133,4 @@ def test_nightly_job_ends_in_a_branch_whose_only_change_is_the_skill(
     assert run_git(remote, "rev-list", "--count", f"main..{BRANCH}") == "1"
     (pull,) = github.pulls
     assert pull["draft"]
-    assert "A simulated model was measured" in pull["body"]
+    assert "The model was simulated." in pull["body"]

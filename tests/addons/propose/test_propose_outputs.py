@@ -86,10 +86,10 @@ def test_job_tells_the_ci_how_it_ended(
     ("arguments", "message"),
     [
         ([], "a job needs a spending cap, at least one of --max-calls, --max-cost, --max-time"),
-        (["--max-calls", "0"], "'0' is no number above 0"),
-        (["--max-calls=-3"], "'-3' is no number above 0"),
-        (["--max-cost", "nan"], "'nan' is no number above 0"),
-        (["--max-cost", "inf"], "'inf' is no number above 0"),
+        (["--max-calls", "0"], "'0' is not a number above 0"),
+        (["--max-calls=-3"], "'-3' is not a number above 0"),
+        (["--max-cost", "nan"], "'nan' is not a number above 0"),
+        (["--max-cost", "inf"], "'inf' is not a number above 0"),
         (["--max-time", "1", "--args", "-k 'x"], "No closing quotation"),
     ],
 )

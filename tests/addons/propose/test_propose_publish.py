@@ -197,7 +197,10 @@ def test_human_push_is_left_alone(
     assert main(["propose"]) == 0
 
     assert project.branches()[BRANCH] == ada.git("rev-parse", "HEAD")
-    assert "somebody has worked on skillopt/invoices, it was left alone" in capsys.readouterr().out
+    assert (
+        "somebody else has changed skillopt/invoices, so it was not touched"
+        in capsys.readouterr().out
+    )
     assert github.pulls[0]["state"] == "open"
 
 
@@ -277,7 +280,7 @@ def test_server_that_stays_broken(
         (Fault(403, "Resource not accessible by integration"), "pull-requests: write"),
         (
             Fault(403, "limit", {"x-ratelimit-remaining": "0", "x-ratelimit-reset": "99999999999"}),
-            "rate limit is used up for another",
+            "rate limit is exhausted for another",
         ),
         (Fault(301, "Moved Permanently", {"Location": "http://127.0.0.1:1/x"}), "has moved"),
         (Fault(404, "Not Found"), "needs contents: write"),
@@ -483,7 +486,7 @@ def test_remote_that_is_not_on_github(project: Project, capsys: pytest.CaptureFi
     project.propose()
     assert main(["propose"]) == 1
     assert (
-        "the remote is a folder, and the token and login for https://github.com"
+        "the remote is a folder, and the token for https://github.com"
         in capsys.readouterr().err
     )
 

@@ -93,7 +93,7 @@ def test_the_line_pipes_into_a_crontab(project: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("at", ["25:00", "3", "03:60", "3:7", "0 3 * * *", ""])
 def test_time_that_is_none(capsys: pytest.CaptureFixture[str], at: str) -> None:
     assert main(["schedule", "--at", at, CAP]) == 1
-    assert "is no time of day" in capsys.readouterr().err
+    assert "is not a time of day" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_time_that_is_none(capsys: pytest.CaptureFixture[str], at: str) -> None:
     [
         ("--args=-k 'open", "--args: No closing quotation"),
         ("--propose='open", "--propose: No closing quotation"),
-        ("--args=-k 'a\nb'", "a line break cannot stand in a crontab"),
+        ("--args=-k 'a\nb'", "a crontab line cannot contain a line break"),
     ],
 )
 def test_arguments_that_a_crontab_cannot_hold(
@@ -122,4 +122,4 @@ def test_night_without_a_cap_is_refused_as_in_ci(
     assert said.out == ""
     assert main(["job", *cap]) == 1
     assert capsys.readouterr().err == said.err
-    assert "cap" in said.err or "no number above 0" in said.err
+    assert "cap" in said.err or "not a number above 0" in said.err

@@ -91,7 +91,7 @@ def test_path_that_is_not_plain(project: Project, path: str) -> None:
 def test_path_outside_the_list(project: Project, path: str) -> None:
     project.propose()
     project.tamper(path=path)
-    with pytest.raises(Refused, match=r"lets proposals change \(skills/SKILL.md\)"):
+    with pytest.raises(Refused, match=r"skill files that proposals may change \(skills/SKILL.md\)"):
         check(project)
 
 
@@ -101,7 +101,7 @@ def test_list_comes_from_the_base_branch_not_from_the_work_tree(project: Project
     (project.root / "pyproject.toml").write_text(
         '[tool.pytest.ini_options]\nskillopt_propose_skills = "other.txt"\n'
     )
-    with pytest.raises(Refused, match="lets proposals change"):
+    with pytest.raises(Refused, match="skill files that proposals may change"):
         check(project)
 
 
@@ -258,18 +258,18 @@ def test_settings_of_the_lint_that_are_wrong(project: Project, key: str, value: 
 @pytest.mark.parametrize(
     ("final", "message"),
     [
-        ([counts(2, 2)], "do not give the verdict: pass rate 66.7 % before, 66.7 % after"),
-        ([counts(2, 1)], "do not give the verdict"),
-        ([counts(0, 3), counts(3, 0, task="b")], "do not give the verdict"),
-        ([], "names no task"),
-        ([counts(0, 3), counts(0, 3)], "names t::a twice"),
+        ([counts(2, 2)], "do not support the verdict: pass rate 66.7 % before, 66.7 % after"),
+        ([counts(2, 1)], "do not support the verdict"),
+        ([counts(0, 3), counts(3, 0, task="b")], "do not support the verdict"),
+        ([], "has no task"),
+        ([counts(0, 3), counts(0, 3)], "lists t::a twice"),
         ([counts(0, 4)], "more passes than samples"),
         ([counts(-1, 3)], "more passes than samples"),
         ([counts(0, 0, n=0)], "no sample of t::a"),
         ([counts(0, 0, n=-3)], "no sample of t::a"),
-        ([{**counts(0, 3), "split": "test"}], "names no task"),
-        ([WON, {**counts(1, 0, task="b"), "trigger": True}], "less well where it should be: 33"),
-        ([WON, {**counts(3, 2, task="b"), "trigger": False}], "where it should not be: 100"),
+        ([{**counts(0, 3), "split": "test"}], "has no task"),
+        ([WON, {**counts(1, 0, task="b"), "trigger": True}], "less often when it should: 33"),
+        ([WON, {**counts(3, 2, task="b"), "trigger": False}], "when it should not: 100"),
     ],
 )
 def test_counts_that_do_not_give_the_verdict(
@@ -356,7 +356,7 @@ def test_result_that_is_no_json_object(project: Project, data: bytes) -> None:
 def test_same_skill_twice(project: Project) -> None:
     project.propose()
     edit_result(project, lambda result: result["skills"].append(result["skills"][0]))
-    with pytest.raises(Refused, match="names a skill twice"):
+    with pytest.raises(Refused, match="lists a skill twice"):
         check(project)
 
 
@@ -370,7 +370,7 @@ def test_new_file_that_is_not_the_measured_version(project: Project) -> None:
 def test_file_too_many(project: Project) -> None:
     project.propose()
     (project.proposal / "run.sh").write_text("echo\n")
-    with pytest.raises(Refused, match=r"not those it must have: run\.sh"):
+    with pytest.raises(Refused, match=r"unexpected or missing files: run\.sh"):
         check(project)
 
 
@@ -431,7 +431,7 @@ def test_base_that_moved(project: Project) -> None:
     project.skill.write_bytes(project.skill.read_bytes() + b"\nBy hand.\n")
     project.commit("Better words", "skills")
     project.push()
-    with pytest.raises(Refused, match="holds another version than the one the training started"):
+    with pytest.raises(Refused, match="has another version than the one that the training started"):
         check(project)
 
 
@@ -612,7 +612,7 @@ def test_a_shorter_skill_must_be_shorter_and_shown_to_be_no_worse(project: Proje
     shorter = before[: before.rindex(b"\n", 0, -1)] + b"\n"
     for after, counts, why in (
         (shorter, [(3, 3)] * 4, "no worse"),
-        (before + b"\nMore.\n", [(3, 3)] * 20, "no shorter"),
+        (before + b"\nMore.\n", [(3, 3)] * 20, "not shorter"),
         (shorter, [(3, 3)] * 20, ""),
     ):
         project.propose(after, counts=counts)
