@@ -1,1 +1,1 @@
-"""The mechanisms of SkillOpt, SkillOpt-Sleep and skillrl under their own names."""
+"""Add-on with the published methods of SkillOpt, SkillOpt-Sleep and skillrl, by their names."""

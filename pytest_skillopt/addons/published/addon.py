@@ -1,4 +1,4 @@
-"""The search ``batch`` with its settings, and the gates that others have published."""
+"""Search ``batch`` with its settings, and published gates."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The trainer's own blocks in a skill: guidance of a slow update, and an appendix of reminders.
+"""Manage the trainer's own blocks in a skill: guidance of a slow update, appendix of reminders.
 
-Reminders are for lapses in following the skill, and are kept apart from its rules.
+Reminders are for lapses in following the skill, and are separate from its rules.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
 
 GUIDANCE = "guidance"
-"""The block that a slow update writes."""
+"""Name of the block that a slow update writes."""
 REMINDERS = "reminders"
-"""The block of the appendix."""
+"""Name of the appendix's block."""
 
 
 def reflect_lapses(records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
-    """Reminders for tasks that sometimes pass under the same text."""
+    """Propose reminders for tasks that pass only sometimes."""
     for batch, answer in ask_analysts("reflect_lapses", Reminders, records, context):
         why, asking, step = answer.reasoning, ids(batch), context.step
         edits = [
-            Edit("append", "", line, why, asking, origin="appendix", step=step)
-            for line in answer.reminders[: context.budget]
+            Edit("append", "", reminder, why, asking, origin="appendix", step=step)
+            for reminder in answer.reminders[: context.budget]
         ]
         if edits:
             yield Patch(tuple(edits), why)
 
 
 def reminders_of(document: Document) -> list[str]:
-    """The lines of the appendix, without their bullets."""
+    """Return the lines of the appendix, without their bullets."""
     lines = get_block(document, REMINDERS).split("\n")
     return [line.removeprefix("- ") for line in lines if line.strip()]
 
@@ -57,10 +57,10 @@ def set_reminders(document: Document, lines: Iterable[str]) -> Document:
 
 
 def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) -> Update:
-    """The update with the reminders in its appendix.
+    """Add the reminders to the update's appendix.
 
-    Above ``appendix_threshold`` lines the list is consolidated in one call; where that fails, the
-    oldest lines give way.
+    Above ``appendix_threshold`` lines the list is consolidated in one call; if that fails, the
+    oldest lines are dropped.
     """
     before, note = result.document, ""
     new = [" ".join(edit.content.split()) for edit in reminders]
@@ -89,11 +89,11 @@ def _consolidate(lines: list[str], context: Context) -> tuple[list[str], str]:
     merged = [" ".join(line.split()) for line in answer.reminders] if answer else []
     if merged:
         return merged[:limit], ""
-    return lines[-limit:], "the appendix could not be consolidated; its oldest reminders gave way"
+    return lines[-limit:], "the appendix could not be consolidated; its oldest lines were dropped"
 
 
 def get_block(document: Document, name: str) -> str:
-    """Content of the managed block ``guidance`` or ``reminders``, with LF; empty where none is."""
+    """Return the content of the block ``guidance`` or ``reminders``, with LF; empty if none."""
     region = _managed(document, name)
     if region is None:
         return ""
@@ -102,16 +102,16 @@ def get_block(document: Document, name: str) -> str:
 
 
 def set_block(document: Document, name: str, content: str) -> Document:
-    """Put the content into a managed block, which is added at the end if it is not there yet.
+    """Set the content of a managed block, which is added at the end if it is missing.
 
     Raises:
-        SkillError: content that is empty or holds a skillopt marker, or no place for the block
+        SkillError: the content is empty or has a skillopt marker, or the block cannot be added
             because a region or code block before it is never closed.
     """
     region = _managed(document, name)
     content = to_lf(content).strip("\n")
     if _MARKER.search(content) or not content.strip():
-        raise SkillError(f"the content of the block {name} is empty or holds a skillopt marker")
+        raise SkillError(f"the content of the block {name} is empty or has a skillopt marker")
     text, newline = document.text, document.newline
     block = f"<!-- skillopt:{name} -->\n{content}\n<!-- /skillopt:{name} -->"
     block = block.replace("\n", newline)
@@ -125,8 +125,8 @@ def set_block(document: Document, name: str, content: str) -> Document:
     )
     if others != kept or get_block(result, name) != content:
         raise SkillError(
-            f"the block {name} has no place: a region or code block of the document, or one in "
-            "the block's own content, is never closed"
+            f"the block {name} cannot be added: a region or code block of the document, or one "
+            "in the block's own content, is never closed"
         )
     return result
 
@@ -134,7 +134,7 @@ def set_block(document: Document, name: str, content: str) -> Document:
 def _managed(document: Document, name: str) -> Region | None:
     found = [region for region in document.regions if region.name == name]
     if len(found) > 1:
-        raise SkillError(f"the document holds {len(found)} blocks {name}; keep one of them")
+        raise SkillError(f"the document has {len(found)} blocks {name}; keep one of them")
     if found and not found[0].closed:
         raise SkillError(f"the block {name} is never closed; add <!-- /skillopt:{name} -->")
     return found[0] if found else None

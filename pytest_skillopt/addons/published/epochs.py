@@ -1,7 +1,7 @@
-"""What is asked between two epochs.
+"""Optimizer calls between two epochs.
 
-The slow update: guidance from their comparison, in a block of its own. The meta skill: advice about
-which kinds of edits work, for the editors alone.
+The slow update writes guidance, from a comparison of the epochs, into its own block. The meta skill
+is advice about which kinds of edits work, only for the optimizer's prompts.
 """
 
 from __future__ import annotations
@@ -25,24 +25,23 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.document import Document
 
 _MOST_ADVICE = 2_000
-"""Characters of advice kept by the meta skill."""
+"""Maximum characters of the meta skill's advice."""
 _SAMPLES = 2
 _SHOWN = {
     "mixed": ("regressed", "failing under both", "improved", "stable"),
     "changed": ("regressed", "improved"),
     "unchanged": ("failing under both", "stable"),
 }
-"""Groups of tasks that a policy (``slow_update_pairs``) shows, the most telling first."""
+"""Groups of tasks shown by each ``slow_update_pairs``, the most informative first."""
 _TRANSCRIPTS = 6
-"""Tasks of which a rollout is shown, regressions first."""
+"""Number of tasks of which a rollout is shown, regressions first."""
 
 
 def slow_update(state: TrainingState, before: Document, context: Context) -> bool:
-    """Compare the previous epoch's skill with the current one; True when guidance was accepted.
+    """Compare the previous epoch's skill with the current one; return if guidance was accepted.
 
-    A sample of the train tasks is measured afresh under both and sorted into improved, regressed,
-    failing under both and stable. The guidance goes into a protected block and, like every change,
-    through the gate.
+    Some train tasks are sampled under both and grouped into improved, regressed, failing under both
+    and stable. The guidance goes into a protected block and, like every change, through the gate.
     """
     if before == state.incumbent:
         return False
@@ -68,9 +67,9 @@ def slow_update(state: TrainingState, before: Document, context: Context) -> boo
 def _ask_for_guidance(
     pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], before: Document, context: Context
 ) -> Edit | None:
-    """Guidance from how each task went under the earlier document and under the current one.
+    """Ask for guidance, from each task's results under the earlier and the current document.
 
-    None where the policy leaves nothing to show, the answer is unreadable, or it says nothing new.
+    Returns None if the policy shows no task, or the answer is unreadable or unchanged.
     """
     groups = group_pairs(pairs, context.settings.of(PublishedSettings).slow_update_pairs)
     listed = [(name, task) for name, tasks in groups.items() for task in tasks]
@@ -87,7 +86,7 @@ def _ask_for_guidance(
         "slow_update",
         Guidance,
         ("The document at the end of the previous epoch", quote(before.text)),
-        ("The guidance that stands in the document now", quote(guidance)),
+        ("The current guidance in the document", quote(guidance)),
         ("Tasks under both", listing),
         ("Rollouts under the current document", evidence(shown, context)),
         label="slow_update",
@@ -102,7 +101,7 @@ def _ask_for_guidance(
 def group_pairs(
     pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], policy: str
 ) -> dict[str, list[str]]:
-    """Node ids by group, those groups alone that the policy shows."""
+    """Return the node ids of each group that the policy shows."""
     groups: dict[str, list[str]] = {name: [] for name in _SHOWN[policy]}
     for task, (old, new) in pairs.items():
         name = "failing under both" if new.failed else "stable"
@@ -124,15 +123,15 @@ def _measure_pairs(
 
 
 def learn_from_epoch(context: Context) -> None:
-    """Ask what the attempts so far teach, and keep the answer in the memory.
+    """Ask for lessons from the edits so far, and keep the answer in the memory.
 
-    It is part of the prompts of later steps and runs, and never of the document. An unreadable
-    answer leaves the old advice standing; with nothing tried there is nothing to ask.
+    It becomes part of later prompts, never of the document. An unreadable answer keeps the old
+    advice; without edits nothing is asked.
     """
     tried = context.memory.render(40, accepted=True)
     if not tried:
         return
-    shown = ("What became of the edits so far", quote(tried))
+    shown = ("Results of the edits so far", quote(tried))
     answer = context.ask("meta", "meta", Guidance, shown, label="meta")
     if answer is not None and answer.text.strip():
         context.memory.advice = answer.text.strip()[:_MOST_ADVICE]

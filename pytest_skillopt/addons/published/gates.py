@@ -1,4 +1,4 @@
-"""Gates for suites of their own kind, and stricter forms of the bare rule, as others have them."""
+"""Published gates: stricter forms of the rule that the mean must rise."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 
 class ConfirmGate(StrictGate):
-    """The bare rule twice, the second time on samples of its own."""
+    """Gate that requires a rise of the mean twice, the second time on new samples."""
 
     name = "confirm"
     confirmations = 2
 
 
 class MarginGate(StrictGate):
-    """The mean has to rise by more than a fixed margin."""
+    """Gate that requires a rise of the mean by more than a fixed margin."""
 
     name = "margin"
 
@@ -38,7 +38,7 @@ class MarginGate(StrictGate):
 
 
 class PairedGate(StrictGate):
-    """The bare rule, and an exact stratified test of passes against chance at ``alpha``."""
+    """Gate that requires a significant rise of the mean, by an exact stratified test."""
 
     name = "paired"
 
@@ -91,7 +91,7 @@ class BroadGate(StagedGate):
 
 
 def _standard_errors(strata: Sequence[tuple[int, int, int, int]]) -> float:
-    """The difference of the two suite means over its standard error."""
+    """Return the difference of the two suite means, in standard errors."""
     gain, variance = 0.0, 0.0
     for passed, n, other_passed, other_n in strata:
         rate = (passed + other_passed + 0.5) / (n + other_n + 1)
@@ -106,4 +106,4 @@ PUBLISHED: dict[str, type[SequentialGate]] = {
     "paired": PairedGate,
     "staged, broad": BroadGate,
 }
-"""By name."""
+"""Gates by name."""

@@ -1,4 +1,4 @@
-"""Pruning: every accepted edit is left out once, and what makes no difference goes."""
+"""Prune accepted edits whose ablation makes no difference."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.edits import Edit
 
 _TASKS = 3
-"""Tasks on which an edit is left out, at most."""
-_MISSED = 1.0
+"""Maximum number of tasks in the ablation of an edit."""
+_NEEDED = 1.0
 """Log Bayes factor of "its tasks do better with it" above which an edit stays."""
 
 
 def prune(state: TrainingState) -> None:
-    """Leave out the accepted edits that look idle, unless the gate says that they are missed.
+    """Remove the accepted edits that seem to have no effect, unless the gate finds a loss.
 
-    The gate is asked the other way round: is the full skill credibly better than the short one? If
-    it cannot tell, the short one stays.
+    The gate decides whether the full skill is better than the short one. If not, the short one
+    stays.
     """
     idle = idle_edits(state, 2 * state.settings.rollouts)
-    short = rebuild(state.base, [line for line in state.lines if line not in idle])
+    short = rebuild(state.base, [edit for edit in state.lines if edit not in idle])
     if short is None or short == state.incumbent:
         return
     gate = state.open_gate(gate_options(state.settings), tape={})
@@ -34,37 +34,37 @@ def prune(state: TrainingState) -> None:
     state.verdicts.append(verdict)
     state.history.record("pruning", short.version, verdict)
     if verdict.decision == "rejected":
-        state.drop(idle, "leaving it out made no difference that the gate could see")
+        state.drop(idle, "its ablation made no difference that the gate could detect")
 
 
 def idle_edits(state: TrainingState, samples: int) -> list[Edit]:
-    """Edits whose tasks do not fall back when they are left out, one by one, on fresh samples.
+    """Find edits without which, one by one, their tasks pass as often on fresh samples.
 
-    One that another builds on, or that has no task, cannot be judged. Of several that share a task
-    the last alone is idle: two that say the same stand in for each other, so that neither is
-    missed, and without both their tasks fall back.
+    An edit without tasks, or on which another edit builds, is not tested. Of several edits that
+    share a task only the last can be idle: two equivalent edits replace each other, so neither
+    seems needed, but without both their tasks would fail.
 
-    Args:
-        samples: of each arm and task; none are taken where the means do not reach for all.
+    ``samples`` is the number for each version and task; nothing is sampled if the budget does not
+    suffice for all.
     """
     known = {task.id for task in state.train}
-    lines: list[tuple[Edit, list[str]]] = []
+    ablated: list[tuple[Edit, list[str]]] = []
     arms: list[tuple[Document, dict[str, int]]] = []
-    for line in state.lines:
-        without = state.without(line)
-        tasks = [task for task in line.tasks if task in known][:_TASKS]
+    for edit in state.lines:
+        without = state.without(edit)
+        tasks = [task for task in edit.tasks if task in known][:_TASKS]
         if without is not None and without != state.incumbent and tasks:
-            lines.append((line, tasks))
+            ablated.append((edit, tasks))
             arms.append((without, dict.fromkeys(tasks, samples)))
-    arms.append((state.incumbent, {task: samples for _, tasks in lines for task in tasks}))
+    arms.append((state.incumbent, {task: samples for _, tasks in ablated for task in tasks}))
     if not state.budget.covers(sum(sum(wanted.values()) for _, wanted in arms)):
         return []
     *others, whole = state.samples.take_all(arms, "trial")
     idle: list[Edit] = []
     taken: set[str] = set()
-    for (line, tasks), other in reversed(list(zip(lines, others, strict=True))):
-        missed = sum(log_odds(whole[task], other[task]) for task in tasks) > _MISSED
-        if not missed and taken.isdisjoint(tasks):
-            idle.insert(0, line)
+    for (edit, tasks), other in reversed(list(zip(ablated, others, strict=True))):
+        needed = sum(log_odds(whole[task], other[task]) for task in tasks) > _NEEDED
+        if not needed and taken.isdisjoint(tasks):
+            idle.insert(0, edit)
             taken.update(tasks)
     return idle

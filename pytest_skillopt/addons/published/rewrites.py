@@ -1,4 +1,4 @@
-"""Whole new bodies in the place of edits: asked for, merged, and put into the skill."""
+"""Rewrite whole bodies instead of single edits: ask for them, merge and apply them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def reflect_bodies(records: Sequence[TaskRecord], context: Context) -> Iterator[
 
 
 def merge_bodies(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
-    """A failed merge keeps the first body."""
+    """Merge the bodies of each batch; if a merge fails, keep the first body."""
     several = {i: batch for i, batch in enumerate(batches) if len(batch) > 1}
     questions = [
         context.question(
@@ -68,10 +68,10 @@ def _merged_body(batch: Sequence[Patch], answer: Body | None) -> Patch:
 
 
 def rewritten(body: str | None, edits: Sequence[Edit], context: Context) -> Update:
-    """The document with this body, or where there is none with one that follows the edits.
+    """Rewrite the document with this body, or ask for one that follows the edits.
 
-    Frontmatter and protected regions stay by construction. A body that takes words over from a task
-    is asked for once more without them.
+    Frontmatter and protected regions are kept. If a body copies words of a task, it is requested
+    once more without them.
     """
     if body is None:
         answer = context.ask("update", "rewrite", Body, ("Suggestions", numbered(edits)))
@@ -105,14 +105,13 @@ def _try_body(body: str, edit: Edit, context: Context) -> Document | Refusal:
 
 
 def rewrite_body(document: Document, new_body: str) -> Document:
-    """Replace the body and keep, by construction, frontmatter and every protected region.
+    """Replace the body, but keep the frontmatter and every protected region.
 
-    Regions that the new body repeats get their original text back, those that it lost come at its
-    end. Frontmatter at the head of the new body is an echo and is dropped; lines end as those of
-    the document mostly do.
+    Regions that the new body repeats get their original text, regions that it lacks are appended.
+    Frontmatter in the new body is dropped; its line endings become those of the document.
 
     Raises:
-        SkillError: an empty body, or one with a region that the document does not have.
+        SkillError: the body is empty, or has a region that the document does not have.
     """
     draft = Document.from_text(to_lf(new_body)) if new_body.strip() else None
     fresh = "" if draft is None else (draft.body if draft.frontmatter else draft.text)
@@ -136,7 +135,7 @@ def rewrite_body(document: Document, new_body: str) -> Document:
 
 
 def _with_regions(document: Document, draft: Document) -> str:
-    """The text of the draft with the document's own regions and line endings."""
+    """Return the draft's text with the document's own regions and line endings."""
     newline, given = document.newline, list(draft.regions)
     parts, last, end = [], [], 0
     for name, text, closed in protected_texts(document):
@@ -149,7 +148,7 @@ def _with_regions(document: Document, draft: Document) -> str:
             last += [newline * 2, text]
     if given:
         raise SkillError(
-            f"the rewritten body holds a protected region {given[0].name} that the document does "
+            f"the rewritten body has a protected region {given[0].name} that the document does "
             "not have there"
         )
     return "".join([*parts, draft.text[end:].replace("\n", newline), *last])

@@ -1,4 +1,4 @@
-"""The published pipeline: batches of train tasks, one merged patch a step, one gate a step."""
+"""Published search: each step takes a batch of train tasks, one merged patch and one gate."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 _LARGEST_BATCH = 40
 _MINIBATCH = 8
 _EFFECT_SAMPLES = 2
-"""Fresh samples of a rejected candidate on each task that asked for one of its edits."""
+"""Fresh samples of a rejected candidate on each task for which it has an edit."""
 _LEAST_BUDGET = 2
-"""Edits of a step at the end where ``min_edit_budget`` does not say and the first has no fewer."""
+"""Edit budget of the last step, if ``min_edit_budget`` is not set and the first is not smaller."""
 
 
 class BatchSearch:
-    """Rollout, reflect, aggregate, select, update, gate: over batches and epochs."""
+    """Search by batches and epochs: rollout, reflect, aggregate, select, update, gate."""
 
     def __init__(self, state: TrainingState) -> None:
         self._state = state
@@ -51,15 +51,15 @@ class BatchSearch:
         batches = math.ceil(len(state.train) / self._size)
         self._steps_per_epoch = math.ceil(batches / self._own.accumulation)
         self._records: dict[str, TaskRecord] = {}
-        """Latest rollouts of every train task under the incumbent."""
+        """Latest rollouts of each train task under the incumbent."""
         self._fruitless = 0
         self._done = 0
 
     def run(self) -> str:
-        """Search until there is nothing left to do; the reason in words.
+        """Search until there is nothing left to do; return the reason for the end.
 
         Raises:
-            OutOfBudget: the rest belongs to the last comparison.
+            OutOfBudget: the rest of the budget is reserved for the final comparison.
             StopRun: a cap or a fault ended the run, or no train task can be measured.
         """
         reason = ""
@@ -85,7 +85,7 @@ class BatchSearch:
         return f"{counted(self._fruitless, 'step')} without an accepted edit"
 
     def _rounds(self, epoch: int) -> Iterator[list[list[SkillTask]]]:
-        """Shuffled train tasks in batches, ``accumulation`` of them to a step."""
+        """Shuffle the train tasks into batches; yield ``accumulation`` batches for each step."""
         order = list(self._state.train)
         self._state.context.at(step=0).random(f"epoch {epoch}").shuffle(order)
         batches = [order[i : i + self._size] for i in range(0, len(order), self._size)]
@@ -138,7 +138,7 @@ class BatchSearch:
         return records
 
     def _make(self, patches: Sequence[Patch], context: Context) -> Update | None:
-        """Aggregate, select, update; None where nothing is left to try."""
+        """Aggregate, select and update; None if nothing is left to try."""
         state = self._state
         if not patches:
             return None
@@ -150,7 +150,7 @@ class BatchSearch:
         return update if update.document != context.document else None
 
     def _judge(self, epoch: int, records: Sequence[TaskRecord], updates: Sequence[Update]) -> None:
-        """One gate decision for the step: the only candidate, or the best of those raced."""
+        """Let the gate decide once for the step, on the only or the best candidate."""
         state = self._state
         by_version: dict[str, Update] = {}
         for update in updates:
@@ -181,17 +181,17 @@ class BatchSearch:
 
     def _accept(self, update: Update, verdict: Verdict) -> None:
         self._state.history.decide(update.applied, verdict)
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
-        """The incumbent is another."""
+    def _reset(self) -> None:
+        """Forget the records of the previous incumbent."""
         self._records.clear()
         self._fruitless = 0
 
     def _effects_of(self, update: Update) -> dict[str, float]:
-        """Change of the pass rate of each train task that asked for an edit, in [-1, 1].
+        """Measure the change in pass rate, in [-1, 1], of each train task that has an edit.
 
-        Empty where ``splitting`` does not want it, or the means are short.
+        Empty without ``splitting``, or if the budget does not suffice.
         """
         known = self._records
         asked = [task for edit in update.applied for task in edit.tasks if task in known]
@@ -203,9 +203,9 @@ class BatchSearch:
         return {r.task.id: r.rate - known[r.task.id].rate for r in after if r.n}
 
     def _better_part(self, update: Update, effects: Mapping[str, float]) -> Update | None:
-        """The edits whose tasks improved on the whole, without the others.
+        """Apply only the edits whose tasks improved on the whole.
 
-        None where those are all or none, or stood before the gate already.
+        None if these are all or none of the edits, or the candidate was tried before.
         """
         better = [e for e in update.applied if sum(effects.get(task, 0.0) for task in e.tasks) > 0]
         if not better or len(better) == len(update.applied):
@@ -220,7 +220,7 @@ class BatchSearch:
         if self._own.meta_skill:
             learn_from_epoch(context)
         if self._own.slow_update and slow_update(self._state, before, context):
-            self._begin_anew()
+            self._reset()
 
     def _everything_passes(self) -> bool:
         passing = {task for task, known in self._records.items() if known.n and not known.failed}
@@ -228,14 +228,14 @@ class BatchSearch:
 
 
 def batch_size(train: int, setting: int = 0) -> int:
-    """Train tasks of a step: the setting, else all of a small suite and half of a larger one."""
+    """Return the batch size: the setting, else a small suite's, half of a larger one's."""
     if setting:
         return min(setting, train)
     return train if train <= 12 else min(_LARGEST_BATCH, math.ceil(train / 2))
 
 
 def most_of_search(train: int, val: int, settings: Settings) -> tuple[int, int]:
-    """Rollouts and optimizer calls of a search over so many tasks at most."""
+    """Return the upper bounds of a search's rollouts and optimizer calls."""
     own = settings.of(PublishedSettings)
     size = batch_size(train, settings.batch_size)
     steps = settings.epochs * -(-train // size)
@@ -245,16 +245,18 @@ def most_of_search(train: int, val: int, settings: Settings) -> tuple[int, int]:
 
 
 def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: int = 2) -> int:
-    """Edits allowed at ``step`` (the first is 1) of a planned ``steps``, from ``start`` to ``end``.
+    """Return the edit budget of a step, falling from ``start`` to ``end``, as in SkillOpt.
 
-    With ``t = min(step, steps) / steps``: linear is ``round(start + (end - start) t)``, cosine is
-    ``round(end + (start - end) (1 + cos(pi t)) / 2)``, as in SkillOpt, which counts steps from 1
-    too: of two steps with the defaults the first has 3 edits, the second 2, and where there is only
-    one it has ``start``. Python's ``round`` takes a half to the even neighbour (2.5 to 2, 3.5 to
-    4). Never below ``end``, never below 1.
+    With ``t = min(step, steps) / steps``, linear is ``round(start + (end - start) t)`` and cosine
+    is ``round(end + (start - end) (1 + cos(pi t)) / 2)``; ``round`` takes a half to the even
+    neighbour. A single step has ``start``. The budget is at least ``end`` and at least 1.
 
     Args:
         schedule: constant, linear or cosine.
+        step: number of the step, from 1.
+        steps: planned number of steps.
+        start: budget at the start.
+        end: budget at the end.
     """
     t = min(max(step, 0), steps) / steps if steps > 1 else 0.0
     falling = {

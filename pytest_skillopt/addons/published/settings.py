@@ -1,4 +1,4 @@
-"""The settings of the search ``batch``."""
+"""Settings of the search ``batch``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _batch(default: Any, **about: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PublishedSettings:
-    """Settings of the search ``batch``; ``docs/published.md`` explains them."""
+    """Settings of the search ``batch`` (see ``docs/published.md``)."""
 
     minibatch_size: int = _batch(0, low=0)
     accumulation: int = _batch(1, low=1)
@@ -41,15 +41,15 @@ class PublishedSettings:
     appendix_threshold: int = _batch(6, low=1)
 
     def check(self, settings: Settings) -> None:
-        """UsageError for settings that do not go together."""
+        """Raise UsageError for settings that contradict each other."""
         if self.min_edit_budget > settings.edit_budget:
             raise pytest.UsageError(
                 f"skillopt_min_edit_budget={self.min_edit_budget} is above "
                 f"skillopt_edit_budget={settings.edit_budget}: the budget falls during a training; "
-                "lower the one or raise the other"
+                "lower the former or raise the latter"
             )
         if self.update_mode != "patch" and "trials" in settings.search:
             raise pytest.UsageError(
                 f"skillopt_update_mode={self.update_mode} rewrites the whole body, which cannot be "
-                "tried edit by edit: set --skillopt-search=batch, or leave it out"
+                "tried edit by edit: set --skillopt-search=batch, or omit this setting"
             )

@@ -1,4 +1,4 @@
-"""The stages of the published pipeline: bodies that are rewritten whole, and reminders."""
+"""Stages of the published search: the built-in ones, plus whole bodies and reminders."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 
 def reflect_published(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
-    """Also by ``failure_only``, ``update_mode`` and ``skill_aware``, under which tasks that
-    sometimes pass are lapses in following the skill, for which there are reminders."""
+    """Reflect, according to ``failure_only``, ``update_mode`` and ``skill_aware``.
+
+    With the latter, tasks that pass only sometimes are lapses and get reminders.
+    """
     settings = context.settings.of(PublishedSettings)
     failing = [record for record in records if record.failed]
     passing = [r for r in records if r.n and not r.failed and not settings.failure_only]
@@ -34,7 +36,7 @@ def reflect_published(records: Sequence[TaskRecord], context: Context) -> list[P
 
 
 def aggregate_published(patches: Sequence[Patch], context: Context) -> Patch:
-    """Bodies too: they leave no room for single edits."""
+    """Aggregate the bodies if there are any, else the edits."""
     bodies = [patch for patch in patches if patch.body is not None]
     if not bodies:
         return combine.aggregate(patches, context)
@@ -42,10 +44,7 @@ def aggregate_published(patches: Sequence[Patch], context: Context) -> Patch:
 
 
 def update_published(patch: Patch, context: Context) -> Update:
-    """In the ``update_mode`` of the settings, reminders last.
-
-    A body that takes words over from a train task is sent back once, as an edit is.
-    """
+    """Update by the setting ``update_mode``, and add reminders last."""
     edits = [p for p in patch.edits if p.origin != "appendix"]
     reminders = [p for p in patch.edits if p.origin == "appendix"]
     whole = (

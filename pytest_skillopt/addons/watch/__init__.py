@@ -1,1 +1,1 @@
-"""``pytest-skillopt watch``: a run in the browser, from its journal and ``result.json`` alone."""
+"""Add-on ``pytest-skillopt watch``: show a run in the browser, from its files only."""

@@ -1,4 +1,4 @@
-"""The state of a run, put together from its journal as that grows. It is only read."""
+"""Read the state of a run from its growing journal."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 MOST_EDITS = 300
 MOST_FAULTS = 30
 MOST_TURN = 4_000
-"""Characters of one message of a transcript."""
+"""Maximum characters of one message of a transcript."""
 
 
 class Follower:
-    """What the lines of a journal come to so far."""
+    """State of a run according to its journal so far."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -40,7 +40,7 @@ class Follower:
         self._outcomes: Counter[str] = Counter()
         self._steps: list[dict[str, Any]] = []
         self._again = 0
-        """Steps of this session: a session that continues a run tells those before it once more."""
+        """Steps of this session; a resumed session records the earlier steps once more."""
         self._edits: dict[tuple[str, ...], dict[str, Any]] = {}
         self._workers: dict[str, list[float]] = {}
         self._faults: Counter[str] = Counter()
@@ -50,7 +50,7 @@ class Follower:
         self._in_session = 0
 
     def read(self) -> bool:
-        """Take in the complete lines that are new; whether there were any."""
+        """Read the new complete lines; return whether there were any."""
         try:
             with (self._run / JOURNAL).open("rb") as file:
                 file.seek(self._end)
@@ -81,7 +81,7 @@ class Follower:
         elif kind in ("rollout", "error"):
             self._rollout(data, offset)
         elif kind == "reply":
-            self._phase = "the optimizer thinks"
+            self._phase = "the optimizer is working"
             self._spend("optimizer", data["usage"])
         elif kind == "step":
             self._steps[self._again : self._again + 1] = [data]
@@ -90,8 +90,11 @@ class Follower:
             self._edit(data)
 
     def _edit(self, data: Mapping[str, Any]) -> None:
-        """Keep the last fate of an edit. One that has won is refused when it is proposed again,
-        since the skill holds it by then; that changes nothing."""
+        """Keep the last status of an edit.
+
+        An accepted edit that is proposed again is refused, as the skill has it already; it stays
+        accepted.
+        """
         key = tuple(str(data.get(name, "")) for name in ("file", "op", "target", "content"))
         won = self._edits.get(key, {}).get("status") in ("waiting", "accepted")
         if not (won and data["status"] == "refused"):
@@ -131,14 +134,14 @@ class Follower:
     def _spend(self, role: str, usage: Mapping[str, Any]) -> None:
         self._spent[role] = self._spent.get(role, Usage()) + Usage(**usage)
 
-    # What a page is told.
+    # Data for the page.
 
     def samples(self, since: int) -> list[tuple[int, float | None, int, int]]:
-        """Task, score in [0, 1] (null: not measured), version, and place in the journal."""
+        """List samples: task, score in [0, 1] or None (not measured), version, journal offset."""
         return self._samples[since:]
 
     def summary(self) -> dict[str, Any]:
-        """Everything but the samples, as plain JSON; texts are printable and bounded."""
+        """Return everything except the samples as JSON values; texts are printable and bounded."""
         result = self._result()
         done = self._outcomes["passed"] + self._outcomes["failed"] + self._outcomes["skipped"]
         running = result is None and is_held(self._run)
@@ -173,7 +176,7 @@ class Follower:
         return _clean(summary)  # type: ignore[no-any-return]
 
     def _left(self, done: int) -> float | None:
-        """Seconds, by the pace of this session."""
+        """Estimate the seconds left, by the pace of this session."""
         total = min(self._plan.get("typical") or 0, self._plan.get("most") or 0)
         elapsed = self._last - self._session
         if not self._in_session or total <= done:
@@ -181,7 +184,7 @@ class Follower:
         return elapsed / self._in_session * (total - done)
 
     def _result(self) -> dict[str, Any] | None:
-        """What ``result.json`` says, if the session that wrote it was the last to work on this."""
+        """Summarise ``result.json``, if it was written by the run's latest session."""
         from pytest_skillopt.report.advice import headline
         from pytest_skillopt.run.result import Result
 
@@ -196,7 +199,7 @@ class Follower:
         return {"said": [said.answer, said.sentence, said.tone, *said.cautions]}
 
     def transcript(self, offset: int) -> dict[str, Any] | None:
-        """One rollout, by its place in the journal."""
+        """Return one rollout, by its offset in the journal."""
         if (offset not in {sample[3] for sample in self._samples}) or offset < 0:
             return None
         with (self._run / JOURNAL).open("rb") as file:
@@ -221,7 +224,7 @@ class Follower:
         )
 
     def controller(self) -> int | None:
-        """Process that works on the run, where it can be reached from here."""
+        """Return the id of the process that works on the run, if it is on this machine."""
         pid = self._plan.get("pid")
         local = self._plan.get("host") == socket.gethostname() and is_held(self._run)
         return pid if local and isinstance(pid, int) and pid > 1 else None
@@ -232,7 +235,7 @@ def _seconds(at: str) -> float:
 
 
 def _clean(value: Any) -> Any:
-    """Texts of others without control characters, none longer than a page can bear."""
+    """Remove control characters from all texts and shorten them."""
     if isinstance(value, str):
         return printable(bound(value, MOST_TURN * 3 // 4, MOST_TURN // 4))
     if isinstance(value, dict):
@@ -243,5 +246,5 @@ def _clean(value: Any) -> Any:
 
 
 def encoded(value: Any) -> bytes:
-    """JSON on one line."""
+    """Encode a value as JSON on one line."""
     return json.dumps(value, separators=(",", ":")).encode()

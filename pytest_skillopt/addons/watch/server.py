@@ -1,4 +1,4 @@
-"""A server on loopback that shows one run, to whoever has the token in its address."""
+"""Serve a page about one run on loopback, to clients that know the token in its address."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _EVERY = 1.0
-"""Seconds between two looks at the journal: about one line of it in a thousand is a second old."""
+"""Seconds between two reads of the journal."""
 
 
 class Watch(ThreadingHTTPServer):
-    """Serves ``url`` until ``shutdown``; nothing else can be reached on it."""
+    """Server of ``url``, until ``shutdown``."""
 
     daemon_threads = True
 
     def __init__(self, run: Path, port: int = 0) -> None:
-        """Args:
-        run: the directory of a run.
-        port: on 127.0.0.1; 0 takes a free one.
+        """Listen on 127.0.0.1.
+
+        Args:
+            run: directory of the run.
+            port: 0 chooses a free one.
 
         Raises:
-            OSError: the port is taken.
+            OSError: the port is in use.
         """
         super().__init__(("127.0.0.1", port), _Handler)
         self.run = run
@@ -48,7 +50,7 @@ class Watch(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}/{self.token}/"
 
     def look(self, since: int) -> dict[str, Any]:
-        """The state now, with the samples from number ``since`` on."""
+        """Return the current state, with the samples from number ``since`` on."""
         with self._lock:
             self._follower.read()
             return {**self._follower.summary(), "samples": self._follower.samples(since)}
@@ -58,10 +60,9 @@ class Watch(ThreadingHTTPServer):
             return self._follower.transcript(offset)
 
     def stop(self) -> bool:
-        """End the run as Ctrl-C does: what is known is kept, and it can be continued.
+        """End the run as Ctrl-C does: it can be continued.
 
-        The signal is SIGTERM, since a shell has what a script puts into the background ignore the
-        SIGINT of Ctrl-C.
+        The signal is SIGTERM, because background processes of a shell script ignore SIGINT.
         """
         with self._lock:
             self._follower.read()
@@ -75,7 +76,7 @@ class Watch(ThreadingHTTPServer):
         return True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A browser that went away is no news."""
+        """Ignore errors, such as a closed connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -111,7 +112,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._send_json({"stopped": self.server.stop()})
 
     def _place(self) -> tuple[str, dict[str, list[str]]] | None:
-        """What is asked for, behind the token. A name that resolves to us does not do."""
+        """Return path and query after the token; refuse other host names (DNS rebinding)."""
         port = self.server.server_address[1]
         parts = urlsplit(self.path)
         token, _, path = parts.path.lstrip("/").partition("/")
@@ -122,7 +123,7 @@ class _Handler(BaseHTTPRequestHandler):
         return path, parse_qs(parts.query)
 
     def _follow(self, since: int) -> None:
-        """Server-sent events: the state whenever it has changed, until the run has ended."""
+        """Send the state as server-sent events whenever it has changed."""
         self.send_response(HTTPStatus.OK)
         self._headers("text/event-stream")
         told = b""
@@ -158,7 +159,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """The address holds the token: nothing is logged."""
+        """Log nothing: the address contains the token."""
 
 
 @cache
@@ -178,7 +179,7 @@ def _page() -> bytes:
 
 @cache
 def _policy() -> str:
-    """Nothing runs but our script, nothing is loaded but from here."""
+    """Return a policy that allows only the page's own style, script and connections."""
     style, script = (hash_source(_part(name)) for name in ("watch.css", "watch.js"))
     return (
         f"default-src 'none'; style-src {style}; script-src {script}; "

@@ -60,7 +60,7 @@ def test_a_block_keeps_other_regions() -> None:
         ("a\n", "guidance", "<!-- /skillopt:guidance -->", "marker"),
         ("a\n<!-- skillopt:keep -->\n", "guidance", "x", "no place"),
         ("a\n<!-- skillopt:guidance -->\n", "guidance", "x", "never closed"),
-        (GUIDE + "\n" + GUIDE, "guidance", "x", "holds 2 blocks"),
+        (GUIDE + "\n" + GUIDE, "guidance", "x", "has 2 blocks"),
     ],
 )
 def test_a_block_without_a_place_is_an_error(

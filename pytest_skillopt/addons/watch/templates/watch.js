@@ -1,5 +1,5 @@
 "use strict";
-// Follows one run. Whatever a model or a test has written gets into the page as text alone.
+// Follow one run. Texts of models and tests enter the page only as text nodes.
 const $ = (id) => document.getElementById(id);
 const make = (tag, name, text) => {
   const node = document.createElement(tag);
@@ -57,7 +57,7 @@ function head(state) {
   $("hero").className = `hero ${said ? said[2] : ""}`;
   $("lead").textContent = said ? [said[1], ...said.slice(3)].join(" ")
     : state.state === "running" ? `Step ${state.steps.length + 1}. ` + Object.entries(state.models).map(([role, model]) => `${role} ${model}`).join(", ")
-      : "It was cut off, or runs on another machine; what its journal holds is below.";
+      : "It was interrupted, or runs on another machine; below is the content of its journal.";
   $("stop").hidden = !state.stoppable;
   $("report").hidden = !said;
   $("faults").hidden = !state.faults.length;
@@ -89,8 +89,8 @@ function curve(steps) {
   steps.forEach((step, i) => step.after !== null && step.after !== undefined && plot.append(svg("circle", { class: step.verdict, cx: x(i), cy: y(step.after), r: 6 })));
   $("plot").replaceChildren(plot);
   const gated = steps.some((step) => step.after !== null && step.after !== undefined);
-  $("curve-of").textContent = "of the train tasks that each step looked at" + (gated ? ", and of the val tasks where the gate was asked" : "");
-  $("key").textContent = gated ? "Line: train. Full circle: a candidate that the gate accepted, on val; empty circle: one that it did not." : "";
+  $("curve-of").textContent = "of the train tasks that each step sampled" + (gated ? ", and of the val tasks if the gate decided" : "");
+  $("key").textContent = gated ? "Line: train. Circles: val, full if the gate accepted the candidate, empty if not." : "";
 }
 
 function effect(when, byTask) {
@@ -117,7 +117,7 @@ function tree(state) {
         const row = make("li", edit.status);
         row.append(make("span", "fate", edit.status), make("code", "", edit.content || `${edit.op}: ${edit.target}`));
         if (edit.why || edit.reason) row.append(make("span", "why", edit.why || edit.reason));
-        row.append(...[["in its trial", edit.effects], ["left out again", edit.left_out]].map(([when, by]) => effect(when, by || {})));
+        row.append(...[["in its trial", edit.effects], ["in its ablation", edit.left_out]].map(([when, by]) => effect(when, by || {})));
         edits.append(row);
       }
       item.append(line, edits);
@@ -166,7 +166,7 @@ function grid(state) {
     const each = row(task, names, splits);
     if (!each.item.isConnected) $("tasks").append(each.item);
   });
-  $("legend").textContent = `${plural(cells, "sample")} of ${plural(names.length, "task")}; pale: the skill as it was at the start; grey: not measured; red to green: the score.`;
+  $("legend").textContent = `${plural(cells, "sample")} of ${plural(names.length, "task")}; pale: the skill at the start; grey: not measured; red to green: the score.`;
 }
 
 async function open(cell) {
@@ -205,10 +205,10 @@ function show(state) {
 }
 
 $("stop").addEventListener("click", async () => {
-  if (!confirm("Stop this run? What is known is kept, and it can be continued.")) return;
+  if (!confirm("Stop this run? Its results are kept, and it can be continued.")) return;
   const reply = await fetch("stop", { method: "POST" });
   const told = reply.ok ? await reply.json() : {};
-  $("note").textContent = told.stopped ? "It stops as soon as what runs has been counted." : "It could not be stopped from here.";
+  $("note").textContent = told.stopped ? "It stops as soon as the running rollouts are counted." : "It could not be stopped from here.";
 });
 let seen = 0;
 function follow() {
@@ -220,7 +220,7 @@ function follow() {
   };
   source.onerror = () => {
     source.close();
-    $("note").textContent = "The watcher has ended; this page shows what it last told.";
+    $("note").textContent = "The watcher has ended; this page shows its last state.";
     setTimeout(follow, 3000);
   };
 }
