@@ -65,7 +65,7 @@ class Copy:
         empty.mkdir(exist_ok=True)
         options = self.run("-m", "pytest", "--help", cwd=empty)
         commands = self.run("-m", "pytest_skillopt", "--help", cwd=empty)
-        assert "goes on without" not in options + commands
+        assert "continues without" not in options + commands
         ours = options[options.index("training of agent skills") :]
         choices = re.findall(r"--skillopt-(?:search|gate)=NAME\s+([^()]+)", ours)
         listed = re.findall(r"^ {4}(\w+)", commands, re.MULTILINE)
