@@ -58,7 +58,7 @@ def test_a_block_keeps_other_regions() -> None:
     [
         ("a\n", "guidance", "\n", "is empty"),
         ("a\n", "guidance", "<!-- /skillopt:guidance -->", "marker"),
-        ("a\n<!-- skillopt:keep -->\n", "guidance", "x", "no place"),
+        ("a\n<!-- skillopt:keep -->\n", "guidance", "x", "cannot be added"),
         ("a\n<!-- skillopt:guidance -->\n", "guidance", "x", "never closed"),
         (GUIDE + "\n" + GUIDE, "guidance", "x", "has 2 blocks"),
     ],
