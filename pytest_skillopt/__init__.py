@@ -1,6 +1,6 @@
 """Train a SKILL.md with your own pytest suite.
 
-The names here are those that a user's tests and ``conftest.py`` may need; they are imported when
+The public names for tests and a ``conftest.py``. They are imported when
 first used, so that an ordinary pytest run pays nothing for them.
 """
 

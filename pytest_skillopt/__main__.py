@@ -1,4 +1,4 @@
-"""``python -m pytest_skillopt``: the command line where no script is on PATH, as under cron."""
+"""``python -m pytest_skillopt``: the command line if no script is on PATH, as under cron."""
 
 from __future__ import annotations
 

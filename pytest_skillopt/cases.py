@@ -1,4 +1,4 @@
-"""Cases from files: JSONL, JSON, CSV, or a folder with a case in each file or folder.
+"""Read cases from files: JSONL, JSON, CSV, or a folder with one case per file or folder.
 
 ::
 
@@ -43,16 +43,16 @@ class Case(dict[str, Any]):
 
 
 def read_cases(path: str | Path) -> list[Any]:
-    """Parameters for ``pytest.mark.parametrize``, one a case.
+    """Return parameters for ``pytest.mark.parametrize``, one per case.
 
     Args:
-        path: a ``.jsonl``, ``.json`` (a list of objects) or ``.csv`` file, or a folder. In a folder
-            each file is a case with ``text`` and ``path``; each folder in it a case with a value
-            for every file in it, named by the file without its ending: ``prompt.md`` becomes
-            ``case.prompt``, and ``.json`` files are read. Relative to the calling file.
+        path: a ``.jsonl``, ``.json`` (a list of objects) or ``.csv`` file, or a folder; relative to
+            the calling file. In a folder each file is a case with ``text`` and ``path``, and each
+            subfolder a case with a value for every file in it, named by the file without its
+            suffix: ``prompt.md`` becomes ``case.prompt``; ``.json`` files are parsed.
 
     Raises:
-        pytest.UsageError: no such file, a broken one (with its line), or none but odd cases.
+        pytest.UsageError: the file is missing, broken (with its line) or has no case.
     """
     frame = inspect.currentframe()
     caller = frame.f_back.f_code.co_filename if frame and frame.f_back else ""
@@ -65,7 +65,7 @@ def read_cases(path: str | Path) -> list[Any]:
         if len(found) > _MOST:
             raise pytest.UsageError(f"read_cases: {place} has more than {_MOST:,} cases")
     if not found:
-        raise pytest.UsageError(f"read_cases: {place} holds no case")
+        raise pytest.UsageError(f"read_cases: {place} contains no case")
     return found
 
 
@@ -75,7 +75,7 @@ def _param(where: str, row: Any, number: int) -> Any:
     case = Case({str(key): value for key, value in row.items()})
     split = str(case.get("split") or "").strip().lower()
     if split and split not in _SPLITS:
-        raise pytest.UsageError(f"{where}: the split {split!r} is none of train, val and test")
+        raise pytest.UsageError(f"{where}: the split {split!r} is not one of train, val and test")
     marks = [pytest.mark.skill_task(split=_SPLITS[split])] if split else []
     name = next((str(case[key]) for key in ("id", "name") if case.get(key)), str(number + 1))
     return pytest.param(case, id=name, marks=marks)
@@ -105,13 +105,11 @@ def _csv(path: Path, text: str) -> Iterator[tuple[str, Any]]:
             if None in row or None in row.values():
                 width = len(reader.fieldnames or ())
                 raise pytest.UsageError(
-                    f"{path}:{reader.line_num}: the row has not the {width} columns of the header"
+                    f"{path}:{reader.line_num}: the row does not have the header's {width} columns"
                 )
             yield f"{path}:{reader.line_num}", row
     except csv.Error as error:
-        raise pytest.UsageError(
-            f"{path}:{reader.reader.line_num}: this is no CSV: {error}"
-        ) from None
+        raise pytest.UsageError(f"{path}:{reader.reader.line_num}: invalid CSV: {error}") from None
 
 
 def _folder(folder: Path) -> Iterator[tuple[str, Any]]:
@@ -135,7 +133,7 @@ def _json(text: str, path: Path, line: int) -> Any:
     except (json.JSONDecodeError, RecursionError) as error:
         at = line or getattr(error, "lineno", 1)
         said = getattr(error, "msg", "nested too deeply")
-        raise pytest.UsageError(f"{path}:{at}: this is no JSON: {said}") from None
+        raise pytest.UsageError(f"{path}:{at}: invalid JSON: {said}") from None
 
 
 def _text(path: Path) -> str:

@@ -1,4 +1,4 @@
-"""Checks that suites need, as plain functions that raise ``AssertionError`` and say what is there.
+"""Check answers with plain functions that raise ``AssertionError`` and show the actual value.
 
 ::
 
@@ -41,33 +41,33 @@ _SHOWN = 300
 
 
 def exact(text: str, expected: str) -> None:
-    """The text is the expected one, but for white space at its ends."""
+    """Assert that the texts are equal, apart from white space at their ends."""
     assert text.strip() == expected.strip()
 
 
 def contains(text: str, *parts: str, ignore_case: bool = False) -> None:
-    """Every part stands in the text."""
+    """Assert that the text contains every part."""
     where = text.lower() if ignore_case else text
     missing = [part for part in parts if (part.lower() if ignore_case else part) not in where]
     assert not missing, f"missing {missing} in: {_short(text)}"
 
 
 def lacks(text: str, *parts: str, ignore_case: bool = False) -> None:
-    """No part stands in the text."""
+    """Assert that the text contains no part."""
     where = text.lower() if ignore_case else text
     found = [part for part in parts if (part.lower() if ignore_case else part) in where]
     assert not found, f"found {found} in: {_short(text)}"
 
 
 def matches(text: str, pattern: str, flags: int = re.MULTILINE) -> re.Match[str]:
-    """The regular expression is found; the match."""
+    """Assert that the regular expression occurs in the text; return the match."""
     found = re.search(pattern, text, flags)
     assert found is not None, f"nothing matches {pattern!r} in: {_short(text)}"
     return found
 
 
 def section(text: str, title: str) -> str:
-    """There is a Markdown heading with that title; what stands under it."""
+    """Assert that there is a Markdown heading with that title; return the text under it."""
     headings = list(re.finditer(r"^(#{1,6})\s+(.*?)\s*#*$", text, re.MULTILINE))
     for number, heading in enumerate(headings):
         if heading[2].strip().lower() == title.strip().lower():
@@ -79,7 +79,10 @@ def section(text: str, title: str) -> str:
 
 
 def schema(value: Any, wanted: Mapping[str, Any]) -> Any:
-    """A value, or a text that holds JSON, is valid by a JSON schema; the value.
+    """Assert that a value, or a text that contains JSON, is valid by a JSON schema.
+
+    Returns:
+        The value.
 
     Raises:
         ImportError: the package ``jsonschema`` is not installed.
@@ -92,7 +95,7 @@ def schema(value: Any, wanted: Mapping[str, Any]) -> Any:
         try:
             value = find_json(value)
         except NoJson as error:
-            raise AssertionError(f"the text holds {error}: {_short(str(value))}") from None
+            raise AssertionError(f"the text contains {error}: {_short(str(value))}") from None
     validator = importlib.import_module("jsonschema").Draft202012Validator(wanted)
     faults = [f"{e.json_path}: {e.message}" for e in validator.iter_errors(value)]
     assert not faults, "; ".join(faults[:5])
@@ -100,10 +103,10 @@ def schema(value: Any, wanted: Mapping[str, Any]) -> Any:
 
 
 def called(reply: Reply, name: str, **arguments: Any) -> None:
-    """A tool was called, with at least these arguments."""
+    """Assert that a tool was called with at least these arguments."""
     runs = [run for run in reply.tool_calls if run.name == name]
     names = [run.name for run in reply.tool_calls]
-    assert runs, f"{name} was not called; called were {names}"
+    assert runs, f"{name} was not called; the calls are {names}"
     given = [json.loads(run.arguments or "{}") for run in runs]
     wanted = arguments.items()
     assert any(wanted <= one.items() for one in given if isinstance(one, dict)), (
@@ -112,14 +115,13 @@ def called(reply: Reply, name: str, **arguments: Any) -> None:
 
 
 def no_refusal(text: str) -> None:
-    """The answer does not begin with a refusal, as far as a few English words show it."""
+    """Assert that the answer does not begin with a refusal, by common English phrases."""
     found = _REFUSAL.search(text[:_SHOWN])
     assert found is None, f"it refuses: {_short(text)}"
 
 
 def files_of(folder: str | Path) -> dict[str, str]:
-    """Path and SHA-256 of every file of a folder, to be compared later; of a link, that of the path
-    it leads to."""
+    """Return path and SHA-256 of every file of a folder; for a link the hash of its target path."""
     top = Path(folder)
     found = {}
     for path in sorted(top.rglob("*")):
@@ -134,14 +136,14 @@ def files_of(folder: str | Path) -> dict[str, str]:
 
 
 def unchanged(folder: str | Path, before: Mapping[str, str], *, but: Iterable[str] = ()) -> None:
-    """The files of a folder are those of ``before`` (:func:`files_of`), apart from ``but``."""
-    now, aside = files_of(folder), set(but)
-    names = sorted(name for name in {*before, *now} - aside if before.get(name) != now.get(name))
+    """Assert that a folder still has the files ``before`` (:func:`files_of`), except ``but``."""
+    now = files_of(folder)
+    names = sorted(name for name in {*before, *now} - {*but} if before.get(name) != now.get(name))
     assert not names, f"changed, added or removed: {names}"
 
 
 def suite_passes(workspace: str | Path, *arguments: str, timeout: float = 300.0) -> None:
-    """The tests in a workspace pass; without secrets in their environment."""
+    """Assert that the tests in a workspace pass, with no secrets in their environment."""
     given = environment()
     hidden = secret_variables(given)
     done = subprocess.run(
@@ -163,15 +165,15 @@ def fulfils(
     rollout: Recorder | None = None,
     share: float = 1.0,
 ) -> None:
-    """A model finds that the statements hold, all or a share of them, in one call.
+    """Assert in one call of a judge that all statements about an answer hold, or a share of them.
 
     Args:
         judge: the fixture ``skill_judge``.
-        answer: what is graded.
-        statements: what a good answer does, one thing each.
-        question: what was asked.
-        rollout: the fixture; given, the share that holds is recorded as soft score.
-        share: of the statements that must hold, in (0, 1].
+        answer: the graded answer.
+        statements: properties of a good answer, one each.
+        question: the question that was answered.
+        rollout: the fixture; if given, it records the share that holds as soft score.
+        share: share of the statements that must hold, in (0, 1].
     """
     grades = judge.statements(statements, answer, question=question)
     found = sum(holds for holds, _ in grades) / len(grades)

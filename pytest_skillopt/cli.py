@@ -1,4 +1,4 @@
-"""``pytest-skillopt``: look at runs, propose what a training found."""
+"""The command line ``pytest-skillopt``: show runs and act on their results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.directory import Home
 
 USAGE_ERROR = 4
-"""As pytest's own exit code for wrong usage."""
+"""Exit code of pytest for wrong usage."""
 
 _OWN = ("show", "diff", "runs", "shorten")
 _CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
@@ -36,9 +36,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that lacks a character is shown its code.
+        # Write the code of a character that the terminal cannot show.
         sys.stdout.reconfigure(errors="backslashreplace")
-    # What follows `shorten` is pytest's, options too, which argparse would take for its own.
+    # Arguments after `shorten` are pytest's; argparse would read the options as its own.
     own = 1 if argv[:1] == ["shorten"] and not {"-h", "--help"} & set(argv) else len(argv)
     args = _parser(argv).parse_args(argv[:own], argparse.Namespace(arguments=argv[own:]))
     from pytest_skillopt.errors import UserError
@@ -49,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = args.handle(args)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader has seen enough (`... | head`); without this, Python complains at exit.
+        # The reader has closed the pipe (`... | head`); without this, Python complains at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (UserError, RunError, ModelError) as error:
@@ -61,13 +61,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="pytest-skillopt",
-        description="Look at runs, propose what a training found.",
+        description="Show runs of pytest-skillopt and act on their results.",
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True, parser_class=_Parser)
     _add_own(commands)
     if not argv or argv[0] not in _OWN:
-        # Only these need more than the runs that there are.
+        # Only these commands need more than the existing runs.
         from pytest_skillopt.addons import declared
         from pytest_skillopt.modes.doctor import add_command
 
@@ -81,24 +81,26 @@ def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
     show = commands.add_parser("show", help="print the report of a run")
     text = "every task, every edit, usage by stage"
     show.add_argument("-v", "--verbose", action="store_true", help=text)
-    text = "print what a run changed, as a patch that `git apply` takes"
+    text = "print the changes of a run as a patch for `git apply`"
     diff = commands.add_parser("diff", help=text)
     diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
     runs = commands.add_parser("runs", help="list the runs, the latest last")
     for parser, handle in ((show, _show), (diff, _diff), (runs, _runs)):
         add_run_arguments(parser, run=parser is not runs)
         parser.set_defaults(handle=handle)
-    text = "take out of a skill what no task needs; is `pytest --skillopt-train` so"
+    text = (
+        "remove text that no task needs (runs `pytest --skillopt-train --skillopt-search=shorten`)"
+    )
     shorten = commands.add_parser("shorten", help=text, usage="%(prog)s [ARGUMENTS OF PYTEST]")
     shorten.set_defaults(handle=_shorten)
 
 
 def add_run_arguments(parser: argparse.ArgumentParser, *, run: bool = True) -> None:
-    """Add the arguments that say where runs are kept and, with ``run``, which one is meant."""
+    """Add the argument for the folder of runs and, with ``run``, the one that chooses a run."""
     if run:
         text = "id of a run or its start (default: the latest)"
         parser.add_argument("run", metavar="RUN", nargs="?", help=text)
-    place = "where runs and the cache are kept (default: the nearest .skillopt)"
+    place = "folder of the runs and the cache (default: the nearest .skillopt)"
     parser.add_argument("--dir", type=Path, metavar="DIR", help=place)
 
 
@@ -110,7 +112,7 @@ def _shorten(args: argparse.Namespace) -> int:
 
 
 def home_of(args: argparse.Namespace) -> Home:
-    """Return the folder of runs that a command is given, or the nearest one."""
+    """Return the folder given to a command, or the nearest one."""
     from pytest_skillopt.report.runs import find_home
     from pytest_skillopt.run.directory import Home
 
@@ -139,9 +141,9 @@ def _diff(args: argparse.Namespace) -> int:
     elif sys.stdout.isatty():
         _print(diff(patch, verbose=True))
     elif any(os.environ.get(name) for name in _CI) and no_command(patch) != patch:
-        return fail("this CI would carry out a line of the patch: write it with --output FILE")
+        return fail("this CI would execute a line of the patch: write it with --output FILE")
     else:
-        # Byte for byte, so that it applies: line ends and control characters are part of it.
+        # Unchanged bytes, so that it applies: line ends and control characters are part of it.
         sys.stdout.buffer.write(patch.encode("utf-8", "surrogateescape"))
     return 0
 

@@ -1,7 +1,7 @@
-"""The base of errors that a user can put right."""
+"""Base class of errors that a user can fix."""
 
 from __future__ import annotations
 
 
 class UserError(Exception):
-    """A command prints it and exits with 1; the message names the place and the way out."""
+    """An error that a command prints, exiting with 1; it names the place and the way out."""

@@ -1,8 +1,8 @@
-"""The fixtures that a task sees.
+"""The fixtures of a task.
 
-They work the same in an ordinary run, where the skill is the file on disk and nothing is recorded,
-and in a rollout. What they need is imported when one is used. None asks for another by a public
-name, so that a project may have a fixture ``skill``, ``rollout`` or ``workspace`` of its own.
+They work the same in a rollout and in an ordinary run (the skill is the file on disk and nothing is
+recorded). Imports happen when a fixture is used. No fixture requests another by a public name, so
+that a project may define its own ``skill``, ``rollout`` or ``workspace``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
-    """The skill under test, by a name that no project has for a fixture of its own."""
+    """Provide the skill under test under a name that no project uses for its own fixture."""
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.files import read_skill
     from pytest_skillopt.suite.context import Skill, current
@@ -47,14 +47,13 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
 
 @pytest.fixture(scope="session")
 def skill(_skillopt_skill: Skill) -> Skill:
-    """The version of the SKILL.md under test: .text, .body, .path, .name, .version, .proxy_url."""
+    """Provide the skill under test: .text, .body, .path, .name, .version, .proxy_url."""
     return _skillopt_skill
 
 
 @pytest.fixture
 def rollout(request: pytest.FixtureRequest) -> Recorder:
-    """The recorder: .index, .seed, .key, .target, .score(x), .feedback(text), .record(role, text),
-    .usage()."""
+    """Record a rollout: .index, .seed, .key, .target, .score(x), .feedback(text), .record(), ..."""
     from pytest_skillopt.suite.context import recorder
 
     return recorder(request)
@@ -62,10 +61,10 @@ def rollout(request: pytest.FixtureRequest) -> Recorder:
 
 @pytest.fixture
 def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent:
-    """Call the target model with the skill as system prompt: skill_agent(prompt) -> Reply.
+    """Call the target model with the skill as system prompt.
 
-    Of a skill with files in references/, scripts/ or assets/ the prompt holds the body, and the
-    model has a tool that reads those files.
+    ``skill_agent(prompt)`` returns a ``Reply``. For a skill with files in references/, scripts/ or
+    assets/ the system prompt is the body, and the model has a tool that reads those files.
     """
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.models import Models
@@ -91,7 +90,10 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
 
 @pytest.fixture
 def skill_judge(request: pytest.FixtureRequest) -> Judge:
-    """An LLM judge: skill_judge(rubric, answer, votes=1) -> Judgement with .score and .reason."""
+    """Grade an answer by a model.
+
+    ``skill_judge(rubric, answer, votes=1)`` returns a ``Judgement`` with .score and .reason.
+    """
     from pytest_skillopt.model.judge import Judge
     from pytest_skillopt.models import Models
     from pytest_skillopt.suite.context import GuardedModel, recorder
@@ -109,7 +111,7 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
 
 @contextlib.contextmanager
 def without_traceback() -> Iterator[None]:
-    """What is configured wrongly fails the test that needs it, in words."""
+    """Turn a wrong configuration into a failure of the test, without a traceback."""
     from pytest_skillopt.model.types import ModelConfigError
     from pytest_skillopt.skill.document import SkillError
 

@@ -1,8 +1,8 @@
-"""Running git to look: at the user's repository, or at one of the package's own.
+"""Run git on the user's repository or on one of the package's own.
 
-The configuration of a repository names programs (filters, hooks, transports, helpers), and whatever
-ran in it may have written there. So none that git would start on its own is in force, and no secret
-stands in git's environment.
+The configuration of a repository names programs (filters, hooks, transports, helpers), and anything
+that ran in it may have changed it. So git starts none of them on its own, and no secret is in its
+environment.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 TIMEOUT = 180.0
-"""Seconds after which one git command is given up."""
+"""Time limit of one git command, in seconds."""
 
 
 _REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
@@ -31,8 +31,8 @@ _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _REACH = re.compile(
     r"GIT_(ASKPASS|CONFIG_(GLOBAL|NOSYSTEM|SYSTEM)|SSH(_COMMAND|_VARIANT)?|SSL_CA(INFO|PATH))"
 )
-"""Variables of git that say how to reach a remote. All others could redirect what is read or
-written, or (the traces) print a token."""
+"""Variables of git that are needed to reach a remote. All others could redirect reads and writes,
+or (the traces) print a token."""
 _SETTINGS = (
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
@@ -45,7 +45,7 @@ _SETTINGS = (
 
 
 class GitError(UserError):
-    """git, or the repository, is not as it must be."""
+    """A problem with git or the repository."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ class Entry:
 
 
 class GitFailed(GitError):
-    """git ended with an error. ``detail`` is all that it said."""
+    """An error exit of git; ``detail`` is its output."""
 
     def __init__(self, verb: str, detail: str) -> None:
         super().__init__(f"git {verb} failed: {detail or 'no message'}")
@@ -70,10 +70,10 @@ class GitFailed(GitError):
 
 
 class Git:
-    """A repository, by git: no shell, no prompt, no hook, and no secret in its environment."""
+    """A repository, accessed by git without shell, prompts, hooks or secrets."""
 
     prefix = ""
-    """The project below the top of the repository, ``""`` or ``dir/``."""
+    """Path of the project inside the repository: ``""`` or ``dir/``."""
 
     def __init__(self, directory: Path, environ: Mapping[str, str]) -> None:
         self.directory = directory
@@ -84,10 +84,10 @@ class Git:
     def run(
         self, *args: str, input: bytes = b"", env: Mapping[str, str] | None = None, ok: bool = False
     ) -> bytes:
-        """Standard output of git. With ``ok`` any exit status will do.
+        """Run git and return its standard output.
 
         Raises:
-            GitFailed: exit status other than 0.
+            GitFailed: the exit status is not 0 and ``ok`` is false.
             GitError: git is not installed or does not answer.
         """
         return self.complete(args, {**self._env, **(env or {})}, input, ok=ok).stdout
@@ -120,12 +120,12 @@ class Git:
         return printable(redact(text, self.environ)).strip()
 
     def resolve(self, name: str) -> str | None:
-        """Id of the commit that ``name`` points to, or None."""
+        """Return the id of the commit that ``name`` points to, or None."""
         found = self.run("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}", ok=True)
         return found.decode().strip() or None
 
     def files(self, commit: str) -> dict[str, Entry]:
-        """Every file of a commit, by its path from the top of the repository."""
+        """Return every file of a commit, by its path from the top of the repository."""
         listing = self.run("ls-tree", "-r", "-z", "--full-tree", commit)
         found = {}
         for line in filter(None, listing.split(b"\0")):
@@ -135,10 +135,10 @@ class Git:
         return found
 
     def read(self, blob: str, *, limit: int) -> bytes:
-        """Bytes of a blob.
+        """Return the bytes of a blob.
 
         Raises:
-            GitError: it is larger than ``limit`` bytes.
+            GitError: the blob is larger than ``limit`` bytes.
         """
         size = int(self.run("cat-file", "-s", blob))
         if size > limit:
@@ -146,12 +146,12 @@ class Git:
         return self.run("cat-file", "blob", blob)
 
     def write(self, data: bytes, kind: str = "blob") -> str:
-        """Store a blob or a commit, byte for byte; its id."""
+        """Store a blob or a commit byte for byte; return its id."""
         args = ("hash-object", "-w", "--stdin", "--no-filters", "-t", kind)
         return self.run(*args, input=data).decode().strip()
 
     def mentions(self, commit: str, text: str) -> bool:
-        """Whether a text stands, as a word of its own, in a file of a commit; case aside."""
+        """Tell whether a file of a commit contains a text as a separate word, ignoring case."""
         escaped = re.sub(
             r"[^\w\s/:@-]", lambda m: rf"\{m[0]}" if m[0] == "^" else f"[{m[0]}]", text
         )
@@ -166,7 +166,7 @@ class Git:
             self.run("checkout-index", "--all", f"--prefix={directory}/", env=env)
 
     def tree_with(self, commit: str, files: Mapping[str, Entry]) -> str:
-        """Id of the tree of ``commit`` with files put in place of what was there."""
+        """Write the tree of ``commit`` with some files replaced; return its id."""
         with self._index(commit) as env:
             lines = [
                 f"{entry.mode} {entry.id}\t".encode() + os.fsencode(path) + b"\0"
@@ -184,14 +184,14 @@ class Git:
 
 
 class Clone(Git):
-    """The user's repository around ``directory``. It is only looked at.
+    """The user's repository around ``directory``; it is only read.
 
     Args:
         directory: the project.
-        environ: the environment to take; default the process's own.
+        environ: the environment; default: that of the process.
 
     Raises:
-        GitError: git is not there, or the directory lies in no repository.
+        GitError: git is not installed, or the directory is not in a repository.
     """
 
     def __init__(self, directory: Path, environ: Mapping[str, str] | None = None) -> None:
@@ -201,8 +201,8 @@ class Clone(Git):
         except GitFailed as error:
             if "not a git repository" in error.detail:
                 raise GitError(
-                    f"{directory} is in no git repository: run `git init` and commit, or run this "
-                    "in a clone"
+                    f"{directory} is not in a git repository: run `git init` and commit, or run "
+                    "this in a clone"
                 ) from None
             raise
         top, self.prefix, _ = found.split("\n", 2)
@@ -212,14 +212,14 @@ class Clone(Git):
         return self.run("rev-parse", "--is-shallow-repository").strip() == b"true"
 
     def branch(self) -> str:
-        """The branch that is checked out, ``""`` with a detached head."""
+        """Return the branch that is checked out, ``""`` if the head is detached."""
         return self.run("symbolic-ref", "-q", "--short", "HEAD", ok=True).decode().strip()
 
     def remote_url(self, remote: str, *, push: bool = False) -> str:
-        """Where a remote lies, a folder of this machine as an absolute path.
+        """Return the URL of a remote; the absolute path if it is a local folder.
 
         Raises:
-            GitError: there is none of that name.
+            GitError: there is no remote of that name.
         """
         known = self.run("remote").decode().split()
         if not _REMOTE.fullmatch(remote) or remote not in known:
@@ -235,7 +235,7 @@ class Clone(Git):
 
 
 def is_local(url: str) -> bool:
-    """Whether a remote is a folder of this machine."""
+    """Tell whether a remote is a local folder."""
     if url.startswith("file://"):
         return True
     return "://" not in url and (url.startswith(("/", ".")) or ":" not in url.split("/", 1)[0])

@@ -1,7 +1,7 @@
 """The hooks that a ``conftest.py``, a plugin or an add-on may implement.
 
-A hook that is ``firstresult`` decides something: the first implementation that returns something
-else than None counts, and if none does, the built-in behaviour. All others are told something.
+A ``firstresult`` hook decides something: the first result that is not None counts; without one the
+built-in behaviour applies. All other hooks are notified of something.
 """
 
 from __future__ import annotations
@@ -35,18 +35,20 @@ if TYPE_CHECKING:
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     """Return the model of a role (``target``, ``optimizer`` or ``judge``).
 
-    Called once a process and role. The calls of such a model are neither cached nor counted against
-    the spending caps, unless it does so itself; ``pytest_skillopt.chat_model`` makes one that does,
-    for a server of the project's own (``example_project/conftest.py``)::
+    Called once per process and role. The calls of such a model are neither cached nor counted
+    against the spending caps, unless it does so itself; ``pytest_skillopt.chat_model`` makes one
+    that does, for the project's own server (``example_project/conftest.py``)::
 
         # conftest.py
         from pytest_skillopt import Completion
+
 
         class Canned:
             name, fingerprint, simulated = "canned:1", "1", True
 
             def complete(self, messages, *, sample, **details):
                 return Completion(text="42")
+
 
         def pytest_skillopt_client(config, role):
             return Canned() if role == "target" else None
@@ -57,13 +59,15 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
 def pytest_skillopt_classify_error(
     config: pytest.Config, exception: BaseException
 ) -> InfraError | None:
-    """Say that an exception in a task is an infrastructure error, not a wrong answer.
+    """Classify an exception in a task as an infrastructure error, not a wrong answer.
 
-    Return None to leave it to the next implementation; in the end it is a failure of the task::
+    Return None to leave it to the next implementation. An exception that none classifies is a
+    failure of the task::
 
         # conftest.py
         import sqlite3
         from pytest_skillopt import InfraError
+
 
         def pytest_skillopt_classify_error(config, exception):
             if isinstance(exception, sqlite3.OperationalError):
@@ -75,7 +79,7 @@ def pytest_skillopt_classify_error(
 def pytest_skillopt_step(config: pytest.Config, step: StepRow) -> None:
     """Observe a finished step of a training.
 
-    ``step`` is the row that the report shows; nothing can be changed here::
+    ``step`` is the row that the report shows; changing it has no effect::
 
         # conftest.py
         def pytest_skillopt_step(config, step):
@@ -88,8 +92,8 @@ def pytest_skillopt_step(config: pytest.Config, step: StepRow) -> None:
 def pytest_skillopt_prompt(config: pytest.Config, name: str) -> str | None:
     """Return the template of an optimizer prompt in place of the built-in one.
 
-    ``name`` is that of a file in ``pytest_skillopt/edits/prompts`` without ``.md``; the
-    placeholders of the built-in text may be used, and no others::
+    ``name`` is the name of a file in ``pytest_skillopt/edits/prompts`` without ``.md``. The
+    template may use the placeholders of the built-in text, and no others::
 
         # conftest.py
         def pytest_skillopt_prompt(config, name):
@@ -102,18 +106,19 @@ def pytest_skillopt_prompt(config: pytest.Config, name: str) -> str | None:
 def pytest_skillopt_reflect(
     config: pytest.Config, records: Sequence[TaskRecord], context: Context
 ) -> Sequence[Patch] | None:
-    """Stage 2: from the rollouts of train tasks to proposed patches.
+    """Propose patches from the rollouts of train tasks (stage 2).
 
-    ``records`` has one entry a task with its rollouts under the working skill; ``context`` holds
-    that skill (``.document``), the settings, the memory and the edit budget. In the search
-    ``trials`` an edit is tried on the ``tasks`` that it names::
+    ``records`` has one entry per task with its rollouts under the working skill; ``context`` holds
+    that skill (``.document``), the settings, the memory and the edit budget. The search ``trials``
+    tries an edit on the ``tasks`` that it names::
 
         # conftest.py
         from pytest_skillopt import Edit, Patch
 
+
         def pytest_skillopt_reflect(config, records, context):
             failing = tuple(r.task.id for r in records if r.failed)
-            rule = "Answer with JSON alone."
+            rule = "Answer with JSON only."
             edit = Edit("append", content=rule, reason="house rule", tasks=failing)
             return [Patch((edit,))]
     """
@@ -123,12 +128,13 @@ def pytest_skillopt_reflect(
 def pytest_skillopt_aggregate(
     config: pytest.Config, patches: Sequence[Patch], context: Context
 ) -> Patch | None:
-    """Stage 3: merge the patches of the analysts into one.
+    """Merge the patches of the analysts into one (stage 3).
 
-    This one joins them without a model call::
+    This example joins them without a model call::
 
         # conftest.py
         from pytest_skillopt import Patch
+
 
         def pytest_skillopt_aggregate(config, patches, context):
             return Patch(tuple(p for patch in patches for p in patch.edits))
@@ -137,13 +143,14 @@ def pytest_skillopt_aggregate(
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context) -> Patch | None:
-    """Stage 4: keep at most ``context.budget`` edits, the best first.
+    """Keep at most ``context.budget`` edits, the best first (stage 4).
 
-    The search ``trials`` has no budget here: it asks with all edits that wait, tries them in the
-    order of the answer, and keeps what is left out for a later round::
+    The search ``trials`` has no budget here: it asks with all untried edits, tries them in the
+    returned order, and keeps the others for a later round::
 
         # conftest.py
         from dataclasses import replace
+
 
         def pytest_skillopt_select(config, patch, context):
             short = sorted(patch.edits, key=lambda p: len(p.content))
@@ -153,21 +160,23 @@ def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context) -> Update | None:
-    """Stage 5: apply the patch to the working skill, ``context.document``.
+    """Apply the patch to the working skill, ``context.document`` (stage 5).
 
-    The document of the answer is what counts, ``Update(document, applied, refused)``, however it
-    was made. The search ``trials`` asks about one edit at a time and tries what the document
-    changes; several changed places are one edit. This one makes a bullet of what is appended::
+    The result is an ``Update(document, applied, refused)``; only its document counts. The search
+    ``trials`` asks about one edit at a time and tries the changes in the document; several changed
+    places are one edit. This example turns appended text into a bullet::
 
         # conftest.py
         from dataclasses import replace
         from pytest_skillopt import update
+
 
         def bullet(edit):
             if edit.op != "append":
                 return edit
             text = "- " + edit.content.removeprefix("- ")
             return replace(edit, content=text)
+
 
         def pytest_skillopt_update(config, patch, context):
             bullets = tuple(bullet(edit) for edit in patch.edits)
@@ -177,16 +186,17 @@ def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate | None:
-    """Stage 6: the gate of one decision: asks for draws, is told samples, ends in a verdict.
+    """Return the gate of one decision (stage 6): it asks for samples and ends in a verdict.
 
-    ``question`` has the tasks, the options and the length of the current skill's tape. None leaves
-    the decision to the built-in gate. Under a small cap the hook is asked once before the training
-    begins: where it answers None, there may be no gate on the way (docs/gate.md). The final
-    comparison before the skill is written is not asked for here::
+    ``question`` has the tasks, the options and the number of samples already drawn for the current
+    skill. None leaves the decision to the built-in gate. Under a small cap the hook is called once
+    before the training begins: if it returns None, edits may be adopted without a gate during the
+    search (docs/gate.md). The final comparison before the skill is written does not call it::
 
         # conftest.py
         from dataclasses import replace
         from pytest_skillopt import open_gate
+
 
         def pytest_skillopt_gate(config, question):
             return open_gate(replace(question, name="strict"))
@@ -195,34 +205,41 @@ def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate 
 
 @pytest.hookspec
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
-    """Return a note for the head of a run and its report, before anything is paid for::
+    """Return a note for the head of a run and its report.
 
-    # conftest.py
-    import os
+    Called before anything is paid for::
 
-    def pytest_skillopt_opened(config, tasks):
-        return f"{len(tasks)} tasks on {os.environ.get('REGION', 'this machine')}"
+        # conftest.py
+        import os
+
+
+        def pytest_skillopt_opened(config, tasks):
+            return f"{len(tasks)} tasks on {os.environ.get('REGION', 'this machine')}"
     """
 
 
 @pytest.hookspec
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
-    """Return a note about a run that has ended, for its report, which is written after it::
+    """Return a note about a finished run for its report.
 
-    # conftest.py
-    def pytest_skillopt_notes(config, result):
-        slow = result.seconds > 3600
-        return "it took more than an hour" if slow else f"it was a {result.mode} run"
+    The report is written afterwards::
+
+        # conftest.py
+        def pytest_skillopt_notes(config, result):
+            slow = result.seconds > 3600
+            return "it took more than an hour" if slow else f"it was a {result.mode} run"
     """
 
 
 @pytest.hookspec
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
-    """Leave something of a run. Its report is written, into ``folder``::
+    """Act on a finished run, whose report has been written into ``folder``.
 
-    # conftest.py
-    def pytest_skillopt_finished(config, result, folder):
-        (folder / "status.txt").write_text(result.status)
+    For example, keep its status::
+
+        # conftest.py
+        def pytest_skillopt_finished(config, result, folder):
+            (folder / "status.txt").write_text(result.status)
     """
 
 
@@ -231,8 +248,8 @@ def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | N
     """Name the agents that a test runs, with their versions, such as ``codex 0.163.0, mine 2``.
 
     ``source`` is the test's source, ``skill`` the path of its skill file, relative to the root
-    directory. The versions are part of what identifies a task, so that an update is never mixed
-    into a run, and the target counts as used::
+    directory. The versions are part of a task's identity, so that an update of an agent is never
+    mixed into a run, and the target model counts as used::
 
         # conftest.py
         def pytest_skillopt_agent(item, source):
@@ -242,9 +259,11 @@ def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | N
 
 @pytest.hookspec(firstresult=True)
 def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str | None:
-    """Return what ``skill.proxy_url`` gives: the base URL of a server that calls the target model::
+    """Return the value of ``skill.proxy_url``.
 
-    # conftest.py
-    def pytest_skillopt_proxy_url(config, skill):
-        return "http://127.0.0.1:8080"
+    It is the base URL of a server that calls the target model::
+
+        # conftest.py
+        def pytest_skillopt_proxy_url(config, skill):
+            return "http://127.0.0.1:8080"
     """

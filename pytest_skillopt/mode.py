@@ -1,4 +1,4 @@
-"""The modes: the options that turn one on, and what may not stand beside it."""
+"""The modes: the options that turn one on, and the options that exclude it."""
 
 from __future__ import annotations
 
@@ -19,48 +19,48 @@ MODES: dict[Name, str] = {
     "compare": "--skillopt-compare",
     "aa": "--skillopt-aa",
 }
-"""The option that turns each on; in the namespace it is ``skillopt_<mode>``."""
+"""Option that turns each mode on; its name in the namespace is ``skillopt_<mode>``."""
 COMPANIONS: dict[str, Name] = {
     "check_strict": "check",
     "init": "train",
     "save_baseline": "evaluate",
     "resume": "train",
 }
-"""Other options, by their names in the namespace, and the mode that each goes with."""
+"""Other options, by their names in the namespace, and the mode that each belongs to."""
 _ON: dict[str, Any] = {"action": "store_true"}
 _OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
     (
         "--skillopt",
         {**_ON, "dest": "skillopt_evaluate"},
-        "measure every task K times. Options from --skillopt-skill on are ini keys too: "
-        "skillopt_skill",
+        "measure every task K times. All options from --skillopt-skill on are also ini keys "
+        "(skillopt_skill)",
     ),
-    ("--skillopt-train", _ON, "improve SKILL.md; written only if the pass rate rises"),
+    ("--skillopt-train", _ON, "improve SKILL.md; write it only if the pass rate rises"),
     (
-        # The sign is part of the name, so that no word after it is taken for a value.
+        # "=description" is part of the name, so that no word after it is read as a value.
         "--skillopt-train=description",
         {"action": "store_const", "const": "description", "dest": "skillopt_train"},
-        "its description, too, on trigger tasks",
+        "also improve its description, on trigger tasks",
     ),
     (
         "--skillopt-check",
         {"nargs": "?", "metavar": "REF"},
-        "=REF: fail if SKILL.md is credibly worse than at REF",
+        "fail if SKILL.md is credibly worse than at revision REF",
     ),
-    ("--skillopt-check-strict", _ON, "with it: fail too when the evidence is not enough"),
+    ("--skillopt-check-strict", _ON, "with --skillopt-check: also fail on too little evidence"),
     (
         "--skillopt-compare",
         {"nargs": 2, "metavar": ("A", "B")},
-        "compare two: files, revisions, versions of a run, none",
+        "compare two skills: files, revisions, run versions, none",
     ),
-    ("--skillopt-aa", _ON, "compare the skill with itself: the noise floor"),
+    ("--skillopt-aa", _ON, "measure the noise: compare the skill with itself"),
     (
         "--skillopt-resume",
         {"nargs": "?", "metavar": "RUN"},
-        "=RUN: continue a training that ended early; =latest",
+        "continue an unfinished training: =latest or its name",
     ),
-    ("--skillopt-init", _ON, "with --skillopt-train: make a missing SKILL.md"),
-    ("--skillopt-save-baseline", _ON, "with --skillopt: keep the counts for --skillopt-check"),
+    ("--skillopt-init", _ON, "with --skillopt-train: create a missing SKILL.md"),
+    ("--skillopt-save-baseline", _ON, "with --skillopt: save the counts for --skillopt-check"),
 )
 _BIASING = {
     "maxfail": "-x / --maxfail",
@@ -73,18 +73,18 @@ _BIASING = {
 
 
 def given(config: pytest.Config, name: str) -> bool:
-    """Whether an option stands on the command line."""
+    """Tell whether an option was given on the command line."""
     return getattr(config.option, f"skillopt_{name}") not in (None, False)
 
 
 def refuse_bare_options(args: Sequence[str]) -> None:
-    """UsageError for an option whose value may stand for a path, without its ``=``."""
+    """Raise UsageError for an option without its ``=``: the next word could be a path."""
     for flag, value, usual in (
         ("--skillopt-check", "REF", "HEAD"),
         ("--skillopt-resume", "RUN", "latest"),
     ):
         if flag in args:
-            raise pytest.UsageError(f"{flag} wants {value}: write {flag}={usual}")
+            raise pytest.UsageError(f"{flag} needs {value}: write {flag}={usual}")
 
 
 def add_mode_options(group: pytest.OptionGroup) -> None:
@@ -94,35 +94,38 @@ def add_mode_options(group: pytest.OptionGroup) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """What this session does besides being a pytest session."""
+    """The mode of a session, with its arguments."""
 
     name: Name
     ref: str = ""
-    """With ``check``: the git revision that the working tree is compared with."""
+    """``check``: git revision that the working tree is compared with."""
     strict: bool = False
-    """With ``check``: too little evidence is a failure too."""
+    """``check``: fail on too little evidence, too."""
     pair: tuple[str, str] = ("", "")
-    """With ``compare``: the two skills."""
+    """``compare``: the two skills."""
     resume: str | None = None
-    """Run to continue; '' is the latest."""
+    """``train``: run to continue; ``""`` is the latest."""
     init: bool = False
-    """With ``train``: make the SKILL.md if there is none."""
+    """``train``: create the SKILL.md if there is none."""
     save_baseline: bool = False
-    """With ``evaluate``: write the counts to ``.skillopt-baseline.json``."""
+    """``evaluate``: write the counts to ``.skillopt-baseline.json``."""
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Mode | None:
-        """The mode that the options ask for; None where none of them was given. UsageError for two
-        modes at once, or an option that only goes with another mode."""
+        """Return the mode that the options ask for, None if they ask for none.
+
+        Raises:
+            UsageError: two modes at once, or an option that belongs to another mode.
+        """
         option = config.option
         chosen = [name for name in MODES if given(config, name)]
         if len(chosen) > 1:
-            raise pytest.UsageError(f"{MODES[chosen[0]]} and {MODES[chosen[1]]} do not go together")
+            raise pytest.UsageError(f"{MODES[chosen[0]]} and {MODES[chosen[1]]} cannot be combined")
         name = chosen[0] if chosen else None
         for companion, needed in COMPANIONS.items():
             if given(config, companion) and name != needed:
                 flag = "--skillopt-" + companion.replace("_", "-")
-                raise pytest.UsageError(f"{flag} only goes with {MODES[needed]}")
+                raise pytest.UsageError(f"{flag} needs {MODES[needed]}")
         if name is None:
             return None
         mode = cls(
@@ -142,10 +145,10 @@ class Mode:
         return MODES[self.name]
 
     def _refuse_biasing(self, config: pytest.Config) -> None:
-        """Options that stop early, pick failures or repeat them would bias a measurement."""
+        """Refuse options that stop early, pick failures or repeat them."""
         if self.name == "evaluate":
             return
         for dest, shown in _BIASING.items():
             if config.getoption(dest, default=None):
                 bias = "it would truncate or bias the measurement (look in addopts too)"
-                raise pytest.UsageError(f"{self.flag} does not go with {shown}: {bias}")
+                raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}: {bias}")

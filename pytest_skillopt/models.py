@@ -1,4 +1,4 @@
-"""The models of this process, one a role, made when first used."""
+"""The models of this process, one per role, made when first used."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
 
 
 _LOOK_UP = 0.2
-"""Seconds after which whoever waits looks whether the session has been interrupted."""
+"""Interval in seconds at which a wait checks whether the session was interrupted."""
 _OF_CACHE = ("get", "set", "claim", "free")
 
 
 class Models:
-    """Builds models through the hook ``pytest_skillopt_client`` and keeps them.
+    """Build models through the hook ``pytest_skillopt_client`` and keep them.
 
     Args:
-        throttle: decides about every call; None: nothing is limited.
+        throttle: decides about every call; None: no limits.
         cache: answers repeated calls; None: every call is sent.
     """
 
@@ -53,7 +53,7 @@ class Models:
 
     @classmethod
     def of(cls, config: pytest.Config) -> Models:
-        """The models of this session; in an ordinary run without cache, caps or files."""
+        """Return the models of this session; in an ordinary run without cache, caps or files."""
         if MODELS not in config.stash:
             models = config.stash[MODELS] = cls(config, Settings.from_config(config))
             config.add_cleanup(models.close)
@@ -68,7 +68,7 @@ class Models:
         return self._cache.notes if self._cache is not None else ()
 
     def get(self, role: Role) -> Model:
-        """The model of a role; ModelConfigError where the settings name no usable one."""
+        """Return the model of a role; raise ModelConfigError if the settings name no usable one."""
         with self._making:
             if role not in self._made:
                 ask = self._config.hook.pytest_skillopt_client
@@ -76,11 +76,11 @@ class Models:
             return self._made[role]
 
     def probe(self, roles: Iterable[Role], ended: Callable[[], str]) -> None:
-        """See whether the built-in clients of some roles are served, all at once.
+        """Check concurrently that the built-in clients of some roles get an answer.
 
         Raises:
             ModelConfigError: a provider refuses a model or a key.
-            KeyboardInterrupt: ``ended`` says why no answer is wanted any more.
+            KeyboardInterrupt: ``ended`` returned the reason why the session ends.
         """
         found = {self.get(role).fingerprint: self.get(role) for role in roles}
         probes = [model.probe for model in found.values() if hasattr(model, "probe")]
@@ -93,7 +93,7 @@ class Models:
             except Exception as error:
                 said.put(error)
 
-        for probe in probes:  # in threads that do not keep an interrupted process from ending
+        for probe in probes:  # daemon threads do not keep an interrupted process alive
             threading.Thread(target=ask, args=(probe,), daemon=True).start()
         left = len(probes)
         while left:
@@ -115,8 +115,12 @@ class Models:
             self._cache.close()
 
     def build(self, role: Role, server: Server | None = None) -> Model:
-        """The built-in client of a role: the official SDK against an OpenAI-compatible server, one
-        that the project brings or as the settings say."""
+        """Build the client of a role: the official SDK against an OpenAI-compatible server.
+
+        Args:
+            role: the role.
+            server: the project's own server; None: the server of the settings.
+        """
         from pytest_skillopt.model.client import ChatModel
 
         return ChatModel(
@@ -127,15 +131,15 @@ class Models:
 
 
 class Services:
-    """What the controller does for its workers, by name; ``worker.py`` holds the other end.
+    """The services of the controller for its workers, by name; ``worker.py`` calls them.
 
-    The table is filled when the run is opened, after the workers have come up.
+    The table is filled when the run is opened, after the workers have started.
     """
 
     def __init__(self) -> None:
         self.table: dict[str, Callable[..., Any]] = {}
         self.forget: Callable[[str], None] = lambda prefix: None
-        """Gives up the calls of a worker that has ended."""
+        """Function that abandons the calls of a worker that has ended."""
 
     def open(self, meter: Meter, models: Models) -> None:
         from pytest_skillopt.model.cache import DiskCache
@@ -172,19 +176,21 @@ def chat_model(
     url: Callable[[], str],
     simulated: bool = False,
 ) -> Model | None:
-    """For the hook ``pytest_skillopt_client``: the built-in client against a project's own server.
+    """Return the built-in client for a project's own server, for ``pytest_skillopt_client``.
 
-    With the session's cache, accounts and caps, which a model of another kind goes without.
+    It has the session's cache, accounts and caps, which a model of another kind lacks.
 
     Args:
-        provider: what stands before the colon in the role's setting. It also names the server in
-            keys of the cache, so that the port may be another one every time.
-        url: tells the base URL when the first call of a process is made.
-        simulated: no real model answers, as every report then says. It costs nothing, and each
-            request has a ``seed`` that is another one for every sample.
+        config: the session's configuration.
+        role: ``target``, ``optimizer`` or ``judge``.
+        provider: the text before the colon in the role's setting. It also names the server in
+            keys of the cache, so that the port may change.
+        url: returns the base URL; called when a process makes its first call.
+        simulated: no real model answers, as every report then says. Calls cost nothing, and the
+            ``seed`` of each request differs between samples.
 
     Returns:
-        None where the role's setting names another provider.
+        The client; None if the role's setting names another provider.
     """
     models = Models.of(config)
     if provider_of(models.settings, role) != provider:
@@ -193,4 +199,4 @@ def chat_model(
 
 
 MODELS = pytest.StashKey[Models]()
-"""Set by the session when a mode is on; else on the first use of a model in a test."""
+"""The session's models: set by a mode, otherwise on the first use of a model in a test."""

@@ -1,7 +1,7 @@
-"""pytest hooks and nothing else: options, the marker, and which mode is on.
+"""The pytest hooks: options, the marker, and the start of a mode.
 
-Installed and not asked for, this module adds a marker, fixtures and options; everything else is
-imported by the hook that needs it.
+If no mode is on, this module only adds a marker, fixtures and options; everything else is imported
+by the hook that needs it.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Here and no later: xdist's loop starts before anything is configured."""
+    """Refuse ``--looponfail`` here: xdist's loop starts before anything is configured."""
     if config.getoption("looponfail", False) and Mode.from_config(config):
-        raise pytest.UsageError("the modes of skillopt do not go with -f / --looponfail")
+        raise pytest.UsageError("the modes of skillopt cannot be combined with -f / --looponfail")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A wrong argument of the marker is an error of the test; modes read all markers beforehand."""
+    """Fail a test whose marker has a wrong argument; modes check all markers beforehand."""
     if _MODE_ON in item.config.stash:
-        return  # a rollout: its skill is in the request
+        return  # in a rollout the request names the skill
     if item.get_closest_marker("skill_task"):
         from pytest_skillopt.suite.tasks import marker_arguments
 
@@ -87,7 +87,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object | None:
-    """Run an ``async def`` task where no plugin for asynchronous tests claims it."""
+    """Run an ``async def`` task if no plugin for asynchronous tests claims it."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj) or _is_claimed(pyfuncitem):
         return None
     if pyfuncitem.get_closest_marker("skill_task") is None:

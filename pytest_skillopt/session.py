@@ -1,7 +1,7 @@
-"""A session with a mode on, as the controlling process sees it.
+"""The controlling process of a session with a mode on.
 
-With pytest-xdist the mode runs in a thread of its own while the main thread serves the workers;
-without, in the main thread. It knows no difference.
+With pytest-xdist the mode runs in its own thread while the main thread serves the workers;
+without, it runs in the main thread. The mode itself is the same in both cases.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def start(config: pytest.Config, mode: Mode) -> None:
 
 
 class Controller:
-    """The mode in the process that decides: over this session's items, or over xdist's workers."""
+    """Run the mode over this session's items or over xdist's workers, and report its result."""
 
     def __init__(self, config: pytest.Config, mode: Mode, settings: Settings) -> None:
         self._config = config
@@ -54,14 +54,14 @@ class Controller:
         self._services = Services()
         self._workers: XdistRun | None = None
         self.result: Result | None = None
-        """What the mode came to; None before its end."""
+        """Result of the mode; None before its end."""
         self._reports: list[pytest.TestReport] = []
         self._to_continue: list[Line] = []
         """How to continue the run, in words and as a command."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Choose who runs the rollouts; xdist has read by now whether workers are wanted."""
+        """Choose this process or workers for the rollouts; xdist has read its options by now."""
         from pytest_skillopt.modes.opening import refuse_early
 
         refuse_early(config, self._mode, self.settings)
@@ -92,13 +92,15 @@ class Controller:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> Generator[None, object, object]:
-        """Rollouts are no tests: each task is reported once, as one, and the exit status settled,
-        since after the loop pytest asks for the failures."""
+        """Report each task once, as a test, and settle the exit status.
+
+        After the loop pytest looks for failures; rollouts are not tests.
+        """
         value = yield
         for report in self._reports:
             self._config.hook.pytest_runtest_logreport(report=report)
         if terminal := self._config.pluginmanager.get_plugin("terminalreporter"):
-            terminal.stats.pop("", None)  # of each failure pytest asks whether it is among these
+            terminal.stats.pop("", None)  # pytest searches this list once for each failure
         if self.result is not None:
             from pytest_skillopt.modes.conduct import fails_the_session
 
@@ -108,14 +110,14 @@ class Controller:
         return value
 
     def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
-        """A task of a training is measured; it neither passes nor fails."""
+        """Show a task of a training as measured: it neither passes nor fails."""
         if getattr(report, "skillopt_measured", False):
             return ("measured" if report.when == "call" else "", "", "MEASURED")
         return None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_html_results_summary(self, prefix: list[str]) -> None:
-        """A link to our report in the page of pytest-html, where that is installed."""
+        """Add a link to the report to the page of pytest-html, if that is installed."""
         if self.result is not None:
             from pytest_skillopt.report.junit import summary_link
 
@@ -125,7 +127,7 @@ class Controller:
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if self._workers is not None and self._workers.deselected:
-            # xdist does not carry over what its workers have deselected.
+            # xdist does not pass on the number of tests that its workers have deselected.
             others = [SimpleNamespace() for _ in range(self._workers.deselected)]
             terminalreporter.stats.setdefault("deselected", []).extend(others)
         if self.result is None:
@@ -150,7 +152,7 @@ class Controller:
 
 
 class _InProcess:
-    """Runs the rollouts in this process, one after another."""
+    """Run the rollouts in this process, one after another."""
 
     def __init__(
         self,

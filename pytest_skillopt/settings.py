@@ -1,8 +1,8 @@
 """Every setting of the plugin: one frozen dataclass, made once from pytest's configuration.
 
 Each is an ini key ``skillopt_<name>``; those that a run is often given by hand are an option
-``--skillopt-<name>`` too, which wins. Ini keys have pytest's own types, so that numbers, booleans
-and lists can be written as such in a native TOML configuration.
+``--skillopt-<name>`` too, which wins. Ini keys have pytest's own types: a native TOML configuration
+writes numbers, booleans and lists as such.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ _ABOUT = {
     "high": math.inf,
     "choices": (),
     "metavar": "",
-    "many": "",  # what stands between the values of one that takes several
+    "many": "",  # separator between the values of a setting that takes several
     "option": False,
-    "more": "",  # table of the add-ons whose names are choices too
+    "more": "",  # table of the add-ons that adds choices
     "quiet": False,  # an ini key that ``pytest --help`` leaves out
-    "search": "",  # the only search in which it has an effect
-    "fixed": False,
+    "search": "",  # the only search in which the setting has an effect
+    "fixed": False,  # neither an option nor an ini key
 }
 
 
@@ -43,9 +43,9 @@ def setting(default: Any, help: str = "", **about: Any) -> Any:
     """Declare a field of a class of settings.
 
     Args:
-        default: also gives the type: bool, int, float or str.
-        help: one line; ``{choices}`` in it stands for the choices.
-        about: what is said of it besides, by the names in ``_ABOUT``.
+        default: its type is the setting's: bool, int, float or str.
+        help: one line; ``{choices}`` in it is replaced by the choices.
+        about: further properties, by the names in ``_ABOUT``.
     """
     return dataclasses.field(default=default, metadata=_ABOUT | {"help": help} | about)
 
@@ -66,78 +66,93 @@ class Settings:
     """The settings of a session. Booleans are written ``yes`` or ``no``; 0 turns a cap off."""
 
     # the suite
-    skill: str = _option("", "the skill file (default: the one SKILL.md there is)")
-    split: str = _option("2:1:1", "ratio train:val:test", metavar="T:V:T")
-    seed: int = _option(0, "of every random choice of a training", low=0)
-    rollouts: int = _option(3, "K, rollouts of a task under one version", low=1)
-    lanes: int = _option(1, "rollouts at once in each worker", low=1, high=256)
-    timeout: float = _option(600.0, "seconds of a rollout; 0: no end", low=0)
-    min_pass_rate: float = setting(0.5, "pass rate at which a task has passed", low=0, high=1)
-    max_attempts: int = setting(3, "tries of a rollout that ends in an error", low=1)
+    skill: str = _option("", "skill file (default: the only SKILL.md)")
+    split: str = _option("2:1:1", "ratio of train:val:test tasks", metavar="T:V:T")
+    seed: int = _option(0, "seed for all random choices", low=0)
+    rollouts: int = _option(3, "K, rollouts per task and version", low=1)
+    lanes: int = _option(1, "concurrent rollouts per worker", low=1, high=256)
+    timeout: float = _option(600.0, "seconds per rollout; 0: no limit", low=0)
+    min_pass_rate: float = setting(0.5, "pass rate from which a task passes", low=0, high=1)
+    max_attempts: int = setting(3, "attempts at a rollout that ends in an error", low=1)
     max_error_rate: float = setting(
-        0.05, "share of errors that lets nothing be decided", low=0, high=1
+        0.05, "no decision if more than this share of samples are errors", low=0, high=1
     )
-    dir: str = _option(".skillopt", "where runs and the cache are kept")
+    dir: str = _option(".skillopt", "folder of the runs and the cache")
     files: str = setting("references/*.md", "files trained with the skill, or none", many=",")
-    train_description: bool = setting(False, "train the description, too, on trigger tasks")
-    write: bool = _option(True, "write the better skill; no: only propose")
+    train_description: bool = setting(False, "train descriptions, too, on trigger tasks")
+    write: bool = _option(True, "write improved skills; no: only propose")
 
     # models
-    model: str = _option("", "provider:model, or provider:model@URL, of every role")
-    target: str = _option("", "the model that uses the skill, written alike")
-    optimizer: str = _option("", "the model that proposes edits")
-    judge: str = _option("", "the model of skill_judge (default: the optimizer)")
+    model: str = _option("", "model of every role: provider:model[@URL]")
+    target: str = _option("", "model that uses the skill: provider:model[@URL]")
+    optimizer: str = _option("", "model that proposes edits: provider:model[@URL]")
+    judge: str = _option("", "model of skill_judge (default: the optimizer)")
     base_url: str = _option("", "server of models without @URL", metavar="URL")
     requests: str = setting("", "[ROLE.]NAME = VALUE lines: temperature, key_env, ...", many="\n")
-    request_timeout: float = setting(120.0, "seconds a single model call may take", low=0.1)
-    max_turns: int = setting(16, "model calls of a skill_agent with tools", low=1)
+    request_timeout: float = setting(120.0, "seconds per model call", low=0.1)
+    max_turns: int = setting(16, "maximum model calls per skill_agent prompt", low=1)
     cache: Literal["rw", "ro", "off", "refresh"] = _option(
-        "rw", "model replies: rw, ro, off or refresh", choices=("rw", "ro", "off", "refresh")
+        "rw", "reply cache: {choices}", choices=("rw", "ro", "off", "refresh")
     )
-    requests_per_minute: int = setting(0, "model calls a minute, all workers together", low=0)
-    tokens_per_minute: int = setting(0, "tokens a minute, all workers together", low=0)
-    max_in_flight: int = setting(0, "model calls in flight, all workers together", low=0)
+    requests_per_minute: int = setting(
+        0, "model calls per minute, all workers (default: no limit)", low=0
+    )
+    tokens_per_minute: int = setting(0, "tokens per minute, all workers (default: no limit)", low=0)
+    max_in_flight: int = setting(
+        0, "concurrent model calls, all workers (default: no limit)", low=0
+    )
 
     # spending caps
-    max_rollouts: int = _option(0, "stop cleanly after so many rollouts", low=0)
-    max_calls: int = _option(0, "stop cleanly after so many paid calls", low=0)
-    max_tokens: int = _option(0, "stop cleanly after so many tokens", low=0)
-    max_cost: float = _option(0.0, "stop cleanly after so many US dollars", low=0)
-    max_cost_increase: str = setting("", "most that a rollout may take more tokens, such as 20%")
-    max_time: float = _option(0.0, "stop cleanly after so many seconds", low=0)
+    max_rollouts: int = _option(0, "stop after this many rollouts; 0: no cap", low=0)
+    max_calls: int = _option(0, "stop after this many paid calls; 0: no cap", low=0)
+    max_tokens: int = _option(0, "stop after this many tokens; 0: no cap", low=0)
+    max_cost: float = _option(0.0, "stop after this many US dollars; 0: no cap", low=0)
+    max_cost_increase: str = setting("", "largest allowed increase in tokens per rollout, e.g. 20%")
+    max_time: float = _option(0.0, "stop after this many seconds; 0: no cap", low=0)
     prices: str = setting("", "MODEL=IN/OUT, ... in US dollars per million tokens", many=",")
 
     # the search
     search: str = _option(
         "trials",
-        "{choices}",
+        "how edits are found and tried: {choices}",
         choices=("trials", "shorten", "trials,shorten"),
         more="SEARCHES",
     )
     patience: int = setting(3, "steps without a gain that end the search", low=1)
-    preferences: str = setting("", "house rules for the optimizer: a text or a Markdown file")
-    prompts: str = setting("", "folder of Markdown templates that replace ours")
+    preferences: str = setting("", "rules for the optimizer: a text or a Markdown file")
+    prompts: str = setting("", "folder of templates that replace the built-in prompts")
     feedback: str = setting(
-        "full", "shown of a failure: full, message, score", choices=("full", "message", "score")
+        "full",
+        "failure detail: {choices}",
+        choices=("full", "message", "score"),
     )
-    max_skill_tokens: int = setting(0, "largest skill, at 4 characters a token", low=0)
-    lint_allow: str = setting("", "rules of the lint that do not apply", many=",")
+    max_skill_tokens: int = setting(
+        0, "largest skill, 4 characters a token (default: no limit)", low=0
+    )
+    lint_allow: str = setting("", "lint rules to ignore", many=",")
     scan: str = setting("", "command that scans the folder {skill} before a write")
 
     # the gate
     gate: str = _option(
         "staged",
-        "{choices}",
+        "rule that accepts an edit: {choices}",
         choices=("staged", "strict", "off"),
         more="GATES",
     )
-    gate_alpha: float = _option(0.05, "chance of accepting a void edit", low=1e-6, high=0.5)
-    metric: Literal["hard", "soft", "mixed"] = setting(
-        "hard", "hard, soft or mixed (half of each)", choices=("hard", "soft", "mixed")
+    gate_alpha: float = _option(
+        0.05,
+        "maximum probability of accepting an edit that has no effect",
+        low=1e-6,
+        high=0.5,
     )
-    final_rollouts: int = setting(5, "fresh samples a task before a write", low=1)
+    metric: Literal["hard", "soft", "mixed"] = setting(
+        "hard",
+        "score of a sample: hard (it passed), soft (rollout.score) or mixed (their mean)",
+        choices=("hard", "soft", "mixed"),
+    )
+    final_rollouts: int = setting(5, "fresh samples per task before a write", low=1)
 
-    # what few suites need
+    # ini keys that few suites need
     epochs: int = _quiet(4, low=1)
     batch_size: int = _quiet(0, low=0)
     edit_budget: int = _quiet(4, low=1)
@@ -150,24 +165,24 @@ class Settings:
     gate_veto: bool = _quiet(False)
     gate_broad: bool = _quiet(False)
 
-    # no settings: what nobody has needed to change; tests and benchmarks do
+    # constants that only tests and benchmarks change
     breaker: int = setting(20, fixed=True)
-    """Infrastructure errors in a row that stop the run."""
+    """Consecutive infrastructure errors that stop the run."""
     call_retries: int = setting(6, fixed=True)
-    """Retries of a model call that met a passing fault."""
+    """Retries of a model call after a temporary fault."""
     max_reply_bytes: int = setting(4_000_000, fixed=True)
-    """Bytes of one reply above which it is refused."""
+    """Largest reply in bytes; a larger one is refused."""
     contrastive: bool = setting(True, fixed=True)
     """Show passed and failed samples of one task side by side."""
     optimizer_workers: int = setting(8, fixed=True)
-    """Optimizer calls at once."""
+    """Concurrent optimizer calls."""
 
     addons: tuple[Any, ...] = setting((), fixed=True)
-    """Settings that add-ons declare, in classes of their own; ``of`` finds them."""
+    """Settings that add-ons declare in their own classes; ``of`` finds them."""
 
     @classmethod
     def from_config(cls, config: pytest.Config) -> Settings:
-        """Read options and ini keys; UsageError for a bad value."""
+        """Read options and ini keys; raise UsageError for a bad value."""
         settings = cls.make(**{field.name: _read(config, field) for field in _all_fields()})
         if config.getoption("skillopt_train", None) == "description":
             settings = dataclasses.replace(settings, train_description=True)
@@ -178,7 +193,7 @@ class Settings:
 
     @classmethod
     def make(cls, **values: Any) -> Settings:
-        """Make settings from values by name, those that add-ons declare among them."""
+        """Make settings, those of add-ons included, from values by name."""
         more = []
         for kind in declared("SETTINGS"):
             names = {field.name for field in dataclasses.fields(kind)} & values.keys()
@@ -186,16 +201,16 @@ class Settings:
         return cls(**values, addons=tuple(more))
 
     def of(self, kind: type[Declared]) -> Declared:
-        """Return the settings that an add-on declares, its defaults if none were given."""
+        """Return the settings of an add-on; its defaults if none were given."""
         found = next((value for value in self.addons if isinstance(value, kind)), None)
         return kind() if found is None else found
 
     def to_json(self) -> dict[str, Any]:
-        """Return every setting by its name, those of add-ons among them."""
+        """Return every setting, those of add-ons included, by its name."""
         return {field.name: value for field, value in self.fields()}
 
     def fields(self) -> Iterator[tuple[dataclasses.Field[Any], Any]]:
-        """Yield each setting, those of add-ons too, with its value."""
+        """Yield each setting, those of add-ons included, with its value."""
         for part in (self, *self.addons):
             for field in dataclasses.fields(part):
                 if not field.metadata["fixed"]:
@@ -226,15 +241,15 @@ def meaning(field: dataclasses.Field[Any]) -> str:
 
 
 def choices_of(field: dataclasses.Field[Any]) -> list[str]:
-    """List the values that a setting may have; empty if it is free."""
+    """List the values that a setting may have; empty if any value is allowed."""
     more = merged(field.metadata["more"]) if field.metadata["more"] else {}
     return [*field.metadata["choices"], *(name for name in more if ", " not in name)]
 
 
 def add_settings(parser: pytest.Parser, group: pytest.OptionGroup) -> None:
-    """Declare the options, and as ini keys what has no option.
+    """Declare the options, and the ini keys of settings that have no option.
 
-    ``add_quiet_keys`` declares the other keys: ``pytest --help`` need not say everything twice.
+    ``add_quiet_keys`` declares the other keys, so that ``pytest --help`` shows each setting once.
     """
     for field in documented():
         meta = field.metadata
@@ -261,7 +276,7 @@ def add_quiet_keys(parser: pytest.Parser) -> None:
 
 
 def refuse_key_as_option(args: Sequence[str]) -> None:
-    """UsageError for an option of the name of an ini key; it says how the key is set."""
+    """Raise UsageError if an ini key is given as an option; say how to set the key."""
     keys = {_flag(f.name): _key(f.name) for f in _all_fields() if not f.metadata["option"]}
     for word in args:
         flag = word.partition("=")[0]
@@ -271,12 +286,16 @@ def refuse_key_as_option(args: Sequence[str]) -> None:
 
 
 def ini(config: pytest.Config, name: str) -> Any:
-    """The value of an ini key, None where it is not set; UsageError where pytest cannot read it."""
+    """Return the value of an ini key, None if it is not set.
+
+    Raises:
+        UsageError: pytest cannot read the value.
+    """
     try:
         return config.getini(_key(name))
     except (TypeError, ValueError, pytest.UsageError) as error:
         if "unknown configuration value" in str(error):
-            # Loaded by a conftest file, the plugin comes too late for the keys that --help hides.
+            # A plugin loaded by a conftest file comes too late for the keys that --help hides.
             return None
         raise pytest.UsageError(f"{_key(name)}: {error}") from None
 
@@ -290,20 +309,23 @@ def _read(config: pytest.Config, field: dataclasses.Field[Any]) -> Any:
 
 
 def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
-    """The value of an option or an ini key (a text, or what pytest's types make of it) as the field
-    wants it; UsageError, naming ``where``, for a bad one."""
+    """Return the value of an option or an ini key as the field's type.
+
+    Raises:
+        UsageError: the value is bad; the message names ``where`` it was given.
+    """
     default, meta = field.default, field.metadata
     if isinstance(value, list):
-        # pytest hands a TOML list on where the file's form has no types, whatever was declared.
+        # pytest passes a TOML list on, whatever type was declared, if the file's format is untyped.
         if not meta["many"]:
-            raise pytest.UsageError(f"{where}: {value} is a list where one text is wanted")
+            raise pytest.UsageError(f"{where}: {value} is a list; one text is expected")
         value = meta["many"].join(value)
     value = value.strip() if isinstance(value, str) else value
     if value is None or value == "":
         return default
     if choices := choices_of(field):
         if value not in choices:
-            raise pytest.UsageError(f"{where}: {value!r} is none of {', '.join(choices)}")
+            raise pytest.UsageError(f"{where}: {value!r} is not one of {', '.join(choices)}")
         return value
     if isinstance(default, bool):
         if str(value).lower() not in _BOOLEANS:
@@ -322,7 +344,7 @@ def _number(field: dataclasses.Field[Any], value: Any, where: str) -> float:
         raise pytest.UsageError(f"{where}: {value!r} is not {noun}") from None
     if not low <= number <= high or not math.isfinite(number):
         bound = f"at least {low:g}" + (f" and at most {high:g}" if math.isfinite(high) else "")
-        raise pytest.UsageError(f"{where}: {number} is out of range, it must be {bound}")
+        raise pytest.UsageError(f"{where}: {number} is out of range; it must be {bound}")
     return number
 
 

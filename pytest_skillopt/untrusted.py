@@ -1,6 +1,6 @@
-"""Text from outside: transcripts, model replies, test output. Data, never instructions.
+"""Make text from outside safe: transcripts, model replies, test output are never instructions.
 
-Everything that is shown on a terminal, put before the optimizer or written to disk passes through
+Everything that is shown on a terminal, sent to the optimizer or written to disk passes through
 one of these functions first. All are pure and linear in the length of the text.
 """
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
 SHORTEST_SECRET = 8
-"""Characters below which the value of a secret variable is too common a string to redact."""
+"""Length in characters below which a secret variable's value is too common a string to redact."""
 
 # Characters that print as nothing although Unicode does not class them as format characters.
 _BLANKS = frozenset("\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0\u034f\u2028\u2029")
 _JOINERS = "\u200c\u200d"
 _EMOJI_STYLE = "\ufe0e\ufe0f"
-# Letters and printable ASCII are visible; only what this finds is looked at one by one.
+# Letters and printable ASCII are visible; only matches of this are checked one by one.
 _SUSPECT = re.compile(
     r"[^\t\n\r\x20-\x7e\xa0-\xac\xae-\u02ff\u0370-\u0588\u0900-\u10ff\u3041-\u3163\u4e00-\u9fff]"
 )
@@ -67,7 +67,7 @@ _SECRET_SHAPES = re.compile(
         |\d{8,10}:AA[A-Za-z0-9_-]{32,}
         |hooks\.slack\.com/services/[A-Z0-9]{6,}/[A-Z0-9]{6,}/[A-Za-z0-9]{16,}
         |discord(?:app)?\.com/api/webhooks/\d{10,}/[A-Za-z0-9_-]{20,}
-        # Whose it is, is not known: a prefix, and characters that no word or digest is made of.
+        # Secrets of unknown services: a prefix, and a mix of characters that no word or digest has.
         |[A-Za-z]{2,12}[_-](?:[A-Za-z0-9]{1,10}[_-]){0,2}
             (?=(?:[A-Za-z]*\d){4})(?=[A-Z0-9]*[a-z])(?=[a-z0-9]*[A-Z])[A-Za-z0-9]{28,}
         |eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}
@@ -85,11 +85,11 @@ _SECRET_SHAPES = re.compile(
 
 
 def invisible(text: str) -> Iterator[int]:
-    """Offsets of characters that a reader cannot see: zero-width, bidirectional and tag
-    characters, controls other than tab and line endings, fillers, private and unassigned codes.
+    """Yield the offsets of characters that a reader cannot see.
 
-    Joiners and emoji styles where writing needs them (between letters of a script that joins, in
-    an emoji) are not counted.
+    These are zero-width, bidirectional and tag characters, controls other than tab and line
+    endings, fillers, private and unassigned codes; but not joiners and emoji styles that writing
+    needs (between letters of a script that joins, in an emoji).
     """
     for match in _SUSPECT.finditer(text):
         if _is_invisible(text, match.start()):
@@ -127,29 +127,30 @@ def strip_invisible(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Fit for a terminal: no escape sequences, no controls but tab and LF, no bidi tricks."""
+    """Make text fit for a terminal: no escape sequences, no controls but tab and LF, no bidi."""
     return strip_invisible(_CONTROL.sub("", _ANSI.sub("", text.replace("\r\n", "\n"))))
 
 
 def no_command(text: str) -> str:
-    """The text without what a CI takes for a command of its own in a job's output, lines that begin
-    with ``::`` and ``##[`` anywhere. To be applied last, to whole lines: wrapping can move any word
-    to the start of one."""
+    """Disarm commands that a CI reads from a job's output: ``::`` at a line's start, any ``##[``.
+
+    Apply it last, to whole lines: wrapping can move any word to the start of one.
+    """
     return _COMMAND.sub(lambda match: f"{match[0]} ", text)
 
 
 def shown(text: str) -> str:
-    """Fit for the output of a command: :func:`printable`, and nothing that a CI would carry out."""
+    """Make text fit for the output of a command: :func:`printable`, then :func:`no_command`."""
     return no_command(printable(text))
 
 
 def encodable(text: str) -> str:
-    """Without lone surrogates: JSON can write them, but no file and no request can."""
+    """Replace lone surrogates: JSON can write them, but no file and no request can."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
 
 def bound(text: str, head: int, tail: int) -> str:
-    """At most ``head`` characters from the start and ``tail`` from the end, the gap named."""
+    """Keep at most ``head`` characters from the start and ``tail`` from the end; note the gap."""
     gap = len(text) - head - tail
     if gap <= 0:
         return text
@@ -157,10 +158,9 @@ def bound(text: str, head: int, tail: int) -> str:
 
 
 def fence(text: str, nonce: str | None = None) -> str:
-    """Wrap the text as a block of data whose end the text itself cannot write.
+    """Wrap the text as a block of data whose end marker the text cannot contain.
 
-    The nonce is derived from the text, so that the same text makes the same prompt, until the text
-    does not contain it.
+    The nonce is derived from the text, so that the same text makes the same prompt.
     """
     nonce = nonce or _digest(text)
     while nonce.lower() in text.lower():
@@ -173,7 +173,7 @@ def _digest(text: str) -> str:
 
 
 def secrets(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of every stretch that has the shape of a known kind of secret."""
+    """Yield start and end of every stretch that looks like a known kind of secret."""
     for match in _SECRET_SHAPES.finditer(text):
         yield match.span(match.lastgroup or 0)
 
@@ -185,8 +185,7 @@ class _Redacting(logging.Filter):
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of a module, whose messages hold no secret whatever they quote; what nobody wants
-    to see costs as little as with any logger."""
+    """Return the logger of a module; it redacts the messages that are emitted."""
     found = logging.getLogger(name)
     if not found.filters:
         found.addFilter(_Redacting())
@@ -194,16 +193,17 @@ def logger(name: str) -> logging.Logger:
 
 
 def environment() -> dict[str, str]:
-    """A copy of the process' environment, taken while other threads may change it:
-    ``dict(os.environ)`` raises ``KeyError`` where one removes a name, as pytest does after every
-    test."""
+    """Copy the process environment while other threads may change it.
+
+    ``dict(os.environ)`` raises ``KeyError`` if a name is removed meanwhile, as pytest does after
+    every test.
+    """
     found = ((name, os.environ.get(name)) for name in list(os.environ))
     return {name: value for name, value in found if value is not None}
 
 
 def protect(variables: Iterable[str] = (), *, value: str = "") -> None:
-    """From now on take out what stands in these variables, and this value, whatever they are
-    called."""
+    """From now on redact the values of these variables, whatever their names, and this value."""
     _PROTECTED_NAMES.update(filter(None, variables))
     if value:
         _PROTECTED_VALUES.add(value)
@@ -214,15 +214,19 @@ _PROTECTED_VALUES: set[str] = set()
 
 
 def secret_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    if environ is not None:
-        return {name: value for name, value in environ.items() if _is_secret(name)}
-    found = ((name, os.environ.get(name)) for name in list(os.environ) if _is_secret(name))
-    return {name: value for name, value in found if value is not None}
+    """Return the variables of an environment (None: that of the process) with secret names."""
+    found = environment() if environ is None else environ
+    return {name: value for name, value in found.items() if _is_secret(name)}
 
 
 def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """Take out secrets: keys that are configured, values of environment variables (the process'
-    where None) whose name says so, if they are not too short, and known shapes."""
+    """Replace secrets: configured keys, values of secret environment variables, known shapes.
+
+    Args:
+        text: the text.
+        environ: the environment; None: that of the process. A variable is secret by its name; its
+            value is replaced if it has at least ``SHORTEST_SECRET`` characters.
+    """
     text = hide_values(text, environ)
     parts: list[str] = []
     end = 0
@@ -233,7 +237,7 @@ def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
 
 
 def hide_values(text: str, environ: Mapping[str, str] | None = None) -> str:
-    """The part of ``redact`` that knows the secrets themselves; JSON text stays JSON text."""
+    """Replace only known values, not shapes, of secrets; JSON text stays JSON text."""
     for value, name in _secret_values(secret_variables(environ)):
         if value in text:
             text = text.replace(value, f"[redacted {name}]")
@@ -250,7 +254,7 @@ def _sounds_secret(name: str) -> bool:
 
 
 def _secret_values(environ: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Values with their forms in JSON and in URLs, the longest first."""
+    """List secret values, also as escaped in JSON and in URLs, with names, the longest first."""
     found: dict[str, str] = {}
     for name, raw in [*environ.items(), *(("key", value) for value in tuple(_PROTECTED_VALUES))]:
         value = raw.strip()

@@ -1,7 +1,7 @@
-"""A session with a mode on, as a pytest-xdist worker sees it.
+"""A pytest-xdist worker of a session with a mode on.
 
-The controller makes the model calls of all workers: one client, one cache, one account and one set
-of limits, and no worker imports the SDK. See docs/decisions/engine-cost.md.
+The controller makes the model calls of all workers: there is one client, one cache, one account and
+one set of limits, and no worker imports the SDK. See docs/decisions/engine-cost.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def join(config: pytest.Config, settings: Settings) -> None:
 
 
 class RemoteModels(Models):
-    """The models of a worker: those of the controller, called through the channel."""
+    """The controller's models, called through the channel."""
 
     def __init__(self, config: pytest.Config, settings: Settings, wire: Link) -> None:
         super().__init__(config, settings, throttle=RemoteMeter(wire.ask, wire.prefix))
@@ -49,7 +49,7 @@ class RemoteModels(Models):
 
     @functools.cached_property
     def replies(self) -> Replies:
-        """For coding agents, which call their provider from here."""
+        """Replies cached by the controller, for coding agents called from this process."""
         from pytest_skillopt.model.cache import RemoteCache, Replies
 
         return Replies(self.settings.cache, RemoteCache(self._wire.ask, self._wire.prefix))
@@ -61,7 +61,7 @@ class RemoteModels(Models):
 
 
 class RemoteModel:
-    """The controller's model of a role. Arguments and replies cross the channel as JSON."""
+    """The controller's model of a role; arguments and replies cross the channel as JSON."""
 
     def __init__(self, wire: Link, config: ModelConfig) -> None:
         self._wire = wire

@@ -28,7 +28,7 @@ def test_schema_reads_json_out_of_a_reply() -> None:
     assert checks.schema('It is {"total": 3}.', wanted) == {"total": 3}
     with pytest.raises(AssertionError, match="'total' is a required property"):
         checks.schema({}, wanted)
-    with pytest.raises(AssertionError, match="the text holds"):
+    with pytest.raises(AssertionError, match="the text contains"):
         checks.schema("none", wanted)
 
 
@@ -64,7 +64,7 @@ def test_schema_reads_json_out_of_a_reply() -> None:
         (
             lambda: checks.called(CALL, "search"),
             lambda: checks.called(CALL, "fetch"),
-            r"called were \['search'\]",
+            r"the calls are \['search'\]",
         ),
     ],
 )

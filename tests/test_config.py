@@ -189,11 +189,11 @@ def test_the_option_wins_over_the_ini_key_and_that_over_the_default(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("skillopt_rollouts = 0", "skillopt_rollouts: 0 is out of range, it must be at least 1"),
+        ("skillopt_rollouts = 0", "skillopt_rollouts: 0 is out of range; it must be at least 1"),
         ("skillopt_rollouts = many", "skillopt_rollouts: *many*"),
         ("skillopt_timeout = nan", "skillopt_timeout: nan is out of range*"),
         ("skillopt_pruning = maybe", "skillopt_pruning: *maybe*"),
-        ("skillopt_gate = x", "skillopt_gate: 'x' is none of staged, strict, *"),
+        ("skillopt_gate = x", "skillopt_gate: 'x' is not one of staged, strict, *"),
         ("skillopt_gate_alpha = 0.9", "skillopt_gate_alpha: 0.9 is out of range*at most 0.5"),
     ],
 )
@@ -224,8 +224,8 @@ def test_the_result_holds_every_setting(project: pytest.Pytester) -> None:
 REFUSED = [
     ("--skillopt-final-rollouts=3", "*-o skillopt_final_rollouts=VALUE, or skillopt_final_roll*"),
     ("--skillopt-epochs=3", "*-o skillopt_epochs=VALUE, or skillopt_epochs*"),
-    ("--skillopt-check", "*--skillopt-check wants REF: write --skillopt-check=HEAD*"),
-    ("--skillopt-resume", "*--skillopt-resume wants RUN: write --skillopt-resume=latest*"),
+    ("--skillopt-check", "*--skillopt-check needs REF: write --skillopt-check=HEAD*"),
+    ("--skillopt-resume", "*--skillopt-resume needs RUN: write --skillopt-resume=latest*"),
 ]
 
 
@@ -340,7 +340,7 @@ def names_in(module: ast.Module) -> Iterator[str]:
         (("--skillopt-train",), "no optimizer model is configured"),
         (("--skillopt-train", "--skillopt-optimizer=openai:m"), "OPENAI_API_KEY"),
         (("--skillopt-train", "--skillopt-resume=nothing"), "there is no training 'nothing'"),
-        (("--skillopt-check=nothing",), "is in no git repository"),
+        (("--skillopt-check=nothing",), "is not in a git repository"),
         (("--skillopt-compare", "none", "nothing"), "'nothing' is neither a file nor a version of"),
         (("--skillopt-train", "-oskillopt_max_cost_increase=much"), "no share such as 20%"),
     ],

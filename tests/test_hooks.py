@@ -194,11 +194,11 @@ def test_reflect(project: Project) -> None:
     project.use("pytest_skillopt_reflect")
     project.write_test('assert skill_agent(f"Greet {name} in JSON.").json() == {}')
     project.server.reply = lambda body: (
-        "{}" if "JSON alone" in body["messages"][0]["content"] else "Hello."
+        "{}" if "JSON only" in body["messages"][0]["content"] else "Hello."
     )
     assert project.run("--skillopt-train").ret == 0
     assert project.result["status"] == "accepted"
-    assert "\nAnswer with JSON alone." in project.skill
+    assert "\nAnswer with JSON only." in project.skill
     assert project.result["skills"][0]["hunks"][0]["reasons"] == ["house rule"]
     assert not [prompt for prompt in project.prompts("thinker") if "You improve a skill" in prompt]
 

@@ -157,7 +157,7 @@ def test_looping_on_failures_is_refused(project: pytest.Pytester, mode: str) -> 
     project.makepyfile("def test_it(): pass")
     result = project.runpytest_inprocess(mode, "-f")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*do not go with -f / --looponfail*"])
+    result.stderr.fnmatch_lines(["*cannot be combined with -f / --looponfail*"])
 
 
 @pytest.mark.parametrize(

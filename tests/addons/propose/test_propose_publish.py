@@ -533,7 +533,7 @@ def test_no_repository(
     (project.root / ".skillopt").rename(elsewhere / ".skillopt")
     monkeypatch.chdir(elsewhere)
     assert main(["propose", "--no-forge"]) == 1
-    assert "is in no git repository" in capsys.readouterr().err
+    assert "is not in a git repository" in capsys.readouterr().err
 
 
 def test_no_git(
