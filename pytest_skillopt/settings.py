@@ -234,7 +234,7 @@ def quiet() -> list[dataclasses.Field[Any]]:
 
 
 def meaning(field: dataclasses.Field[Any]) -> str:
-    """Say in one line what a setting is for."""
+    """Return the one-line help of a setting."""
     choices = choices_of(field)
     listed = f"{', '.join(choices[:-1])} or {choices[-1]}" if choices else ""
     return str(field.metadata["help"]).replace("{choices}", listed)
@@ -312,7 +312,7 @@ def _converted(field: dataclasses.Field[Any], value: Any, where: str) -> Any:
     """Return the value of an option or an ini key as the field's type.
 
     Raises:
-        UsageError: the value is bad; the message names ``where`` it was given.
+        UsageError: the value is bad; ``where`` names its place in the message.
     """
     default, meta = field.default, field.metadata
     if isinstance(value, list):

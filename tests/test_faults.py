@@ -350,7 +350,7 @@ def test_a_task_that_kills_its_worker_every_time_is_an_error_of_that_task(
 @pytest.mark.parametrize(
     ("name", "rate"), [(NAMES[0], 0.1), (NAMES[1], 0.25)], ids=["train", "val"]
 )
-def test_a_deadly_task_is_put_away_and_left_out_where_that_is_allowed(
+def test_a_deadly_task_is_quarantined_and_left_out_if_that_is_allowed(
     project: FaultProject, name: str, rate: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampler, "MOST_COSTLY", 2)

@@ -1,4 +1,4 @@
-"""What a test is handed: the skill, the recorder of its rollout, and its model."""
+"""The objects behind the fixtures: the skill, the recorder of a rollout, and the guarded model."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Skill:
     body: str
     """The file without its frontmatter."""
     path: Path
-    """A directory that holds the whole skill with this version of its file."""
+    """A directory with the whole skill, including this version of its file."""
     name: str
     version: str
     """SHA-256 of the file's bytes."""
@@ -50,39 +50,39 @@ class Skill:
 
     @property
     def proxy_url(self) -> str:
-        """Base URL, without ``/v1``, of a proxy to the target model, for an agent of one's own.
+        """Base URL, without ``/v1``, of a proxy to the target model, for your own agent.
 
-        It needs no key, counts the calls, keeps the caps, tells an infrastructure error from a
-        wrong answer, and sees whether the skill's body reached the model. It answers until the
-        rollout ends.
+        It needs no key, counts the calls, enforces the caps, distinguishes infrastructure errors
+        from wrong answers, and notes whether the skill's body reached the model. It answers until
+        the rollout ends.
         """
         if self._open_proxy is None:
-            raise RuntimeError("skill.proxy_url is there in a test alone")
+            raise RuntimeError("skill.proxy_url is only available in a test")
         return self._open_proxy(self)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target model as it is configured, for an agent of one's own."""
+    """The configured target model, for your own agent."""
 
     model: str
-    """The provider's name of it, such as ``gpt-5-mini``."""
+    """The provider's name of the model, such as ``gpt-5-mini``."""
     base_url: str
     api_key_env: str
-    """Environment variable that holds the key; empty where the server wants none, or a command
-    prints it."""
+    """Environment variable with the key; empty if the server needs none or a command prints it."""
     parameters: dict[str, Any]
     """Arguments of the SDK's ``chat.completions.create``, as configured: temperature, limits."""
 
 
 class Recorder:
-    """What the fixture ``rollout`` gives: who this rollout is, and where it leaves its traces.
+    """The fixture ``rollout``: identifies this rollout and records its traces. Thread-safe.
 
-    In an ordinary run it checks what a test records and forgets it. Thread-safe.
+    In an ordinary run it checks what a test records and discards it.
 
     Args:
-        config: of the session that runs it; None: nothing is known of its models.
-        skill_dir: directory that holds the whole skill, with this version of its file.
+        request: the rollout.
+        config: configuration of the session; None: its models are unknown.
+        skill_dir: directory with the whole skill, including this version of its file.
         content: the bytes of the version under test.
     """
 
@@ -99,22 +99,22 @@ class Recorder:
         self.content = content
         self.transcript: list[Message] = []
         self.soft_score: float | None = None
-        """In [0, 1], None where the test recorded none."""
+        """Soft score in [0, 1]; None if the test recorded none."""
         self.told = ""
-        """What the test told the optimizer."""
+        """Feedback of the test for the optimizer."""
         self.used = Usage()
-        """What calls of the target took, those of an agent of the test's own included."""
+        """Usage of target calls, those of the test's own agent included."""
         self.judge_used = Usage()
         self.reported = Usage()
         """The part of ``used`` that the test reported itself."""
         self.refusals: list[str] = []
-        """What could not be recorded. The rollout fails even where the test swallowed the error."""
+        """Errors of wrong records; the rollout fails even if the test swallowed them."""
         self.skill_read: bool | None = None
-        """Whether a coding agent read the skill's body; None where nobody can tell."""
+        """True if a coding agent read the skill's body; None if unknown."""
         self.fault: Exception | None = None
-        """Of the infrastructure, met by an agent of the test's own behind our back."""
+        """An infrastructure error that the test's own agent met and may have swallowed."""
         self.at_end = contextlib.ExitStack()
-        """What is closed when the rollout has ended."""
+        """Resources to close when the rollout has ended."""
         self._lock = threading.Lock()
 
     @property
@@ -124,19 +124,21 @@ class Recorder:
 
     @property
     def seed(self) -> int:
-        """A seed in [0, 2**32), another for every sample and the same in every repetition."""
+        """A seed in [0, 2**32): different for every sample, the same in every repetition."""
         return self.request.seed
 
     @property
     def key(self) -> str:
-        """SHA-256 of all that this rollout depends on, for a cache of one's own: task and source,
-        version, target model, and which sample it is."""
+        """SHA-256 of task, source, version, target model and sample, for your own cache."""
         return self.request.key
 
     @property
     def target(self) -> Target:
-        """The target model of the settings, for an agent of one's own; a fatal ModelFault where
-        they name none."""
+        """The target model of the settings, for your own agent.
+
+        Raises:
+            ModelFault: fatal; the settings name no target model.
+        """
         from pytest_skillopt.model.config import model_config
 
         try:
@@ -148,23 +150,30 @@ class Recorder:
         return Target(config.model, config.base_url, key, config.parameters)
 
     def score(self, value: float) -> None:
-        """Record the soft score of this rollout, in [0, 1]; the last one counts. ValueError or
-        TypeError for anything else."""
+        """Record the soft score of this rollout, in [0, 1]; the last one counts.
+
+        Raises:
+            ValueError: the value is not in [0, 1].
+            TypeError: the value is not a number.
+        """
         with self._refusing("score"):
             if not 0.0 <= float(value) <= 1.0:
                 raise ValueError(f"{value!r} is not a finite number from 0 to 1")
         self.soft_score = float(value)
 
     def feedback(self, text: str) -> None:
-        """Tell the optimizer this in place of the assertion's text; the last one counts."""
+        """Replace the assertion's text for the optimizer; the last call counts."""
         self.told = shorten(str(text), _MESSAGE_LIMIT)
 
     def record(self, role: str, content: Any) -> None:
-        """Append a turn to the transcript, for an agent of one's own.
+        """Append a turn of your own agent to the transcript.
 
         Args:
             role: chat role, or ``tool``.
-            content: a text, or any JSON value, which is kept as JSON text; else an error.
+            content: a text, or any JSON value, which is stored as JSON text.
+
+        Raises:
+            ValueError, TypeError: the content is neither.
         """
         if not isinstance(content, str):
             with self._refusing("record"):
@@ -183,19 +192,22 @@ class Recorder:
         cost: float = 0.0,
         model: str = "",
     ) -> None:
-        """Account for model calls that an agent of one's own has paid for.
+        """Report paid model calls of your own agent.
 
         They count towards the spending caps when the rollout has ended.
 
         Args:
-            cost: in US dollars; 0.0 where it is not known.
+            calls: number of calls.
+            input_tokens: number of input tokens.
+            output_tokens: number of output tokens.
+            cost: in US dollars; 0.0 if unknown.
             model: the model that was called; without ``cost`` its price is taken from
-                ``skillopt_prices``, or from OpenAI's price list.
+                ``skillopt_prices`` or from OpenAI's price list.
 
         Raises:
-            ValueError: a negative or infinite number, or one that is none.
+            ValueError: a negative or infinite number, or NaN.
             TypeError: not a number.
-            ModelFault: fatal; there is a cap in money, and the price of the model is not known.
+            ModelFault: fatal; there is a cap in money, and the price of the model is unknown.
         """
         with self._refusing("usage"):
             counts = [operator.index(count) for count in (calls, input_tokens, output_tokens)]
@@ -220,7 +232,7 @@ class Recorder:
             self.judge_used += usage
 
     def note_skill_read(self, read: bool) -> None:
-        """Record whether an agent read the skill's body; of several, one is enough."""
+        """Record whether an agent read the skill's body; one of several agents is enough."""
         self.skill_read = bool(self.skill_read) or read
 
     @contextlib.contextmanager
@@ -261,34 +273,31 @@ _CURRENT: ContextVar[Recorder | None] = ContextVar("skillopt_rollout", default=N
 
 
 def current(config: pytest.Config) -> Recorder | None:
-    """The rollout that this thread or coroutine runs in the session of ``config``; None outside.
+    """Return the rollout that this thread or coroutine runs in the session of ``config``, or None.
 
-    Threads that a test starts have none: fixtures keep the recorder they found during set-up.
+    Threads that a test starts have none: fixtures keep the recorder that they got during set-up.
     """
     found = _CURRENT.get()
     return found if found is not None and found.config is config else None
 
 
 def recorder(request: pytest.FixtureRequest) -> Recorder:
-    """That of the rollout in progress; in an ordinary run one that keeps nothing."""
+    """Return the recorder of the current rollout; in an ordinary run one that keeps nothing."""
     plain = RolloutRequest(request.node.nodeid, "", "", "", "", "plain", 0)
     return current(request.config) or Recorder(plain, request.config)
 
 
 class OwnFault(ModelError):
-    """A fixture of ours, or the model behind it, broke while a test used it.
-
-    Whatever the cause, the test has not judged an answer.
-    """
+    """A fault of a fixture of this package or of its model: the test has not judged an answer."""
 
     kind = "internal"
 
 
 @dataclass(frozen=True)
 class GuardedModel:
-    """A model as tests get it: whatever breaks in it is a fault, never the verdict of a test.
+    """A model for tests: its exceptions become faults, never the verdict of a test.
 
-    An ``AssertionError`` is let through, it can only be somebody's verdict.
+    An ``AssertionError`` passes through, since it can only be a verdict.
     """
 
     model: Model

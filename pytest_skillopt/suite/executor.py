@@ -1,8 +1,7 @@
-"""Who carries out rollouts, and the executor that spreads them over workers.
+"""The protocol of executors, which carry out rollouts, and the executor that uses workers.
 
-What workers say arrives in execnet's receiver threads, one a worker, which keep account under one
-lock and send the next request at once; whoever wants the rollouts waits in ``next`` in a thread of
-its own.
+Messages of workers arrive in execnet's receiver threads, one per worker. These update the state
+under one lock and send the next request at once; the consumer waits in ``next`` in another thread.
 """
 
 from __future__ import annotations
@@ -26,25 +25,25 @@ if TYPE_CHECKING:
 
 
 class Executor(Protocol):
-    """Requests in, rollouts out as they finish.
+    """Take requests, return rollouts as they finish.
 
-    An executor keeps no record of what it has done and retries nothing: every submitted request
-    comes back exactly once, as a measurement or as an ``error`` rollout, unless it was cancelled.
+    An executor keeps no record and retries nothing: every submitted request comes back exactly
+    once, as a measurement or as an ``error`` rollout, unless it was cancelled.
     """
 
     @property
     def capacity(self) -> int:
-        """How many rollouts can run at once, at least 1."""
+        """Number of rollouts that can run at once, at least 1."""
 
     @property
     def ended(self) -> str:
-        """Why no rollout will be run any more; empty while they are."""
+        """Reason why no more rollouts will run; empty while they do."""
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
-        """Make a version of a skill known before the first request that names it."""
+        """Add a version of a skill before the first request that names it."""
 
     def submit(self, requests: Iterable[RolloutRequest]) -> None:
-        """Queue requests, none of which is queued, running or waiting to be fetched."""
+        """Queue requests, none of which may be queued, running or waiting to be fetched."""
 
     def next(self) -> Rollout:
         """Block until a rollout has finished and return it.
@@ -55,19 +54,19 @@ class Executor(Protocol):
         """
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
-        """Drop queued requests and return the keys dropped; what runs already still comes back."""
+        """Drop queued requests and return their keys; running ones still come back."""
 
 
 class ExecutorClosed(Exception):
-    """No rollout will arrive any more: the session was interrupted or has lost its workers."""
+    """No more rollouts will arrive: the session was interrupted or has lost its workers."""
 
 
 class FunctionExecutor:
-    """An executor for a world of one's own, such as a simulation.
+    """An executor that calls a function, for example a simulation.
 
     Args:
-        run: carries out a request under the text of its skill. ``request.task`` names the task,
-            ``request.seed`` is a seed of this sample alone. What it raises ends the training.
+        run: carries out a request with the text of its skill. ``request.task`` names the task,
+            ``request.seed`` is this sample's seed. An exception ends the training.
     """
 
     capacity = 1
@@ -78,7 +77,7 @@ class FunctionExecutor:
         self._texts: dict[str, str] = {}
         self._queue: dict[str, RolloutRequest] = {}
         self.ran = 0
-        """Rollouts carried out."""
+        """Number of rollouts carried out."""
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self._texts[version] = content.decode()
@@ -98,15 +97,15 @@ class FunctionExecutor:
 
 
 _WINDOW = 64
-"""How many waiting requests are looked at for one that suits a worker."""
+"""Number of queued requests among which the cheapest for a worker is chosen."""
 
 
 def cheapest(
     pending: OrderedDict[str, RolloutRequest], last: RolloutRequest | None
 ) -> RolloutRequest:
-    """Take out the one among the first requests for which least must be set up after ``last``.
+    """Remove and return the queued request that needs the least set-up after ``last``.
 
-    Another version of a skill counts more than another module.
+    A change of the skill's version costs more than a change of the module.
     """
 
     def cost(request: RolloutRequest) -> int:
@@ -125,13 +124,13 @@ class Worker:
     def __init__(self, name: str, channel: Any) -> None:
         self.name = name
         self.slots = 0
-        """How many rollouts it can run at once; 0 until it is welcome and once it is lost."""
+        """Number of rollouts that it can run at once; 0 before ``welcome`` and after its end."""
         self.lost = False
         self.running: dict[str, RolloutRequest] = {}
         self.last: RolloutRequest | None = None
         self._channel = channel
         self._known: set[tuple[str, str]] = set()
-        """Skills and versions that it has been sent; version "" for the files of a skill."""
+        """Skills and versions that were sent to it; version "" for the files of a skill."""
         # execnet's socket gateways tear the stream when two threads send at once.
         self._sending = threading.Lock()
 
@@ -140,18 +139,18 @@ class Worker:
         return self.slots - len(self.running)
 
     def send(self, *message: Any) -> None:
-        """Say something; what a dead worker was told is settled when its end is noticed."""
+        """Send a message; if the worker is dead, ``lost`` settles its requests."""
         with self._sending, contextlib.suppress(OSError):
             self._channel.send(message)
 
     def shut_down(self, shutdown: Callable[[], None]) -> None:
-        """End our loop in the worker, then xdist's."""
+        """End the rollout loop in the worker, then xdist's."""
         self.send("stop")
         with self._sending:
             shutdown()
 
     def run(self, request: RolloutRequest, versions: SkillVersions) -> None:
-        """Send a request, after what it has not been sent yet of its skill."""
+        """Send a request, preceded by the files and version of its skill if not sent before."""
         skill, version = request.skill, request.version
         with self._sending, contextlib.suppress(OSError):
             if (skill, "") not in self._known:
@@ -165,7 +164,7 @@ class Worker:
 
 
 class WorkersExecutor:
-    """Spreads requests over the workers. Thread-safe."""
+    """Spread requests over the workers. Thread-safe."""
 
     def __init__(self) -> None:
         self._versions = SkillVersions()
@@ -173,7 +172,7 @@ class WorkersExecutor:
         self._pending: OrderedDict[str, RolloutRequest] = OrderedDict()
         self._workers: list[Worker] = []
         self._done: OrderedDict[str, str | Rollout] = OrderedDict()
-        """By key, what nobody has asked for yet."""
+        """Finished rollouts, by key, that were not fetched yet."""
         self._closed = ""
 
     @property
@@ -186,14 +185,14 @@ class WorkersExecutor:
         return self._closed
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
-        """Make the files beside a skill's document known, by relative path with ``/``."""
+        """Add the files beside a skill's document, by relative path with ``/``."""
         self._versions.add_skill(skill, files)
 
     def add_version(self, skill: str, version: str, content: bytes) -> None:
         self._versions.add_version(skill, version, content)
 
     def submit(self, requests: Iterable[RolloutRequest]) -> None:
-        """KeyError where a request names a version that was never added."""
+        """Queue requests; raise KeyError if one names a version that was never added."""
         added = {request.key: request for request in requests}
         for request in added.values():
             self._versions.content(request.skill, request.version)
@@ -214,7 +213,7 @@ class WorkersExecutor:
         rollout = Rollout.from_json(json.loads(done))
         if rollout.request.key != key:
             raise ValueError(f"a worker answered {key} with a rollout of {rollout.request}")
-        # A worker cannot take out the keys that only this process knows.
+        # A worker cannot redact the keys that only this process knows.
         return rollout.rewritten(hide_values)
 
     def cancel(self, keys: Iterable[str]) -> set[str]:
@@ -227,7 +226,7 @@ class WorkersExecutor:
             self._changed.notify_all()
 
     def welcome(self, worker: Worker, slots: int) -> None:
-        """A worker is up and has collected what the others have; it runs ``slots`` at once."""
+        """Admit a worker that has collected the same tasks; it runs ``slots`` rollouts at once."""
         with self._changed:
             if not worker.lost:
                 worker.slots = slots
@@ -235,10 +234,10 @@ class WorkersExecutor:
         self._dispatch()
 
     def finished(self, worker: Worker, key: str, done: str) -> None:
-        """A worker has carried out a request; ``done`` is the rollout as JSON text.
+        """Accept the rollout ``done`` (JSON text) of a worker.
 
-        What ends after ``stop`` is not taken: an interrupt reaches the processes of a test too,
-        and what they then do wrong is no wrong answer.
+        Rollouts that end after ``stop`` are ignored: an interrupt also reaches the processes of a
+        test, and their failure is not a wrong answer.
         """
         with self._changed:
             if worker.running.pop(key, None) is not None and not self._closed:
@@ -247,7 +246,7 @@ class WorkersExecutor:
         self._dispatch()
 
     def leaving(self, worker: Worker) -> None:
-        """A worker is about to end itself; what it has said until now still counts."""
+        """Note that a worker is about to end itself; its earlier messages still count."""
         with self._changed:
             worker.slots = 0
 
@@ -267,7 +266,7 @@ class WorkersExecutor:
     def _dispatch(self) -> None:
         with self._changed:
             assigned = [] if self._closed else self._assign()
-        # Outside of the lock: a worker behind a slow network must not stop the others.
+        # Sent outside of the lock: a worker behind a slow network must not block the others.
         for worker, request in assigned:
             worker.run(request, self._versions)
 

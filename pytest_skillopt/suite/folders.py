@@ -1,5 +1,4 @@
-"""Temporary folders that the next process removes if the one that made them is killed, and the
-versions of skills that are laid out in one."""
+"""Temporary folders, removed by the next process after a kill, and versions of skills in them."""
 
 from __future__ import annotations
 
@@ -22,17 +21,17 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _NEW_SECONDS = 10.0
-"""Age below which a folder may still be one that its process has not locked yet."""
+"""Age in seconds below which a folder may not have been locked yet by its process."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _SWEPT: set[str] = set()
-"""Where this process has looked already."""
+"""Prefixes whose old folders this process has already removed."""
 
 
 class TemporaryFolder:
-    """A folder of this process alone, held by a lock that ends with it.
+    """A folder of this process, marked as in use by a lock that ends with the process.
 
     Args:
-        prefix: of its name. Those of that prefix whose processes have ended are removed first.
+        prefix: start of its name. Folders with this prefix of ended processes are removed first.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -55,8 +54,7 @@ class TemporaryFolder:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that is in it, whoever has filled it: no link is followed, no depth
-    is too much, and what cannot be removed is left."""
+    """Remove a folder with untrusted content: follow no link, accept any depth, ignore errors."""
     with contextlib.suppress(OSError):
         fd = os.open(folder, _FOLDER)
         try:
@@ -67,11 +65,12 @@ def remove_folder(folder: Path) -> None:
 
 
 def empty_folder(fd: int) -> None:
-    """Remove all in an open folder. Folders in its folders are moved up first, so that two are open
-    at most.
+    """Remove everything in an open folder.
+
+    Nested folders are moved up first, so that at most two are open at once.
 
     Raises:
-        OSError: something cannot be removed; the rest is.
+        OSError: something could not be removed; the rest was.
     """
     os.fchmod(fd, 0o700)
     failure: OSError | None = None
@@ -97,7 +96,7 @@ def _remove_entry(fd: int, name: str) -> None:
         for inner in os.listdir(below):
             if stat.S_ISDIR(os.lstat(inner, dir_fd=below).st_mode):
                 moved = os.open(inner, _FOLDER, dir_fd=below)
-                try:  # A folder that is read-only cannot be moved.
+                try:  # a read-only folder cannot be moved
                     os.fchmod(moved, 0o700)
                 finally:
                     os.close(moved)
@@ -110,10 +109,10 @@ def _remove_entry(fd: int, name: str) -> None:
 
 
 def _lock(folder: Path) -> int:
-    """Hold a folder until this process ends, however it ends.
+    """Lock a folder until this process ends, however it ends.
 
     Raises:
-        OSError: another one holds it.
+        OSError: another process has locked it.
     """
     held = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
     try:
@@ -128,13 +127,16 @@ _DIRECTORIES_KEPT = 16
 
 
 class SkillVersions:
-    """Content arrives once a process; a directory is made when a rollout first needs it.
+    """The versions of skills in this process. Thread-safe.
 
-    Nothing is read from the project, which may lie on another machine. Thread-safe.
+    Content arrives once per process; a directory is made when a rollout first needs it. Nothing is
+    read from the project, which may be on another machine.
+
+    Args:
+        kept: number of directories in use at once, kept in addition to the usual ones.
     """
 
     def __init__(self, *, kept: int = 0) -> None:
-        """``kept``: directories that may be in use at once, over those kept anyway."""
         self._kept = _DIRECTORIES_KEPT + kept
         self._files: dict[str, Mapping[str, bytes]] = {}
         self._contents: dict[tuple[str, str], bytes] = {}
@@ -143,7 +145,7 @@ class SkillVersions:
         self._lock = threading.Lock()
 
     def add_skill(self, skill: str, files: Mapping[str, bytes]) -> None:
-        """Keep the files beside a skill's document, by path relative to it, with ``/``."""
+        """Store the files beside a skill's document, by path relative to it, with ``/``."""
         self._files[skill] = files
 
     def files(self, skill: str) -> Mapping[str, bytes]:
@@ -153,11 +155,11 @@ class SkillVersions:
         self._contents[skill, version] = content
 
     def content(self, skill: str, version: str) -> bytes:
-        """KeyError for a version that was never added."""
+        """Return the bytes of a version; raise KeyError if it was never added."""
         return self._contents[skill, version]
 
     def directory(self, skill: str, version: str) -> Path:
-        """The directory that holds the skill with this version of its document."""
+        """Return the directory with the skill and this version of its document."""
         key = skill, version
         with self._lock:
             if key not in self._directories:
@@ -175,10 +177,10 @@ class SkillVersions:
 
     def _materialise(self, skill: str, version: str) -> Path:
         if self._root is None:
-            # Not tmp_path_factory: xdist gives remote workers a base that is not on their machine.
+            # tmp_path_factory does not work: xdist gives remote workers a base on another machine.
             self._root = TemporaryFolder("skillopt-skills-")
         path = PurePosixPath(skill)
-        # An agent may check that the directory is called like the skill.
+        # An agent may check that the directory has the skill's name.
         directory = Path(tempfile.mkdtemp(dir=self._root.path)) / (path.parent.name or "skill")
         document = Document.unpack(self._contents[skill, version])
         files = {**self.files(skill), **dict(document.files)}

@@ -1,4 +1,4 @@
-"""What ends rollouts from outside: signals, time-outs, and an end to what they have started."""
+"""Ending rollouts from outside: signals, time-outs, and killing the processes they started."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def handling(signum: signal.Signals, handler: Callable[[int, object], None]) -> Iterator[None]:
-    """While open, a signal calls ``handler``.
+    """Call ``handler`` on a signal while open.
 
-    Does nothing in another thread than the main one, or where somebody handles the signal already.
+    Do nothing outside of the main thread, or if the signal has a handler already.
     """
     usual = signal.getsignal(signum)
     elsewhere = threading.current_thread() is not threading.main_thread()
@@ -40,7 +40,7 @@ def handling(signum: signal.Signals, handler: Callable[[int, object], None]) -> 
 
 
 def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
-    """While open, SIGTERM raises ``KeyboardInterrupt`` in the main thread."""
+    """Raise ``KeyboardInterrupt`` in the main thread on SIGTERM while open."""
     return handling(signal.SIGTERM, _interrupt)
 
 
@@ -53,13 +53,13 @@ _BEFORE_THE_END: list[Callable[[], None]] = []
 
 
 def before_the_end(function: Callable[[], None]) -> None:
-    """Have a function called before this process ends without unwinding."""
+    """Register a function that ``end_now`` calls first."""
     if function not in _BEFORE_THE_END:
         _BEFORE_THE_END.append(function)
 
 
 def end_now() -> NoReturn:
-    """End this process, and all that it has started, without unwinding."""
+    """End this process and its descendants without unwinding."""
     for function in _BEFORE_THE_END:
         function()
     kill_descendants()
@@ -69,11 +69,11 @@ def end_now() -> NoReturn:
 def kill_descendants(*, younger_than: float | None = None) -> None:
     """Kill the descendants of this process.
 
-    A process that has been handed over to init (a daemon) is no descendant any more and lives on.
+    A daemon, whose parent is init, is not a descendant and lives on.
 
     Args:
-        younger_than: spare those that were started longer ago, in seconds; where their age is not
-            known (there is no ``/proc``) all are spared.
+        younger_than: age in seconds; spare older processes, and all if their age is unknown
+            (without ``/proc``).
     """
     for pid in _descendants(os.getpid()):
         if younger_than is None or _age(pid) < younger_than:
@@ -90,7 +90,7 @@ def _descendants(root: int) -> list[int]:
 
 
 def _parents() -> dict[int, int]:
-    """Parent process id by process id, of all processes that can be seen."""
+    """Map process id to parent process id, for all visible processes."""
     if (_PROC / "self" / "stat").exists():
         fields = {int(name): _stat(int(name)) for name in os.listdir(_PROC) if name.isdigit()}
         return {pid: int(found[1]) for pid, found in fields.items() if found}
@@ -100,7 +100,7 @@ def _parents() -> dict[int, int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of ``/proc/<pid>/stat`` from the state on; empty once the process is gone."""
+    """Return the fields of ``/proc/<pid>/stat`` from the state on; empty if the process is gone."""
     try:
         text = (_PROC / str(pid) / "stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -109,7 +109,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def _age(pid: int) -> float:
-    """Seconds since a process was started; infinite where that is not known."""
+    """Return the seconds since a process was started; infinite if unknown."""
     fields = _stat(pid)
     if not fields:
         return float("inf")
@@ -117,26 +117,27 @@ def _age(pid: int) -> float:
 
 
 _GRACE = 3.0
-"""Seconds between the watchdog's turn and the end of a process that did not give it one."""
+"""Seconds after the time-out at which a process that blocks the watchdog's thread is ended."""
 
 
 class Watchdog:
-    """Calls ``give_up`` from a thread of its own when a rollout takes longer than ``timeout``."""
+    """Call ``give_up`` from a separate thread when a rollout takes longer than ``timeout``.
+
+    Args:
+        timeout: seconds; 0: never.
+        give_up: called once per rollout, with a message that says where it hangs.
+    """
 
     def __init__(self, timeout: float, give_up: Callable[[RolloutRequest, str], None]) -> None:
-        """Args:
-        timeout: seconds; 0: never.
-        give_up: called once a rollout, with a message that says where it hangs.
-        """
         self._timeout = timeout
         self._give_up = give_up
         self._watched: dict[str, tuple[RolloutRequest, float, int]] = {}
-        """Rollouts that run: since when, and in which thread."""
+        """Running rollouts, by key: request, start time, thread."""
         self._stopped = threading.Event()
 
     @property
     def watched(self) -> bool:
-        """Whether a rollout runs."""
+        """True while a rollout runs."""
         return bool(self._watched)
 
     def start(self) -> None:
@@ -148,7 +149,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watching(self, request: RolloutRequest) -> Iterator[None]:
-        """The calling thread runs a rollout while this is open."""
+        """Watch a rollout that the calling thread runs while this is open."""
         key = request.key
         self._watched[key] = (request, time.monotonic(), threading.get_ident())
         try:
@@ -158,10 +159,10 @@ class Watchdog:
 
     @contextlib.contextmanager
     def backed(self) -> Iterator[None]:
-        """End the process a little later, should the watchdog's thread never get its turn.
+        """End the process a little after the time-out if the watchdog's thread is blocked.
 
-        Compiled code that keeps the interpreter's lock, such as a regular expression that
-        backtracks without end, keeps it from every thread of Python.
+        Compiled code that keeps the interpreter's lock, such as an endlessly backtracking regular
+        expression, blocks every Python thread.
         """
         if not self._timeout:
             yield
@@ -184,7 +185,7 @@ class Watchdog:
 
 
 def _where(thread: int) -> str:
-    """The innermost line of a thread that is neither Python's own nor an installed package's."""
+    """Return the innermost line of a thread outside of Python and installed packages."""
     frame = sys._current_frames().get(thread)
     while frame is not None:
         path = frame.f_code.co_filename

@@ -1,8 +1,8 @@
-"""How a rollout ended: a pass, a failure, no sample, or an infrastructure error.
+"""Classify the end of a rollout: passed, failed, skipped, or an infrastructure error.
 
-One rule: an assertion, in whichever phase, is a failure and never an error; a model that could not
-answer, and a fixture of ours that broke, is an error and never a failure; anything else that goes
-wrong is a failure while the test body runs and an error of the set-up otherwise.
+An assertion in any phase is a failure, never an error. A model that could not answer, or a broken
+fixture of this package, is an error, never a failure. Any other exception is a failure in the test
+body and a set-up error outside of it.
 """
 
 from __future__ import annotations
@@ -26,18 +26,17 @@ if TYPE_CHECKING:
 _REPLY_ATTRIBUTES = frozenset({"choices", "output_text", "output", "usage"})
 
 _BUSY = frozenset({429, 503, 529})
-"""HTTP statuses by which a server says that it cannot serve now; 529 is Anthropic's."""
+"""HTTP statuses of an overloaded server; 529 is Anthropic's."""
 
 
 class RolloutTimeout(BaseException):
-    """Interrupts a rollout after ``skillopt_timeout``; no ``Exception``, so that a test lets it
-    through."""
+    """Interrupt of a rollout after ``skillopt_timeout``; tests do not catch a BaseException."""
 
 
 def is_unanswered(exception: BaseException) -> bool:
-    """No answer was there to judge: a model could not give one, or the test's time was over.
+    """Tell whether there was no answer to judge: a model fault, or a time-out of the test.
 
-    pytest-timeout has no exception of its own, it ends a test as a failure with these words.
+    pytest-timeout has no exception type: it fails a test with this message.
     """
     if isinstance(exception, pytest.fail.Exception):
         words = str(exception.msg)
@@ -46,7 +45,7 @@ def is_unanswered(exception: BaseException) -> bool:
 
 
 def classify(config: pytest.Config, exception: BaseException) -> InfraError | None:
-    """Ask the hook; what this package raises itself is not for users to judge."""
+    """Classify an exception by the hook, except those that this package raises itself."""
     if is_unanswered(exception):
         return classify_error(exception)
     ask = config.hook.pytest_skillopt_classify_error
@@ -54,19 +53,19 @@ def classify(config: pytest.Config, exception: BaseException) -> InfraError | No
 
 
 def classify_error(exception: BaseException) -> InfraError | None:
-    """Judge an exception that escaped from a test; None where it may be a wrong answer.
+    """Classify an exception that escaped from a test; None if it may be a wrong answer.
 
-    Errors are: whatever a model or a fixture of ours raises; the exceptions of the openai SDK and
-    what it lets escape; time-outs, connection errors and rate limits of anything the test talks to,
-    through whatever client; and the use of a reply that the SDK passed on although it is none (HTML
-    with status 200 is a string, an error in the body ``choices=None``).
+    Errors are: any exception of a model or a fixture of this package; exceptions that the openai
+    SDK raises or lets escape; time-outs, connection errors and rate limits of any client; and the
+    use of an invalid reply that the SDK passed on (HTML with status 200 is a string, an error in
+    the body has ``choices=None``).
     """
     fault = exception if isinstance(exception, ModelError) else faults.classify(exception)
     if fault is not None:
         return InfraError(fault.kind, str(fault), fault.fatal)
     if is_unanswered(exception):
         return InfraError("timeout", str(exception))
-    # A time-out of a service that the test talks to may take no time: it is not the task's own.
+    # A time-out of a service is not the task's own: it may come at once, so it has another kind.
     if isinstance(exception, ConnectionError | TimeoutError) or _http_status(exception) in _BUSY:
         return InfraError("provider", _words(exception))
     if _is_use_of_no_reply(exception):
@@ -75,8 +74,11 @@ def classify_error(exception: BaseException) -> InfraError | None:
 
 
 def _http_status(exception: BaseException) -> int:
-    """Of the refusal that a client has met, 0 where it is none: ``status_code`` in the SDKs of
-    providers, ``response.status_code`` in requests and httpx, ``code`` in urllib and Google's."""
+    """Return the HTTP status of a client's exception, 0 if it has none.
+
+    It is ``status_code`` in the SDKs of providers, ``response.status_code`` in requests and httpx,
+    ``code`` in urllib and Google's SDK.
+    """
     response = getattr(exception, "response", None)
     for owner, name in ((exception, "status_code"), (response, "status_code"), (exception, "code")):
         status = getattr(owner, name, None)
@@ -109,17 +111,17 @@ def _words(exception: BaseException) -> str:
 
 _MESSAGE_LIMIT = 4_000
 OUTPUT_LIMIT = 16_000
-"""Characters of its output that a rollout keeps."""
+"""Length in characters to which a rollout's output is shortened."""
 
 
 @dataclass(slots=True)
 class Phase:
-    """A report pytest made of the rollout, and the exception it was made from."""
+    """One of pytest's reports on the rollout, with its exception."""
 
     report: pytest.TestReport
     excinfo: pytest.ExceptionInfo[BaseException] | None
     subtest: str | None = None
-    """How a subtest is called, with its parameters; None for the test itself."""
+    """Name and parameters of a subtest; None for the test itself."""
 
     @property
     def exception(self) -> BaseException | None:
@@ -136,7 +138,7 @@ def conclude(
     phases: Sequence[Phase],
     refusals: Sequence[str],
 ) -> Rollout:
-    """Say how a rollout ended, from its phases in order and what the test failed to record."""
+    """Return the rollout's end, given its phases in order and the errors of wrong records."""
     error = _infrastructure_error(config, phases)
     if error is not None:
         return Rollout(request, "error", error=error)
@@ -163,7 +165,7 @@ def conclude(
 
 def captured_output(phases: Sequence[Phase]) -> str:
     main = [phase for phase in phases if phase.subtest is None]
-    # pytest gives every report the sections of the phases before it, too.
+    # Each report also has the sections of the phases before it.
     kept = [*(phase for phase in phases if phase.subtest is not None), *main[-1:]]
     sections = [section for phase in kept for section in phase.report.sections]
     parts = [f"{title}:\n{shorten(text, OUTPUT_LIMIT)}" for title, text in sections if text.strip()]
@@ -171,7 +173,7 @@ def captured_output(phases: Sequence[Phase]) -> str:
 
 
 def causes(exception: BaseException) -> Iterator[BaseException]:
-    """The exception, then whatever it was raised from, during, or groups; each once."""
+    """Yield an exception, its causes, contexts and group members, each once."""
     seen: set[int] = set()
     waiting: list[BaseException | None] = [exception]
     while waiting:
@@ -186,7 +188,7 @@ def causes(exception: BaseException) -> Iterator[BaseException]:
 
 
 def is_assertion(exception: BaseException) -> bool:
-    """Whether the test says by this exception that an answer is wrong."""
+    """Tell whether an exception is a test's verdict that an answer is wrong."""
     if isinstance(exception, BaseExceptionGroup):
         return any(is_assertion(inner) for inner in exception.exceptions)
     return isinstance(exception, AssertionError | pytest.fail.Exception)
@@ -243,7 +245,7 @@ def _reason(phase: Phase) -> str:
 
 
 def _location(config: pytest.Config, phase: Phase) -> str:
-    """Of the innermost line of the project, else the innermost line of all."""
+    """Return ``path:line`` of the innermost line of the project, else of the innermost line."""
     innermost, prefix = "", f"{config.rootpath}/"
     for frame in reversed([] if phase.excinfo is None else phase.excinfo.traceback):
         if not frame.ishidden(phase.excinfo):

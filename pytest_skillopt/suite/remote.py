@@ -1,9 +1,9 @@
-"""What runs in an xdist worker: it waits for requests and answers each with a rollout.
+"""The loop of an xdist worker, which answers each request with a rollout.
 
-Nothing here is imported by the controller, and nothing assumes that the two share a file system.
+The controller does not import this module, and the two need not share a file system.
 
-A message is a tuple whose first element is its kind; the rest are texts, bytes, numbers and
-dictionaries of them. One execnet channel a worker carries all of it, beside xdist's own.
+A message is a tuple of its kind and texts, bytes, numbers or dictionaries of them. Each worker has
+one execnet channel for all messages, besides xdist's own.
 To the worker: ``skill`` (path, files by name in bytes, which need not be UTF-8), ``version`` (path,
 version, content), ``run`` (request), ``answer`` (number, value, error), ``stop``.
 To the controller: ``hello`` (facts), ``result`` (key, rollout), ``leaving``, ``ask`` (number,
@@ -48,35 +48,37 @@ class Link:
 
     def __init__(self, channel: Any, worker: str) -> None:
         self._channel = channel
-        # execnet's socket gateways tear the stream when two threads send at once.
+        # execnet's socket gateways corrupt the stream if two threads send at once.
         self._sending = threading.Lock()
         self._numbers = itertools.count()
         self._asked: dict[int, Future[str]] = {}
         self._on_end: Callable[[], None] = lambda: None
         self.ended = ""
-        """``stop`` once the controller wants nothing more, ``gone`` if it went without a word."""
+        """``stop`` after the controller's stop message, ``gone`` if it disappeared without one."""
         self.inbox: queue.SimpleQueue[tuple[Any, ...]] = queue.SimpleQueue()
-        """What the controller said, other than answers; ``("stop",)`` when it is gone."""
+        """Messages of the controller other than answers; ``("stop",)`` if it is gone."""
         self.prefix = f"{worker}:"
-        """Begins the name of everything this worker asks for, so that it can be given up."""
+        """Prefix of the names of this worker's calls, by which they can be abandoned."""
 
     def open(self, on_end: Callable[[], None]) -> None:
-        """Begin to receive. ``on_end`` is called once, when the controller wants nothing more or is
-        gone; whoever had asked for something knows it by then."""
+        """Begin to receive. ``on_end`` is called once, after the controller has stopped or is gone.
+
+        By then all pending ``ask`` calls have raised.
+        """
         self._on_end = on_end
         self._channel.setcallback(self._receive, endmarker=("gone",))
 
     def send(self, *message: Any) -> None:
-        """OSError where the controller is gone."""
+        """Send a message; raise OSError if the controller is gone."""
         with self._sending:
             self._channel.send(message)
 
     def ask(self, method: str, *arguments: Any) -> Any:
-        """Have the controller call one of its services, with JSON values.
+        """Call a service of the controller with JSON values and return its result.
 
         Raises:
-            ModelError: what the service raised; ModelFault in the place of other exceptions.
-            ConnectionError: no answer will come, and nothing that this worker does will be heard.
+            ModelError: the service raised it; other exceptions become a ModelFault.
+            ConnectionError: the controller is gone or has stopped.
         """
         number = next(self._numbers)
         self._asked[number] = answer = Future[str]()
@@ -91,7 +93,7 @@ class Link:
         raise ConnectionError("the controller is gone")
 
     def _receive(self, message: tuple[Any, ...]) -> None:
-        """Runs in execnet's receiver thread."""
+        """Handle a message, in execnet's receiver thread."""
         kind, *rest = message
         if kind == "answer":
             number, value, error = rest
@@ -103,7 +105,7 @@ class Link:
         elif kind in ("stop", "gone"):
             ended, self.ended = self.ended, self.ended or kind
             while self._asked:
-                # Whoever still waits is a rollout that nobody wants any more.
+                # Only rollouts that are no longer wanted still wait.
                 self._asked.popitem()[1].set_exception(ConnectionError(kind))
             self.inbox.put(("stop",))
             if not ended:
@@ -123,15 +125,15 @@ def _restored(kind: str, message: str, fatal: bool) -> Exception:
 
 _LINK = pytest.StashKey[Link]()
 _LINGER = 0.5
-"""Seconds that a worker which is done waits for threads that a test has left behind."""
+"""Seconds that a finished worker waits for threads that a test has left behind."""
 _INTERRUPT_AFTER, _END_AFTER = 0.2, 1.0
-"""Seconds after which a rollout that nobody wants any more is interrupted, and then ended."""
+"""Seconds after which an unwanted rollout is interrupted, and then its process ended."""
 _ORPHAN = 5.0
-"""Seconds that a worker has to end by itself when its controller was killed."""
+"""Seconds that a worker has to end by itself after its controller was killed."""
 
 
 def link(config: pytest.Config) -> Link:
-    """This worker's connection to the controller, to ask its services."""
+    """Return this worker's connection to the controller."""
     if _LINK not in config.stash:
         told = worker_input(config)
         config.stash[_LINK] = Link(told["skillopt_channel"], told["workerid"])
@@ -139,12 +141,14 @@ def link(config: pytest.Config) -> Link:
 
 
 class WorkerLoop:
-    """The plugin that takes the place of xdist's loop in a worker.
+    """The plugin that replaces xdist's loop in a worker.
 
     Args:
-        collect: from the collected items to the tasks among them; may raise ``UsageError``.
-        select: leaves the tasks alone among the collected items; how many others there were.
+        config: the worker's configuration.
+        collect: returns the tasks among the collected items; may raise ``UsageError``.
+        lanes: number of concurrent rollouts.
         timeout: seconds after which a rollout ends together with this worker; 0: never.
+        select: removes all items but tasks; returns the number of removed items.
     """
 
     def __init__(
@@ -164,7 +168,7 @@ class WorkerLoop:
         self._worker: str = worker_input(config)["workerid"]
         self._versions = SkillVersions(kept=lanes)
         self._muted = False
-        """It was interrupted: what its rollouts come to from now on is not sent."""
+        """True after an interrupt: no more rollouts are sent."""
         self._watchdog = Watchdog(timeout, self._give_up)
 
     @pytest.hookimpl(trylast=True)
@@ -173,7 +177,7 @@ class WorkerLoop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        session.config.option.no_summary = True  # nobody reads it, and plugins take their time
+        session.config.option.no_summary = True  # not shown, and some plugins are slow at it
         self._link.open(self._give_up_rollouts)
         with contextlib.suppress(OSError), handling(signal.SIGINT, self._interrupted):
             facts: dict[str, Any] = {"slots": self._lanes, "collection_errors": session.testsfailed}
@@ -197,7 +201,7 @@ class WorkerLoop:
                     self._watchdog.stop()
                     stray = engine.close()
                     if self._watchdog.watched:
-                        # What is left runs in a lane: it ends here, and what it started with it.
+                        # A rollout is still running in a lane: end the processes it started.
                         kill_descendants()
                     for line in stray:
                         self._link.send("stray", line)
@@ -205,14 +209,16 @@ class WorkerLoop:
         return True
 
     def _interrupted(self, signum: int, frame: object) -> None:
-        """Leave it to the controller, which a terminal interrupts as well, to end the session."""
+        """Leave the end of the session to the controller, which a terminal interrupts as well."""
         self._muted = True
         if self._link.ended == "stop" and self._lanes == 1:
-            raise KeyboardInterrupt  # Lanes are waited for instead.
+            raise KeyboardInterrupt  # a worker with lanes waits for them instead
 
     def _give_up_rollouts(self) -> None:
-        """End the rollouts that do not end by themselves now that they get no answers; where the
-        controller was killed, with all that they have started."""
+        """End rollouts that do not end by themselves without answers.
+
+        If the controller was killed, end the worker and all processes that it started.
+        """
         if self._link.ended == "gone":
             _later(_ORPHAN, end_now)
         elif self._watchdog.watched:
@@ -220,7 +226,7 @@ class WorkerLoop:
 
     def _end_rollouts(self) -> None:
         if self._watchdog.watched and self._lanes == 1:
-            # A lane cannot be interrupted, nor what is not in the main thread.
+            # Only the main thread can be interrupted, not a lane.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         time.sleep(_END_AFTER)
         if self._watchdog.watched:
@@ -228,8 +234,8 @@ class WorkerLoop:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_unconfigure(self) -> None:
-        """A thread that a test left behind must not keep the worker from ending."""
-        gc.freeze()  # pytest collects garbage ten times now, which takes a worker 0.2 s
+        """End the worker even if a test left a thread behind."""
+        gc.freeze()  # pytest now collects garbage ten times, which takes 0.2 s otherwise
         main = threading.main_thread()
         left = [t for t in threading.enumerate() if t is not main and not t.daemon]
         if left:
@@ -250,7 +256,7 @@ class WorkerLoop:
         )
 
     def _obey(self, engine: RolloutRunner | Lanes, kind: str, *told: Any) -> bool:
-        """Do what the controller says; False where it wants nothing more."""
+        """Carry out a message of the controller; return False on ``stop``."""
         if kind == "skill":
             skill, files = told
             self._versions.add_skill(skill, {os.fsdecode(n): data for n, data in files.items()})
@@ -276,13 +282,13 @@ class WorkerLoop:
             self._deliver(rollout)
 
     def _deliver(self, rollout: Rollout) -> None:
-        # When the controller is gone, a stop is in the inbox already.
+        # If the controller is gone, the inbox already has a stop message.
         with contextlib.suppress(OSError):
             if not self._muted:
                 self._link.send("result", rollout.request.key, json.dumps(rollout.to_json()))
 
     def _give_up(self, request: RolloutRequest, message: str) -> None:
-        """End the worker: nothing else stops a rollout that hangs, or what it started."""
+        """End the worker: nothing else stops a rollout that hangs and the processes it started."""
         with contextlib.suppress(OSError):
             self._link.send("leaving")
         self._deliver(Rollout.of_error(request, "timeout", message, worker=self._worker))

@@ -1,7 +1,7 @@
-"""One run of one task under one version of the skill: what is asked for and what comes back.
+"""The request for one run of a task under one version of the skill, and its result, a rollout.
 
-Both records are frozen, hold nothing but JSON values, and cross process boundaries and lie in the
-journal in the form that ``to_json`` gives.
+Both records are frozen and contain only JSON values; ``to_json`` gives the form in which they cross
+process boundaries and are stored in the journal.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 _ERROR_LIMIT = 2_000
 
 Outcome = Literal["passed", "failed", "skipped", "error"]
-"""How a rollout ended. Only ``passed`` and ``failed`` are measurements."""
+"""End of a rollout. Only ``passed`` and ``failed`` are measurements."""
 
 
 @dataclass(frozen=True)
 class RolloutRequest:
     """Sample number ``index`` of a stream of independent samples of one task under one version.
 
-    A stream names what the samples are for (``train``, ``tape``, ``final``, ...); samples of two
-    streams are never the same draw.
+    A stream names the purpose of the samples (``train``, ``tape``, ``final``, ...); two streams
+    never share a sample.
     """
 
     task: str
     """Node id of the test."""
     source: str
-    """SHA-256 of the task's source, so that an edited test is never answered from an old run."""
+    """SHA-256 of the task's source, so that a changed test is never answered from an old run."""
     skill: str
     """Path of the skill file, relative to the root directory, with ``/``."""
     version: str
@@ -47,14 +47,13 @@ class RolloutRequest:
 
     @functools.cached_property
     def key(self) -> str:
-        """Content address: two requests with one key ask for the same sample."""
+        """Content address: two requests with the same key ask for the same sample."""
         fields = [self.task, self.source, self.skill, self.version, self.model, self.stream]
         return hashlib.sha256(json.dumps([*fields, self.index]).encode()).hexdigest()
 
     @property
     def sample(self) -> str:
-        """What keeps the model replies of two samples apart in the cache, those of two tasks with
-        one prompt too."""
+        """Name that separates the cached replies of different samples, even for equal prompts."""
         return f"{self.task}/{self.stream}/{self.index}"
 
     @property
@@ -63,7 +62,7 @@ class RolloutRequest:
 
     @property
     def seed(self) -> int:
-        """A seed in [0, 2**32) of this sample alone, the same in every run and on every worker."""
+        """This sample's seed in [0, 2**32), the same in every run and on every worker."""
         return int(self.key[:8], 16)
 
     def to_json(self) -> dict[str, Any]:
@@ -80,41 +79,43 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class InfraError:
-    """Why a rollout could not be measured. Never a wrong answer, never in a pass rate."""
+    """The reason why a rollout could not be measured: not a wrong answer, in no pass rate."""
 
     kind: str
     """``setup``, ``provider``, ``timeout``, ``worker``, ``cap``, ``cache`` or ``internal``."""
     message: str
     fatal: bool = False
-    """No retry can help (a wrong key, no quota, an unknown model): the run stops at once."""
+    """True if no retry can help (a wrong key, no quota, an unknown model): the run stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
+    """The result of a request."""
+
     request: RolloutRequest
     outcome: Outcome
     score: float | None = None
-    """Soft score in [0, 1]: what the test recorded, else 1.0 or 0.0 by outcome; None unmeasured."""
+    """Soft score in [0, 1]: the recorded one, else 1.0 or 0.0 by outcome; None if unmeasured."""
     message: str = ""
-    """First lines of what failed: the assertion as a reader of the test would see it."""
+    """First lines of the failure, as pytest shows them."""
     location: str = ""
     """``path:line`` of the failed assertion, relative to the root directory."""
     feedback: str = ""
-    """What the test told the optimizer with ``rollout.feedback``, in place of ``message``."""
+    """Text of ``rollout.feedback``, which the optimizer sees instead of ``message``."""
     transcript: tuple[Message, ...] = ()
     usage: Usage = Usage()
-    """Target calls of this rollout."""
+    """Usage of target calls."""
     judge_usage: Usage = Usage()
     reported: Usage = Usage()
-    """The part of ``usage`` that the test reported of an agent of its own."""
+    """The part of ``usage`` that the test reported for its own agent."""
     duration: float = 0.0
-    """Wall seconds."""
+    """Wall-clock time in seconds."""
     output: str = ""
-    """Captured output, bounded."""
+    """Captured output, shortened."""
     worker: str = ""
     attempt: int = 1
     skill_read: bool | None = None
-    """Whether a coding agent read the skill's body; None where no proxy could tell."""
+    """True if a coding agent read the skill's body; None if unknown."""
     error: InfraError | None = None
     """Set exactly when ``outcome`` is ``error``."""
 
@@ -128,7 +129,7 @@ class Rollout:
         fatal: bool = False,
         worker: str = "",
     ) -> Rollout:
-        """One that could not be measured; ``kind``, ``message`` and ``fatal`` as in InfraError."""
+        """Make a rollout that could not be measured, with the fields of ``InfraError``."""
         error = InfraError(kind, shorten(message, _ERROR_LIMIT), fatal)
         return cls(request, "error", worker=worker, error=error)
 
@@ -141,7 +142,7 @@ class Rollout:
         return self.outcome == "passed"
 
     def rewritten(self, clean: Callable[[str], str]) -> Rollout:
-        """The same with every text as ``clean`` gives it; keys and ids stay as they are."""
+        """Return a copy with ``clean`` applied to every text but keys and ids."""
         error = self.error
         return replace(
             self,
@@ -169,7 +170,7 @@ class Rollout:
 
 
 def _plain(value: Any) -> Any:
-    """As JSON values; ``dataclasses.asdict`` would copy all that is in them."""
+    """Convert to JSON values without the copies that ``dataclasses.asdict`` makes."""
     if isinstance(value, tuple):
         return [_plain(part) for part in value]
     names = getattr(value, "__dataclass_fields__", ())

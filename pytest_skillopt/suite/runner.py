@@ -1,9 +1,9 @@
-"""Runs rollouts of collected items in this process, one after another.
+"""Run rollouts of collected items in this process, one after another.
 
-Every rollout is a fresh copy of the item that goes through pytest's own protocol, hooks and all.
-Function-scoped fixtures are anew each time, wider scopes stay, and what depends on the ``skill``
-fixture is set up anew when the version under test changes. A rollout is not a test of the session:
-its reports reach neither the terminal nor junitxml nor ``-x``.
+Each rollout runs a fresh copy of the item through pytest's own protocol with all hooks.
+Function-scoped fixtures are set up for each rollout, wider scopes stay, and fixtures that depend on
+``skill`` are set up again when the version under test changes. A rollout is not a test of the
+session: its reports reach neither the terminal nor junitxml nor ``-x``.
 See docs/decisions/workers.md.
 """
 
@@ -61,7 +61,7 @@ _FOLDER = re.compile(r"(?<=[/\\]pytest-of-)([^/\\\s]+)([/\\])pytest-\d+(?:[/\\]p
 
 
 def cleaned(rollout: Rollout) -> Rollout:
-    """The rollout without secrets and without what is different in every process."""
+    """Remove secrets and texts that differ between processes (addresses, temporary folders)."""
     environ = secret_variables()
 
     def clean(text: str) -> str:
@@ -76,9 +76,13 @@ def cleaned(rollout: Rollout) -> Rollout:
 
 
 class RolloutRunner:
-    """Runs requests over the items of one pytest session, within ``rollouts_only``. Not
-    thread-safe: lanes have a session each. UsageError where a private interface of pytest has
-    changed."""
+    """Run requests over the items of one pytest session, within ``rollouts_only``.
+
+    Not thread-safe: each lane has its own session.
+
+    Raises:
+        UsageError: a private interface of pytest has changed.
+    """
 
     def __init__(
         self, session: pytest.Session, versions: SkillVersions, *, worker: str = "main"
@@ -90,20 +94,19 @@ class RolloutRunner:
         self.items = {node_id(item): item for item in session.items}
         self._shown: tuple[str, str] | None = None
         self._skills: list[pytest.FixtureRequest] = []
-        """Those for which the fixture ``skill`` is up."""
+        """Requests for which the fixture ``skill`` is set up."""
         self._stray: list[str] = []
 
     def run(self, request: RolloutRequest, running: Running | None = None) -> Rollout:
-        """Run one rollout; whatever the test does is in what is returned, and what goes wrong in
-        this package as well."""
+        """Run one rollout; exceptions of the test and of this package become part of it."""
         try:
             return self._run(request, running or Running())
         except Exception:
-            # Let out of here, it would end the worker, and with it what others are running.
+            # Raised, it would end the worker together with the rollouts of other lanes.
             return Rollout.of_error(request, "internal", traceback.format_exc())
 
     def close(self) -> list[str]:
-        """Tear down every fixture that is still up; returns what went wrong between rollouts."""
+        """Tear down all fixtures; return the errors that occurred between rollouts."""
         self._between(tear_down_to, self._session, None)
         return self._stray
 
@@ -117,7 +120,7 @@ class RolloutRunner:
         except KeyError as missing:
             rollout = Rollout.of_error(request, "internal", f"{missing} was not collected here")
         except OSError as error:
-            said = f"the skill could not be laid out: {error}"
+            said = f"the skill could not be written to a temporary folder: {error}"
             rollout = Rollout.of_error(request, "internal", said)
         else:
             recorder = Recorder(request, self._session.config, directory, content)
@@ -147,7 +150,7 @@ class RolloutRunner:
         try:
             with recorder.active():
                 self._switch(item, request)
-                # The next item is a copy: then exactly the function scope is torn down.
+                # With a copy as the next item, exactly the function scope is torn down.
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=copy.copy(item))
                 self._skills += running.skills
         except BaseException as exception:
@@ -177,7 +180,7 @@ class RolloutRunner:
         return rollout
 
     def _switch(self, item: pytest.Item, request: RolloutRequest) -> None:
-        """Tear down what the item does not share, and what depends on another version."""
+        """Tear down fixtures that the item does not share or that depend on another version."""
         shown = request.skill, request.version
         if shown != self._shown:
             for asked in self._skills:
@@ -187,7 +190,7 @@ class RolloutRunner:
         self._between(tear_down_to, self._session, item)
 
     def _between(self, step: Callable[..., object], *arguments: object) -> None:
-        """What fails between two rollouts belongs to neither of them, but must be seen."""
+        """Run a step between two rollouts; its failure belongs to neither, but is reported."""
         try:
             step(*arguments)
         except (Exception, pytest.fail.Exception) as exception:
@@ -195,7 +198,7 @@ class RolloutRunner:
             self._stray.append(f"teardown of a wider-scoped fixture failed: {what}")
 
     def _start_over(self) -> None:
-        """Leave no half set-up state to the next rollout."""
+        """Discard half-done set-up before the next rollout."""
         self._skills.clear()
         self._between(tear_down_to, self._session, None)
         forget_setup(self._session)
@@ -207,18 +210,18 @@ def _stopped(request: RolloutRequest, reason: object) -> Rollout:
 
 @dataclass
 class Running:
-    """What the hooks learn of the rollout in progress."""
+    """The state that the hooks collect for the current rollout."""
 
     alone: bool = True
-    """No other rollout runs in this process meanwhile."""
+    """True if no other rollout runs in this process meanwhile."""
     needs_process: bool = False
-    """It was to run beside others, and asked for a fixture that it cannot have there."""
+    """True if it shares the process but requested a fixture that needs the process alone."""
     skills: list[pytest.FixtureRequest] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)
     recorded: list[warnings.WarningMessage] = field(default_factory=list)
     printed: str = ""
-    """What it has printed beside others, where pytest captures nothing."""
+    """Its output while it shares the process, when pytest captures nothing."""
 
     def output(self) -> str:
         shown = dict.fromkeys(
@@ -232,7 +235,7 @@ RUNNING: ContextVar[Running | None] = ContextVar("skillopt_running", default=Non
 
 @contextlib.contextmanager
 def rollouts_only(config: pytest.Config) -> Iterator[None]:
-    """While open, items that run are rollouts; ordinary tests cannot run meanwhile."""
+    """Treat all items that run while open as rollouts."""
     hooks = _RolloutHooks()
     with without(config, ("pytest_runtest_logreport", "pytest_exception_interact")):
         config.pluginmanager.register(hooks)
@@ -243,7 +246,7 @@ def rollouts_only(config: pytest.Config) -> Iterator[None]:
 
 
 class _RolloutHooks:
-    """Registered once a process; which rollout is meant is known by the thread that runs it."""
+    """Hooks of all rollouts in a process; ``RUNNING`` identifies the thread's rollout."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(
@@ -253,7 +256,7 @@ class _RolloutHooks:
         if running is None:
             return None
         if running.alone:
-            # The hook's wrappers have set the filters; what is recorded here is not kept for ever.
+            # The hook's wrappers have set the filters; record the warnings for this rollout only.
             with warnings.catch_warnings(record=True) as running.recorded:
                 run_protocol(item, nextitem)
         else:
@@ -271,8 +274,10 @@ class _RolloutHooks:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Subtests log their reports, with their name, right after they have been made. Nobody else
-        is told: not the terminal, junitxml, ``-x`` nor xdist's controller."""
+        """Note a subtest's name: it logs its report right after making it.
+
+        No other plugin gets the report: not the terminal, junitxml, ``-x`` or xdist's controller.
+        """
         running = RUNNING.get()
         if running is not None and running.phases:
             running.phases[-1].subtest = report.head_line or ""

@@ -1,9 +1,9 @@
-"""Takes every sample once: from the ledger of the run, else through the executor.
+"""Take every sample once: from the run's ledger, else through the executor.
 
-Infrastructure errors are tried again here, and what stays an error comes back as one. A task that
-costs a worker or a time-out whenever it runs is put away (docs/decisions/gate.md). Spending
-caps, fatal faults and a run of errors raise ``StopRun``; what was paid for is in the ledger by
-then.
+Infrastructure errors are retried here; the last one comes back as a rollout. A task that costs a
+worker or a time-out every time it runs is quarantined (docs/decisions/gate.md). Spending caps,
+fatal faults and consecutive errors raise ``StopRun``, after every paid rollout has been stored in
+the ledger.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ if TYPE_CHECKING:
 
 _LOG = logger(__name__)
 OWN_AGENT = "own agent"
-"""Role, in the accounts, of what tests report with ``rollout.usage``."""
+"""Role in the accounts for usage that tests report with ``rollout.usage``."""
 _COSTLY = ("worker", "timeout")
-"""Errors that a task brings about itself and that cost a process or minutes each."""
+"""Kinds of errors that a task causes itself and that cost a process or minutes each."""
 MOST_COSTLY = 5
-"""Of them in a row, under one version, before a task is not run again under it."""
+"""Costly errors in a row after which a task is quarantined under that version."""
 _VERSIONS = 2
-"""Versions under which a task that was never measured has to be put away, to be so under all."""
+"""Quarantines under different versions after which an unmeasured task is quarantined under all."""
 
 
 class Ledger(Protocol):
-    """Where finished rollouts are kept."""
+    """Storage of finished rollouts."""
 
     def get(self, key: str) -> Rollout | None:
-        """The measured or skipped rollout with this request key, or None."""
+        """Return the measured or skipped rollout with this request key, or None."""
 
     def put(self, rollout: Rollout) -> None:
-        """Keep a rollout, for good, before anything depends on it."""
+        """Store a rollout permanently, before anything depends on it."""
 
     def __contains__(self, key: str) -> bool: ...
 
@@ -59,24 +59,27 @@ class MemoryLedger(dict[str, "Rollout"]):
 
 
 class StopRun(Exception):
-    """The run ends here, in a state that can be resumed."""
+    """Stop the run in a state that can be resumed."""
 
     def __init__(self, reason: str, *, kind: str = "cap") -> None:
         super().__init__(reason)
         self.reason = reason
         self.kind = kind
-        """``cap``, ``fatal``, ``breaker``, ``interrupted``, or that of who raises it."""
+        """``cap``, ``fatal``, ``breaker``, ``interrupted``, or a kind of the caller."""
 
 
 class Sampler:
-    """Requests in, rollouts out in the same order.
+    """Take requests and return their rollouts in the same order.
 
     Args:
-        ledger: where finished rollouts are kept; None keeps them in memory.
+        executor: carries out requests.
+        tasks: the tasks of the run.
+        ledger: stores finished rollouts; None: in memory.
         model: fingerprint of the target model.
-        meter: told what tests report of agents of their own, and asked for caps; None: nobody.
-        on_rollout: told of every rollout that was run, as it arrives.
-        on_version: told of every new version of a skill and its bytes.
+        settings: the settings; None: the defaults.
+        meter: counts the usage that tests report for their own agents and checks caps; None: none.
+        on_rollout: called with every rollout that was run, as it arrives.
+        on_version: called with every new version of a skill and its bytes.
     """
 
     def __init__(
@@ -102,28 +105,28 @@ class Sampler:
         self._deadline = time.monotonic() + (self._settings.max_time or math.inf)
         self._versions: set[tuple[str, str]] = set()
         self._begun: dict[str, RolloutRequest] = {}
-        """Started and not got back."""
+        """Started requests without a rollout yet."""
         self._backlog: dict[str, RolloutRequest] = {}
-        """Those of them that are kept from the executor until there is a free worker."""
+        """Started requests that wait for a free worker before they go to the executor."""
         self._rationed = False
-        """The executor is given no more than can run at once, so that a cap can stop the rest."""
+        """True if the executor gets only as many requests as can run, so that a cap can stop."""
         self._attempts: dict[str, int] = {}
         self._errors: dict[str, Rollout] = {}
-        """By key, what stayed an infrastructure error."""
+        """Final infrastructure errors, by key."""
         self._errors_in_a_row = 0
         self._ended: dict[str, Rollout] = {}
-        """By key, the rollouts that have come since ``take`` looked."""
+        """Rollouts that ``take`` has not collected yet, by key."""
         self._counted: set[str] = set()
         self._costly: Counter[tuple[str, str]] = Counter()
-        """By task and version, errors in a row that cost a worker or a time-out."""
-        self._put_away: dict[str, dict[str, InfraError]] = {}
-        """By task, the last error under each version under which it is not run again."""
+        """Consecutive errors that cost a worker or a time-out, by task and version."""
+        self._quarantine: dict[str, dict[str, InfraError]] = {}
+        """The last error of each quarantined task, by task and version."""
         self._measured: set[str] = set()
         self.notes: list[str] = []
         self.taken = 0
-        """Rollouts started by this process, those of the ledger not counted."""
+        """Number of rollouts that this process started, without those from the ledger."""
         self.usage: dict[str, Usage] = {}
-        """By task, what its rollouts took, those included that the ledger had."""
+        """Usage of all rollouts, those from the ledger included, by task."""
 
     @property
     def rollouts_left(self) -> int | None:
@@ -132,7 +135,7 @@ class Sampler:
 
     @property
     def errors(self) -> int:
-        """Requests that stayed an infrastructure error."""
+        """Number of requests with a final infrastructure error."""
         return len(self._errors)
 
     @property
@@ -144,7 +147,7 @@ class Sampler:
         return self._executor.ended
 
     def add_version(self, skill: str, content: bytes) -> str:
-        """Make a version of a skill known to the workers and return its SHA-256."""
+        """Send a version of a skill to the workers and return its SHA-256."""
         version = hashlib.sha256(content).hexdigest()
         if (skill, version) not in self._versions:
             self._versions.add((skill, version))
@@ -154,7 +157,7 @@ class Sampler:
         return version
 
     def request(self, task: str, version: str, stream: str, index: int) -> RolloutRequest:
-        """Sample ``index`` of ``stream`` of a task (by node id) under a version."""
+        """Make the request for sample ``index`` of a stream, task (node id) and version."""
         known = self._tasks[task]
         return RolloutRequest(task, known.source, known.skill, version, self._model, stream, index)
 
@@ -162,8 +165,9 @@ class Sampler:
         return request.key in self._ledger
 
     def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
-        """One rollout a request, in order; blocks until all are there. One that stayed an
-        infrastructure error over all attempts is an ``error``.
+        """Return one rollout per request, in order; block until all are there.
+
+        If all attempts ended in infrastructure errors, the rollout's outcome is ``error``.
 
         Raises:
             StopRun: a cap, a fatal fault, too many errors in a row, or an interrupt.
@@ -171,8 +175,8 @@ class Sampler:
         wanted = list(dict.fromkeys(requests))
         for request in wanted:
             known = request.key in self._begun or self._resolved(request.key)
-            if not known and self._is_put_away(request):
-                self._stand_in(request)
+            if not known and self._is_quarantined(request):
+                self._end_quarantined(request)
         missing = [r for r in wanted if not self._resolved(r.key)]
         self._start([r for r in missing if r.key not in self._begun])
         waiting = {r.key for r in missing}
@@ -189,21 +193,24 @@ class Sampler:
         return [came.get(r.key) or self._result(r.key) for r in requests]
 
     def settle(self) -> int:
-        """Wait for what runs when nobody wants more: it is paid for. What has not begun is dropped.
-        Returns how many rollouts an interrupt of the session has lost."""
+        """Wait for running rollouts, which are paid for, and drop the others.
+
+        Returns:
+            Number of rollouts lost by an interrupt of the session.
+        """
         self._drop()
         while self._begun:
             try:
                 rollout = self._executor.next()
             except (ExecutorClosed, KeyboardInterrupt, RuntimeError):
-                break  # by the executor's protocol: what is missing now will never come
+                break  # by the executor's protocol no more rollouts will come
             if self._begun.pop(rollout.request.key, None) is not None:
                 self._keep(rollout)
         lost = len(self._begun)
         self._begun.clear()
         return lost
 
-    # What is started.
+    # Starting rollouts.
 
     def _start(self, requests: Sequence[RolloutRequest]) -> None:
         if not requests:
@@ -225,7 +232,7 @@ class Sampler:
             self._executor.submit(requests)
 
     def _spent(self) -> str:
-        """Which cap leaves nothing, if any. Model calls of ours are stopped one by one."""
+        """Name the exhausted cap, if any; the meter itself stops the package's own calls."""
         if time.monotonic() > self._deadline:
             return f"--skillopt-max-time={self._settings.max_time:g} seconds are over"
         if self._meter is not None and self._rationed:
@@ -244,7 +251,7 @@ class Sampler:
             self.taken -= key not in self._attempts
         return dropped
 
-    # What comes back.
+    # Receiving rollouts.
 
     def _receive(self) -> None:
         free = self._executor.capacity - (len(self._begun) - len(self._backlog))
@@ -272,13 +279,14 @@ class Sampler:
             self._attempts[request.key] = rollout.attempt
             self._errors_in_a_row += 1
             self._count_costly(request, error)
-            self._stop_where_hopeless(request, error)
-            again = rollout.attempt < self._settings.max_attempts and not self._is_put_away(request)
-            then = "is run again" if again else "is not run again"
+            self._stop_if_hopeless(request, error)
+            left = rollout.attempt < self._settings.max_attempts
+            retry = left and not self._is_quarantined(request)
+            then = "is run again" if retry else "is not run again"
             _LOG.info(
                 "%s %s after attempt %d: %s", request.task, then, rollout.attempt, error.message
             )
-            if again:
+            if retry:
                 self._submit([request])
             else:
                 self._end(rollout)
@@ -291,7 +299,7 @@ class Sampler:
         self._count(rollout)
         if self._meter is not None and rollout.reported != Usage():
             if self._meter.bounded and not self._rationed:
-                # There is a cap, which nobody but the sampler can keep then.
+                # There is a cap on reported usage, which only the sampler can enforce.
                 self._rationed = True
                 queued = self._executor.cancel(self._begun)
                 self._backlog = {key: r for key, r in self._begun.items() if key in queued}
@@ -299,7 +307,7 @@ class Sampler:
         self._ledger.put(rollout)
         return rollout
 
-    def _stop_where_hopeless(self, request: RolloutRequest, error: InfraError) -> None:
+    def _stop_if_hopeless(self, request: RolloutRequest, error: InfraError) -> None:
         if error.kind == "cap":
             stop = StopRun(error.message)
         elif error.fatal or error.kind == "cache":
@@ -334,7 +342,7 @@ class Sampler:
         self._counted.add(rollout.request.key)
         self.usage[task] = self.usage.get(task, Usage()) + rollout.usage + rollout.judge_usage
 
-    # Tasks that are put away.
+    # Quarantined tasks.
 
     def _count_costly(self, request: RolloutRequest, error: InfraError) -> None:
         if error.kind not in _COSTLY:
@@ -343,21 +351,21 @@ class Sampler:
         self._costly[key] += 1
         if self._costly[key] != MOST_COSTLY:
             return
-        self._put_away.setdefault(request.task, {})[request.version] = error
+        self._quarantine.setdefault(request.task, {})[request.version] = error
         under = f"version {request.version[:10]} of the skill"
-        ended = f"{MOST_COSTLY} times in a row it ended so: {error.message}"
+        ended = f"{MOST_COSTLY} errors in a row, the last: {error.message}"
         self.notes.append(f"{request.task} is not run again under {under}: {ended}")
-        ours = [r for r in self._begun.values() if r.task == request.task and self._is_put_away(r)]
-        waiting = {r.key: r for r in ours if r.key != request.key}
+        same_task = (r for r in self._begun.values() if r.task == request.task)
+        waiting = {r.key: r for r in same_task if r != request and self._is_quarantined(r)}
         for dropped in self._drop(waiting):
-            self._stand_in(waiting[dropped])
+            self._end_quarantined(waiting[dropped])
 
-    def _is_put_away(self, request: RolloutRequest) -> bool:
-        versions = self._put_away.get(request.task, {})
+    def _is_quarantined(self, request: RolloutRequest) -> bool:
+        versions = self._quarantine.get(request.task, {})
         never = len(versions) >= _VERSIONS and request.task not in self._measured
         return never or request.version in versions
 
-    def _stand_in(self, request: RolloutRequest) -> None:
-        last = next(reversed(self._put_away[request.task].values()))
+    def _end_quarantined(self, request: RolloutRequest) -> None:
+        last = next(reversed(self._quarantine[request.task].values()))
         words = f"not run again after {MOST_COSTLY} errors: {last.message}"
         self._end(Rollout.of_error(request, last.kind, words))

@@ -1,4 +1,4 @@
-"""What a session is about: which of the collected tests are tasks, and of which skill file."""
+"""Select the tasks among the collected tests and the skill file of each."""
 
 from __future__ import annotations
 
@@ -25,11 +25,13 @@ _LIVE = pytest.StashKey[tuple[pytest.FixtureRequest, str]]()
 
 
 class SkillLocator:
-    """From an item to the path of its skill file, relative to the root, with ``/``.
+    """Find the path of an item's skill file, relative to the root, with ``/``.
 
-    In this order: the marker's ``skill=``, the setting, the nearest SKILL.md (see ``find_skill``),
-    or ``new`` where the project has none. SkillError where there is none, or several and nothing
-    says which.
+    The first of these counts: the marker's ``skill=``, the setting, the nearest SKILL.md (see
+    ``find_skill``), ``new`` if the project has none.
+
+    Raises:
+        SkillError: there is none, or the choice between several is ambiguous.
     """
 
     def __init__(self, root: Path, setting: str, *, new: str = "") -> None:
@@ -46,7 +48,7 @@ class SkillLocator:
         return self.nearest(item.path.parent)
 
     def nearest(self, folder: Path) -> str:
-        """The skill of tests in a folder whose markers name none."""
+        """Return the skill of tests in a folder whose markers name none."""
         if self._setting:
             return Path(self._setting).as_posix()
         if folder not in self._found:
@@ -63,9 +65,9 @@ class SkillLocator:
 
 
 def select_skill(item: pytest.Item) -> None:
-    """In an ordinary run: make the session-wide ``skill`` fixture that of this test.
+    """Select the test's skill for the session-wide ``skill`` fixture, in an ordinary run.
 
-    Where the test before had another skill, the fixture and all that depend on it are torn down.
+    If the previous test had another skill, tear down the fixture and all that depend on it.
     """
     stash = item.config.stash
     stash[_SELECTED] = item
@@ -78,18 +80,18 @@ def select_skill(item: pytest.Item) -> None:
 
 
 def selected_skill(request: pytest.FixtureRequest) -> Path:
-    """The skill file for a ``skill`` fixture that is being set up outside of a rollout."""
+    """Return the skill file for a ``skill`` fixture that is set up outside of a rollout."""
     config = request.config
     locate = _locator(config)
     item = config.stash.get(_SELECTED, None)
-    if item is None:  # asked for by name, in a test that does not declare it
+    if item is None:  # requested by name in a test that does not declare it
         return config.rootpath / locate.nearest(config.rootpath)
     config.stash[_LIVE] = (request, _chosen(item))
     return config.rootpath / locate(item)
 
 
 def _chosen(item: pytest.Item) -> str:
-    """The skill of a test; empty where the fixture has to say that there is none."""
+    """Return the skill of a test; empty if there is none, which the fixture reports."""
     try:
         return _locator(item.config)(item)
     except SkillError:
@@ -114,7 +116,7 @@ def keep_tasks(config: pytest.Config, items: list[pytest.Item]) -> int:
 def describe_tasks(
     config: pytest.Config, settings: Settings, items: Sequence[pytest.Item]
 ) -> list[SkillTask]:
-    """The tasks among the collected items; UsageError for a wrong marker or an unknown skill."""
+    """Return the tasks among the items; raise UsageError for a wrong marker or unknown skill."""
     new = SKILL_FILE if config.getoption("skillopt_init") else ""
     try:
         return collect_tasks(items, SkillLocator(config.rootpath, settings.skill, new=new))

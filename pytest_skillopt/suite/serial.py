@@ -1,4 +1,4 @@
-"""Rollouts in this process, one after another, in the main thread."""
+"""Run rollouts in the main thread of this process, one after another."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
 _INSIST = 5.0
-"""Seconds after which a rollout that swallowed its interrupt is interrupted again."""
+"""Interval in seconds at which a rollout that swallows its interrupt is interrupted again."""
 
 
 class SerialExecutor(WorkersExecutor):
-    """Runs a queued request whenever ``next`` is called.
+    """Run a queued request whenever ``next`` is called.
 
-    A time-out (in seconds; 0: none) can only interrupt Python code of the main thread here, not
-    what waits inside a C extension. Workers (``-n 1``) end in any case.
+    The time-out (in seconds; 0: none) can only interrupt Python code of the main thread, not a C
+    extension; workers (``-n 1``) are ended in any case.
     """
 
     def __init__(self, session: pytest.Session, *, timeout: float = 0.0) -> None:
@@ -47,7 +47,7 @@ class SerialExecutor(WorkersExecutor):
         try:
             with _interrupted_after(self._timeout, request.task):
                 return self._runner.run(request)
-        except RolloutTimeout as late:  # between the rollout's end and the alarm's
+        except RolloutTimeout as late:  # raised between the rollout's end and the timer's
             return Rollout.of_error(request, "timeout", str(late))
 
     def close(self) -> list[str]:

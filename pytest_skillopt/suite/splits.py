@@ -1,9 +1,8 @@
-"""Which tasks the optimizer learns from, which the gate measures, which are opened once.
+"""Split the tasks: train for the optimizer, val for the gate, test for one final measurement.
 
-A task's split follows from a hash of its group, so that adding a task moves no other. Only where
-that leaves a small suite far from the ratio are groups moved, and that is said. The tasks of each
-skill, and of these those that should ask for it, those that should not and the others, are near the
-ratio by themselves.
+A task's split follows from a hash of its group, so that adding a task moves no other. Groups are
+moved, with a note, only if a small suite would be far from the ratio. The ratio holds approximately
+for the tasks of each skill, and among them for each kind of trigger task.
 """
 
 from __future__ import annotations
@@ -21,25 +20,24 @@ if TYPE_CHECKING:
 
 SPLITS = ("train", "val", "test")
 BOTH = "both"
-"""Split of every task of a suite too small to be split: learnt from and measured on."""
+"""Split of all tasks of a suite too small to be split: used for training and measuring."""
 
 SMALLEST_SPLIT_SUITE = 8
 _TOLERANCE = 0.34
-"""A split may differ from its share by this part of the share before groups are moved."""
+"""Largest relative deviation of a split from its share before groups are moved."""
 _ALIKE, _FEWEST_WORDS = 0.8, 6
-"""Share of common triples of words from which two tasks are nearly the same; words of a task from
-which that can be told."""
+"""Smallest similarity of near-duplicates, and smallest number of words of a task compared."""
 
 
 class SplitError(ValueError):
-    """The tasks cannot be split as asked; the message says what to change."""
+    """An impossible split; the message says what to change."""
 
 
 def parse_ratio(text: str) -> tuple[float, float, float]:
-    """``2:1:1`` as shares of train, val and test that sum to 1.
+    """Parse ``2:1:1`` into shares of train, val and test that sum to 1.
 
     Raises:
-        SplitError: not three numbers of which train and val are positive.
+        SplitError: the text is not three numbers, or train or val is not positive.
     """
     parts = text.split(":")
     try:
@@ -54,7 +52,7 @@ def parse_ratio(text: str) -> tuple[float, float, float]:
 
 
 def assign_splits(tasks: Sequence[SkillTask], ratio: str) -> tuple[list[SkillTask], list[str]]:
-    """Return the tasks with their splits, in order, and notes on whatever a reader must know.
+    """Return the tasks with their splits, in order, and notes for the report.
 
     Raises:
         SplitError: an unknown split name, an empty val split, or one content in two splits.
@@ -90,10 +88,11 @@ def assign_splits(tasks: Sequence[SkillTask], ratio: str) -> tuple[list[SkillTas
 
 
 def _leaking(tasks: Sequence[SkillTask]) -> list[str]:
-    """Say which tasks of val and test are nearly the same as one of another split.
+    """Note the tasks of val and test that are near-duplicates of a task in another split.
 
-    Two are if, of the triples of words in their parameters' texts, they share most (Jaccard index;
-    numbers count as one word). Tasks with few words are left aside: the words may be mere names.
+    Near-duplicates have a Jaccard index of the word triples in their parameters' texts of at least
+    ``_ALIKE``; all numbers count as the same word. Tasks with few words are ignored, since the
+    words may be mere names.
     """
     seen: list[tuple[SkillTask, set[tuple[str, ...]]]] = []
     alike: list[tuple[SkillTask, SkillTask]] = []
@@ -122,13 +121,13 @@ def _leaking(tasks: Sequence[SkillTask]) -> list[str]:
     are = "1 task of val and test is" if len(alike) == 1 else f"{len(alike)} of val and test are"
     return [
         f"{are} nearly the same as one in another split, such as {task.id} ({task.split}) "
-        f"and {twin.id} ({twin.split}): what was learnt by heart counts there; keep such tasks "
+        f"and {twin.id} ({twin.split}): memorised answers count as a gain there; keep such tasks "
         "together with group="
     ]
 
 
 def _words(text: str) -> str:
-    """The texts in a task's parameters, in lower case; those of its source where it has none."""
+    """Return the texts in a task's parameters, else its source, in lower case."""
     source, _, last = text.rpartition("\n")
     try:
         shown = json.loads(last)
@@ -146,7 +145,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _together(tasks: Iterable[SkillTask]) -> list[list[SkillTask]]:
-    """Tasks that must stay together: one group, or the same content under two names."""
+    """Group the tasks that must stay together: same group, or same content under two names."""
     parent: dict[str, str] = {}
 
     def find(key: str) -> str:
@@ -166,21 +165,20 @@ def _together(tasks: Iterable[SkillTask]) -> list[list[SkillTask]]:
 
 
 class _Unit:
-    """Tasks that must stay together, and the split in which they lie; SplitError where marks name
-    two."""
+    """Tasks that must stay together, with their split; SplitError if marks name two."""
 
     def __init__(self, tasks: list[SkillTask], shares: dict[str, float]) -> None:
         self.tasks = tasks
         group = min(task.group for task in tasks)
         self.place = int.from_bytes(hashlib.sha256(group.encode()).digest()[:8]) / 2**64
-        """Where it lies in [0, 1), for good."""
+        """Fixed position in [0, 1)."""
         marks = {task.split: task for task in tasks if task.split}
         if len(marks) > 1:
             (one, first), (two, second), *_ = sorted(marks.items())
             why = "belong to one group" if first.group == second.group else "have the same content"
             raise SplitError(
                 f"{first.id} (split={one!r}) and {second.id} (split={two!r}) {why}: "
-                "give them one split, or the optimizer would learn from what it is measured on"
+                "give them one split, or the optimizer learns from tasks that measure it"
             )
         self.marked = bool(marks)
         edges = [(sum(shares[s] for s in SPLITS[: n + 1]), name) for n, name in enumerate(SPLITS)]
@@ -190,7 +188,11 @@ class _Unit:
 
 
 def _balance(units: list[_Unit], shares: dict[str, float]) -> list[_Unit]:
-    """Move unmarked units, nearest by hash first, until every split is near its share."""
+    """Move unmarked units, nearest by hash first, until every split is near its share.
+
+    Returns:
+        The moved units.
+    """
     moved: list[_Unit] = []
     free = [unit for unit in units if not unit.marked]
     total = sum(len(unit.tasks) for unit in free)

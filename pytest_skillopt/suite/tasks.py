@@ -1,4 +1,4 @@
-"""A task: a test with the marker ``skill_task``, its arguments, and what identifies it."""
+"""Tasks: tests with the marker ``skill_task``, with its arguments and their identity."""
 
 from __future__ import annotations
 
@@ -25,37 +25,35 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SkillTask:
-    """Plain data, so that it can be sent from the worker that collected it."""
+    """A task as plain data, which a worker can send."""
 
     id: str
     """Node id."""
     source: str = ""
-    """SHA-256 of the test function's source and of its parameters; the id where it is empty."""
+    """SHA-256 of the test function's source and its parameters; if empty, the id."""
     skill: str = "SKILL.md"
     """Path of the skill file relative to the root directory, with ``/``."""
     group: str = ""
-    """Tasks of one group always lie in one split; the id where it is empty."""
+    """Name shared by tasks that must be in one split; if empty, the id."""
     split: str = ""
     """``train``, ``val``, ``test`` or ``both``; empty until the splits are assigned."""
     rollouts: int | None = None
     min_pass_rate: float | None = None
     must_pass: bool = False
     trigger: bool | None = None
-    """Of a task that asks whether an agent uses the skill: whether it should."""
+    """For a task that asks whether an agent uses the skill: True if it should."""
     contract: str = ""
-    """What the task fixes about the answer; the optimizer is told to leave it."""
+    """Requirements of the task on the answer, which the optimizer must not change."""
     doc: str = ""
-    """Docstring of the test function: what the optimizer is told the task is about."""
+    """Docstring of the test function, which describes the task to the optimizer."""
     roles: tuple[str, ...] = ()
-    """Roles whose model the test uses through a fixture: ``target``, ``judge``."""
+    """Roles of models that the test uses through a fixture: ``target``, ``judge``."""
     agent: str = ""
-    """Agents that the test runs, with their versions, such as ``codex 0.163.0``; see the hook
-    ``pytest_skillopt_agent``."""
+    """Agents and versions, such as ``codex 0.163.0``; see the hook ``pytest_skillopt_agent``."""
     marks: tuple[str, ...] = ()
-    """Names of the markers that are the project's own."""
+    """Names of the project's own markers."""
     text: str = ""
-    """Source of the test function and representation of its parameters (bounded), for the leak
-    check; never shown to the optimizer."""
+    """Source and parameters (shortened), for the leak check; never shown to the optimizer."""
 
     def __post_init__(self) -> None:
         for name in ("source", "group"):
@@ -72,7 +70,7 @@ class SkillTask:
 
 
 def node_id(item: pytest.Item) -> str:
-    """The node id as in a run without xdist, whose ``--dist=loadgroup`` appends ``@group``."""
+    """Return the node id without the ``@group`` that xdist's ``--dist=loadgroup`` appends."""
     if not item.config.getoption("loadgroup", False):
         return item.nodeid
     groups = {_group_name(mark) for mark in item.iter_markers("xdist_group")}
@@ -89,8 +87,14 @@ _ROLES = {"skill_agent": "target", "skill_judge": "judge"}
 
 
 def marker_arguments(item: pytest.Item) -> dict[str, Any] | None:
-    """The keyword arguments of ``skill_task`` that are given, checked; the closest mark of an item
-    wins. None where it has none, UsageError for a wrong argument."""
+    """Return the arguments of an item's ``skill_task`` markers; the closest mark wins.
+
+    Returns:
+        The given arguments; None if the item is not marked.
+
+    Raises:
+        UsageError: an argument is wrong.
+    """
     merged: dict[str, Any] = {}
     marks = list(item.iter_markers(MARKER))
     for mark in marks:
@@ -135,7 +139,7 @@ def _check_argument(item: pytest.Item, name: str, value: Any) -> None:
 
 
 _REMEMBERED = 64
-"""Functions whose source is at hand; the tasks of one follow each other."""
+"""Number of functions whose source is cached; the tasks of one function follow each other."""
 _NOT_THEIRS = {
     "skill_task", "parametrize", "usefixtures", "filterwarnings", "skip", "skipif", "xfail",
     "xdist_group", "asyncio", "anyio", "trio", "timeout", "flaky",
@@ -143,12 +147,14 @@ _NOT_THEIRS = {
 
 
 def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) -> SkillTask | None:
-    """Describe an item as a task; None where it is not marked. ``skill_path`` is relative to the
-    root."""
+    """Describe an item as a task; None if it is not marked.
+
+    ``skill_path`` returns a path relative to the root.
+    """
     given = marker_arguments(item)
     if given is None:
         return None
-    for name in ("skill", *merged("MARKER")):  # which are found in other places too
+    for name in ("skill", *merged("MARKER")):  # not fields of SkillTask
         given.pop(name, None)
     function = getattr(item, "obj", None)
     callspec = getattr(item, "callspec", None)
@@ -178,7 +184,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
 def _roles(item: pytest.Item, text: str, agent: str) -> tuple[str, ...]:
     fixtures = getattr(item, "fixturenames", ())
     found = {role for name, role in _ROLES.items() if name in fixtures}
-    if agent or "proxy_url" in text:  # of the fixture skill
+    if agent or "proxy_url" in text:  # ``skill.proxy_url``
         found.add("target")
     return tuple(sorted(found, reverse=True))
 
@@ -186,7 +192,7 @@ def _roles(item: pytest.Item, text: str, agent: str) -> tuple[str, ...]:
 def collect_tasks(
     items: Iterable[pytest.Item], skill_path: Callable[[pytest.Item], str]
 ) -> list[SkillTask]:
-    """The tasks among the items, sorted by id: who shuffles tests shall not change a training."""
+    """Return the tasks among the items, sorted by id: shuffled tests do not change a training."""
     found = (collect_task(item, skill_path) for item in items)
     return sorted((task for task in found if task is not None), key=lambda task: task.id)
 
@@ -216,7 +222,7 @@ def _core(text: str) -> str:
 
 
 def _dump(node: ast.AST) -> str:
-    """The same text in every version of Python: workers on other machines may have another."""
+    """Dump a tree independently of the Python version, which may differ between workers."""
     if sys.version_info >= (3, 13):
         text = ast.dump(node, show_empty=True)
     else:
@@ -225,8 +231,11 @@ def _dump(node: ast.AST) -> str:
 
 
 def _shown(value: Any) -> Any:
-    """A parameter as JSON that is the same in every process; None where there is none, which is so
-    if any part of it is told from another by its address only."""
+    """Return a parameter as JSON that is the same in every process.
+
+    Returns:
+        The JSON value; None if a part of the parameter is identified only by its address.
+    """
     try:
         return _stable(value)
     except TypeError:
@@ -234,7 +243,7 @@ def _shown(value: Any) -> Any:
 
 
 def _stable(value: Any) -> Any:
-    """TypeError where there is no such JSON."""
+    """Convert to JSON that is the same in every process; raise TypeError if there is none."""
     if value is None or isinstance(value, str | int | float | bool):
         return value if not isinstance(value, float) else repr(value)
     if isinstance(value, enum.Enum):

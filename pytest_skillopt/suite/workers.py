@@ -1,7 +1,7 @@
-"""The controller's side of the warm xdist workers.
+"""The controller of the xdist workers, which stay up during a run.
 
-The job (a training, an evaluation) runs in a thread of its own and blocks in ``Executor.next``;
-the main thread stays in xdist's own loop, which asks the scheduler below whether all is done.
+The job (a training, an evaluation) runs in a separate thread and blocks in ``Executor.next``; the
+main thread stays in xdist's own loop, which asks the scheduler below whether the run is finished.
 See docs/decisions/workers.md.
 """
 
@@ -34,9 +34,15 @@ _SHOWN = 5
 
 
 def check_agreement(facts: Mapping[str, Mapping[str, Any]]) -> str:
-    """Compare what the workers said about themselves, by name; the tasks of all as JSON text.
-    UsageError where one refuses or two have collected different tasks, Interrupted after errors
-    during collection."""
+    """Check that all workers, by name, have collected the same tasks.
+
+    Returns:
+        The tasks as JSON text.
+
+    Raises:
+        UsageError: a worker refuses, or two have collected different tasks.
+        Interrupted: there were errors during collection.
+    """
     for said in facts.values():
         errors = said.get("collection_errors", 0)
         if errors:
@@ -60,14 +66,14 @@ def _difference(first: str, reference: str, other: str, tasks: str) -> str:
 
 
 class _Threads:
-    """Threads for what is done on behalf of workers, kept for the next call."""
+    """Reusable threads for calls on behalf of workers."""
 
     def __init__(self) -> None:
         self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._idle = threading.Semaphore(0)
 
     def run(self, function: Callable[[], None]) -> None:
-        """In a thread that has nothing to do, else in a new one."""
+        """Call a function in an idle thread, else in a new one."""
         self._waiting.put(function)
         if not self._idle.acquire(blocking=False):
             threading.Thread(target=self._work, name="skillopt-service", daemon=True).start()
@@ -79,26 +85,26 @@ class _Threads:
         self.close()
 
     def close(self) -> None:
-        """End those that have nothing to do, and the others when they are done."""
+        """End idle threads now and the others when they are done."""
         self._waiting.put(None)
 
 
 _JOIN_PATIENCE = 30.0
-"""Seconds that an interrupted job is given to save what it knows."""
+"""Seconds that an interrupted job has to save its state."""
 _START_FAILURES = 3
-"""Workers in a row that may die before their first word, for each worker asked for."""
+"""Allowed number of consecutive failed starts per requested worker."""
 
 
 class XdistRun:
-    """The plugin of the controller that has a job done by warm workers, and their scheduler. It
-    schedules no tests, it waits for the job.
+    """The controller's plugin and xdist scheduler: it schedules no tests but waits for a job.
 
     Args:
-        job: called once, in a thread of its own, with the executor and the collected tasks; what
-            it raises is raised again in the main thread.
-        services: what workers may ask for, by name. Each is called in a thread of its own.
-            Arguments and value are JSON.
-        on_lost: told the prefix of a worker that has ended, to give up what it had asked for.
+        config: the session's configuration.
+        job: called once, in a separate thread, with the executor and the collected tasks; its
+            exception is raised again in the main thread.
+        services: functions that workers may call, by name, each in a separate thread. Arguments and
+            result are JSON.
+        on_lost: called with the prefix of a worker that has ended, to abandon its calls.
     """
 
     def __init__(
@@ -114,9 +120,9 @@ class XdistRun:
         self._services = services
         self._on_lost = on_lost
         self._workers: dict[Any, Worker] = {}
-        """By xdist's node, from its start to its end."""
+        """Workers from start to end, by xdist's node."""
         self._facts: dict[Worker, dict[str, Any]] = {}
-        """What those that are up have said of themselves."""
+        """Facts that running workers have sent."""
         self._collected: set[Any] = set()
         self._expected = 0
         self._failed_starts = 0
@@ -128,7 +134,7 @@ class XdistRun:
         self._failure: BaseException | None = None
         self._stray: list[str] = []
         self.deselected = 0
-        """Other tests than tasks that the workers have left out; known when the job begins."""
+        """Number of tests that are not tasks; known when the job begins."""
         self.tests_finished = False
 
     # xdist's hooks, in the order in which they are called
@@ -140,7 +146,7 @@ class XdistRun:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Called for every worker that is started, replacements included."""
+        """Open the channel of a worker that is started; replacements have one, too."""
         channel = node.gateway.newchannel()
         worker = self._workers[node] = Worker(node.gateway.id, channel)
         node.workerinput["skillopt_channel"] = channel
@@ -160,16 +166,16 @@ class XdistRun:
                 self._end("the session was interrupted")
                 if not isinstance(error, RuntimeError) or self._workers:
                     raise
-                value = True  # xdist raises this once the last worker is gone
+                value = True  # xdist raises RuntimeError after the last worker has gone
             else:
                 self._end("no worker is left")
         if self._failure is not None:
             raise self._failure
         if self._thread is None:
-            raise pytest.exit.Exception("no worker has come up", returncode=1)
+            raise pytest.exit.Exception("no worker has started", returncode=1)
         return value
 
-    # what workers say, in execnet's receiver threads
+    # messages of workers, in execnet's receiver threads
 
     def _receive(self, worker: Worker, message: tuple[Any, ...]) -> None:
         kind, *rest = message
@@ -189,7 +195,7 @@ class XdistRun:
             self._on_lost(f"{worker.name}:")
 
     def _answer(self, worker: Worker, number: int, method: str, arguments: str) -> None:
-        """Call a service for a worker; in a thread of its own, since a model takes its time."""
+        """Call a service for a worker, in a separate thread, since a model may be slow."""
         value, error = "", ""
         _LOG.debug("worker %s waits for an answer to %s", worker.name, method)
         try:
@@ -212,25 +218,25 @@ class XdistRun:
     has_pending = False
 
     def add_node(self, node: Any) -> None:
-        """It is known already."""
+        """Do nothing: ``pytest_configure_node`` has added the node."""
 
     def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
         self._collected.add(node)
 
     def schedule(self) -> None:
-        """What they have collected, the workers say themselves, in their hello."""
+        """Do nothing: the workers send their tasks in their hello."""
 
     def mark_test_complete(self, node: Any, item_index: object, duration: float = 0) -> None:
-        """Called for every ``wake_controller``, before ``tests_finished`` is looked at."""
+        """Do nothing: ``wake_controller`` calls this so that ``tests_finished`` is read."""
 
     def remove_node(self, node: Any) -> None:
-        """A node has ended. Returns None: what it was running is no test that has crashed."""
+        """Handle the end of a node; return None, since its rollouts are not crashed tests."""
         self._collected.discard(node)
         worker = self._workers.pop(node, None)
         if worker is None or worker in self._facts or self.tests_finished:
             return
         self._failed_starts += 1
-        _LOG.warning("worker %s died before it had collected; another takes its place", worker.name)
+        _LOG.warning("worker %s died before it had collected; another replaces it", worker.name)
         if self._failed_starts > _START_FAILURES * self._expected:
             reason = f"{self._failed_starts} workers in a row died before they had collected"
             self._executor.stop(reason)
@@ -239,7 +245,7 @@ class XdistRun:
     # the course of the run
 
     def _greet(self, worker: Worker, facts: dict[str, Any]) -> None:
-        """A worker is up: admit it, or begin where it is the last that was awaited."""
+        """Admit a worker that is up; begin if it is the last expected one."""
         with self._starting:
             self._facts[worker] = facts
             self._failed_starts = 0
@@ -252,7 +258,7 @@ class XdistRun:
                 try:
                     self._start(up)
                 except BaseException as error:
-                    # Left in this thread of execnet's, it would leave the session waiting.
+                    # Raised in this thread of execnet, it would leave the session waiting.
                     self._finish(error)
 
     def _start(self, workers: list[Worker]) -> None:
@@ -287,7 +293,7 @@ class XdistRun:
             self._finish(None)
 
     def _finish(self, failure: BaseException | None) -> None:
-        """Have the main thread end the session, with an exception where there is one."""
+        """Make the main thread end the session, with the exception if there is one."""
         self._failure = failure
         self.tests_finished = True
         for node in list(self._workers)[:1]:

@@ -1,1 +1,1 @@
-"""Every private touch of pytest, pytest-xdist and execnet: docs/decisions/workers.md."""
+"""All uses of private interfaces of pytest, pytest-xdist and execnet: docs/decisions/workers.md."""

@@ -1,4 +1,4 @@
-"""What rollouts need of pytest's items, their fixtures and their session."""
+"""Private interfaces of pytest's items, fixtures and session that rollouts need."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PRUNE_ABOVE = 16
 
 
 def fresh_copy(item: pytest.Item) -> pytest.Item:
-    """A copy of a collected item that has not run yet: same node id, same parent, own state."""
+    """Copy a collected item as if it had not run: same node id, same parent, separate state."""
     clone: Any = copy.copy(item)
     clone._report_sections = []
     clone.user_properties = list(item.user_properties)
@@ -39,7 +39,7 @@ def fresh_copy(item: pytest.Item) -> pytest.Item:
 
 
 def _last_line(excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
-    """In the place of a traceback, which costs more than the rest of a failing rollout."""
+    """Replace the traceback, which costs more than the rest of a failing rollout."""
     return excinfo.exconly(tryshort=True)
 
 
@@ -48,13 +48,15 @@ def run_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
 
 
 def finish_fixture(request: pytest.FixtureRequest) -> None:
-    """Tear down the live fixture that was set up for a request, after all that depend on it."""
+    """Tear down the fixture that was set up for a request, after all that depend on it."""
     cast("Any", request)._fixturedef.finish(request)
 
 
 def prune_finalizers(item: pytest.Item) -> None:
-    """Drop what finished fixtures of this item left behind on fixtures of wider scopes: a finalizer
-    each, which pytest keeps with the item and its output until that scope ends."""
+    """Remove the finalizers that finished fixtures of this item left on fixtures of wider scopes.
+
+    pytest keeps them, together with the item and its output, until that scope ends.
+    """
     definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
     for fixturedef in [d for defs in definitions.values() for d in defs]:
         finalizers = fixturedef._finalizers
@@ -70,7 +72,7 @@ def _is_spent(finalizer: Callable[[], object]) -> bool:
 
 
 def forget_subtests(item: pytest.Item) -> None:
-    """Forget the failed subtests that pytest counts by node id, for the ordinary reports."""
+    """Reset the count of failed subtests that pytest keeps by node id for ordinary reports."""
     try:
         from _pytest.subtests import failed_subtests_key
     except ImportError:  # before pytest 9
@@ -89,7 +91,7 @@ def forget_setup(session: pytest.Session) -> None:
 
 
 def take_stop(session: pytest.Session) -> str:
-    """Why the session has been asked to stop, empty if it has not; and forget it."""
+    """Return and clear the reason why the session was asked to stop; empty if it was not."""
     state = cast("Any", session)
     reason = state._shouldstop or state._shouldfail
     state._shouldstop = state._shouldfail = False
@@ -100,7 +102,7 @@ def take_stop(session: pytest.Session) -> str:
 def without(
     config: pytest.Config, hooks: Sequence[str], plugins: Sequence[str] | None = None
 ) -> Iterator[None]:
-    """Take implementations of hooks away, those of the named plugins or all, and put them back."""
+    """Disable implementations of hooks while open: those of the named plugins, or all."""
     manager = config.pluginmanager
     named = None if plugins is None else [p for p in map(manager.get_plugin, plugins) if p]
     saved = []

@@ -1,4 +1,4 @@
-"""Whether pytest, pluggy and pytest-xdist have every private name that rollouts use.
+"""Check that pytest, pluggy and pytest-xdist have every private name that rollouts use.
 
 See docs/decisions/workers.md.
 """
@@ -54,13 +54,13 @@ NAMES: dict[type, str] = {
     SetupState: "teardown_exact",
     HookCaller: "_hookimpls",
 }
-"""By class, the attributes that are used of it and of others in its module."""
+"""Private attributes used of each class and of others in its module."""
 
 
 def probe(
     names: Mapping[type, str] = NAMES, packages: Sequence[str] = ("pytest", "pluggy")
 ) -> None:
-    """UsageError where the packages have changed."""
+    """Raise UsageError if the packages have changed."""
     for owner, used in names.items():
         source = Path(inspect.getfile(owner)).read_text(encoding="utf-8")
         for name in used.split():

@@ -1,4 +1,4 @@
-"""What warm workers need of pytest-xdist and execnet."""
+"""Private interfaces of pytest-xdist and execnet that workers need."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 _RESTART_TRIES = 5
 _RESTART_PAUSE = 1.0
-"""Seconds between two tries."""
+"""Seconds between two attempts."""
 
 
 def names() -> dict[type, str]:
-    """By class, what is used of xdist in the controller."""
+    """Return the private names of xdist that the controller uses, by class."""
     from xdist.dsession import DSession
     from xdist.workermanage import WorkerController
 
@@ -31,8 +31,11 @@ def names() -> dict[type, str]:
 
 
 def ensure_worker(config: pytest.Config) -> None:
-    """Have xdist start one worker where none is asked for, as ``-n 1`` would: lanes live in
-    workers. UsageError where xdist is switched off or has changed."""
+    """Make xdist start one worker if none is requested, like ``-n 1``, since lanes need one.
+
+    Raises:
+        UsageError: xdist is switched off or has changed.
+    """
     if not config.pluginmanager.hasplugin("xdist"):
         raise pytest.UsageError("skillopt_lanes needs pytest-xdist, which is switched off here")
     probe(names(), ("pytest-xdist",))
@@ -41,21 +44,20 @@ def ensure_worker(config: pytest.Config) -> None:
 
 
 def wake_controller(node: Any) -> None:
-    """Make xdist's loop ask its scheduler, from any thread, by an event that it passes on
-    unread."""
+    """Wake xdist's loop from any thread, so that it asks its scheduler."""
     node.notify_inproc("runtest_protocol_complete", node=node, item_index=None, duration=0.0)
 
 
 def wrap_shutdown(node: Any, around: Callable[[Callable[[], None]], None]) -> None:
-    """Have ``around(shutdown)`` called where xdist tells a worker to shut down."""
+    """Call ``around(shutdown)`` when xdist tells a worker to shut down."""
     node.shutdown = functools.partial(around, node.shutdown)
 
 
 def adopt_restarts(config: pytest.Config, tell: Callable[[str], None]) -> None:
-    """Lift xdist's bound of restarted workers, and survive a worker that cannot be restarted.
+    """Lift xdist's limit of restarted workers, and survive a worker that cannot be restarted.
 
-    The bound guards against workers that never come up, which the caller counts itself. A server
-    that an operator restarts is waited for; ``tell`` is told when a worker stays away.
+    The limit guards against workers that never start, which the caller counts itself. A restart is
+    attempted repeatedly, in case its server restarts, too; ``tell`` is called if all attempts fail.
     """
     dsession: Any = config.pluginmanager.get_plugin("dsession")
     if config.getoption("maxworkerrestart", None) is None:
@@ -73,7 +75,7 @@ def _clone_patiently(
         except (OSError, EOFError, execnet.HostNotFound) as failed:
             error = failed
             time.sleep(_RESTART_PAUSE)
-    tell(f"{node.gateway.id} cannot be started again ({error}), the others go on without it")
+    tell(f"{node.gateway.id} cannot be started again ({error}); the others go on without it")
     return None
 
 

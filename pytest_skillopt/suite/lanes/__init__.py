@@ -1,8 +1,8 @@
-"""Several rollouts at once in one process, for tests that mostly wait for a model.
+"""Run several rollouts at once in one process, for tests that mostly wait for a model.
 
-Each lane has a pytest session of its own over the same configuration, driven by its own thread. One
-lock is held inside pytest's machinery and released only while a test function runs, so that only
-the bodies of tests overlap. See docs/decisions/workers.md.
+Each lane has its own pytest session over the same configuration and its own thread. All lanes share
+one lock, released only while a test function runs, so that only the bodies of tests overlap. See
+docs/decisions/workers.md.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ALONE_FIXTURES = frozenset(
         *("freezer", "time_machine", "fs", "socket_disabled", "socket_enabled"),
     )
 )
-"""Fixtures that change what all rollouts of a process share."""
+"""Fixtures that change state shared by all rollouts of a process."""
 _ALONE_MARKERS = ("filterwarnings", "disable_socket", "enable_socket", "freeze_time")
 
 
@@ -52,14 +52,14 @@ def needs_process(item: pytest.Item) -> bool:
 
 
 class LaneHooks:
-    """Let the body of a test run beside others, and notice what it asks for meanwhile."""
+    """Let the bodies of tests overlap, and notice fixtures that they request meanwhile."""
 
     def __init__(self, machinery: threading.Lock) -> None:
         self._machinery = machinery
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_pyfunc_call(self) -> Generator[None, object, object]:
-        """Let the other lanes go on while the test function runs."""
+        """Release the lock while the test function runs."""
         running = RUNNING.get()
         if running is None or running.alone:
             return (yield)
@@ -71,7 +71,7 @@ class LaneHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> None:
-        """A fixture that is asked for by name while the test runs could not be foreseen."""
+        """Stop a test that requests, while it runs, a fixture that needs the process alone."""
         running = RUNNING.get()
         if running is not None and not running.alone and fixturedef.argname in ALONE_FIXTURES:
             running.needs_process = True
@@ -80,14 +80,14 @@ class LaneHooks:
 
 
 class SharedProcess:
-    """Either several rollouts share the process, or one has it alone, as in an ordinary run."""
+    """Lock of the process: several rollouts share it, or one has it alone as in an ordinary run."""
 
     def __init__(self, session: pytest.Session, lanes: int) -> None:
         self._session = session
         self._lanes = lanes
         self._places = threading.Semaphore(lanes)
         self._turn = threading.Lock()
-        """Held by who waits for the process alone, or has it."""
+        """Held by the rollout that waits for the process alone, or has it."""
         self._together = contextlib.ExitStack()
 
     @contextlib.contextmanager
@@ -120,7 +120,7 @@ class SharedProcess:
 
 
 class _LaneStream:
-    """Standard output that gives each rollout what its own thread prints."""
+    """Standard output that records for each rollout the output of its thread."""
 
     def __init__(self, real: TextIO) -> None:
         self._real = real
@@ -144,12 +144,14 @@ class _LaneStream:
 
 
 _STOP_PATIENCE = 1.0
-"""Seconds that rollouts still running at the end are given, all together."""
+"""Total seconds that rollouts still running at the end have to finish."""
 
 
 class Lanes:
-    """Runs rollouts on several threads of this process, within ``rollouts_only``; ``deliver`` is
-    given every rollout, in the thread that ran it."""
+    """Run rollouts on several threads of this process, within ``rollouts_only``.
+
+    ``deliver`` is called with every rollout, in the thread that ran it.
+    """
 
     def __init__(
         self,
@@ -192,7 +194,7 @@ class Lanes:
         self._queue.put(request)
 
     def close(self) -> list[str]:
-        """Let running rollouts end, for a while; what went wrong between rollouts."""
+        """Wait a while for running rollouts; return the errors that occurred between rollouts."""
         for _ in self._threads:
             self._queue.put(None)
         deadline = time.monotonic() + _STOP_PATIENCE
@@ -209,7 +211,7 @@ class Lanes:
             self._stray += runner.close()
 
     def _run(self, runner: RolloutRunner, request: RolloutRequest) -> Rollout:
-        # Its time counts once it has the process: waiting for others is not the test's fault.
+        # The time-out begins when the rollout has the process: waiting is not the test's fault.
         watching = self._watchdog.watching
         try:
             if request.task not in self._alone:

@@ -1,4 +1,4 @@
-"""What lanes alone need of pytest: more than one session in a process, and hooks set aside."""
+"""Private interfaces of pytest that only lanes need: several sessions, and disabled hooks."""
 
 from __future__ import annotations
 
@@ -44,9 +44,13 @@ def abandon_setup(fixturedef: Any) -> None:
 
 
 def more_sessions(base: pytest.Session, count: int) -> list[pytest.Session]:
-    """Collect ``count`` times more, quietly, each time into a session with fixtures, set-up state
-    and items of its own. Modules are not imported again. UsageError where the suite is not the
-    same."""
+    """Collect ``count`` more sessions silently, with separate fixtures, set-up state and items.
+
+    Modules are not imported again.
+
+    Raises:
+        UsageError: a session has other items.
+    """
     config = base.config
     manager = config.pluginmanager
     fixtures = cast("Any", base)._fixturemanager
@@ -71,19 +75,19 @@ def _one_more_session(base: pytest.Session) -> pytest.Session:
         base.config.pluginmanager.unregister(session._fixturemanager)
     if {item.nodeid for item in session.items} != {item.nodeid for item in base.items}:
         raise pytest.UsageError(
-            "--skillopt-lanes: the suite is not the same when it is collected again; "
-            "parametrise from something that does not change"
+            "--skillopt-lanes: a second collection of the suite found other tests; parametrise "
+            "from values that do not change"
         )
     return cast("pytest.Session", session)
 
 
 @contextlib.contextmanager
 def shared_process(session: pytest.Session) -> Iterator[None]:
-    """While open, pytest leaves alone what all rollouts of a process share.
+    """Keep pytest from switching process-wide state around each test while open.
 
-    Standard output, log handlers, warning filters, timers and the explanation of assertions are
-    switched around each test, last in first out, which fails for tests that overlap. The filters
-    and the explanations are switched once instead, the rest not at all.
+    It switches standard output, log handlers, warning filters, timers and the explanation of
+    assertions last in first out, which fails for overlapping tests. The filters and explanations
+    are switched once instead, the rest not at all.
     """
     config = session.config
     no_item: Any = SimpleNamespace(config=config, ihook=config.hook)
