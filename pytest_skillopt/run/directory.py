@@ -1,4 +1,4 @@
-"""``.skillopt``: where runs, the cache and what is remembered between runs are kept."""
+"""The directory ``.skillopt``: runs, the cache, and records that outlive a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from filelock import FileLock, Timeout
 
 JOURNAL = "journal.jsonl"
 OPENINGS = "openings.txt"
-"""A line for each measurement of a test split: the skill, as JSON, and the run."""
+"""File with a line for each measurement of a test split: the skill, as JSON, and the run."""
 
 
 class RunError(Exception):
-    """A run cannot be opened; the message says which and what there is instead."""
+    """A run that cannot be opened; the message names it and the existing ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Home:
         return self.path / "proposal"
 
     def make(self) -> None:
-        """Create it, out of git's sight."""
+        """Create the directory and have git ignore it."""
         self.path.mkdir(parents=True, exist_ok=True)
         ignore = self.path / ".gitignore"
         if not ignore.exists():
@@ -48,16 +48,22 @@ class Home:
     def new_run(self) -> RunDirectory:
         self.make()
         now = datetime.now(UTC)
-        # The parts of the second keep two runs of one second in their order.
+        # The fraction of the second orders two runs of the same second.
         return RunDirectory.open(self.runs / f"{now:%Y%m%d-%H%M%S}-{now.microsecond >> 4:04x}")
 
     def run_names(self) -> list[str]:
         return sorted(journal.parent.name for journal in self.runs.glob(f"*/{JOURNAL}"))
 
     def find(self, name: str, noun: str = "run") -> Path:
-        """The directory of a run by its name or a unique beginning of it; '' is the latest.
-        ``training`` as ``noun`` looks among those alone. RunError where there is none, or
-        several."""
+        """Return the directory of a run.
+
+        Args:
+            name: its name or a unique prefix; ``""`` is the latest.
+            noun: ``run``, or ``training`` to search among trainings only.
+
+        Raises:
+            RunError: there is no such run, or several.
+        """
         names = self.run_names()
         if name in names:
             return self.runs / name
@@ -71,7 +77,7 @@ class Home:
         raise RunError(f"{problem} {name!r} in {self.runs} (latest: {listed})".replace(" ''", ""))
 
     def unfinished(self, besides: str = "") -> str:
-        """Name of the latest training (``besides`` one) if it can be continued, else ''."""
+        """Return the latest training (except ``besides``) if it can be continued, else ``""``."""
         names = [name for name in self._trainings() if name != besides]
         if not names or is_held(self.runs / names[-1]):
             return ""
@@ -87,7 +93,7 @@ class Home:
         return [name for name in self.run_names() if mode_of(self.runs / name) == "train"]
 
     def openings(self, skill: str) -> int:
-        """How often the test split of a skill has been measured, over all runs."""
+        """Count the measurements of a skill's test split over all runs."""
         try:
             marks = set((self.path / OPENINGS).read_text("utf-8", "replace").split("\n"))
         except OSError:
@@ -95,8 +101,7 @@ class Home:
         return sum(mark.startswith(f"{json.dumps(skill)} ") for mark in marks)
 
     def count_opening(self, skill: str, run: str) -> int:
-        """Count one more opening, once a run; return the count. OSError where it cannot be
-        written."""
+        """Record one more measurement, once per run; return the count; OSError if that fails."""
         with (self.path / OPENINGS).open("a", encoding="utf-8") as file:
             file.write(f"{json.dumps(skill)} {run}\n")
         return self.openings(skill)
@@ -104,18 +109,18 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The directory of one run, held by one process at a time."""
+    """The directory of one run, locked by one process at a time."""
 
     path: Path
     lock: FileLock
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Create or take over; RunError while another process works on this run."""
+        """Create or reopen a run; raise RunError while another process works on it."""
         (path / "skills").mkdir(parents=True, exist_ok=True)
         lock = FileLock(path / "lock")
         try:
-            lock.acquire(timeout=1)  # whoever watches the run looks for a moment
+            lock.acquire(timeout=1)  # a process that watches the run locks it for a moment
         except Timeout:
             raise RunError(f"run {path.name} is being worked on by another pytest") from None
         return cls(path, lock)
@@ -129,7 +134,7 @@ class RunDirectory:
         return self.path / JOURNAL
 
     def keep_version(self, version: str, content: bytes) -> None:
-        """Keep the bytes of a version that was tried; a kill leaves all of them or none."""
+        """Store the bytes of a version that was tried, atomically."""
         path = self._version(version)
         if not path.exists():
             replace_file(path, content)
@@ -145,7 +150,7 @@ class RunDirectory:
 
 
 def mode_of(run: Path) -> str:
-    """As the first line of the journal says; empty where there is none."""
+    """Read the mode of a run from its journal's first line; empty if there is none."""
     try:
         with (run / JOURNAL).open("rb") as journal:
             return str(json.loads(journal.readline())["data"]["mode"])
@@ -154,18 +159,18 @@ def mode_of(run: Path) -> str:
 
 
 def is_held(run: Path) -> bool:
-    """Whether a process works on the run at this moment."""
+    """Tell whether a process is working on the run."""
     try:
         with FileLock(run / "lock", timeout=0):
             return False
     except Timeout:
         return True
-    except OSError:  # a copy that may only be read
+    except OSError:  # a read-only copy
         return False
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Write a file that appears whole or not at all, readable by its owner alone."""
+    """Write a file atomically, readable by its owner only."""
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".tmp")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,12 +1,12 @@
-"""The journal: one line for every rollout, optimizer reply and decision, before anything uses it.
+"""The journal: one line for every rollout, optimizer reply and decision, written before its use.
 
-Format (version 1), one JSON object a line: ``n`` (line number from 1), ``at`` (UTC, ISO 8601),
+Format (version 1), one JSON object per line: ``n`` (line number from 1), ``at`` (UTC, ISO 8601),
 ``kind``, ``data``, and last ``crc``, the CRC-32 in hex of the line's bytes before ``,"crc"``. The
 kinds and their data are listed in ``docs/journal.md``.
 
-A run that was killed leaves at most one torn line, the last, which the next run drops. Any other
-line that does not check out is skipped and reported with its number: what it held is then measured
-again, never guessed.
+A killed run leaves at most one incomplete line, the last, which the next run removes. Any other
+line with a wrong checksum is skipped and reported with its number; its content is measured again,
+never guessed.
 """
 
 from __future__ import annotations
@@ -34,26 +34,28 @@ _SEAL_LENGTH = len(_SEAL % 0)
 
 
 class JournalError(Exception):
-    """The journal could not be written; what had been written before is intact."""
+    """A failed write of the journal; the earlier lines are intact."""
 
 
 class Entry(NamedTuple):
-    """One line, read back."""
+    """One line of the journal."""
 
     kind: str
     data: dict[str, Any]
 
 
 class Journal:
-    """Append-only; every line is flushed to the operating system before ``write`` returns. A torn
-    last line is cut off on opening."""
+    """An append-only file; ``write`` flushes every line to the operating system.
+
+    Opening removes an incomplete last line.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.corrupt: list[int] = []
-        """Numbers of the lines that did not check out when the journal was opened."""
+        """Numbers of the lines that were damaged when the journal was opened."""
         self.entries: list[Entry] = []
-        """What was there when the journal was opened, without the data of rollouts and replies."""
+        """Entries present when the journal was opened, without the data of rollouts and replies."""
         self._lock = threading.Lock()
         self._offsets: dict[tuple[str, str], int] = {}
         path.touch(mode=0o600)
@@ -63,8 +65,11 @@ class Journal:
         self._end = end
 
     def write(self, kind: str, data: dict[str, Any], *, key: str = "") -> None:
-        """Append an entry. With ``key`` it can be read back by ``read(kind, key)``. JournalError
-        where the disk is full or the file is gone."""
+        """Append an entry; ``read(kind, key)`` returns its data if it has a key.
+
+        Raises:
+            JournalError: the disk is full or the file is gone.
+        """
         with self._lock:
             body: dict[str, Any] = {"n": self._count + 1, "at": _now(), "kind": kind}
             if key:
@@ -109,7 +114,7 @@ class Journal:
         self.close()
 
     def _scan(self) -> int:
-        """Index what is there; return where the last complete line ends."""
+        """Index the file; return the offset at which the last complete line ends."""
         self._count = end = 0
         with self.path.open("rb") as file:
             for line in file:
@@ -129,7 +134,7 @@ class Journal:
 
 
 def entries_of(path: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """The data of the whole entries of a kind, with the file opened for reading alone."""
+    """Yield the data of the intact entries of a kind; open the file read-only."""
     with path.open("rb") as file:
         for line in file:
             entry = unseal(line)
@@ -138,7 +143,7 @@ def entries_of(path: Path, kind: str) -> Iterator[dict[str, Any]]:
 
 
 class JournalLedger:
-    """The rollouts of a run, by request key: the ``Ledger`` of the sampler."""
+    """The sampler's ``Ledger``: the rollouts of a run, by request key."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -148,7 +153,7 @@ class JournalLedger:
         return None if data is None else Rollout.from_json(data)
 
     def put(self, rollout: Rollout) -> None:
-        """Journal a rollout; an infrastructure error is kept for the report alone."""
+        """Journal a rollout; an infrastructure error is only kept for the report."""
         if rollout.error is None:
             self._journal.write("rollout", rollout.to_json(), key=rollout.request.key)
         else:
@@ -179,9 +184,11 @@ def _now() -> str:
 
 
 class JournaledModel:
-    """A ``Model`` that keeps each reply in the journal before it is used, without secrets, so that
-    a resumed run sees what the first one saw. ``on_call`` is told 1 when a call begins, from any
-    thread, and -1 when it has ended."""
+    """A ``Model`` that journals each reply without secrets before its use.
+
+    So a resumed run gets the same replies. ``on_call`` is called from any thread with 1 when a call
+    begins and with -1 when it has ended.
+    """
 
     def __init__(
         self, model: Model, journal: Journal, on_call: Callable[[int], None] | None = None
@@ -195,7 +202,7 @@ class JournaledModel:
     def complete(
         self, messages: Sequence[dict[str, Any]], *, sample: str, stage: str = "", **details: Any
     ) -> Completion:
-        """As ``Model.complete``; a reply that is in the journal is not asked for again."""
+        """Return the journaled reply, else call the model."""
         tools, form = list(details.get("tools", ())), details.get("response_format")
         asked = [self.fingerprint, list(messages), sample, tools, form]
         key = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""Everything a mode needs of a run, opened at its start and closed at its end."""
+"""The resources and description of an open run."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ _FREE = frozenset((
     "max_calls", "max_tokens", "max_cost", "max_time", "model", "target", "optimizer", "judge",
     "base_url",
 ))  # fmt: skip
-"""Settings that may differ when a run is continued, for they change no sample. All but the caps
-change no decision either; a higher cap lets the search go on, and may let it go another way, but it
-never adds samples to a final comparison that was begun. Models are compared by fingerprints."""
+"""Settings that may differ when a run is continued, since they change no sample. Only the caps can
+change decisions: with a higher cap the search continues, possibly differently, but it never adds
+samples to a final comparison that has begun. Models are compared by fingerprints."""
 
 
 @dataclass
 class Run:
-    """One run: its tasks and skills, where samples come from and where everything is kept."""
+    """One run: its tasks and skills, the source of its samples, and its storage."""
 
     mode: Mode
     settings: Settings
@@ -65,18 +65,18 @@ class Run:
     sampler: Sampler
     tasks: Sequence[SkillTask]
     documents: Mapping[str, Document]
-    """The skills as they were on disk at the start, by path relative to the root."""
+    """Skills on disk at the start, by path relative to the root."""
     command: Sequence[str]
     fingerprint: str = ""
-    """Of the target model; empty where no task uses one."""
+    """Fingerprint of the target model; empty if no task uses one."""
     notes: list[str] = field(default_factory=list)
     roles: Mapping[str, str] = field(default_factory=dict)
-    """Role to ``provider:model`` of the models that take part."""
+    """``provider:model`` of the models in use, by role."""
     simulated: bool = False
     unfinished: str = ""
-    """An earlier run that could be continued in the place of this one."""
+    """Name of an earlier run that could be continued instead."""
     earlier: Mapping[tuple[str, str], Usage] = field(default_factory=dict)
-    """By role and stage, what earlier sessions of the run used."""
+    """Usage of earlier sessions of the run, by role and stage."""
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
     clock: float = field(default_factory=time.monotonic)
 
@@ -85,7 +85,7 @@ class Run:
 
     @property
     def resume_command(self) -> str:
-        """What continues this run; empty for a mode that is short enough to begin anew."""
+        """Command that continues this run; empty except for a training."""
         if self.mode.name != "train":
             return ""
         return shlex.join([*self.command, f"--skillopt-resume={self.directory.name}"])
@@ -93,14 +93,14 @@ class Run:
     def result(
         self, status: Status, reason: str, skills: Sequence[SkillResult], *, resume: str = ""
     ) -> Result:
-        """Put a result together, once, at the end: nothing can be sampled afterwards."""
+        """Make the result, once, at the end: no sampling is possible afterwards."""
         try:
             lost = self.sampler.settle()
         except JournalError as error:
             lost = 0
-            self.notes.append(f"a rollout that was paid for could not be kept: {error}")
+            self.notes.append(f"a paid rollout could not be stored: {error}")
         if lost:
-            words = "what was paid for in them may be missing in the counts"
+            words = "their usage may be missing in the counts"
             self.notes.append(f"rollouts under way when the session ended: {lost}; {words}")
         self.notes += [*_notes_on_left_out(skills), *_notes_on_reading(skills)]
         return Result(
@@ -124,7 +124,7 @@ class Run:
         )
 
     def _usage(self) -> list[UsageRow]:
-        """Of all sessions of the run, by role and stage, sorted."""
+        """Sum the usage of all sessions of the run, sorted by role and stage."""
         used = dict(self.earlier)
         for row in self.limits.rows():
             key = row.pop("role"), row.pop("stage")
@@ -136,7 +136,7 @@ class Run:
         ]
 
     def _with_usage(self, skill: SkillResult) -> SkillResult:
-        """With what each task took in the whole run, whatever it was sampled for."""
+        """Add each task's usage in the whole run, for any purpose."""
         rows = []
         for row in skill.tasks:
             used = self.sampler.usage.get(row.id, Usage())
@@ -155,7 +155,7 @@ def _notes_on_left_out(skills: Iterable[SkillResult]) -> Iterator[str]:
 
 
 def _notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
-    """Tasks that a coding agent went about without the skill, though it was for them."""
+    """Note tasks that need the skill but that a coding agent did without reading it."""
     for skill in skills:
         rows = [row for row in skill.tasks if row.trigger is not False]
         arms = [(row.id, row.after or row.before) for row in rows]
@@ -164,8 +164,8 @@ def _notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
         if told and len(unread) == len(told):
             accepted = "was accepted, but " if skill.status == "accepted" else ""
             yield (
-                f"{skill.path} {accepted}was read in no rollout: the agent never asked for it, so "
-                "what it says had no effect; look at its name and description"
+                f"{skill.path} {accepted}was read in no rollout: the agent never requested it, so "
+                "its text had no effect; check its name and description"
             )
         elif unread:
             listed = ", ".join(unread[:5]) + (", ..." if len(unread) > 5 else "")
@@ -174,14 +174,14 @@ def _notes_on_reading(skills: Iterable[SkillResult]) -> Iterator[str]:
 
 
 def _versions(tasks: Iterable[SkillTask]) -> dict[str, str]:
-    """Of Python, the packages and the coding agents that take part."""
+    """Return the versions of Python, the packages and the coding agents in use."""
     found = {"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}}
     named = {agent for task in tasks for agent in task.agent.split(", ") if agent}
     return found | {name: number for name, _, number in (a.rpartition(" ") for a in sorted(named))}
 
 
 def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:
-    """What the sessions of a run have used by its journal, by role and stage."""
+    """Sum the usage in a run's journal by role and stage."""
     used: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
     for kind in ("rollout", "error"):
         for data in entries_of(journal, kind):
@@ -196,7 +196,7 @@ def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:
 
 
 def check_unfinished(directory: Path) -> None:
-    """RunError where a run has come to its end: to continue it would write the skill anew."""
+    """Raise RunError if a run is finished: continuing it would write the skill again."""
     try:
         found = json.loads((directory / "result.json").read_text(encoding="utf-8"))
         finished, status = not found["resume"], found["status"]
@@ -205,12 +205,12 @@ def check_unfinished(directory: Path) -> None:
     if finished:
         raise RunError(
             f"run {directory.name} is finished ({status}), there is nothing to continue; without "
-            "--skillopt-resume a new run begins, which takes kept replies from the cache"
+            "--skillopt-resume a new run begins, which uses the cached replies"
         )
 
 
 def command_line(arguments: Sequence[str]) -> list[str]:
-    """What to run to do the same again."""
+    """Return the command that repeats this run."""
     program = os.path.basename(sys.argv[0]) if sys.argv and sys.argv[0] else "pytest"
     again = [word for word in arguments if not word.startswith("--skillopt-resume")]
     return ["pytest" if program in ("__main__.py", "py.test") else program, *again]
@@ -235,12 +235,12 @@ def describe_run(
 
 
 def check_same_run(journal: Journal, description: dict[str, Any]) -> None:
-    """Enter the description into a new journal, or RunError where that of an old one is another."""
+    """Write the description into a new journal; raise RunError if an old one has another."""
     if not journal.entries:
         journal.write("run", description)
         return
     earlier = next((e.data for e in journal.entries if e.kind == "run"), None)
-    difference = ": the line of its journal that says what it was about is damaged"
+    difference = ": the line of its journal that describes it is damaged"
     if earlier is None or (difference := _difference(earlier, description)):
         raise RunError(f"run {journal.path.parent.name} cannot be continued{difference}")
 
@@ -254,7 +254,7 @@ def can_continue(journal: Path, description: dict[str, Any]) -> bool:
 
 
 def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
-    """What keeps a run from being continued, as the end of a sentence; empty if nothing does."""
+    """Return why a run cannot be continued, as the end of a sentence; empty if it can."""
     for part, words in (
         ("mode", "it was not a training"),
         ("skills", "the skill has changed since"),
@@ -272,7 +272,7 @@ def _difference(earlier: dict[str, Any], description: dict[str, Any]) -> str:
 def documents_at_start(
     journal: Journal, directory: RunDirectory, documents: Mapping[str, Document]
 ) -> dict[str, Document]:
-    """The skills as they were when the run began: it may have been killed after it wrote them."""
+    """Return the skills at the run's start: a killed run may have written them since."""
     start: dict[str, str] = next((e.data["skills"] for e in journal.entries if e.kind == "run"), {})
     ours = {(e.data["skill"], e.data["version"]) for e in journal.entries if e.kind == "writing"}
     return {

@@ -1,7 +1,7 @@
-"""Writing a version of several files: what a kill leaves half done, the next run finishes.
+"""Write a version of several files so that the next run can finish it after a kill.
 
-Before the first file is moved into place, the version that is written lies in ``.skillopt``. It has
-passed the final comparison, so that to finish is right, as long as nobody has changed a file.
+Before the first file is replaced, the new version is stored in ``.skillopt``. It has passed the
+final comparison, so finishing is right unless a file has been changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ def write_skill(root: Path, home: Home, skill: str, before: Document, after: Doc
     """Write a version of a skill, all its files or none.
 
     Args:
+        root: the project's root directory.
+        home: its directory ``.skillopt``.
         skill: path of the SKILL.md, relative to ``root``.
+        before: the version on disk.
+        after: the new version.
 
     Raises:
         SkillError: as ``write_version``; nothing was written.
@@ -42,11 +46,12 @@ def write_skill(root: Path, home: Home, skill: str, before: Document, after: Doc
 
 
 def finish_writing(root: Path, home: Home, skills: Container[str]) -> Iterator[str]:
-    """Finish what killed runs have begun to write; what is to be said about it.
+    """Finish the writes of killed runs; yield notes about them.
 
     Args:
-        skills: paths as in ``write_skill``. Whatever a note says, no other file is written:
-            ``.skillopt`` may come from a cache.
+        root: the project's root directory.
+        home: its directory ``.skillopt``, which may come from an untrusted cache.
+        skills: paths as in ``write_skill``; no other skill is written.
     """
     for note in sorted(home.path.glob("writing-*.json")):
         try:
@@ -62,7 +67,7 @@ def finish_writing(root: Path, home: Home, skills: Container[str]) -> Iterator[s
 
 
 def _half_written(path: Path, before: Document, after: Document) -> Document:
-    """``before``, with the files that hold what ``after`` says already; removes scratch files."""
+    """Return ``before`` with the files that equal ``after`` already; remove temporary files."""
     for name in after.names:
         file = path.resolve() if name == SKILL_FILE else path.parent / name
         for stray in file.parent.glob(f".{file.name}.*.tmp"):

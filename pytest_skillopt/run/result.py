@@ -1,4 +1,4 @@
-"""``result.json``: everything a report shows, as data. All reports are rendered from it alone."""
+"""The schema of ``result.json``: all data of a report. Reports are rendered from it only."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Record(BaseModel):
 
 
 class UsageRow(_Record):
-    """Calls of one role and stage. ``cost`` is in US dollars, null where no price is known."""
+    """Calls of one role and stage. ``cost`` is in US dollars, null if no price is known."""
 
     role: str
     stage: str
@@ -46,7 +46,7 @@ class Turn(_Record):
 
 
 class RolloutSample(_Record):
-    """One kept transcript, as an example of how a task went."""
+    """A stored transcript, as an example."""
 
     outcome: str
     message: str = ""
@@ -61,22 +61,22 @@ class Arm(_Record):
     score: float | None = None
     errors: int = 0
     read: int | None = None
-    """Rollouts in which the skill's body reached the model; null where no proxy could tell."""
+    """Rollouts in which the skill's body reached the model; null if unknown."""
     sample: RolloutSample | None = None
 
 
 class TaskRow(_Record):
-    """A task before and after. ``change`` is by evidence where the gate has it, else by counts."""
+    """A task before and after; ``change`` follows the gate's evidence if any, else counts."""
 
     id: str
     split: str
     must_pass: bool = False
     trigger: bool | None = None
-    """Of a trigger task: whether the skill should be asked for."""
+    """For a trigger task: true if the agent should use the skill."""
     marks: list[str] = Field(default_factory=list)
-    """Markers of the project's own."""
+    """The project's own markers."""
     none: Arm | None = None
-    """Without any skill, where an earlier run has measured that on the same task and model."""
+    """Without any skill, if an earlier run has measured that for the same task and model."""
     before: Arm
     after: Arm | None = None
     change: Literal["fixed", "broken", "undecided", "same"] = "same"
@@ -84,7 +84,7 @@ class TaskRow(_Record):
     """Both passed and failed under one version."""
     skipped: bool = False
     calls: int = 0
-    """Of all rollouts of the run, answers of the cache included; ``tokens`` and ``cost`` too."""
+    """Calls in all rollouts of the run, cached ones included; so are ``tokens`` and ``cost``."""
     tokens: int = 0
     cost: float | None = None
 
@@ -107,35 +107,35 @@ class Comparison(_Record):
 
 
 class EditRow(_Record):
-    """One proposed edit and what became of it."""
+    """One proposed edit and its fate."""
 
     op: str
     target: str = ""
     content: str = ""
     reason: str = ""
     tasks: list[str] = Field(default_factory=list)
-    """Train tasks that called for it."""
+    """Train tasks whose failures led to it."""
     support: int = 1
     step: int = 0
     status: EditStatus = "rejected"
     """``rejected``: by a gate or the final comparison; ``refused``: by a check, before any sample;
-    ``lost``: its trial on the tasks that asked for it; ``dropped``: not missed when left out."""
+    ``lost``: in its trial on its tasks; ``dropped``: its ablation showed no loss."""
     why: str = ""
-    """Why it was rejected, refused or dropped, or how it lost."""
+    """Reason for the status."""
     effects: dict[str, float] = Field(default_factory=dict)
     """Change of the pass rate of train tasks in its trial, in [-1, 1], by task."""
     left_out: dict[str, float] = Field(default_factory=dict)
-    """Change of the pass rate of train tasks when it was left out again, in [-1, 1], by task."""
+    """Change of the pass rate of train tasks in its ablation, in [-1, 1], by task."""
     again: int = 0
-    """Times that it was proposed once more after it had lost or was accepted, and was not tried."""
+    """Number of repeated proposals after it had lost or was accepted; they were not tried."""
     file: str = SKILL_FILE
-    """Relative to the skill's folder."""
+    """Path relative to the skill's folder."""
     field: EditField = "body"
-    """What of the file: its body, or the description in the frontmatter."""
+    """Edited part of the file: its body, or the description in the frontmatter."""
 
     @classmethod
     def of(cls, edit: Edit, status: EditStatus, why: str = "", **more: Any) -> EditRow:
-        """An edit and what became of it, without secrets that the optimizer may have written."""
+        """Describe an edit and its fate, without secrets that the optimizer may have written."""
         return cls(
             op=edit.op,
             target=redact(edit.target),
@@ -158,16 +158,16 @@ class StepRow(_Record):
     step: int
     epoch: int = 1
     candidate: str = ""
-    """Version of the candidate, empty when there was none."""
+    """Version of the candidate; empty if there was none."""
     edits: int = 0
     train: float | None = None
     """Pass rate on the step's train tasks under the working skill."""
     tasks: int = 0
-    """Those tasks, as far as they were measured."""
+    """Number of the step's measured train tasks."""
     passing: int = 0
-    """Those of them that passed in every sample."""
+    """Number of these tasks that passed in every sample."""
     before: float | None = None
-    """Val pass rate of the current skill, in the gate."""
+    """Val pass rate of the current skill in the gate."""
     after: float | None = None
     verdict: Literal["accepted", "rejected", "unmeasured", "none"] = "none"
     reason: str = ""
@@ -175,8 +175,7 @@ class StepRow(_Record):
 
 
 class Hunk(_Record):
-    """One hunk of the accepted diff and the edits that made it; ``reasons`` and ``tasks`` are those
-    of all of them together."""
+    """One hunk of the accepted diff with its edits and the union of their reasons and tasks."""
 
     diff: str
     reasons: list[str] = Field(default_factory=list)
@@ -185,7 +184,7 @@ class Hunk(_Record):
 
 
 class WarningRow(_Record):
-    """What a reader of the change should look at, though it is allowed."""
+    """A warning for the reader of an allowed change."""
 
     rule: str
     message: str
@@ -193,16 +192,16 @@ class WarningRow(_Record):
 
 
 class ScanRow(_Record):
-    """What the scanner of ``skillopt_scan`` said of the new version."""
+    """Result of the scanner ``skillopt_scan`` for the new version."""
 
     command: str
     status: int | None = None
-    """Exit status; null where it came to none. All but 0 refuse."""
+    """Exit status; null if it did not finish. Any status but 0 refuses the version."""
     output: str = ""
 
 
 class CostRow(_Record):
-    """What a rollout takes under both versions: means over tasks of the final comparison."""
+    """Tokens and seconds per rollout: means over the tasks of the final comparison."""
 
     tokens_before: float
     tokens_after: float
@@ -211,14 +210,14 @@ class CostRow(_Record):
 
 
 class SkillResult(_Record):
-    """What happened to one skill."""
+    """The result for one skill."""
 
     path: str
     name: str
     before: str
     """Version (SHA-256) at the start."""
     after: str
-    """Version at the end; equal to ``before`` when nothing was accepted."""
+    """Version at the end; equal to ``before`` if nothing was accepted."""
     status: Status
     reason: str
     written: bool = False
@@ -226,27 +225,27 @@ class SkillResult(_Record):
     """Unified diff from before to after."""
     hunks: list[Hunk] = Field(default_factory=list)
     warnings: list[WarningRow] = Field(default_factory=list)
-    """Of the lint, about what the new version adds."""
+    """Warnings of the lint about text that the new version adds."""
     scan: ScanRow | None = None
     suite: Comparison | None = None
-    """The last comparison, of train and val, which decides about writing: on fresh samples, save
-    those that ``from_search`` counts."""
+    """The final comparison, of train and val, which decides about writing: on fresh samples, except
+    for the tasks that ``from_search`` counts."""
     from_search: int = 0
-    """Tasks of ``suite`` whose rate before comes from samples of the search: under a cap the last
-    comparison takes no more fresh ones of the old skill than settle it."""
+    """Tasks of ``suite`` whose rate before comes from samples of the search: under a cap the final
+    comparison takes only as many fresh samples of the old skill as it needs to decide."""
     none: Rate | None = None
-    """Without any skill, over the tasks of ``suite``; null where not all of them were measured."""
+    """Without any skill, over the tasks of ``suite``; null if not all of them were measured."""
     none_from: str = ""
     """The earlier run that measured it."""
     val: Comparison | None = None
     test: Comparison | None = None
     test_openings: int = 0
-    """How often the test split has been measured over all runs."""
+    """Number of measurements of the test split over all runs."""
     noise_floor: float | None = None
-    """Standard deviation of the suite pass rate between two evaluations of one version: that which
-    an A/A measured, or the skill on disk of a training."""
+    """Standard deviation of the suite pass rate between two evaluations of one version, measured by
+    an A/A run or on the skill on disk of a training."""
     smallest_gain: float | None = None
-    """Smallest gain in points of the pass rate that the gate would see with power 0.8."""
+    """Smallest gain in points of the pass rate that the gate would detect with power 0.8."""
     verdict: dict[str, Any] | None = None
     """The deciding verdict with its evidence (``Verdict.to_json``)."""
     steps: list[StepRow] = Field(default_factory=list)
@@ -254,7 +253,7 @@ class SkillResult(_Record):
     tasks: list[TaskRow] = Field(default_factory=list)
     cost: CostRow | None = None
     shared_train_val: bool = False
-    """Too few tasks for splits: measured on the tasks that the edits came from."""
+    """True if too few tasks for splits: measured on the tasks that the edits came from."""
 
 
 class Result(_Record):
@@ -269,12 +268,12 @@ class Result(_Record):
     status: Status
     reason: str
     command: list[str]
-    """What to run to do the same again."""
+    """Command that repeats the run."""
     skills: list[SkillResult] = Field(default_factory=list)
     models: dict[str, str] = Field(default_factory=dict)
-    """Role to ``provider:model``."""
+    """``provider:model`` by role."""
     simulated: bool = False
-    """A simulated model took part: the figures say nothing about a real one."""
+    """True if a simulated model took part: the figures say nothing about a real one."""
     versions: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, Any] = Field(default_factory=dict)
     usage: list[UsageRow] = Field(default_factory=list)
@@ -282,20 +281,19 @@ class Result(_Record):
     errors: int = 0
     """Rollouts that ended in an infrastructure error."""
     notes: list[str] = Field(default_factory=list)
-    """Whatever a reader must know: moved splits, few tasks, unreadable replies, refused writes."""
+    """Notes for the reader: moved splits, few tasks, unreadable replies, refused writes."""
     resume: str = ""
     """Command that continues a run which ended early."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     def dump(self) -> str:
-        """JSON text, the form in which it lies in the run directory."""
+        """Return the JSON text that is stored in the run directory."""
         return self.model_dump_json(by_alias=True, indent=1)
 
     @classmethod
     def load(cls, text: str | bytes) -> Result:
-        """Read it back. ValueError, which says why, for anything else than a result of this
-        schema."""
+        """Parse a stored result; raise ValueError if it is not a result of this schema."""
         try:
             result = cls.model_validate_json(text)
         except ValidationError as error:
