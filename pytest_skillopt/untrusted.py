@@ -215,8 +215,10 @@ _PROTECTED_VALUES: set[str] = set()
 
 def secret_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the variables of an environment (None: that of the process) with secret names."""
-    found = environment() if environ is None else environ
-    return {name: value for name, value in found.items() if _is_secret(name)}
+    if environ is not None:
+        return {name: value for name, value in environ.items() if _is_secret(name)}
+    found = ((name, os.environ.get(name)) for name in list(os.environ) if _is_secret(name))
+    return {name: value for name, value in found if value is not None}
 
 
 def redact(text: str, environ: Mapping[str, str] | None = None) -> str:
