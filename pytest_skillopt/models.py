@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.model.config import Server, model_config, provider_of, secret_names
-from pytest_skillopt.model.limits import Meter, Wish
+from pytest_skillopt.model.limits import CallEstimate, Meter
 from pytest_skillopt.model.types import CapReached, Price, Usage
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import protect
@@ -148,7 +148,7 @@ class Services:
             return models.get(role).complete(messages, **options).to_json()
 
         def ask(call: str, wish: dict[str, Any]) -> float:
-            return meter.ask(call, Wish(**{**wish, "price": Price(*wish["price"])}))
+            return meter.ask(call, CallEstimate(**{**wish, "price": Price(*wish["price"])}))
 
         cache = models.replies.cache if models.replies is not None else None
         self.table |= {

@@ -266,7 +266,7 @@ def test_the_last_question_of_a_worker_that_is_killed_keeps_nobody_waiting(
         f"""
 import os, pytest, signal, threading
 from pathlib import Path
-from pytest_skillopt.model.limits import Meter, Wish
+from pytest_skillopt.model.limits import CallEstimate, Meter
 from pytest_skillopt.models import Models
 
 PID = Path(__file__).with_name("pid")
@@ -276,7 +276,7 @@ ask, forget, given_up = Meter.ask, Meter.forget, threading.Event()
 def asking(request):
     if not PID.exists():
         PID.write_text(str(os.getpid()))
-        Models.of(request.config).throttle.ask("the last", Wish("{project.server.url}"))
+        Models.of(request.config).throttle.ask("the last", CallEstimate("{project.server.url}"))
 
 def ask_late(meter, call, wish):
     if call.endswith("the last"):

@@ -1,4 +1,4 @@
-"""A conversation with the target model, with tools: what the fixture ``skill_agent`` is."""
+"""A conversation with the target model, with tools: the fixture ``skill_agent``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.tools import Tool
     from pytest_skillopt.model.types import Completion, Model, ToolCall
 
-
 _MOST_SHOWN = 200
-"""Characters of a reply in an error."""
+"""Characters of a reply quoted in an error."""
 
 
 class ReplyError(AssertionError):
-    """The reply is not what the test needs: a failure of the task, not of the infrastructure."""
+    """The reply does not fit the test: a failure of the task, not of the infrastructure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +34,14 @@ class ToolRun:
     arguments: str
     """JSON text as the model wrote it."""
     result: str
-    """What the model was shown."""
+    """Text that the model was shown."""
 
 
 class Reply(str):
-    """The text of the model's last message, with how it came about.
+    """The text of the model's last message, with its tool calls, transcript and usage.
 
-    ``await`` of it gives itself, so that an ``async`` test may write ``await skill_agent(...)``.
+    ``await`` returns the reply itself, so that an ``async`` test may write
+    ``await skill_agent(...)``.
     """
 
     tool_calls: tuple[ToolRun, ...]
@@ -49,7 +49,7 @@ class Reply(str):
     transcript: tuple[tuple[str, str], ...]
     """Role and content of each turn of the conversation so far, without the system prompt."""
     usage: Usage
-    """Of this call, all its model calls together."""
+    """Usage of all model calls of this call."""
 
     def __new__(
         cls,
@@ -66,8 +66,11 @@ class Reply(str):
         return reply
 
     def json(self) -> Any:
-        """The JSON object or array in the reply, bare, fenced or within prose; ReplyError if none
-        is."""
+        """Return the JSON object or array in the reply, bare, fenced or within prose.
+
+        Raises:
+            ReplyError: there is none.
+        """
         from pytest_skillopt.model.structured import NoJson, find_json
 
         try:
@@ -86,13 +89,15 @@ class Agent:
     """Calls the model with the skill as system prompt. A further call continues the conversation.
 
     Args:
-        sample: keeps the draws of two rollouts apart.
+        model: the target model.
+        system: text of the skill.
+        sample: tells the draws of two rollouts apart.
         stage: purpose of the rollout, for the accounts.
         task: node id of the rollout, for the accounts.
-        record: told role and content of each turn as it happens.
-        on_usage: told the usage of each model call as it happens.
-        max_turns: model calls of one call of the agent, at least 1.
-        own_tools: tools of every conversation, beside those that a call names.
+        record: called with role and content of each turn as it happens.
+        on_usage: called with the usage of each model call as it happens.
+        max_turns: maximum model calls in one call of the agent, at least 1.
+        own_tools: tools of every conversation, in addition to those that a call names.
     """
 
     model: Model
@@ -120,12 +125,13 @@ class Agent:
         system: str | None = None,
         fresh: bool = False,
     ) -> Reply:
-        """Say ``prompt`` to the model, run the tools it asks for, and return its last message.
+        """Send ``prompt`` to the model, run the tools it asks for, and return its last message.
 
         Args:
-            tools: Python functions, ``async`` ones too; None: those of the conversation so far.
-                What a tool raises is shown to the model, save ``AssertionError``.
-            system: goes before the skill's text in the system prompt of a new conversation.
+            prompt: the user's message.
+            tools: Python functions, also ``async`` ones; None: those of the conversation so far.
+                The model is shown the exceptions of a tool, except ``AssertionError``.
+            system: text before the skill's text in the system prompt of a new conversation.
             fresh: begin a new conversation.
 
         Raises:
@@ -144,7 +150,7 @@ class Agent:
         system: str | None = None,
         fresh: bool = False,
     ) -> Reply:
-        """As calling the agent, without blocking the event loop, in which coroutine tools run."""
+        """Call the agent without blocking the event loop, in which coroutine tools run."""
         import asyncio
 
         loop = asyncio.get_running_loop()
@@ -155,8 +161,11 @@ class Agent:
         return await asyncio.to_thread(self._turn, prompt, tools, system, fresh, on_this_loop)
 
     def chat(self, messages: Sequence[dict[str, Any]]) -> Reply:
-        """One completion of messages of one's own, apart from the conversation and without the
-        skill; raises as calling the agent does."""
+        """Complete the given messages outside of the conversation and without the skill.
+
+        Raises:
+            ModelError: the infrastructure failed.
+        """
         talk = _Conversation(messages=[dict(message) for message in messages])
         for message in messages:
             self._note(talk, str(message["role"]), str(message["content"]))
@@ -165,7 +174,7 @@ class Agent:
         return Reply(completion.text, transcript=tuple(talk.turns), usage=completion.usage)
 
     def new(self) -> Agent:
-        """An agent with the same skill and a conversation of its own, for use side by side."""
+        """Return an agent with the same skill and its own conversation, to use at the same time."""
         other = copy.copy(self)
         other._talk = _Conversation()
         other._busy = threading.Lock()
@@ -181,14 +190,14 @@ class Agent:
     ) -> Reply:
         if not self._busy.acquire(blocking=False):
             raise RuntimeError(
-                "two calls at once in one conversation; give each its own with skill_agent.new()"
+                "two calls at once in one conversation; begin another with skill_agent.new()"
             )
         try:
             talk = _Conversation() if fresh else self._talk.copy()
             if not talk.messages:
                 self._open(talk, system)
             elif system is not None:
-                raise ValueError("system= opens a conversation: pass fresh=True with it")
+                raise ValueError("system= begins a conversation: pass fresh=True with it")
             if tools is not None or (self.own_tools and not talk.tools):
                 from pytest_skillopt.model.tools import make_tools
 
@@ -238,7 +247,7 @@ class Agent:
             self._asked[digest] += 1
         completion = self.model.complete(
             talk.messages,
-            # Asked the same thing twice in one rollout, a model draws twice.
+            # A request that is repeated within one rollout is another draw.
             sample=f"{self.sample}#{before}" if before else self.sample,
             stage=self.stage,
             task=self.task,
@@ -291,7 +300,7 @@ def _as_turn(completion: Completion) -> str:
 
 
 def _run_awaitable(awaitable: Any) -> Any:
-    """Run to the end from a synchronous call, in a thread of its own where a loop runs here."""
+    """Run an awaitable from a synchronous call; in its own thread if a loop runs in this one."""
     import asyncio
 
     try:

@@ -1,12 +1,12 @@
-"""Model replies kept on disk, so that no request is paid for twice.
+"""Model replies stored on disk, so that no request is paid for twice.
 
-diskcache keeps them. A cache may come from elsewhere, restored by a CI service or copied from a
-colleague, and diskcache unpickles what a row marks as pickled (CVE-2025-69872), and opens and
-removes the files that rows name. ``TextDisk`` knows one kind of row: a text in the database.
+diskcache stores them. A cache may come from elsewhere, restored by a CI service or copied from a
+colleague, and diskcache unpickles any row marked as pickled (CVE-2025-69872), and opens and removes
+the files that rows name. ``TextDisk`` allows only one kind of row: a text in the database.
 
-Whoever pays for a reply holds a record lock (POSIX ``fcntl``) on one byte of the file ``claims``,
-which belongs to its key: sessions that ask the same at once pay once, and a session that is killed
-holds nothing. A lock on a whole file, as filelock has, would take a file for every reply.
+While a session pays for a reply, it holds a record lock (POSIX ``fcntl``) on one byte, derived from
+the key, of the file ``claims``: sessions that ask the same at once pay once, and a killed session
+holds nothing. A lock on a whole file, as in filelock, would need a file for every reply.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 _LOG = logger(__name__)
 CacheMode = Literal["rw", "ro", "off", "refresh"]
 FORMAT: Literal[1] = 1
-"""Version of the key and of the kept form."""
+"""Version of the key and of the stored form."""
 _BUSY_SECONDS = 120
 _LOOK_SECONDS = 0.1
-"""After which whoever waits for another session looks again."""
+"""Seconds between two checks of a claim that another session holds."""
 _SETTINGS: dict[str, Any] = {
     "eviction_policy": "none",
     "size_limit": 2**62,
@@ -46,14 +46,13 @@ _SETTINGS: dict[str, Any] = {
     "sqlite_mmap_size": 0,
     "sqlite_trusted_schema": 0,
 }
-"""Of diskcache; they win over those that a database holds."""
-
+"""Settings of diskcache; they override those in a database."""
 
 _Tokens = Annotated[int, Field(ge=0, lt=2**53)]
 
 
 class _Kept(BaseModel):
-    """A reply as it is kept."""
+    """A reply in its stored form."""
 
     format: Literal[1] = FORMAT
     stored: float
@@ -63,17 +62,17 @@ class _Kept(BaseModel):
     finish_reason: str
     asked: _Tokens = 0
     said: _Tokens = 0
-    """What was paid for, in and out; 0 where nobody told."""
+    """Tokens paid for, in and out; 0 if not known."""
 
 
 class TextDisk(diskcache.Disk):  # type: ignore[misc]
-    """Keeps text under text keys inside the database, and touches no file."""
+    """Stores text under text keys inside the database, and touches no file."""
 
     def put(self, key: object) -> tuple[object, bool]:
         return key, True
 
     def get(self, key: object, raw: object) -> object:
-        raise NotImplementedError("nobody here lists keys, which diskcache unpickles")
+        raise NotImplementedError("keys are never listed: diskcache would unpickle them")
 
     def store(self, value: object, read: bool, key: object = None) -> Any:
         return 0, diskcache.core.MODE_RAW, None, value
@@ -83,12 +82,15 @@ class TextDisk(diskcache.Disk):  # type: ignore[misc]
         return str(value) if plain else ""
 
     def remove(self, file_path: object) -> None:
-        """No row of ours has a file."""
+        """Do nothing: no row has a file."""
 
 
 class DiskCache:
-    """Texts under keys in a directory, for any number of threads and processes at once; CacheError
-    where the directory or the database cannot be used."""
+    """Texts under keys in a directory, for any number of threads and processes at once.
+
+    Raises:
+        CacheError: the directory or the database cannot be used.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -104,12 +106,12 @@ class DiskCache:
         self._do(lambda cache: cache.set(key, value))
 
     def claim(self, key: str, owner: str = "") -> bool:
-        """Whether from now on nobody else may pay for the reply of a key, in any process.
+        """Claim the reply of a key, so that no other process pays for it; False if it is claimed.
 
-        That ends with ``free``, with this process, or with the owner, the prefix of a worker.
+        A claim ends with ``free``, with this process, or with its owner, the prefix of a worker.
         """
         self._follow_fork()
-        with _told(self.directory), self._claiming:
+        with _explaining(self.directory), self._claiming:
             if key in self._claimed or owner in self._gone:
                 return False
             try:
@@ -121,31 +123,31 @@ class DiskCache:
 
     def free(self, key: str) -> None:
         """End a claim, if there is one."""
-        with _told(self.directory), self._claiming:
+        with _explaining(self.directory), self._claiming:
             if self._claimed.pop(key, None) is not None:
                 fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, _place(key))
 
     def forget(self, owner: str) -> None:
-        """End all claims of a worker that has died, and those of its that are still to arrive."""
+        """End all claims of a dead worker, also those that are still to arrive."""
         self._gone.add(owner)
         for key in [key for key, holder in list(self._claimed.items()) if holder == owner]:
             self.free(key)
 
     def close(self) -> None:
-        """Close the database; merges its write-ahead log, so that the file can be copied."""
+        """Close the database and merge its write-ahead log, so that the file can be copied."""
         self._thread.submit(self._cache.close).result()
         self._thread.shutdown()
         os.close(self._claims)
 
     def _start(self) -> None:
-        # diskcache keeps a connection for each thread that ever touched it, and leaves it to the
-        # garbage collector, which warns of it. One thread of our own has the only connection.
+        # diskcache opens a connection for each thread that uses it, and leaves it to the garbage
+        # collector, which warns. One dedicated thread has the only connection.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="skillopt-cache")
         self._pid = os.getpid()
         self._claiming = threading.Lock()
         self._claimed: dict[str, str] = {}
-        """By key, who has claimed it in this process."""
-        with _told(self.directory):
+        """Owner of each claim of this process, by key."""
+        with _explaining(self.directory):
             self._cache = self._thread.submit(_open, self.directory).result()
             how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
             self._claims = os.open(self.directory / "claims", how, 0o600)
@@ -157,13 +159,15 @@ class DiskCache:
 
     def _do(self, operation: Callable[[Any], Any]) -> Any:
         self._follow_fork()
-        with _told(self.directory):
+        with _explaining(self.directory):
             return self._thread.submit(operation, self._cache).result()
 
 
 class RemoteCache:
-    """The controller's cache, as a worker reaches it through ``Link.ask``; ``owner`` is the prefix
-    of all that the worker asks for."""
+    """Reaches the controller's cache from a worker through ``Link.ask``.
+
+    ``owner`` is the prefix of the worker's calls.
+    """
 
     def __init__(self, ask: Callable[..., Any], owner: str) -> None:
         self._ask = ask
@@ -184,24 +188,32 @@ class RemoteCache:
 
 
 class Replies:
-    """What has been replied before, under one of the modes of ``skillopt_cache``.
+    """Earlier replies, in one of the modes of ``skillopt_cache``.
 
-    ``rw`` finds and keeps; ``ro`` only finds; ``off`` does neither; ``refresh`` keeps, and finds
-    only what was kept since this object was made.
+    ``rw`` reads and writes; ``ro`` only reads; ``off`` does neither; ``refresh`` writes, and reads
+    only replies written since this object was created.
     """
 
     def __init__(self, mode: CacheMode, cache: DiskCache | RemoteCache | None = None) -> None:
         self.mode: CacheMode = mode
         self.cache = cache if mode != "off" else None
         self.notes: dict[str, None] = {}
-        """What a reader of the run must know, each once."""
+        """Notes for the reader of the run, each once."""
         self._since = time.time() if mode == "refresh" else 0.0
         self._claims: WeakValueDictionary[str, threading.Lock] = WeakValueDictionary()
         self._lock = threading.Lock()
 
     def find(self, key: str, what: str = "") -> Completion | None:
-        """The kept reply, with the tokens that were paid for; CacheError where it cannot be read,
-        CacheMiss where it is only read and lacks the reply of the call ``what``."""
+        """Return the stored reply with its paid tokens, None if there is none.
+
+        Args:
+            key: of the request, see ``request_key``.
+            what: the call in words; empty: a missing reply is never an error.
+
+        Raises:
+            CacheError: the cache cannot be read.
+            CacheMiss: it is read-only and does not hold the reply.
+        """
         text = self.cache.get(key) if self.cache is not None else None
         if text is None and self.mode == "ro" and what:
             raise CacheMiss(
@@ -223,10 +235,9 @@ class Replies:
         return Completion(kept.text, calls, kept.finish_reason, paid)
 
     def keep(self, key: str, completion: Completion) -> None:
-        """Keep a paid reply. A cache that fails here must not cost the reply: it leaves a note.
+        """Store a paid reply. A failure of the cache leaves a note and does not lose the reply.
 
-        One that holds a secret is not written anywhere: redacted, it would be another reply when it
-        is found again.
+        A reply that holds a secret is not stored: once redacted, it would be another reply.
         """
         if self.cache is None or self.mode == "ro":
             return
@@ -252,11 +263,14 @@ class Replies:
 
     @contextmanager
     def claim(self, key: str, wait: Callable[[float], object] = time.sleep) -> Iterator[None]:
-        """Hold a key while its reply is paid for: who asks the same waits for it, such as another
-        session, or a rollout that is tried again while the first call is still in flight.
+        """Hold a key while its reply is paid for.
+
+        An equal request waits for that reply, such as one of another session, or a repeated rollout
+        whose first call is still in flight.
 
         Args:
-            wait: waits so many seconds, or raises where nobody wants the reply any more.
+            key: of the request, see ``request_key``.
+            wait: waits a number of seconds, or raises if the reply is no longer needed.
         """
         with self._lock:
             claimed = self._claims.setdefault(key, threading.Lock())
@@ -279,8 +293,10 @@ class Replies:
 
 
 def request_key(**fields: Any) -> str:
-    """SHA-256 of the canonical request: all that shapes the reply, and which draw it is. No key and
-    no header has a part in it."""
+    """Return the SHA-256 of the canonical request: all that influences the reply, and its draw.
+
+    API keys and headers are not part of it.
+    """
     fields["format"] = FORMAT
     return hashlib.sha256(
         json.dumps(fields, sort_keys=True, separators=(",", ":")).encode()
@@ -297,12 +313,12 @@ def _open(directory: Path) -> Any:
 
 
 def _make_private(directory: Path) -> None:
-    """Make the directory, for its owner alone; refuse what another user could fill."""
+    """Create the directory only for its owner; refuse one that another user could fill."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in (directory, directory / "cache.db"):
             if path.is_symlink():
-                raise CacheError(f"{path} is a link, which no cache has: remove it")
+                raise CacheError(f"{path} is a link, which a cache never contains: remove it")
             if path.exists() and (owner := path.stat().st_uid) != (me := os.geteuid()):
                 words = f"belongs to user {owner}, and this process runs as user {me}"
                 raise CacheError(f"{path} {words}: make it yours with chown, or set skillopt_dir")
@@ -314,8 +330,8 @@ def _make_private(directory: Path) -> None:
 
 
 @contextmanager
-def _told(directory: Path) -> Iterator[None]:
-    """What goes wrong inside is told with the way out."""
+def _explaining(directory: Path) -> Iterator[None]:
+    """Turn any error inside into a CacheError that names the way out."""
     try:
         yield
     except diskcache.Timeout:

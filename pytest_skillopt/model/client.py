@@ -1,7 +1,7 @@
-"""The model behind every role: Chat Completions through the official SDK.
+"""The model of every role: Chat Completions through the official SDK.
 
-The SDK's own retries are off. Whether a call may go now is the throttle's decision, shared by all
-processes; how often a call is repeated is decided here.
+The SDK's own retries are off. The throttle, which all processes share, decides if a call may be
+sent now; this module decides how often a call is repeated.
 """
 
 from __future__ import annotations
@@ -33,60 +33,60 @@ FIRST_DELAY = 0.25
 DELAY_FACTOR = 3.0
 LONGEST_DELAY = 60.0
 """Seconds between tries: 0.25, 0.75, 2.25, ... at most 60, each times a factor in [0.5, 1). With
-six retries a call outlives an outage of 40 s."""
+six retries a call survives an outage of 40 s."""
 LONGEST_PAUSE = 900.0
-"""Seconds that a provider may ask everybody to wait."""
-_NAP = 5.0
-"""Seconds after which a waiting call looks again whether a cap or a pause has changed."""
+"""Longest pause in seconds that a provider may ask for."""
+_RECHECK_SECONDS = 5.0
+"""Seconds after which a waiting call checks again if a cap or a pause has changed."""
 MOST_ANSWERED = 2
-"""How often a request is sent that may have been paid for each time: a reply of no use, a reply
-that broke off or was too long in coming. See docs/decisions/replies.md."""
+"""Number of times that a request is sent if each may have been paid for: a useless, broken or late
+reply. See docs/decisions/replies.md."""
 PROBE = "Reply with the word OK."
 
 
-class _Turn(threading.local):
-    """Of the threads whose replies have arrived, lets one at a time read its own.
+class _ReadingLock(threading.local):
+    """Lets only one of the threads whose replies have arrived read its reply at a time.
 
-    Replies that arrive together are then used one after another, each as soon as it is read, and
-    not all of them once the last is. See docs/decisions/engine-cost.md.
+    Replies that arrive together are then used one after another, each as soon as it is read,
+    instead of all of them after the last one. See docs/decisions/engine-cost.md.
     """
 
     _lock = threading.Lock()
     _held = False
 
     def __enter__(self) -> None:
-        """From here on ``note`` is told."""
+        """Do nothing; ``note`` takes the lock."""
 
     def __exit__(self, *_: object) -> None:
-        self._leave()
+        self._release()
 
     def note(self, step: str) -> None:
-        """Told of each step of a request by the thread that makes it, within ``with``."""
-        if step in _REPLY_HERE and not self._held:
+        """Take or release the lock at a step of this thread's request."""
+        if step in _ARRIVED and not self._held:
             self._lock.acquire()
             self._held = True
-        elif step == _REPLY_AWAITED:
-            self._leave()
+        elif step == _AWAITED:
+            self._release()
 
-    def _leave(self) -> None:
+    def _release(self) -> None:
         if self._held:
             self._held = False
             self._lock.release()
 
 
-_REPLY_HERE = ("http11.receive_response_headers.complete", "http11.receive_response_body.complete")
-_REPLY_AWAITED = "http11.receive_response_body.started"
-_TURN = _Turn()
+_ARRIVED = ("http11.receive_response_headers.complete", "http11.receive_response_body.complete")
+_AWAITED = "http11.receive_response_body.started"
+_READING = _ReadingLock()
 
 
 class ChatModel:
-    """A ``Model`` that may be called from many threads at once; ModelConfigError without a key.
+    """A thread-safe ``Model``; ModelConfigError without a key.
 
     Args:
-        throttle: asked before each call; None: nothing is limited, pauses are kept.
-        cache: replies that need not be paid for; None: every call is sent.
-        sleep: waits so many seconds; None: until ``close`` at most.
-        jitter: a number in [0, 1), new each time.
+        throttle: asked before each call; None: no limits, but a provider's pauses are observed.
+        cache: replies that are already paid for; None: every call is sent.
+        sleep: waits a number of seconds; None: a wait that ``close`` ends.
+        jitter: returns a random number in [0, 1).
     """
 
     def __init__(
@@ -135,16 +135,21 @@ class ChatModel:
         return found
 
     def _free(self, found: Completion, request: dict[str, Any]) -> Usage:
-        """Of a kept reply, with what it took when it was paid for, at the price of today."""
+        """Return the usage of a cached reply, with its original tokens at today's price."""
         asked, said = found.usage.input_tokens, found.usage.output_tokens
         if not (asked or said):
             asked, said = map(estimate_tokens, (json.dumps(request["messages"]), found.text))
         return self.config.usage(asked, said).again()
 
     def probe(self) -> str:
-        """See with one tiny call, whose reply is kept like any other, whether the model is there
-        and the key is taken; ModelConfigError where it is refused. A fault that may pass is
-        returned, in words."""
+        """Check with one tiny call, cached like any other, that the model and the key work.
+
+        Returns:
+            A passing fault in words; empty if there is none.
+
+        Raises:
+            ModelConfigError: the server refuses the model or the key.
+        """
         key, request = self._request([{"role": "user", "content": PROBE}], "probe", (), None)
         if self.simulated or self._replies.mode == "ro" or self._replies.find(key) is not None:
             return ""
@@ -152,8 +157,8 @@ class ChatModel:
         try:
             self._call(key, request, account)
         except ModelFault as fault:
-            if fault.stays is not None:
-                self._replies.keep(key, fault.stays)
+            if fault.fallback is not None:
+                self._replies.keep(key, fault.fallback)
                 return ""
             said = f"{self.name}: {fault}"
             if fault.fatal or (400 <= fault.status < 500 and not fault.retry):
@@ -162,9 +167,12 @@ class ChatModel:
             return said
         return ""
 
-    def knock(self) -> str:
-        """See at no cost whether the server is there: any answer to the question for its models
-        will do. Why there is none, in words, else empty."""
+    def ping(self) -> str:
+        """Check at no cost that the server answers a request for its models in any way.
+
+        Returns:
+            The fault in words; empty if it answers.
+        """
         try:
             self._client().get("/models", cast_to=bytes, options={"headers": self._login()})
         except Exception as error:
@@ -175,7 +183,7 @@ class ChatModel:
         return ""
 
     def close(self) -> None:
-        """Close the connections; a call that this breaks off ends at once, and for good."""
+        """Close the connections; calls in flight end at once and are not repeated."""
         self._ended.set()
         with self._sdk_lock:
             if self._sdk is not None:
@@ -189,7 +197,7 @@ class ChatModel:
         tools: Sequence[dict[str, Any]],
         response_format: dict[str, Any] | None,
     ) -> tuple[str, dict[str, Any]]:
-        """The key of the reply, and the arguments of the SDK's call."""
+        """Return the cache key of the reply and the arguments of the SDK's call."""
         config = self.config
         key = request_key(
             base_url=config.base_url,
@@ -206,13 +214,15 @@ class ChatModel:
         if response_format is not None and self._takes_schema:
             request["response_format"] = response_format
         if self.simulated:
-            # A real model draws anew each time; the simulated one must be told which draw it is.
+            # A simulated model draws by this seed; a real one needs none.
             request["seed"] = int(hashlib.sha256(sample.encode()).hexdigest()[:8], 16)
         return key, request
 
     def _pay(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
-        """Call until there is a reply, the fault is no passing one, or the retries are used up. The
-        reply's usage is that of all calls it took."""
+        """Call until a reply, a lasting fault or the end of the retries.
+
+        The reply's usage is the sum over all its calls.
+        """
         attempt = answered = 0
         paid = Usage()
         without_schema = False
@@ -220,51 +230,54 @@ class ChatModel:
             try:
                 reply = self._call(key, request, account)
                 self._takes_schema &= not without_schema
-                if paid.calls:  # Whoever finds it must count all that it took.
+                if paid.calls:  # The cached reply must name the usage of all its calls.
                     reply = dataclasses.replace(reply, usage=paid + reply.usage)
                     self._replies.keep(key, reply)
                 return reply
             except ModelFault as caught:
                 fault = caught
             paid += fault.usage
-            # A server that does not know json_schema may have answered so.
+            # A server that does not support json_schema may refuse in this way.
             refused = fault.status in (400, 422) and not fault.fatal
             if refused and "response_format" in request:
                 request = {k: v for k, v in request.items() if k != "response_format"}
                 without_schema = True
                 continue
             answered += fault.answered
-            hopeless = not fault.retry or answered >= MOST_ANSWERED
-            if hopeless or attempt >= self.config.retries:
-                if fault.stays is not None:
-                    reply = dataclasses.replace(fault.stays, usage=paid)
+            give_up = not fault.retry or answered >= MOST_ANSWERED
+            if give_up or attempt >= self.config.retries:
+                if fault.fallback is not None:
+                    reply = dataclasses.replace(fault.fallback, usage=paid)
                     self._replies.keep(key, reply)
                     return reply
                 tries = f" (after {attempt + 1} tries)" if attempt else ""
                 raise ModelFault(f"{self.name}: {fault}{tries}", fatal=fault.fatal, usage=paid)
             attempt += 1
-            _LOG.info("%s for %s, try %d failed: %s", self.name, _whom(account), attempt, fault)
+            purpose = _purpose(account)
+            _LOG.info("%s for %s, try %d failed: %s", self.name, purpose, attempt, fault)
             if not fault.retry_after:
                 delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR ** (attempt - 1))
                 self._wait(delay * (0.5 + 0.5 * self._jitter()))
 
     def _call(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
-        """One call, let go by the throttle (CapReached, ModelFault). A reply is kept before
-        anything else can fail."""
+        """Send one call when the throttle allows it (CapReached, ModelFault).
+
+        The reply is cached before anything else can fail.
+        """
         call = uuid.uuid4().hex
-        wish = self.config.wish(json.dumps(request["messages"]))
-        while wait := self._throttle.ask(call, wish):
+        estimate = self.config.estimate(json.dumps(request["messages"]))
+        while wait := self._throttle.ask(call, estimate):
             if wait > LONGEST_PAUSE:
-                raise ModelFault(f"{wish.provider} asks to wait {wait:.0f} s")
-            who, nap = _whom(account), min(wait, _NAP)
-            _LOG.debug("%s for %s waits %.1f s for its turn or a pause", self.name, who, nap)
-            self._wait(nap * (1 + 0.1 * self._jitter()))
+                raise ModelFault(f"{estimate.provider} asks to wait {wait:.0f} s")
+            purpose, seconds = _purpose(account), min(wait, _RECHECK_SECONDS)
+            _LOG.debug("%s for %s waits %.1f s: rate limit or pause", self.name, purpose, seconds)
+            self._wait(seconds * (1 + 0.1 * self._jitter()))
         used, pause = Usage(), 0.0
         try:
-            with _TURN:
+            with _READING:
                 reply = self._send(request)
             used = reply.usage
-            if self.config.role != "target":  # what that says is the test's to judge, as it is
+            if self.config.role != "target":  # the test judges the target's reply unchanged
                 reply = dataclasses.replace(reply, text=redact(reply.text))
             self._replies.keep(key, reply)
             return reply
@@ -283,14 +296,17 @@ class ChatModel:
             raise ModelFault("the session has ended")
 
     def _send(self, request: dict[str, Any]) -> Completion:
-        """One HTTP request; ModelFault, with what was paid, if it brings no reply. What began with
-        status 200 counts as paid: as the provider says, else by an estimate."""
+        """Send one HTTP request; ModelFault with its usage if it brings no reply.
+
+        A response that began with status 200 counts as paid: with the provider's usage, else with
+        an estimate.
+        """
         content = None
         try:
             headers = self._login()
             body = dict(request)
             body |= body.pop("extra_body", {})
-            # Half the cost of chat.completions.create, which looks at every part of the request.
+            # Half the cost of chat.completions.create, which inspects every part of the request.
             content = self._client().post(
                 "/chat/completions", cast_to=bytes, body=body, options={"headers": headers}
             )
@@ -305,15 +321,17 @@ class ChatModel:
             raise fault from None
 
     def _login(self) -> Mapping[str, str]:
-        """The headers of a request besides those of the SDK; a key that a command prints is asked
-        for each time, since it may run out."""
+        """Return the headers to add to the SDK's own.
+
+        A key that a command prints is asked for each time, since it may expire.
+        """
         if not self.config.key_command:
             return self._headers
         self._key = self.config.api_key()
         return {"Authorization": f"Bearer {self._key}"} | self._headers
 
     def _client(self) -> Any:
-        """The SDK's client, made on the first call: importing the SDK takes half a second."""
+        """Return the SDK's client, made on the first call: importing it takes half a second."""
         with self._sdk_lock:
             self._check_open()
             if self._sdk is None:
@@ -323,11 +341,11 @@ class ChatModel:
 
                 config = self.config
                 base_url = config.server.url() if config.server else config.base_url
-                # A proxy from the environment cannot reach a server of this machine.
+                # A proxy from the environment cannot reach a server on this machine.
                 client = BoundedClient(
                     config.request_timeout,
                     config.max_reply_bytes,
-                    _TURN.note,
+                    _READING.note,
                     trust_env=not is_local(base_url),
                 )
                 self._sdk = openai.OpenAI(
@@ -340,6 +358,6 @@ class ChatModel:
             return self._sdk
 
 
-def _whom(account: tuple[str, str, str]) -> str:
-    """Whom a call is for, in words: ``target, rollout, test_it.py::test_it``."""
+def _purpose(account: tuple[str, str, str]) -> str:
+    """Return the purpose of a call in words: ``target, rollout, test_it.py::test_it``."""
     return ", ".join(filter(None, account))

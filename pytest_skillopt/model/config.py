@@ -1,4 +1,4 @@
-"""Which model plays a role, where it is reached, and with what parameters."""
+"""The model of each role: its server, key, parameters and price."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from pytest_skillopt.model.faults import estimate_tokens
-from pytest_skillopt.model.limits import Wish
+from pytest_skillopt.model.limits import CallEstimate
 from pytest_skillopt.model.types import NO_KEY, ROLES, ModelConfigError, ModelFault, Price, Usage
 from pytest_skillopt.untrusted import printable, protect, redact
 
@@ -31,11 +31,10 @@ OPENAI_URL = "https://api.openai.com/v1"
 PROVIDER = "openai"
 
 _AT_URL = re.compile(r"([^\s@]+(?:@[^\s@/:]+)?)@([a-zA-Z][a-zA-Z0-9+.-]*://\S*)")
-"""A model with its server; a model's own name may hold an ``@`` too."""
+"""``MODEL@URL``; a model's name may hold an ``@`` too."""
 _PRICE = re.compile(r"(.*\S)\s*=\s*(\d+\.?\d*|\.\d+)\s*/\s*(\d+\.?\d*|\.\d+)")
 
-
-# As the provider's price list had it in 2026-03 (standard tier, uncached input).
+# The provider's price list in 2026-03 (standard tier, uncached input).
 _OPENAI = """\
 gpt-4o=2.50/10.00, gpt-4o-mini=0.15/0.60,
 gpt-4.1=2.00/8.00, gpt-4.1-mini=0.40/1.60, gpt-4.1-nano=0.10/0.40,
@@ -46,29 +45,29 @@ _SNAPSHOT = re.compile(r"-\d{4}-\d{2}-\d{2}$")
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server that a project brings along, for one provider's name."""
+    """A model server that a project itself starts, under a provider's name."""
 
     provider: str
     url: Callable[[], str]
-    """Tells its base URL when the first call is made."""
+    """Returns its base URL; called before the first request."""
     simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """A model in one role. Holds the names of the variables with key and headers, no value."""
+    """A model in one role. Holds the names of the variables with key and headers, no values."""
 
     role: Role
     provider: str
-    """``PROVIDER``, or that of ``server``."""
+    """``PROVIDER``, or the provider of ``server``."""
     model: str
     base_url: str
-    """Canonical; the provider's name where ``server`` tells the address."""
+    """Canonical URL; the provider's name if ``server`` is set."""
     key_env: str = "OPENAI_API_KEY"
     key_command: str = ""
-    """Prints the key, in the place of ``key_env``."""
+    """Command that prints the key; wins over ``key_env``."""
     headers_env: Mapping[str, str] = field(default_factory=dict)
-    """Variable that holds the value of a header, by the header's name."""
+    """Environment variable with the value of each header, by the header's name."""
     temperature: float | None = None
     """None: the provider's default."""
     top_p: float | None = None
@@ -81,13 +80,13 @@ class ModelConfig:
     max_reply_bytes: int = 4_000_000
     retries: int = 6
     price: Price | None = None
-    """None where no price is known."""
+    """None if no price is known."""
     server: Server | None = None
-    """One that a project brings; None for one at ``base_url``."""
+    """Server that the project starts; None: the server at ``base_url``."""
 
     @property
     def simulated(self) -> bool:
-        """Whether each request carries a seed that says which draw it is."""
+        """True if each request carries a seed that tells its draw."""
         return self.server is not None and self.server.simulated
 
     @property
@@ -96,9 +95,9 @@ class ModelConfig:
 
     @property
     def parameters(self) -> dict[str, Any]:
-        """Arguments of the SDK's call that shape the reply."""
+        """Arguments of the SDK's call that influence the reply."""
         most: int | None = self.max_output_tokens or None
-        # OpenAI's reasoning models refuse max_tokens; many servers know nothing else.
+        # OpenAI's reasoning models refuse max_tokens; many servers know only max_tokens.
         host = urlsplit(self.base_url).hostname or ""
         newer = host == "api.openai.com" or host.endswith(".azure.com")
         found = {
@@ -112,14 +111,17 @@ class ModelConfig:
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 over base URL, model and parameters; never the key, no header."""
+        """SHA-256 over base URL, model and parameters, without key and headers."""
         fields = [self.base_url, self.model, self.parameters]
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
 
     def api_key(self) -> str:
-        """The key for the ``Authorization`` header; ``NO_KEY`` where the server wants none.
-        ModelConfigError where the variable is not set, a fatal ModelFault where the command prints
-        no key."""
+        """Return the key for the ``Authorization`` header; ``NO_KEY`` if the server needs none.
+
+        Raises:
+            ModelConfigError: the variable is not set.
+            ModelFault: the command prints no key (fatal).
+        """
         if self.server is not None:
             return NO_KEY
         if self.key_command:
@@ -135,7 +137,7 @@ class ModelConfig:
         return key
 
     def headers(self) -> dict[str, str]:
-        """The further headers of a request; ModelConfigError where a variable is not set."""
+        """Return the extra headers of a request; ModelConfigError if a variable is not set."""
         found = {header: self._value(variable) for header, variable in self.headers_env.items()}
         for header, variable in self.headers_env.items():
             if not found[header]:
@@ -144,37 +146,37 @@ class ModelConfig:
                 )
         return found
 
-    def wish(self, text: str) -> Wish:
-        """What a call with the prompt ``text`` asks leave for."""
+    def estimate(self, text: str) -> CallEstimate:
+        """Estimate a call with the prompt ``text``."""
         price = self.price or Price(0.0, 0.0)
-        return Wish(self.base_url, self.role, estimate_tokens(text), self.max_output_tokens, price)
+        tokens = estimate_tokens(text)
+        return CallEstimate(self.base_url, self.role, tokens, self.max_output_tokens, price)
 
     def usage(self, asked: int, said: int, *, estimated: bool = False) -> Usage:
-        """What a call of so many tokens in and out consumed."""
+        """Return the usage of a call with ``asked`` input tokens and ``said`` output tokens."""
         cost = self.price.cost(asked, said) if self.price else None
         return Usage(1, 0, asked, said, cost, estimated)
 
     def _value(self, variable: str) -> str:
-        """What stands in a variable; empty where it is not set."""
+        """Return the value of a variable; empty if it is not set."""
         value = os.environ.get(variable, "").strip()
-        if value and not _can_be_sent(value):
-            words = f"the value of {variable} is no key: no HTTP header can carry it"
+        if value and not _fits_a_header(value):
+            words = f"the value of {variable} is not a key: no HTTP header can carry it"
             raise ModelConfigError(f"{self.name} ({self.role}): {words}")
         protect(value=value)
         return value
 
 
-def _can_be_sent(value: str) -> bool:
-    """In an HTTP header."""
+def _fits_a_header(value: str) -> bool:
     return value != "" and value.isascii() and value.isprintable()
 
 
 def model_config(settings: Settings, role: Role, server: Server | None = None) -> ModelConfig:
-    """The model of a role.
+    """Read the model of a role from the settings.
 
-    A role without a model of its own takes ``settings.model``; failing that the optimizer takes the
-    target's and the judge the optimizer's. The base URL is the one behind the model, else
-    ``settings.base_url``, else ``OPENAI_BASE_URL``.
+    A role without its own model uses ``settings.model``; without that, the optimizer uses the
+    target's model and the judge the optimizer's. The base URL is the URL after the model's ``@``,
+    else ``settings.base_url``, else ``OPENAI_BASE_URL``.
 
     Raises:
         ModelConfigError: no model, an unknown provider, a bad URL, price or request.
@@ -206,7 +208,7 @@ def model_config(settings: Settings, role: Role, server: Server | None = None) -
 
 
 def check_prices(configs: Iterable[ModelConfig]) -> None:
-    """Refuse a cap in money that could not be kept: ModelConfigError where a price is unknown."""
+    """Refuse a cap in money that could not be kept: ModelConfigError if a price is unknown."""
     unpriced = sorted({config.model for config in configs if config.price is None})
     if unpriced:
         names = ", ".join(unpriced)
@@ -215,8 +217,10 @@ def check_prices(configs: Iterable[ModelConfig]) -> None:
 
 
 def price_of(model: str, base_url: str, prices: str) -> Price | None:
-    """What a model costs, or None; ``prices`` as in ``skillopt_prices``. Our own list holds for
-    OpenAI's server alone: the same name elsewhere may cost anything."""
+    """Return the price of a model, None if unknown; ``prices`` as in ``skillopt_prices``.
+
+    The built-in list holds only for OpenAI's server: elsewhere the same name may cost anything.
+    """
     listed = parse_prices(_OPENAI) if base_url == OPENAI_URL else {}
     own = parse_prices(prices).get(model)
     return own or listed.get(model) or listed.get(_SNAPSHOT.sub("", model))
@@ -245,7 +249,7 @@ def is_local(base_url: str) -> bool:
 
 
 def canonical_url(url: str, where: str = "base URL") -> str:
-    """One spelling for one server: lower-case host, no default port, no slash at the end.
+    """Spell the URL of a server in one way: lower-case host, no default port, no final slash.
 
     Raises:
         ModelConfigError: not an http(s) URL, or one with a user, a password, a query or a fragment.
@@ -265,7 +269,7 @@ def canonical_url(url: str, where: str = "base URL") -> str:
 
 
 def _named(settings: Settings, role: Role) -> str:
-    """The model of a role as the settings write it; empty where they name none."""
+    """Return the model of a role as the settings write it; empty if they name none."""
     own: str = getattr(settings, role)
     judged_by = settings.optimizer if role == "judge" else ""
     others = settings.target if role != "target" else ""
@@ -273,12 +277,12 @@ def _named(settings: Settings, role: Role) -> str:
 
 
 def provider_of(settings: Settings, role: Role) -> str:
-    """The provider's name in the setting of a role; empty where there is none."""
+    """Return the provider's name in the setting of a role; empty if there is none."""
     return _named(settings, role).partition(":")[0]
 
 
 def _split(named: str, role: Role, provider: str) -> tuple[str, str]:
-    """Model and URL (or an empty text) of ``provider:model@URL``."""
+    """Return model and URL (empty if not given) of ``provider:model@URL``."""
     if not named:
         wanted = f"skillopt_{role} (or, for every role, skillopt_model) to provider:model"
         raise ModelConfigError(
@@ -300,7 +304,7 @@ _OURS = frozenset(
     {"model", "messages", "tools", "response_format", "stream", "n", "seed", "max_tokens"}
     | {"max_completion_tokens", "temperature", "top_p", "reasoning_effort"}
 )
-"""Fields of a request that have a line of their own, or that samples and caps depend on."""
+"""Fields of a request that have their own line, or that samples and caps depend on."""
 
 
 def _are_headers(value: Any) -> bool:
@@ -328,14 +332,17 @@ _LINES: dict[str, tuple[Callable[[str], Any], Callable[[Any], object], str]] = {
     "key_env": (str, _VARIABLE.fullmatch, f"an environment variable, or {NO_KEY}"),
     "key_command": (str, shlex.split, "a command that prints a key"),
 }
-"""How a value is read, what it must be, and the same in words, by the field of ``ModelConfig``."""
+"""By field of ``ModelConfig``: reader of a value, check of the value, the check in words."""
 
 
 def read_requests(text: str, role: Role) -> dict[str, Any]:
-    """What ``skillopt_requests`` says of a role: fields of ``ModelConfig``.
+    """Read the fields of ``ModelConfig`` that ``skillopt_requests`` sets for a role.
 
-    A line is ``NAME = VALUE`` for every role, ``ROLE.NAME = VALUE`` for one, which wins. One of
-    another form is a ModelConfigError without any value in it: a key may have been written there.
+    A line is ``NAME = VALUE`` for every role, or ``ROLE.NAME = VALUE`` for one, which wins.
+
+    Raises:
+        ModelConfigError: a line of another form; the message quotes no value, since it may be a
+            key.
     """
     common: dict[str, Any] = {}
     own: dict[str, Any] = {}
@@ -364,7 +371,7 @@ def read_requests(text: str, role: Role) -> dict[str, Any]:
 
 
 def secret_names(settings: Settings) -> set[str]:
-    """The environment variables that hold keys and headers of any role."""
+    """Return the environment variables that hold keys and headers of any role."""
     names = {"OPENAI_API_KEY"}
     for role in ROLES:
         with suppress(ModelConfigError):
@@ -374,13 +381,13 @@ def secret_names(settings: Settings) -> set[str]:
 
 
 _KEY_SECONDS = 200.0
-"""How long a printed key is used. Command lines of clouds print one that is good for longer."""
+"""Seconds for which a printed key is reused; those of cloud command lines are valid for longer."""
 _KEYS: dict[str, tuple[float, str]] = {}
 _KEYS_LOCK = threading.Lock()
 
 
 def _printed_key(command: str) -> str:
-    """What a command prints, or printed a short while ago."""
+    """Return the key that a command prints, or printed less than ``_KEY_SECONDS`` ago."""
     with _KEYS_LOCK:
         when, key = _KEYS.get(command, (0.0, ""))
         if key and time.monotonic() - when < _KEY_SECONDS:
@@ -396,7 +403,7 @@ def _printed_key(command: str) -> str:
             )
         except (OSError, subprocess.TimeoutExpired) as error:
             key, said = "", str(error)
-        if not _can_be_sent(key):
+        if not _fits_a_header(key):
             said = redact(printable(said))[:400]
             raise ModelFault(f"key_command {words[0]} gave no key: {said}", fatal=True)
         protect(value=key)

@@ -1,6 +1,6 @@
-"""Why there is no reply: a passing fault or a fatal one, in the provider's own words.
+"""Reasons for a missing reply: passing and fatal faults, in the provider's own words.
 
-The SDK is never imported here: an exception of its classes can only exist once it has been.
+The SDK is never imported here: an exception of its classes can only exist after its import.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def too_slow(*, answered: bool = True) -> ModelFault:
 
 
 def classify(error: BaseException) -> ModelFault | None:
-    """Judge an exception of the SDK or of a model; None for any other.
+    """Turn an exception of the SDK or of a model into a fault; None for any other.
 
-    One of another library counts when it was raised inside the SDK, such as a ``JSONDecodeError``
-    of a broken body; raised by a test, it is the test's own affair.
+    An exception of another library counts if it was raised inside the SDK, such as a
+    ``JSONDecodeError`` for a broken body; an exception that a test raises does not.
     """
     if isinstance(error, ModelFault):
         return error
@@ -76,12 +76,12 @@ def classify(error: BaseException) -> ModelFault | None:
 
 
 def estimate_tokens(text: str) -> int:
-    """Tokens of a text, at about 4 characters each, at least 1."""
+    """Estimate the tokens of a text, at about 4 characters each, at least 1."""
     return max(1, len(text) // _CHARACTERS_PER_TOKEN)
 
 
 def retry_after(headers: Mapping[str, str]) -> float:
-    """Seconds to wait as ``retry-after-ms`` or ``Retry-After`` say; 0.0 for a date or nothing."""
+    """Read the seconds of ``retry-after-ms`` or ``Retry-After``; 0.0 for a date or nothing."""
     for name, parts in (("retry-after-ms", 1000), ("retry-after", 1)):
         with suppress(ValueError):
             seconds = float(headers.get(name) or 0) / parts
@@ -91,8 +91,7 @@ def retry_after(headers: Mapping[str, str]) -> float:
 
 
 def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFault:
-    """Judge a refusal by its HTTP status, the error in its body (parsed, or a text) and its
-    headers."""
+    """Turn a refusal into a fault: its HTTP status, body (parsed, or a text) and headers."""
     code = str(body.get("code") or body.get("type") or "") if isinstance(body, dict) else ""
     fatal = status in _FATAL_STATUS or code in _FATAL_CODES
     passing = status in _PASSING_STATUS or status >= 500
@@ -112,7 +111,7 @@ def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFau
 
 
 def provider_words(body: Any) -> str:
-    """What an error in a body says, parsed or a text."""
+    """Return the message of an error in a body, parsed or a text."""
     if isinstance(body, dict):
         said = body.get("message") or body.get("detail") or body.get("error") or body
         code = body.get("code") or ""
@@ -122,13 +121,13 @@ def provider_words(body: Any) -> str:
 
 
 def brief(text: str) -> str:
-    """One line of at most 400 characters, without markup, secrets and what looks like a key."""
+    """Shorten to one line of at most 400 characters, without markup, secrets and key shapes."""
     line = _KEY_SHAPE.sub("[key]", redact(" ".join(_MARKUP.sub(" ", text).split())))
     return line if len(line) <= _MAX_WORDS else line[: _MAX_WORDS - 1] + "…"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and what it came from, the first cause last."""
+    """Yield the exception and its chain of causes, the first cause last."""
     cause: BaseException | None = error
     while cause is not None:
         yield cause

@@ -1,4 +1,4 @@
-"""Rates, pauses and spending caps: one place decides for every process that calls a model."""
+"""Rates, pauses and spending caps, decided in one place for all processes that call a model."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _BUSY = 0.05
-"""Seconds after which a call asks again that waits for calls in flight."""
+"""Seconds after which a call that waits for calls in flight asks again."""
 BURST_SECONDS = 3.0
-"""How much of a minute's rate may be used at once."""
+"""Seconds whose share of a minute's rate may be used at once."""
 _LEAST = 1e-9
-"""A cap of dollars or seconds that is used up."""
+"""Share of a used-up cap, in dollars or seconds."""
 _REMEMBERED = 100
-"""Replies of a role by which the next ones are judged."""
+"""Latest replies of a role from which the size of the next is estimated."""
 _GUESSED_OUTPUT = 500
-"""Output tokens of a reply when none was seen."""
+"""Estimated output tokens of the first reply."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
-    """What a call asks for before it goes."""
+class CallEstimate:
+    """Size and price of a call, estimated before it is sent."""
 
     provider: str
-    """Whose limits apply, the base URL."""
+    """Base URL; limits apply to each by itself."""
     role: str = "target"
     asked: int = 1
     """Estimate of the input tokens."""
     most: int = 0
-    """Output tokens that the provider was told not to exceed; 0: none."""
+    """Maximum output tokens that the provider was given; 0: no maximum."""
     price: Price = Price(0.0, 0.0)
-    """0.0 where it is not known."""
+    """0.0 if it is not known."""
 
 
 class Caps(NamedTuple):
-    """Amounts of what a training spends; as a bound, zero is none.
+    """Amounts that a training spends, or caps on them; a cap of zero is no cap.
 
     ``seconds`` is wall time, ``cost`` US dollars.
     """
@@ -60,7 +60,7 @@ class Caps(NamedTuple):
         return cls(*(getattr(settings, name) for name in CAPS))
 
     def share(self, spent: Caps, parts: int) -> Caps:
-        """An equal part of what is left of each bound: never zero, which would turn it off."""
+        """Divide the rest of each cap by ``parts``; never zero, which would be no cap."""
 
         def part(cap: Any, used: Any) -> Any:
             if not cap:
@@ -83,18 +83,18 @@ CAPS = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
 
 
 class Meter:
-    """Lets calls go or wait, and keeps the accounts. Thread-safe.
+    """Allows calls or makes them wait, and keeps the accounts. Thread-safe.
 
-    Under a cap of tokens or money a call reserves what it may come to: as much output as the
-    provider was told not to exceed, else as much as the longest of the last hundred replies of its
-    role; and at least the part ``1 / (n + 1)`` of what is left after ``n`` replies of a role, whose
+    Under a cap of tokens or money a call reserves the most that it may use: the maximum output that
+    the provider was given, else the longest of the last hundred replies of its role; and at least
+    the share ``1 / (n + 1)`` of the rest of the cap after ``n`` replies of a role, since their
     length is not known at first. A call that does not fit beside those in flight waits for them.
-    docs/decisions/replies.md says what may still pass a cap.
+    docs/decisions/replies.md says what may still exceed a cap.
 
     Args:
-        settings: the caps, of which time counts from now and rollouts are the sampler's to count,
-            and the rates, which hold for every provider.
-        clock: seconds that never go back.
+        settings: the caps (time counts from now; the sampler counts rollouts), and the rates, which
+            apply to each provider.
+        clock: returns monotonic seconds.
     """
 
     def __init__(
@@ -108,32 +108,38 @@ class Meter:
         self._spent = Usage()
         self._flying: dict[str, _Flight] = {}
         self._gone: set[str] = set()
-        """Prefixes of processes that have ended; what they had asked for may still arrive."""
+        """Prefixes of processes that have ended; their messages may still arrive."""
         rates = settings.requests_per_minute, settings.tokens_per_minute
         self._pacers: defaultdict[str, _Pacer] = defaultdict(lambda: _Pacer(*rates))
         self._accounts: defaultdict[tuple[str, str], Usage] = defaultdict(Usage)
-        self._habits: defaultdict[tuple[str, str], _Habit] = defaultdict(_Habit)
+        self._sizes: defaultdict[tuple[str, str], _ReplySizes] = defaultdict(_ReplySizes)
         self._lock = threading.Lock()
 
-    def ask(self, call: str, wish: Wish) -> float:
-        """0.0: the call may go, and is in flight until ``done``; else seconds until the next
-        question. CapReached where a spending cap allows no further call, ModelFault where the
-        process has been forgotten.
+    def ask(self, call: str, estimate: CallEstimate) -> float:
+        """Ask if a call may be sent.
 
         Args:
-            call: a name that no other call has; begins with the process' own prefix.
+            call: a unique name, which begins with the prefix of the process.
+            estimate: size and price of the call.
+
+        Returns:
+            0.0 if it may: it is then in flight until ``done``; else seconds until asking again.
+
+        Raises:
+            CapReached: a spending cap allows no further call.
+            ModelFault: the process was forgotten.
         """
         with self._lock:
             if self._is_gone(call):
                 raise ModelFault("the process that asked has ended")
             now = self._clock()
             self._check_time(now)
-            beside = sum(f.wish.provider == wish.provider for f in self._flying.values())
+            beside = sum(f.estimate.provider == estimate.provider for f in self._flying.values())
             full = 0 < self._most_in_flight <= beside
-            flight = self._reserve(wish)
+            flight = self._reserve(estimate)
             if self._must_wait_for_others(flight) or full:
                 return _BUSY
-            pacer = self._pacers[wish.provider]
+            pacer = self._pacers[estimate.provider]
             wait = pacer.wait(now)
             if not wait:
                 pacer.take(now, flight.asked + flight.said)
@@ -143,31 +149,34 @@ class Meter:
     def done(
         self, call: str, used: Usage, account: tuple[str, str, str], retry_after: float = 0.0
     ) -> None:
-        """Tell how a call ended that was let go.
+        """Record the end of a call in flight.
 
         Args:
-            used: what was paid; no calls where the provider failed.
+            call: its name.
+            used: its usage; no calls if the provider failed.
             account: role, stage and task (node id or empty).
-            retry_after: seconds the provider asked everybody to wait.
+            retry_after: seconds that the provider asked all callers to wait.
         """
         with self._lock:
             if self._is_gone(call):
-                return  # it has been counted
+                return  # counted already
             self._add(used, account)
             flight = self._flying.pop(call, None)
             if flight is None:
                 return
             if used.calls:
-                flight.habit.learn(flight.wish, used)
-            pacer = self._pacers[flight.wish.provider]
+                flight.sizes.learn(flight.estimate, used)
+            pacer = self._pacers[flight.estimate.provider]
             expected = flight.asked + flight.said
             pacer.correct(used.input_tokens + used.output_tokens - expected)
             if retry_after > 0:
                 pacer.pause(self._clock() + retry_after)
 
     def note(self, used: Usage, account: tuple[str, str, str]) -> None:
-        """Enter what was never in flight: a reply from the cache, or calls that a test reports.
-        What was paid counts towards the caps."""
+        """Record usage that was never in flight: a cached reply, or calls that a test reports.
+
+        Paid calls count towards the caps.
+        """
         with self._lock:
             self._add(used, account)
 
@@ -176,7 +185,7 @@ class Meter:
         return any(limit for _, limit, _ in self._caps())
 
     def check(self) -> None:
-        """Raises CapReached where a spending cap leaves nothing."""
+        """Raise CapReached if a spending cap is used up."""
         with self._lock:
             self._check_time(self._clock())
             for name, limit, used in self._caps():
@@ -184,16 +193,16 @@ class Meter:
                     raise CapReached(_cap_words(name, limit, used))
 
     def forget(self, prefix: str) -> None:
-        """Give up the calls in flight of a process that died: those whose name has the prefix.
+        """Count the calls in flight of a process that died: those whose name has the prefix.
 
-        They may have been paid for, so they stay counted as calls, with their estimates. No other
-        process may have the prefix afterwards.
+        They may have been paid for, so they count with their estimates. No other process may use
+        the prefix afterwards.
         """
         with self._lock:
             self._gone.add(prefix)
             for call in [c for c in self._flying if c.startswith(prefix)]:
                 lost = self._flying.pop(call)
-                cost = lost.wish.price.cost(lost.asked, lost.said) or None
+                cost = lost.estimate.price.cost(lost.asked, lost.said) or None
                 guess = Usage(1, 0, lost.asked, lost.said, cost, estimated=True)
                 self._add(guess, ("lost", "", ""))
 
@@ -203,7 +212,7 @@ class Meter:
             return self._spent
 
     def rows(self) -> list[dict[str, Any]]:
-        """Usage by role and stage, sorted: the arguments of ``run.result.UsageRow``."""
+        """Return usage by role and stage, sorted: the arguments of ``run.result.UsageRow``."""
         with self._lock:
             found = sorted(self._accounts.items())
         rows = [{"role": role, "stage": stage, **asdict(u)} for (role, stage), u in found]
@@ -222,21 +231,22 @@ class Meter:
         if limit and now - self._start >= limit:
             raise CapReached(f"skillopt_max_time: {limit:g} s are over")
 
-    def _reserve(self, wish: Wish) -> _Flight:
-        habit = self._habits[wish.provider, wish.role]
-        asked, likely = habit.expected(wish)
-        said = wish.most or likely
-        share = 0.0 if wish.most else 1 / (habit.count + 1)
+    def _reserve(self, estimate: CallEstimate) -> _Flight:
+        sizes = self._sizes[estimate.provider, estimate.role]
+        asked, likely = sizes.expected(estimate)
+        said = estimate.most or likely
+        share = 0.0 if estimate.most else 1 / (sizes.count + 1)
         _, (_, tokens, used), (_, cost, paid) = self._caps()
         most_tokens = max(asked + said, share * (tokens - used))
-        most_cost = max(wish.price.cost(asked, said), share * (cost - paid))
-        return _Flight(wish, habit, asked, likely, (1, most_tokens, most_cost))
+        most_cost = max(estimate.price.cost(asked, said), share * (cost - paid))
+        return _Flight(estimate, sizes, asked, likely, (1, most_tokens, most_cost))
 
     def _must_wait_for_others(self, flight: _Flight) -> bool:
-        """Whether the calls in flight must first tell what they used.
+        """Check if the reserves of the calls in flight leave no room for this one yet.
 
-        One that would exceed a cap alone is refused: a cap is not declared reached on estimates
-        that other calls may not need.
+        Raises:
+            CapReached: it would exceed a cap even without them; a cap is not declared reached on
+                reserves that other calls may not use.
         """
         flying = zip((0, 0, 0), *(other.reserved for other in self._flying.values()), strict=True)
         reserved = map(sum, flying)
@@ -250,7 +260,7 @@ class Meter:
         return False
 
     def _caps(self) -> tuple[tuple[str, float, float], ...]:
-        """Name, bound and what counts towards it, of calls, tokens and cost."""
+        """Return name, cap and amount used of calls, tokens and cost."""
         caps, spent = self._limit, self._spent
         return (
             ("max_calls", caps.calls, spent.calls),
@@ -260,15 +270,17 @@ class Meter:
 
 
 class RemoteMeter:
-    """The controller's ``Meter``, asked by a worker through ``Link.ask``; ``prefix`` begins the
-    names of the worker's calls."""
+    """Asks the controller's ``Meter`` from a worker through ``Link.ask``.
+
+    ``prefix`` begins the names of the worker's calls.
+    """
 
     def __init__(self, ask: Callable[..., Any], prefix: str) -> None:
         self._ask = ask
         self._prefix = prefix
 
-    def ask(self, call: str, wish: Wish) -> float:
-        return float(self._ask("throttle.ask", self._prefix + call, asdict(wish)))
+    def ask(self, call: str, estimate: CallEstimate) -> float:
+        return float(self._ask("throttle.ask", self._prefix + call, asdict(estimate)))
 
     def done(self, call: str, used: Usage, *details: Any) -> None:
         self._ask("throttle.done", self._prefix + call, asdict(used), *details)
@@ -282,42 +294,43 @@ Throttle = Meter | RemoteMeter
 
 @dataclass(frozen=True, slots=True)
 class _Flight:
-    """A call that is in flight."""
+    """A call in flight."""
 
-    wish: Wish
-    habit: _Habit
+    estimate: CallEstimate
+    sizes: _ReplySizes
     asked: int
     said: int
-    """Tokens in and out that it is likely to use."""
+    """Expected tokens in and out."""
     reserved: tuple[int, float, float]
-    """Calls, tokens and US dollars that it may come to."""
+    """Calls, tokens and US dollars that it may use at most."""
 
 
-class _Habit:
-    """What the replies of one role at one provider have been like."""
+class _ReplySizes:
+    """Sizes of the latest replies of one role at one provider."""
 
     def __init__(self) -> None:
         self.count = 0
         self._said: deque[int] = deque(maxlen=_REMEMBERED)
         self._ratios: deque[float] = deque(maxlen=_REMEMBERED)
 
-    def learn(self, wish: Wish, used: Usage) -> None:
+    def learn(self, estimate: CallEstimate, used: Usage) -> None:
         self.count += 1
         self._said.append(used.output_tokens)
-        self._ratios.append(used.input_tokens / wish.asked)
+        self._ratios.append(used.input_tokens / estimate.asked)
 
-    def expected(self, wish: Wish) -> tuple[int, int]:
-        """Tokens in and out, as in the longest of the last replies."""
-        asked = math.ceil(wish.asked * max([1.0, *self._ratios]))
+    def expected(self, estimate: CallEstimate) -> tuple[int, int]:
+        """Return the largest likely tokens in and out, judged by the latest replies."""
+        asked = math.ceil(estimate.asked * max([1.0, *self._ratios]))
         said = max(self._said, default=_GUESSED_OUTPUT)
-        return asked, min(said, wish.most) if wish.most else said
+        return asked, min(said, estimate.most) if estimate.most else said
 
 
 class _Pacer:
-    """Rates of one provider, and its pause.
+    """Rates and pause of one provider.
 
-    The generic cell rate algorithm (ITU-T I.371): a virtual time runs ahead of the clock by what
-    has been sent, at the agreed rate; a call may go while it is ahead by less than the burst.
+    Uses the generic cell rate algorithm (ITU-T I.371): each request moves a virtual time forward
+    by its cost at the agreed rate; a call may be sent while that time is ahead of the clock by less
+    than the burst.
     """
 
     def __init__(self, requests_per_minute: int, tokens_per_minute: int) -> None:

@@ -1,7 +1,7 @@
-"""What came back: the model's answer, or a fault.
+"""Replies read from HTTP responses: the model's answer, or a fault.
 
-What a skill can bring about is the model's answer, however bad; a proxy's page with status 200, no
-choices or a reply cut off in the middle is a fault (docs/decisions/replies.md).
+A reply that a skill can cause is the model's answer, however bad; a proxy's page with status 200,
+no choices or a reply cut off in the middle is a fault (docs/decisions/replies.md).
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig
 
 _BROKEN_OFF = ("error", "insufficient_system_resource")
-"""Finish reasons by which a gateway says that it could not go on."""
-
+"""Finish reasons of a gateway that could not go on."""
 
 _Text = Annotated[str, AfterValidator(encodable)]
 
@@ -44,7 +43,7 @@ class _Call(BaseModel):
 
 class _Part(BaseModel):
     text: _Text | None = None
-    """None: what a reasoning model thought."""
+    """None for the thoughts of a reasoning model."""
 
 
 class _Message(BaseModel):
@@ -55,7 +54,7 @@ class _Message(BaseModel):
     def text(self) -> str:
         if isinstance(self.content, list):
             return "".join(part.text or "" for part in self.content)
-        # A refusal is what the model has to say: the test may judge it.
+        # A refusal is the model's answer: the test may judge it.
         return self.content or self.refusal or ""
 
 
@@ -69,7 +68,7 @@ class _Reply(BaseModel):
 
 
 _Count = Annotated[int, Field(strict=True, ge=0, lt=2**53)]
-"""What is negative would give back what a cap has counted."""
+"""A token count; a negative one would reduce the count of a cap."""
 
 
 class _Counts(BaseModel):
@@ -80,11 +79,15 @@ class _Counts(BaseModel):
 def read_response(
     body: bytes, messages: Sequence[dict[str, Any]], config: ModelConfig
 ) -> Completion:
-    """The completion; ModelFault, with what was paid for it, where it is none.
+    """Read the completion from a response.
 
     Args:
         body: of a response with status 200.
-        messages: of the request, for an estimate where the server reports no usage.
+        messages: of the request, for an estimate if the server reports no usage.
+        config: of the model.
+
+    Raises:
+        ModelFault: it is not a completion; holds its usage.
     """
     try:
         data = json.loads(body)
@@ -118,7 +121,7 @@ def _fault(reply: Completion, config: ModelConfig) -> ModelFault | None:
     fault = partial(ModelFault, answered=True, usage=reply.usage)
     reason = f"(finish_reason {reply.finish_reason})"
     if reply.finish_reason == "length":
-        # A limit that the user set is one that an edit of the skill can mend.
+        # An edit of the skill can keep replies below a limit that the user set.
         if config.role == "target" and config.max_output_tokens:
             return None
         wanted = "raise max_output_tokens in skillopt_requests, or the model's context"
@@ -128,12 +131,12 @@ def _fault(reply: Completion, config: ModelConfig) -> ModelFault | None:
     if reply.finish_reason in _BROKEN_OFF:
         return fault(f"the provider broke off {reason}", retry=True)
     if not reply.text.strip() and not reply.tool_calls:
-        return fault(f"an empty reply {reason}", retry=True, stays=reply)
+        return fault(f"an empty reply {reason}", retry=True, fallback=reply)
     return None
 
 
 def _reported(data: Any, config: ModelConfig) -> Usage:
-    """What the server says was consumed; no call where it says nothing that can be believed."""
+    """Return the usage that the server reports; no calls if it reports none or an invalid one."""
     try:
         found = _Counts.model_validate(data["usage"])
     except (ValidationError, TypeError, KeyError):

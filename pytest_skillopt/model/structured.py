@@ -1,4 +1,4 @@
-"""Replies in a given form: asked for by schema, read tolerantly, repaired once, never guessed."""
+"""Replies as JSON: requested by schema, parsed tolerantly, repaired once, never guessed."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
 _CLOSING = re.compile(r"\s*^[ \t]*(?:```+|~~~+)\Z", re.MULTILINE)
 _OPENING = re.compile(r"[{\[]")
 _MAX_STARTS = 2000
-"""Brackets in a prose that are tried; keeps the work linear on a reply full of them."""
+"""Maximum opening brackets tried in a prose; keeps the work linear on a reply full of them."""
 _MAX_QUOTED = 4000
 """Characters of an unreadable reply that are shown to the model again."""
 _NOT_STRICT = frozenset({"title", "default", "minLength", "maxLength"})
 
 
 class NoJson(ValueError):
-    """There is no JSON object or array. The message says what comes nearest to one."""
+    """There is no JSON object or array; the message names the nearest candidate."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[FormT]):
-    """What came back. ``value`` is None where it stayed unreadable; ``problem`` then says why."""
+    """A parsed reply. ``value`` is None if it stayed unreadable; ``problem`` then says why."""
 
     value: FormT | None
     usage: Usage
     problem: str = ""
     reply: str = ""
-    """The reply that could not be read, as far as it is worth quoting."""
+    """Beginning of the last reply."""
 
 
 def ask_json(
@@ -57,12 +57,11 @@ def ask_json(
 ) -> Answer[FormT]:
     """Ask for a JSON object of the given form; show the model its mistake once.
 
-    Args:
-        only: read a reply as ``only_json`` does, in which nothing quoted is taken for the answer.
+    ``only``: parse with ``only_json``, which never takes quoted text for the answer.
 
     Raises:
-        ModelError: as ``Model.complete``; after a passing fault in the repair the answer is
-            unreadable instead, so that what the first try cost is in the accounts.
+        ModelError: as ``Model.complete``. A passing fault in the repair makes the answer unreadable
+            instead, so that the usage of the first try is counted.
     """
     usage, problem, quoted = Usage(), "", ""
     for suffix in ("", "/repair"):
@@ -89,7 +88,7 @@ def ask_json(
             problem = problems(error, "reply")
         repair = (
             f"Your reply could not be read: {problem}. Reply again with the corrected JSON object "
-            "alone, without any text or fence around it."
+            "and nothing else, not even a fence around it."
         )
         messages = [
             *messages,
@@ -100,14 +99,14 @@ def ask_json(
 
 
 def response_format(form: type[BaseModel]) -> dict[str, Any]:
-    """``response_format`` of the Chat Completions API that asks for this form."""
+    """Return the ``response_format`` of the Chat Completions API for this form."""
     schema = trimmed(form.model_json_schema(), _NOT_STRICT, strict=True)
     asked = {"name": form.__name__.strip("_"), "schema": schema, "strict": True}
     return {"type": "json_schema", "json_schema": asked}
 
 
 def problems(error: ValidationError, whole: str) -> str:
-    """What is wrong where, five things at most; ``whole`` names what has no place of its own."""
+    """Describe at most five errors with their places; ``whole`` names the place of the others."""
     return "; ".join(
         f"{'.'.join(map(str, item['loc'])) or whole}: {item['msg']}"
         for item in error.errors(include_url=False)[:5]
@@ -117,10 +116,12 @@ def problems(error: ValidationError, whole: str) -> str:
 def trimmed(
     schema: Any, dropped: frozenset[str], *, strict: bool = False, names: bool = False
 ) -> Any:
-    """The schema without some keywords.
+    """Copy a JSON schema without some keywords.
 
     Args:
-        strict: each object has all of its properties, and no others.
+        schema: the schema, or a part of it.
+        dropped: the keywords to leave out.
+        strict: require all properties of each object, and allow no others.
         names: the keys of ``schema`` are names, not keywords.
     """
     if isinstance(schema, list):
@@ -138,8 +139,14 @@ def trimmed(
 
 
 def find_json(text: str) -> Any:
-    """The object or array in ``text``: the whole, else the first fenced block that is one, else the
-    longest one in the prose; not what stands in ``<think>`` before. NoJson where there is none."""
+    """Find the object or array in ``text``.
+
+    The whole text, else the first fenced block that is one, else the longest one in the prose. A
+    leading ``<think>`` block is ignored.
+
+    Raises:
+        NoJson: there is none.
+    """
     text = _THOUGHTS.sub("", text, count=1).strip()
     for candidate in (text, *(match[2] for match in _FENCE.finditer(text))):
         with suppress(ValueError, RecursionError):
@@ -150,9 +157,12 @@ def find_json(text: str) -> Any:
 
 
 def only_json(text: str, form: type[BaseModel]) -> Any:
-    """The object that is the whole of ``text``, or ends it, bare or in a fence. NoJson where there
-    is none, where words follow it, or where another one with a field of ``form`` differs from it:
-    one of them may be quoted from the material."""
+    """Parse the object that is the whole of ``text``, or ends it, bare or in a fence.
+
+    Raises:
+        NoJson: there is none, words follow it, or another object with a field of ``form`` differs
+            from it: one of them may be quoted from the material.
+    """
     text = _THOUGHTS.sub("", text, count=1).strip()
     with suppress(ValueError, RecursionError):
         return _DECODER.decode(text)
@@ -172,7 +182,7 @@ def _longest(text: str) -> Any:
 
 
 def _all_in(text: str) -> list[tuple[int, int, Any]]:
-    """Start, end and value of each object and array in a prose, in order; NoJson without any."""
+    """List start, end and value of each object and array in a prose; NoJson if there is none."""
     found, at, problem = [], 0, ""
     for _ in range(_MAX_STARTS):
         start = _OPENING.search(text, at)

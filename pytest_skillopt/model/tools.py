@@ -1,4 +1,4 @@
-"""Python functions as tools: declared from their signature, called with checked values."""
+"""Python functions as tools: declared from their signature, called with validated values."""
 
 from __future__ import annotations
 
@@ -39,10 +39,9 @@ class Tool:
         return {"type": "function", "function": about}
 
     def call(self, arguments: str, awaiter: Awaiter) -> str:
-        """Call it with the JSON text that the model wrote; the result, or the error, as text.
+        """Call it with the JSON text that the model wrote; return the result or error as text.
 
-        An ``AssertionError``, a failure or skip by pytest and a fault of a model are not the tool's
-        answer: they are raised.
+        An ``AssertionError``, a failure or skip by pytest, and a fault of a model are raised.
         """
         text = arguments.strip() or "{}"
         if text.startswith("["):
@@ -63,8 +62,12 @@ class Tool:
 
 
 def make_tools(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
-    """Tools by name; TypeError for a function that no model can be told of, ValueError for two of
-    one name."""
+    """Make tools by name.
+
+    Raises:
+        TypeError: a function that cannot be declared.
+        ValueError: two functions of one name.
+    """
     made: dict[str, Tool] = {}
     for function in functions:
         tool = make_tool(function)
@@ -75,23 +78,23 @@ def make_tools(functions: Iterable[Callable[..., Any]]) -> dict[str, Tool]:
 
 
 def make_tool(function: Callable[..., Any]) -> Tool:
-    """A tool from a function's name, signature, type hints and docstring.
+    """Make a tool from a function's name, signature, type hints and docstring.
 
     A parameter without a hint takes any JSON value; ``Annotated[..., Field(description=...)]``
-    describes one apart from the docstring.
+    describes a parameter.
 
     Raises:
-        TypeError: no usable name, parameters that have no names, or a type without a JSON schema.
+        TypeError: no usable name, parameters without names, or a type without a JSON schema.
     """
     name = getattr(function, "__name__", type(function).__name__)
     if not callable(function) or not _NAME.fullmatch(name):
-        raise TypeError(f"{function!r} cannot be a tool: it is no function with a plain name")
+        raise TypeError(f"{function!r} cannot be a tool: it is not a function with a plain name")
     try:
         reader = _reader(function)
         arguments: TypeAdapter[Any] = TypeAdapter(reader)
         schema = {"properties": {}, **trimmed(arguments.json_schema(), _TITLE)}
         if schema["type"] != "object" or isinstance(schema.get("additionalProperties"), dict):
-            raise TypeError("a model fills named parameters alone")
+            raise TypeError("a model can fill only named parameters")
     except Exception as error:
         raise TypeError(f"{name} cannot be a tool: {error}") from error
     description = inspect.getdoc(function) or ""
@@ -99,7 +102,7 @@ def make_tool(function: Callable[..., Any]) -> Tool:
 
 
 def _reader(function: Callable[..., Any]) -> Any:
-    """A function of the same signature that returns its arguments."""
+    """Make a function of the same signature that returns its arguments."""
     target: Any = function
     if not inspect.isroutine(function):
         target = type(function).__call__.__get__(function)

@@ -1,8 +1,8 @@
-"""The SDK's own HTTP client, with an end to a reply that is long in coming or endless.
+"""The SDK's own HTTP client, with a bound on the time and size of a whole reply.
 
-The SDK's time-outs bound each read from the network. Servers that keep a connection alive with
-blanks while they compute, or that hang in the middle of a reply, could hold a call for ever; a few
-megabytes of gzip could fill the memory.
+The SDK's time-outs bound only each read from the network. A server that keeps a connection alive
+with blanks while it computes, or that hangs in the middle of a reply, could block a call for ever;
+a few megabytes of gzip could fill the memory.
 """
 
 from __future__ import annotations
@@ -27,18 +27,17 @@ _CONNECTED = ("connection.connect_tcp.complete", "connection.start_tls.complete"
 
 
 class BoundedClient(openai.DefaultHttpxClient):
-    """Gives a whole reply so many seconds after its request was sent, and so many bytes.
+    """Bounds the seconds from a request to the end of its reply, and the bytes of the reply.
 
-    Redirects are not followed: the key and the prompt go where the user said, and nobody else's
-    answer is the model's.
+    Redirects are not followed: the key and the prompt go only to the server that the user named.
     """
 
     def __init__(
         self, seconds: float, most: int, note: Callable[[str], None], **options: Any
     ) -> None:
         for _ in range(_TRIES):
-            # It looks for proxies in the environment, and fails where another thread takes a
-            # variable out meanwhile.
+            # It reads proxies from the environment, and fails if another thread removes a variable
+            # meanwhile.
             with contextlib.suppress(KeyError):
                 super().__init__(follow_redirects=False, **options)
                 break
@@ -50,7 +49,7 @@ class BoundedClient(openai.DefaultHttpxClient):
         self._connecting = threading.Lock()
 
     def close(self) -> None:
-        """As the base class, and wake whoever waits for a reply, which closing alone does not."""
+        """Close, and also wake the threads that wait for a reply, as the base class does not."""
         with self._connecting:
             streams = list(self._streams)
         for stream in streams:
@@ -59,8 +58,12 @@ class BoundedClient(openai.DefaultHttpxClient):
         super().close()
 
     def send(self, request: Any, **options: Any) -> Any:
-        """As the base class. ModelFault for a reply that is not complete in time, ends too soon,
-        cannot be unpacked, or is longer than it may be, on the wire or unpacked."""
+        """Send a request and read the whole reply.
+
+        Raises:
+            ModelFault: the reply is late, ends too soon, cannot be unpacked, or is too long, on the
+                wire or unpacked.
+        """
         until = time.monotonic() + self._seconds
         request.extensions["trace"] = self._note_step
         response: Any = super().send(request, **options | {"stream": True})
@@ -98,7 +101,7 @@ class BoundedClient(openai.DefaultHttpxClient):
         )
 
     def _note_step(self, step: str, about: dict[str, Any]) -> None:
-        """Told by the base class of every step of a request."""
+        """Handle a step of a request; the base class calls it for each."""
         if step in _CONNECTED:
             with self._connecting:
                 self._streams.add(about["return_value"])

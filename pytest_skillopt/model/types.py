@@ -1,4 +1,4 @@
-"""What the rest of the package knows of a model: one method, and what it returns."""
+"""Interface of a model to the rest of the package: one method, its result and its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 Role = Literal["target", "optimizer", "judge"]
 ROLES: tuple[Role, ...] = get_args(Role)
 NO_KEY = "none"
-"""In the place of a key, or of the variable that holds it: the server wants none."""
+"""Stands for a key, or for the variable that holds it, if the server needs no key."""
 
 
 class Price(NamedTuple):
@@ -22,39 +22,39 @@ class Price(NamedTuple):
     output: float
 
     def cost(self, asked: float, said: float) -> float:
-        """US dollars for so many tokens in and out."""
+        """Return US dollars for ``asked`` input tokens and ``said`` output tokens."""
         return (asked * self.input + said * self.output) / 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What model calls consumed. ``cost`` is in US dollars, None where no price is known."""
+    """Consumption of model calls. ``cost`` is in US dollars, None if no price is known."""
 
     calls: int = 0
-    """Calls that were sent and answered, paid for now."""
+    """Calls that were sent and answered in this run."""
     cached: int = 0
-    """Calls answered from the cache, free."""
+    """Calls answered from the cache at no cost."""
     input_tokens: int = 0
     output_tokens: int = 0
     cost: float | None = None
     estimated: bool = False
-    """The provider reported no token counts; the figures are estimates."""
+    """True if the provider reported no token counts: the figures are estimates."""
     kept_tokens: int = 0
-    """What the cached calls took when they were paid for. Plans count it, caps do not."""
+    """Tokens of the cached calls when they were paid for. Plans count them, caps do not."""
     kept_cost: float = 0.0
 
     @property
     def tokens(self) -> int:
-        """Tokens of all calls, paid for now or earlier."""
+        """Tokens of all calls, cached ones included."""
         return self.input_tokens + self.output_tokens + self.kept_tokens
 
     @property
     def worth(self) -> float:
-        """US dollars of all calls, paid now or earlier, as far as prices are known."""
+        """US dollars of all calls, cached ones included, as far as prices are known."""
         return (self.cost or 0.0) + self.kept_cost
 
     def minus(self, part: Usage) -> Usage:
-        """Without a part of it."""
+        """Return this usage without ``part``."""
         return dataclasses.replace(
             self,
             calls=self.calls - part.calls,
@@ -64,7 +64,7 @@ class Usage:
         )
 
     def again(self) -> Usage:
-        """The same calls, answered from the cache."""
+        """Return the usage of the same calls answered from the cache."""
         calls = self.calls + self.cached
         return Usage(cached=calls, kept_tokens=self.tokens, kept_cost=self.worth)
 
@@ -84,7 +84,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool the model wants run. ``arguments`` is the JSON text as the model wrote it."""
+    """A model's request to run a tool. ``arguments`` is the JSON text as the model wrote it."""
 
     id: str
     name: str
@@ -122,7 +122,7 @@ class Model(Protocol):
 
     @property
     def simulated(self) -> bool:
-        """True for what only plays a model, as the report then says."""
+        """True if it only simulates a model; the report says so."""
 
     def complete(
         self,
@@ -134,25 +134,25 @@ class Model(Protocol):
         tools: Sequence[dict[str, Any]] = (),
         response_format: dict[str, Any] | None = None,
     ) -> Completion:
-        """Ask once; answered from the cache when the same was asked before.
+        """Ask once; the cache answers if the same was asked before.
 
         Args:
             messages: the conversation, as in the Chat Completions API.
-            sample: keeps draws apart: the same messages with another ``sample`` are another draw.
-            stage: what the call is for (``train``, ``reflect``, ...), for the accounts alone.
-            task: node id it is for, for the accounts only.
+            sample: tells draws apart: the same messages with another ``sample`` are another draw.
+            stage: purpose of the call (``train``, ``reflect``, ...), only for the accounts.
+            task: node id of the task, only for the accounts.
             tools: as in the Chat Completions API.
             response_format: as in the Chat Completions API.
 
         Raises:
-            ModelFault: the provider failed after all retries (``.fatal`` where no retry can help).
+            ModelFault: the provider failed after all retries (``.fatal`` if no retry can help).
             CapReached: a spending cap allows no further call.
             CacheMiss: the cache is read-only and does not hold the reply.
         """
 
 
 class ModelError(Exception):
-    """Base of what ``Model.complete`` raises. Never a wrong answer of the model."""
+    """Base of the errors of ``Model.complete``. None is a wrong answer of the model."""
 
     kind = "provider"
     """As in ``InfraError``."""
@@ -161,43 +161,43 @@ class ModelError(Exception):
 
 @dataclass(eq=False, repr=False)
 class ModelFault(ModelError):
-    """The provider could not answer."""
+    """A failure of the provider to answer."""
 
     message: str
     _: KW_ONLY
     fatal: bool = False
-    """No retry can help (a wrong key, no quota, an unknown model)."""
+    """True if no retry can help (a wrong key, no quota, an unknown model)."""
     retry: bool = False
-    """The same request may well succeed a moment later."""
+    """True if the same request may succeed a moment later."""
     retry_after: float = 0.0
-    """Seconds that the provider asked everybody to wait; 0: it said nothing."""
+    """Seconds that the provider asked all callers to wait; 0: it named no pause."""
     status: int = 0
     """HTTP status of a refusal; 200 for a reply that began and did not end; else 0."""
     answered: bool = False
-    """The provider may have been paid: it had the request and did not refuse it."""
+    """True if the call may have been paid for: the provider received it and did not refuse it."""
     usage: Usage = Usage()
-    """What was paid, as far as it is known."""
-    stays: Completion | None = None
-    """What the reply is taken for when a repetition brings the same."""
+    """Known usage of the failed calls."""
+    fallback: Completion | None = None
+    """Reply to use if a repetition brings the same."""
 
 
 class CapReached(ModelError):
-    """A spending cap was met; the message names it."""
+    """A spending cap is reached; the message names it."""
 
     kind = "cap"
 
 
 class CacheMiss(ModelError):
-    """``--skillopt-cache=ro`` and the reply is not there."""
+    """The cache is read-only (``--skillopt-cache=ro``) and does not hold the reply."""
 
     kind = "cache"
 
 
 class CacheError(ModelError):
-    """The cache cannot be used. The message says what to do."""
+    """The cache cannot be used; the message says what to do."""
 
     kind = "cache"
 
 
 class ModelConfigError(ValueError):
-    """The settings name no usable model. The message says what to set."""
+    """The settings name no usable model; the message says what to set."""

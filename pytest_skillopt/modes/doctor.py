@@ -127,7 +127,7 @@ def _reach_server(models: Models, role: Role) -> tuple[bool, str]:
     """Check that the server of a coding agent's model can be reached, without calling the model."""
     try:
         model = models.get(role)
-        fault = model.knock() if hasattr(model, "knock") else ""
+        fault = model.ping() if hasattr(model, "ping") else ""
     except ModelError as error:
         return True, str(error)
     said = "its server can be reached; coding agents call it in their own protocol"

@@ -197,9 +197,9 @@ def opaque(a: functools.partial[int]) -> None: ...
 @pytest.mark.parametrize(
     ("function", "words"),
     [
-        (variadic, "named parameters alone"),
-        (keywords, "named parameters alone"),
-        (positional, "named parameters alone"),
+        (variadic, "only named parameters"),
+        (keywords, "only named parameters"),
+        (positional, "only named parameters"),
         (unknowable, "Missing"),
         (opaque, "partial"),
         (lambda: 1, "plain name"),

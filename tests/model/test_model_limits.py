@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pytest_skillopt.model.limits import BURST_SECONDS, Meter, Wish
+from pytest_skillopt.model.limits import BURST_SECONDS, CallEstimate, Meter
 from pytest_skillopt.model.types import CapReached, ModelFault, Price, Usage
 from pytest_skillopt.settings import Settings
 
@@ -29,7 +29,8 @@ def limits(clock: Clock | None = None, **bounds: Any) -> Meter:
 
 
 def go(lim: Meter, call: str, tokens: int = 10, cost: float = 0.0, provider: str = "p") -> float:
-    return lim.ask(call, Wish(provider, "target", tokens - 1, 1, Price(0.0, cost * 1e6)))
+    estimate = CallEstimate(provider, "target", tokens - 1, 1, Price(0.0, cost * 1e6))
+    return lim.ask(call, estimate)
 
 
 def paid(tokens: int = 10, cost: float | None = None) -> Usage:
