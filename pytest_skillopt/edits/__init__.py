@@ -1,1 +1,1 @@
-"""From failures to checked edits: what the optimizer model is shown, asked and allowed."""
+"""From failures to checked edits: prompts, replies and checks of the optimizer model."""

@@ -1,4 +1,4 @@
-"""Aggregate and select: many patches become one, and as many edits as the budget allows stay."""
+"""Aggregate patches into one, and select as many of its edits as the budget allows."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _WORD = re.compile(r"\w+")
 def aggregate(patches: Sequence[Patch], context: Context) -> Patch:
     """Merge the analysts' patches into one.
 
-    Exact and near duplicates become one edit without a call. Edits from failures and from successes
-    are merged apart, in batches, level by level; a last merge puts the failures first. What fits
-    into the edit budget needs no call at all. Where a merge call fails, its batch is put together
-    without duplicates instead, and the note of the patch says so.
+    Exact and near duplicates become one edit without a call. Edits from failures and edits from
+    successes are merged separately, in batches, level by level; a last merge puts the failures
+    first. A batch that fits into the edit budget needs no call. If a merge call fails, its batch is
+    concatenated without duplicates, and the note of the patch says so.
     """
     reminders = [e for patch in patches for e in patch.edits if e.origin == "appendix"]
     groups = [
         by_levels(own, context, f"merge/{name}", _merge_edits)
         for name in ("failures", "successes")
-        if (own := _apart(patches, successes=name == "successes"))
+        if (own := _from(patches, successes=name == "successes"))
     ]
     merged = groups[0] if groups else Patch()
     if len(groups) > 1:
@@ -46,7 +46,7 @@ def aggregate(patches: Sequence[Patch], context: Context) -> Patch:
     )
 
 
-def _apart(patches: Sequence[Patch], *, successes: bool) -> list[Patch]:
+def _from(patches: Sequence[Patch], *, successes: bool) -> list[Patch]:
     kept = []
     for patch in patches:
         edits = (e for e in patch.edits if e.origin != "appendix")
@@ -62,7 +62,7 @@ def by_levels(
     name: str,
     merge: Callable[[Sequence[Sequence[Patch]], Context, str], list[Patch]],
 ) -> Patch:
-    """Merge in batches until one patch is left; the calls of a level run at once."""
+    """Merge in batches until one patch is left; the calls of a level run concurrently."""
     size, level, merged = context.merge_batch, 0, list(patches)
     while len(merged) > 1:
         level += 1
@@ -98,19 +98,19 @@ def _merged(
     sources: Sequence[Edit], answer: Edits | None, context: Context, batch: Sequence[Patch]
 ) -> Patch:
     if answer is None or not answer.edits:
-        note = f"a merge of {len(sources)} edits failed; they were put together without it"
+        note = f"a merge of {len(sources)} edits failed; they were concatenated instead"
         return Patch(tuple(sources), note=notes([*batch, Patch(note=note)]))
     edits = (form.read(reason=answer.reasoning) for form in answer.edits[: context.budget])
     return Patch(
-        tuple(_descended(edit, sources) for edit in edits), answer.reasoning, note=notes(batch)
+        tuple(_inherit(edit, sources) for edit in edits), answer.reasoning, note=notes(batch)
     )
 
 
-def _descended(edit: Edit, sources: Sequence[Edit]) -> Edit:
-    """A merged edit inherits tasks and support from the edits whose words it carries.
+def _inherit(edit: Edit, sources: Sequence[Edit]) -> Edit:
+    """Give a merged edit the tasks and support of its sources.
 
-    The form of an answer has no place for its sources, so they are found by the words in common:
-    the most similar edit and every one nearly as similar.
+    The form of an answer does not name the sources, so they are found by common words: the most
+    similar edit and all nearly as similar.
     """
     words = [_overlap(edit, source) for source in sources]
     least = max(0.3, 0.8 * max(words))
@@ -126,7 +126,7 @@ def _descended(edit: Edit, sources: Sequence[Edit]) -> Edit:
 
 
 def _overlap(one: Edit, other: Edit) -> float:
-    """Share of the words in common (Jaccard), in [0, 1]."""
+    """Return the Jaccard similarity of the words, in [0, 1]."""
     a, b = (set(_WORD.findall(f"{e.target} {e.content}".casefold())) for e in (one, other))
     return len(a & b) / len(a | b) if a | b else 1.0
 
@@ -136,9 +136,9 @@ def notes(patches: Sequence[Patch]) -> str:
 
 
 def select(patch: Patch, context: Context) -> Patch:
-    """Keep the best edits, at most the budget; no call where they fit into it anyway.
+    """Keep the best edits, at most the budget; make no call if all of them fit.
 
-    Reminders of the appendix do not count: they have a bound of their own.
+    Reminders of the appendix do not count: they have their own bound.
     """
     if patch.body is not None:
         return patch
@@ -150,14 +150,14 @@ def select(patch: Patch, context: Context) -> Patch:
 
 
 def by_support(edits: Sequence[Edit]) -> list[Edit]:
-    """Failure-derived first, then by support and by the number of tasks that asked."""
+    """Sort edits: failure-derived first, then by support, then by number of tasks."""
     return sorted(edits, key=lambda p: (p.origin == "success", -p.support, -len(p.tasks)))
 
 
 def _budget(edits: Sequence[Edit], context: Context) -> int:
-    """The schedule's value, or what the optimizer says; an unreadable answer is the schedule's."""
-    asked_for = context.own_budget and context.budget < UNBOUNDED
-    if not asked_for or len(edits) < 2:
+    """Return the scheduled budget or, if ``own_budget`` is set, a readable optimizer's choice."""
+    chosen = context.own_budget and context.budget < UNBOUNDED
+    if not chosen or len(edits) < 2:
         return context.budget
     shown = ("Proposed edits", numbered(edits))
     answer = context.ask("select", "budget", EditCount, shown, limit=len(edits))

@@ -1,8 +1,7 @@
-"""Documents out of edits, for leaving some out, and the way back.
+"""Documents from edits, and edits from documents.
 
-An update stage answers with a document. Where the edits that it names make just that document, they
-are what is tried; where they do not, the stage made the document in its own way, and the difference
-to the working skill is the edit.
+An update stage answers with a document. If the edits that it names make exactly that document, they
+are tried; if not, the difference to the working skill is the edit.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.document import Document
 
 
-def rebuild(base: Document, lines: Iterable[Edit]) -> Document | None:
-    """The base with these edits, unchecked; None where one of them does not fit."""
+def rebuild(base: Document, edits: Iterable[Edit]) -> Document | None:
+    """Apply edits without checks; None if one of them does not fit."""
     with contextlib.suppress(SkillError):
-        return functools.reduce(apply, lines, base)
+        return functools.reduce(apply, edits, base)
     return None
 
 
 def as_edits(update: Update, asked: Edit, context: Context) -> Update:
-    """The update with edits that make its document out of the working skill.
+    """Give an update edits that make its document from the working skill.
 
     Args:
         update: the answer of the stage.
-        asked: the edit that the stage was given; its tasks are those of the difference.
-        context: that of the call; its document is the working skill.
+        asked: the edit that the stage was given; the difference gets its tasks.
+        context: context of the call; its document is the working skill.
     """
     before, after = context.document, update.document
     if rebuild(before, update.applied) == after:
@@ -50,8 +49,8 @@ def as_edits(update: Update, asked: Edit, context: Context) -> Update:
     edit = edit_between(before, after)
     if edit is None:
         why = (
-            "the document that the update stage made cannot be had by one edit; "
-            "--skillopt-search=batch takes it as it is"
+            "no single edit makes the document of the update stage; "
+            "--skillopt-search=batch accepts it as it is"
         )
         return replace(update, applied=(), refused=(*update.refused, Refusal(asked, why)))
     made = replace(asked, op=edit.op, target=edit.target, content=edit.content)
@@ -59,10 +58,10 @@ def as_edits(update: Update, asked: Edit, context: Context) -> Update:
 
 
 def edit_between(before: Document, after: Document) -> Edit | None:
-    """An edit that turns ``before`` into ``after``, blank lines and trailing blanks aside.
+    """Find an edit that turns ``before`` into ``after``, up to blank lines and trailing blanks.
 
-    Several changed places become one replacement that reaches from the first to the last. None
-    where no edit may do it, as in the frontmatter and in protected regions.
+    Several changed places become one replacement from the first to the last. None if no edit may
+    do it, as in the frontmatter and in protected regions.
     """
     if before.files != after.files:
         return None
@@ -79,17 +78,17 @@ def _lines(document: Document) -> list[str]:
 
 
 def _candidates(old: Sequence[str], new: Sequence[str]) -> Iterator[Edit]:
-    """Edits that may do it, those that say least first."""
+    """Yield edits that may turn the old lines into the new, the smallest first."""
     first = _common(old, new)
     last = _common(old[first:][::-1], new[first:][::-1])
-    gone, added = old[first : len(old) - last], new[first : len(new) - last]
-    if not "".join(gone).strip():
+    removed, added = old[first : len(old) - last], new[first : len(new) - last]
+    if not "".join(removed).strip():
         yield Edit("append", content=_text(added))
         above = next((line for line in reversed(old[:first]) if line.strip()), "")
         yield Edit("insert_after", target=_text([above]), content=_text(added))
     if not "".join(added).strip():
-        yield Edit("delete", target=_text(gone))
-    # With more and more of the lines around it, until the target stands once in the document.
+        yield Edit("delete", target=_text(removed))
+    # Add surrounding lines until the target is unique in the document.
     for context in range(len(old) + 1):
         start, stop = max(0, first - context), min(len(old), len(old) - last + context)
         target = _text(old[start:stop])
@@ -97,7 +96,7 @@ def _candidates(old: Sequence[str], new: Sequence[str]) -> Iterator[Edit]:
 
 
 def _common(one: Sequence[str], other: Sequence[str]) -> int:
-    """Number of equal lines at the start."""
+    """Count the equal lines at the start."""
     pairs = zip(one, other, strict=False)
     differ = (number for number, (a, b) in enumerate(pairs) if a.rstrip() != b.rstrip())
     return next(differ, min(len(one), len(other)))

@@ -1,7 +1,8 @@
-"""What a stage is told, and the material of an optimizer call as text.
+"""The context of a stage, and the material of an optimizer call as text.
 
-The document, the evidence, the house rules and what the tasks fix. Whatever came out of a test or a
-model is data from outside: bounded, cleaned, and quoted between marks which it cannot forge.
+The material is the document, the evidence, the house rules and the contracts of the tasks. Text
+from a test or a model is untrusted data: bounded, cleaned, and quoted between marks that it cannot
+forge.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ if TYPE_CHECKING:
 Section = tuple[str, str]
 """Title and text of a part of the material."""
 UNBOUNDED = 10**6
-"""A budget that clips nothing, for a search that tries edits one by one."""
+"""A budget without effect, for a search that tries edits one by one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The working skill, the step, and the means of a stage."""
+    """The working skill, the step, and the tools of a stage."""
 
     document: Document
     settings: Settings
@@ -44,33 +45,33 @@ class Context:
     memory: Memory
     vetting: Vetting
     preferences: str = ""
-    """House rules of the user, a prior of every analyst."""
+    """House rules of the user, shown to every analyst."""
     contracts: tuple[str, ...] = ()
-    """What the train tasks fix about their answers."""
+    """Requirements of the train tasks on their answers."""
     step: int = 0
     epoch: int = 1
     budget: int = 4
-    """Edits that an analyst may propose, a merge may leave and an update may apply."""
+    """Maximum edits that an analyst proposes, a merge keeps and an update applies."""
     minibatch: int = 8
-    """Rollouts an analyst sees at once."""
+    """Tasks in one call of an analyst."""
     repeat: int = 1
     """Calls for each minibatch, each with another draw."""
     merge_batch: int = 8
     """Patches that one call merges."""
     own_budget: bool = False
-    """The optimizer says how many edits are kept."""
+    """True if the optimizer decides how many edits are kept."""
     draw: int = 0
-    """Number of the first draw; candidates raced in one step differ in it."""
+    """Number of the first draw; candidates of one step differ in it."""
 
     @property
     def form(self) -> type[Edits]:
-        """In which the optimizer answers with edits."""
+        """Form of an answer with edits."""
         several = self.document.files or self.settings.train_description
         return PlacedEdits if several else Edits
 
     @property
     def how_to_answer(self) -> str:
-        """What is said of that form."""
+        """Instructions for that form."""
         render = self.calls.prompts.render
         parts = [render("answer_edits")]
         if self.document.files:
@@ -87,7 +88,7 @@ class Context:
     def ask(
         self, stage: str, template: str, form: type[FormT], *sections: Section, **values: Any
     ) -> FormT | None:
-        """Put one question; see ``question``. None for a lost or unreadable answer."""
+        """Ask one question; see ``question``. None for a lost or unreadable answer."""
         return self.calls.ask([self.question(stage, template, form, *sections, **values)])[0]
 
     def question(
@@ -99,12 +100,10 @@ class Context:
         label: str = "",
         **values: Any,
     ) -> Question[FormT]:
-        """A call with this template as its instructions.
+        """Make a call with a template as its instructions.
 
-        Args:
-            sections: what is shown beside what every call is shown.
-            label: where in the step it is asked; else by the template and the draw.
-            values: of the placeholders.
+        ``sections`` follow the material of every call; ``label`` is the place in the step, by
+        default the template and the draw; ``values`` are those of the placeholders.
         """
         instructions = self.calls.prompts.render(template, **values)
         if issubclass(form, Edits):
@@ -118,21 +117,21 @@ class Context:
         return replace(self, **changes)
 
     def random(self, purpose: str) -> random.Random:
-        """A generator that depends on the seed, the step and the purpose alone."""
+        """Make a generator that depends only on the seed, the step and the purpose."""
         return random.Random(f"{self.settings.seed}/{self.step}/{purpose}")
 
 
 _LIMIT = 8_000
-"""Characters of preferences that go into a prompt."""
+"""Maximum characters of preferences in a prompt."""
 _FROM_DOCSTRINGS = 12
-"""Docstrings that are taken for what tasks fix."""
+"""Maximum docstrings that count as contracts."""
 
 
 def read_preferences(setting: str, root: Path | None = None) -> str:
-    """The house rules: the setting itself, or the Markdown file that it names.
+    """Read the house rules: the setting itself, or the Markdown file that it names.
 
     Raises:
-        ValueError: it names a ``.md`` file that is not there or is not UTF-8.
+        ValueError: it names a ``.md`` file that does not exist or is not UTF-8.
     """
     text = setting.strip()
     if not text.endswith(".md") or "\n" in text:
@@ -145,18 +144,17 @@ def read_preferences(setting: str, root: Path | None = None) -> str:
 
 
 def contracts_of(train: Sequence[SkillTask]) -> tuple[str, ...]:
-    """What the train tasks fix about their answers, each statement once.
+    """List the requirements of the train tasks on their answers, each once.
 
-    That is the ``contract=`` of the marker, and the docstrings, the first ones if there are many.
-    Val and test tasks are not looked at.
+    These are the marker's ``contract=`` and the first docstrings.
     """
     stated = dict.fromkeys(task.contract.strip() for task in train)
-    said = dict.fromkeys(task.doc.strip()[:_DOC_CHARS] for task in train)
-    return tuple(dict.fromkeys([*filter(None, stated), *[*filter(None, said)][:_FROM_DOCSTRINGS]]))
+    docs = dict.fromkeys(task.doc.strip()[:_DOC_CHARS] for task in train)
+    return tuple(dict.fromkeys([*filter(None, stated), *[*filter(None, docs)][:_FROM_DOCSTRINGS]]))
 
 
 _EVIDENCE_CHARS = 48_000
-"""Transcripts of one call, together; about 12,000 tokens."""
+"""Characters of all transcripts of one call; about 12,000 tokens."""
 _TRANSCRIPT_CHARS = 12_000
 _LEAST_CHARS = 1_200
 _MESSAGE_CHARS = 2_000
@@ -165,7 +163,7 @@ _REASON_CHARS = 400
 
 
 def material(context: Context, *sections: Section) -> str:
-    """The document, what is fixed and known, then the sections of this call."""
+    """Join the document, the contracts and the memory with the sections of this call."""
     parts = [
         ("The document", fence(redact(context.document.text))),
         *(
@@ -182,13 +180,13 @@ def material(context: Context, *sections: Section) -> str:
 
 
 def quote(text: str, limit: int = _TRANSCRIPT_CHARS) -> str:
-    """Text from outside between marks: secrets and invisible characters out, head and tail kept."""
+    """Quote untrusted text between marks, without secrets and invisible characters, shortened."""
     clean = strip_invisible(redact(text))
     return fence(bound(clean, limit * 2 // 3, limit // 3))
 
 
 def evidence(records: Sequence[TaskRecord], context: Context) -> str:
-    """Rollouts of some tasks: for each the worst failure, and the best success beside it."""
+    """Describe tasks, each with its worst failing rollout and its best passing one."""
     shown = [(record, _choose(record, context.settings.contrastive)) for record in records]
     count = sum(len(rollouts) for _, rollouts in shown)
     room = max(_LEAST_CHARS, min(_TRANSCRIPT_CHARS, _EVIDENCE_CHARS // max(1, count)))
@@ -199,7 +197,7 @@ def evidence(records: Sequence[TaskRecord], context: Context) -> str:
 
 
 def numbered(edits: Sequence[Edit]) -> str:
-    """Edits as a numbered list, from 0, with what speaks for them."""
+    """List edits, numbered from 0, with their origin, support and reason."""
     return "\n\n".join(_describe_edit(i, edit) for i, edit in enumerate(edits))
 
 
@@ -234,7 +232,7 @@ def _describe_rollout(rollout: Rollout, feedback: str, room: int) -> str:
 
 
 def _describe_failure(rollout: Rollout, feedback: str) -> list[str]:
-    """What an analyst learns of a failure: everything, the message, or the score alone."""
+    """Describe a failure: everything, only the message, or only the score."""
     score = f"Score: {rollout.score or 0.0:g}"
     if feedback == "score":
         return [score, ""]

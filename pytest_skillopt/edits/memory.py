@@ -1,4 +1,4 @@
-"""What was tried on a skill in this run, for the prompts of its later steps."""
+"""Memory of the edits tried on a skill in this run, for the prompts of later steps."""
 
 from __future__ import annotations
 
@@ -18,33 +18,34 @@ _SHOWN_PATTERNS = 5
 _SHOWN_TEXT = 240
 
 Pattern = tuple[str, str]
-"""Place and message of a failure, without what varies between tasks."""
+"""Place and message of a failure, without the parts that vary between tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What became of an edit."""
+    """The outcome of an edit."""
 
     text: str
     status: EditStatus
     why: str
     effects: Mapping[str, float]
-    """Train task to the change of its pass rate, in [-1, 1]."""
+    """Change of the pass rate in [-1, 1], by train task."""
     times: int
 
 
 class Memory:
-    """The edits that were tried, and how tasks fail."""
+    """The tried edits and the common failures.
+
+    Args:
+        feedback: how much the optimizer may see of a failure: full, message or score.
+    """
 
     def __init__(self, feedback: str = "full") -> None:
-        """Args:
-        feedback: what the optimizer may see of a failure: full, message or score.
-        """
         self._feedback = feedback
         self._tried: dict[str, Tried] = {}
         self._patterns: Counter[Pattern] = Counter()
         self.advice = ""
-        """What the meta stage learnt about which kinds of edits work; never shipped."""
+        """Advice of the meta stage on helpful kinds of edits; never part of the skill."""
 
     def remember(
         self,
@@ -53,25 +54,25 @@ class Memory:
         why: str = "",
         effects: Mapping[str, float] | None = None,
     ) -> None:
-        """Keep what became of an edit; the last word counts, the tries are added up."""
+        """Record the outcome of an edit; the latest replaces earlier ones, equal ones count up."""
         before = self._tried.pop(edit.key, None)
         times = before.times + 1 if before is not None and before.status == status else 1
         text = redact(edit.text)[:_SHOWN_TEXT]
         self._tried[edit.key] = Tried(text, status, why, dict(effects or {}), times)
 
     def remember_patterns(self, patterns: Iterable[Pattern]) -> None:
-        """Count how often tasks failed in the same place and way."""
+        """Count the failures of each pattern."""
         self._patterns.update(pattern for pattern in patterns if any(pattern))
 
     def render(self, limit: int = 20, *, accepted: bool = False) -> str:
-        """What was tried last and the commonest failures, as text for a prompt.
+        """Write the latest tried edits and the most common failures as text for a prompt.
 
-        An edit that lost once may have had bad luck, and an optimizer that is told of it leaves out
-        a good one; so it is told of those that lost twice.
+        An edit that lost once may have lost by chance, and the optimizer would no longer propose
+        it; so only edits that lost twice are shown.
 
         Args:
-            limit: most edits shown.
-            accepted: show the successful ones too; they stand in the document already.
+            limit: maximum number of edits.
+            accepted: include accepted edits, which the document already contains.
         """
         shown = [
             tried
@@ -82,7 +83,7 @@ class Memory:
         return "\n".join([*map(_describe, shown[-limit:]), *self._render_patterns()])
 
     def _render_patterns(self) -> list[str]:
-        """The commonest ways of failing, as far as the optimizer may see a failure at all."""
+        """List the most common failures, as far as ``feedback`` allows."""
         if self._feedback == "score":
             return []
         counts = Counter[str]()

@@ -1,4 +1,4 @@
-"""What the optimizer proposes: an edit that remembers where it came from, and a list of them."""
+"""Patches, lists of proposed edits, and their duplicates."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 _NEAR = 0.88
-"""Similarity ratio (difflib, in [0, 1]) at which two edits of one kind say the same."""
+"""Similarity ratio (difflib, in [0, 1]) from which two edits of one kind are duplicates."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """Edits in the order in which they are to be applied, or a whole new body."""
+    """Edits in the order of their application, or a whole new body."""
 
     edits: tuple[Edit, ...] = ()
     reasoning: str = ""
     body: str | None = None
-    """Set in the update modes that rewrite; the edits then say only where it came from."""
+    """Set in the update modes that rewrite; the edits then name only its origin."""
     note: str = ""
-    """What a reader must know of how it was made, such as a merge call that failed."""
+    """Note for the reader, such as a merge call that failed."""
 
     def __bool__(self) -> bool:
         return bool(self.edits) or self.body is not None
 
 
 def whole_body(reasoning: str = "", tasks: Iterable[str] = (), step: int = 0) -> Edit:
-    """Stands for a whole new body where edits are listed."""
+    """Make the edit that stands for a whole new body in lists."""
     return Edit(
         "replace", "", "the whole body", reasoning, tuple(tasks), origin="rewrite", step=step
     )
 
 
 def unite(same: Sequence[Edit]) -> Edit:
-    """One edit for several that say the same: the first wording, all the support."""
+    """Unite duplicates: the first wording, the tasks and support of all."""
     first = same[0]
     return replace(
         first,
@@ -49,7 +49,7 @@ def unite(same: Sequence[Edit]) -> Edit:
 
 
 def deduplicate(edits: Iterable[Edit]) -> list[Edit]:
-    """Unite exact and near duplicates without a model call; order of first appearance kept."""
+    """Unite exact and near duplicates without a model call, in order of first appearance."""
     clusters: list[list[Edit]] = []
     for edit in edits:
         for cluster in clusters:
@@ -62,10 +62,10 @@ def deduplicate(edits: Iterable[Edit]) -> list[Edit]:
 
 
 def say_the_same(one: Edit, other: Edit) -> bool:
-    """Whether two edits do the same kind of thing at the same place in nearly one wording."""
+    """Check if two edits are of one kind, at one place and in nearly the same words."""
     if one.key == other.key:
         return True
-    # Rules that differ only in a figure say different things.
+    # Rules that differ only in a figure are different rules.
     figures, others = (re.findall(r"\d+", edit.content) for edit in (one, other))
     if _kind(one) != _kind(other) or figures != others:
         return False
@@ -74,5 +74,5 @@ def say_the_same(one: Edit, other: Edit) -> bool:
 
 
 def _kind(edit: Edit) -> tuple[str, ...]:
-    """Additions are alike wherever they land in a file; else the same text must be meant."""
+    """Return the kind: one for all additions to a file; else the operation and its target."""
     return (*edit.place, "add") if edit.adds else (*edit.place, edit.op, edit.target)

@@ -1,4 +1,4 @@
-"""What is known of a train task under the working skill: its rollouts, and how it fails."""
+"""Records of the train tasks under the working skill: rollouts and patterns of failure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 _VARYING = re.compile(r"""\d+|'[^']*'|"[^"]*"|\s+""")
 _SIGNATURE_LENGTH = 120
 _CLEARLY_BETTER = 0.2
-"""Rise of a soft score, in [0, 1], from which a failure counts as further on."""
+"""Rise of a soft score, in [0, 1], from which a failure counts as progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """Rollouts of one task; errors and skips are no measurements and are left out."""
+    """Rollouts of one task; errors and skips are not measurements and are left out."""
 
     task: SkillTask
     rollouts: tuple[Rollout, ...] = ()
@@ -46,12 +46,12 @@ class TaskRecord:
 
     @property
     def rate(self) -> float:
-        """Observed pass rate in [0, 1]; 0 for a task that was never measured."""
+        """Observed pass rate in [0, 1]; 0 for a task without measurement."""
         return self.passed / self.n if self.n else 0.0
 
     @property
     def mixed(self) -> bool:
-        """Both passed and failed under one text: a lapse rather than a defect, and a contrast."""
+        """True if it both passed and failed under one version."""
         return 0 < self.passed < self.n
 
     @property
@@ -64,13 +64,12 @@ class TaskRecord:
 
     @property
     def signature(self) -> str:
-        """Where and how it fails, the same for tasks that fail alike; empty without a failure."""
+        """Text that is equal for tasks with the same pattern of failure; empty without one."""
         return " ".join(self.pattern).strip()[:_SIGNATURE_LENGTH]
 
     @property
     def pattern(self) -> tuple[str, str]:
-        """The same in two parts, place and message without the figures and strings that vary
-        between tasks; both empty without a failure."""
+        """Place and message of the first failure, without figures and strings; empty if none."""
         if not self.failures:
             return "", ""
         rollout = self.failures[0]
@@ -79,16 +78,16 @@ class TaskRecord:
 
 
 def pass_rate(records: Sequence[TaskRecord]) -> float | None:
-    """Mean over the measured tasks of their pass rate; None when nothing was measured."""
+    """Return the mean pass rate of the measured tasks; None if nothing was measured."""
     measured = [record for record in records if record.n]
     return sum(record.rate for record in measured) / len(measured) if measured else None
 
 
 def goes_further(rollout: Rollout, failures: Sequence[Rollout]) -> bool:
-    """Whether a failed rollout got further than every one of the earlier failures of its task.
+    """Check if a failed rollout got further than all earlier failures of its task.
 
-    Further is a clearly better score, or a failed assertion below all theirs in the same file: what
-    failed before holds now, and something after it does not.
+    Further means a clearly better score, or a failed assertion below all of theirs in the same
+    file.
     """
     if not failures:
         return False
@@ -100,6 +99,6 @@ def goes_further(rollout: Rollout, failures: Sequence[Rollout]) -> bool:
 
 
 def _place(rollout: Rollout) -> tuple[str, int]:
-    """File and line of a failure; line 0 where it is not known."""
+    """Return file and line of a failure; line 0 if it is not known."""
     path, _, line = rollout.location.rpartition(":")
     return (path, int(line)) if path and line.isdigit() else (rollout.location, 0)

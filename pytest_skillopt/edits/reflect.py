@@ -1,4 +1,4 @@
-"""Reflect: analysts read rollouts and propose edits, failures and successes apart."""
+"""Reflect: analysts read rollouts and propose edits, separately for failures and successes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def reflect(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
-    """One patch for each analyst that had something to propose.
+    """Return one patch for each analyst that proposed edits.
 
-    Tasks that fail go to analysts of failures, in minibatches that share a way of failing; tasks
-    that always pass to analysts of successes.
+    Failing tasks go to analysts of failures, in minibatches that share a pattern of failure; tasks
+    that always pass go to analysts of successes.
     """
     failing = [record for record in records if record.failed]
     passing = [record for record in records if record.n and not record.failed]
@@ -33,10 +33,10 @@ def reflect(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
 def minibatches(
     records: Sequence[TaskRecord], size: int, context: Context, purpose: str
 ) -> list[list[TaskRecord]]:
-    """Groups of at most ``size`` tasks, those that fail alike together, contrasts first.
+    """Group at most ``size`` tasks each: tasks with equal patterns of failure, contrasts first.
 
-    A way of failing that fills a minibatch has it to itself; rarer ones share what is left. The
-    order within a way of failing is shuffled by seed and step.
+    A pattern that fills a minibatch gets one by itself; rarer ones share minibatches. The order
+    within a pattern is shuffled by seed and step.
     """
     shuffled = list(records)
     context.random(purpose).shuffle(shuffled)
@@ -64,7 +64,7 @@ def _pack(groups: Iterable[list[TaskRecord]], size: int) -> list[list[TaskRecord
 
 
 def _informative(record: TaskRecord) -> float:
-    """Smaller for tasks whose samples disagree: a contrast tells the most."""
+    """Return a sort key that puts tasks with mixed samples first."""
     return abs(record.rate - 0.5) if record.mixed else 1.0
 
 
@@ -81,7 +81,7 @@ def _edits(template: str, records: Sequence[TaskRecord], context: Context) -> It
 def ask_analysts(
     template: str, form: type[FormT], records: Sequence[TaskRecord], context: Context
 ) -> list[tuple[list[TaskRecord], FormT]]:
-    """Put the minibatches of every draw before an analyst; those answered, with the answers."""
+    """Ask an analyst about each minibatch of each draw; return the answered ones with answers."""
     drawn = [
         (f"{template}/{draw}/{number}", batch)
         for draw in range(context.draw, context.draw + context.repeat)

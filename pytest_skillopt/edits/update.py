@@ -1,4 +1,4 @@
-"""Update: make the candidate out of the selected patch, refusing what may not be."""
+"""Update: apply the selected patch to make the candidate, and refuse forbidden edits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The candidate, what made it, and what was left out."""
+    """The candidate, its edits, and the refused ones."""
 
     document: Document
     applied: tuple[Edit, ...] = ()
@@ -28,9 +28,9 @@ class Update:
 
 
 def update(patch: Patch, context: Context) -> Update:
-    """Apply the edits of the patch one after the other, each exactly, or refuse it with the reason.
+    """Apply each edit of the patch exactly, or refuse it with a reason.
 
-    Those that take words over from a train task are sent back once with the request to generalise.
+    Edits that copy words of a train task are sent back once to be generalised.
     """
     first = _apply_each(context.document, patch.edits, context)
     leaking = [refusal for refusal in first.refused if refusal.terms]
@@ -43,7 +43,7 @@ def update(patch: Patch, context: Context) -> Update:
 
 
 def generalise(leaking: Sequence[Refusal], context: Context) -> list[Edit]:
-    """Ask once for the rules behind edits that carry words of a task; unanswered ones are gone."""
+    """Ask once for the rules behind edits that carry words of a task; drop unanswered ones."""
     named = "\n".join(
         f"- edit {i}: {', '.join(refusal.terms)}" for i, refusal in enumerate(leaking)
     )

@@ -1,4 +1,4 @@
-"""What an edit must pass before a single sample is spent on it: fit, size, lint, leaks."""
+"""Checks of an edit before any sample is spent on it: fit, size, lint, leaks."""
 
 from __future__ import annotations
 
@@ -28,18 +28,32 @@ _WORD = re.compile(r"\w+")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """An edit that may not become part of the document, and why."""
+    """A refused edit, and the reason."""
 
     edit: Edit
     why: str
     terms: tuple[str, ...] = ()
-    """Words taken over from a train task: it may come back once without them."""
+    """Words copied from a train task; the edit may be proposed once more without them."""
     detail: str = ""
-    """What the report says beyond ``why``; nothing of it goes back to the optimizer."""
+    """Further reason, only for the report: the optimizer never sees it."""
 
 
 class Vetting:
-    """The checks, with what they need to know of the tasks and the settings."""
+    """The checks, with the tasks and settings that they need.
+
+    Args:
+        tasks: all tasks of the suite, hidden ones too; only words that an edit already holds leave
+            this object.
+        allow: lint rules that do not apply, with commas between them.
+        max_tokens: largest document, in tokens of about four characters; 0: no bound.
+        skill: text of the skill at the start; its words are not leaks.
+        present: paths of the files in the skill's folder, if they are known.
+        files: patterns of the trained files, with commas between them.
+        description: True if the description is trained.
+
+    Raises:
+        SkillError: ``allow`` names a rule that does not exist.
+    """
 
     def __init__(
         self,
@@ -52,19 +66,6 @@ class Vetting:
         files: str = "",
         description: bool = False,
     ) -> None:
-        """Args:
-        tasks: all tasks of the suite, the hidden ones too; nothing of them leaves this object
-            but the words that an edit holds already.
-        allow: rules of the lint that do not apply, with commas between them.
-        max_tokens: largest document, in tokens of about four characters; 0: no bound.
-        skill: text of the skill at the start; what it says already is no leak.
-        present: paths of the files in the skill's folder, where they are known.
-        files: patterns of those that are trained, with commas between them.
-        description: whether it is trained.
-
-        Raises:
-            SkillError: ``allow`` names a rule that does not exist.
-        """
         self._files, self._description = files, description
         self._leaks = LeakIndex(tasks, skill)
         self._lint = functools.partial(
@@ -77,7 +78,7 @@ class Vetting:
         )
 
     def try_edit(self, document: Document, edit: Edit) -> Document | Refusal:
-        """The document with the edit, or why it may not be."""
+        """Apply an edit, or refuse it."""
         if edit.field == "description" and not self._description:
             return Refusal(edit, "the description is not trained (skillopt_train_description)")
         try:
@@ -87,17 +88,17 @@ class Vetting:
         except SkillError as error:
             return Refusal(edit, str(error))
         if _repeats(document, edit):
-            return Refusal(edit, "the document says it already")
+            return Refusal(edit, "the document already says this")
         return self.check(document, after, edit)
 
     def check(self, before: Document, after: Document, edit: Edit) -> Document | Refusal:
-        """Whether a change of the document may be, however it was made."""
+        """Check a change of the document, however it was made."""
         if findings := refused(self._lint(before, after)):
             return Refusal(edit, "; ".join(f"{found} ({found.rule})" for found in findings[:3]))
         return self._leak(before, after, edit) or after
 
     def _leak(self, before: Document, after: Document, edit: Edit) -> Refusal | None:
-        """Words of a task in the added text. What hidden tasks hold is said to the report alone."""
+        """Refuse words of a task in the added text; only the report sees those of hidden tasks."""
         added = (
             block
             for name in after.names
@@ -114,12 +115,12 @@ class Vetting:
         return Refusal(edit, f"{why}: {words}", terms) if terms else None
 
     def warnings(self, before: Document, after: Document) -> list[Finding]:
-        """What a reader of the change should look at, though it is allowed."""
+        """List allowed parts of a change that its reader should check."""
         return warned(self._lint(before, after))
 
 
 def _repeats(document: Document, edit: Edit) -> bool:
-    """Whether an addition stands in the document already, word for word."""
+    """Check if the document already holds an addition word for word."""
     if not edit.adds:
         return False
     added = " ".join(_WORD.findall(edit.content.casefold()))

@@ -73,7 +73,7 @@ def test_a_failed_merge_falls_back_and_says_so(toy: ModuleType) -> None:
     patches = patches_of(toy, ["Alpha one.", "Beta two.", "Gamma three.", "alpha one"])
     merged = aggregate(patches, toy.make_context(model, budget=2))
     assert lines_of(merged) == ["Alpha one.", "Beta two.", "Gamma three."]
-    assert merged.note == "a merge of 3 edits failed; they were put together without it"
+    assert merged.note == "a merge of 3 edits failed; they were concatenated instead"
 
 
 def test_bodies_are_merged(toy: ModuleType) -> None:

@@ -162,7 +162,7 @@ def test_templates_of_the_user_replace_ours(toy: ModuleType, tmp_path: Path) -> 
 
 
 def test_a_template_that_cannot_be_used_says_why(tmp_path: Path) -> None:
-    with pytest.raises(PromptError, match="is no folder"):
+    with pytest.raises(PromptError, match="is not a folder"):
         Prompts(str(tmp_path / "missing"))
     (tmp_path / "rank.md").write_text("Choose $buget of them.")
     with pytest.raises(PromptError, match=r"rank\.md: 'buget' cannot be filled in.*\$budget"):

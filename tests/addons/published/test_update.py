@@ -47,7 +47,7 @@ def test_edits_are_applied_or_refused_with_the_reason(toy: ModuleType) -> None:
     assert "- Write dates as ISO." in result.document.text
     assert [(r.edit, r.why.split(";")[0]) for r in result.refused] == [
         (bad, "target not found"),
-        (again, "the document says it already"),
+        (again, "the document already says this"),
     ]
 
 
