@@ -107,7 +107,7 @@ FORBIDDEN = [
     ({"content": "Use <always>."}, "holds no < or >"),
     ({"content": "Greets\x07 all."}, "and no invisible characters"),
     ({"content": "Greets.", "op": "append"}, "is replaced as a whole"),
-    ({"content": "Greets.", "file": "references/a.md"}, "that of the SKILL.md"),
+    ({"content": "Greets.", "file": "references/a.md"}, "only SKILL.md has a description"),
     ({"content": f"Use {'sk-proj-' + 'a1B2c3D4' * 4}."}, "(secret)"),
 ]
 
@@ -197,5 +197,5 @@ def test_only_the_value_of_the_description_changes(old: str, newline: str, mark:
 def test_a_skill_without_a_description_gets_none() -> None:
     edit = Edit("replace", content="Greets.", field="description")
     for text in ("# Body\n", "---\nname: a\n---\nbody\n"):
-        with pytest.raises(SkillError, match="no description that could be replaced"):
+        with pytest.raises(SkillError, match="no description to replace"):
             apply(Document.from_text(text), edit)

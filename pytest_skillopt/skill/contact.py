@@ -1,8 +1,8 @@
-"""Whom added text lets its reader contact, and which shell commands it gives.
+"""Addresses and shell commands in added text.
 
-An instruction that carries data away, or fetches orders, has to name a place. A place that stands
-in the skill or in the tasks is the user's own; any other is refused, whatever the sentence around
-it says. Commands cannot be told good from bad by their words: new ones are shown to the reader.
+An instruction that sends data away, or fetches instructions, must name an address. An address in
+the skill or in the tasks is the user's own; any other is refused, whatever its sentence says. A
+program cannot tell good commands from bad ones: new commands are shown to the reader.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _MAIL = re.compile(
 )
 _NAME = r"(?<![\w@/.:$-])((?:[a-z0-9][\w-]{0,62}\.){1,8}"
 _HOSTS = (
-    # A top-level domain that is neither an attribute in code nor the ending of a file.
+    # Top-level domains that are neither attributes in code nor file extensions.
     re.compile(_NAME + r"(?:com|org|net|edu|gov|mil|xyz|onion|ru|cn))(?![\w(-]|\.\w)"),
-    # Any other shows by its path or port that it is one.
+    # Other domains count only with a path or port.
     re.compile(
         _NAME + r"(?:io|dev|app|ai|co|me|info|biz|cloud|site|online|top|click|link|live|eu|de|uk|fr"
         r"|nl|es|it|ch|at|be|pl|se|no|fi|dk|cz|us|ca|br|in|jp|kr|tw|au|nz|to|tv|gg|sx|cc|is|ly|sh))"
@@ -47,9 +47,9 @@ _ARGUMENT = re.compile(
     r"(?:^|[\s=@'\"(])((?:[a-z0-9][\w-]{0,62}\.){1,8}[a-z]{2,24})(?=$|[\s/:'\"?)])"
 )
 _COMPUTED = re.compile(r"\b(?:https?|ftp|wss?|ssh)://[^\s/?#\"']{0,100}?\$\([^\s]{0,100}")
-"""A URL whose host the shell is to find out."""
+"""A URL whose host a shell command computes."""
 _ESCAPED = re.compile(r"\\+(?:x|u00)([0-9a-f]{2})|\\+([01][0-7]{2})", re.IGNORECASE)
-"""A character as ``printf`` and ``echo -e`` take it, in hexadecimal or octal digits."""
+"""A character as ``printf`` and ``echo -e`` read it, in hexadecimal or octal digits."""
 _FILE_ENDINGS = (
     "md txt py json yaml yml toml csv tsv html htm pdf js ts sh xml ini cfg conf log zip gz tar tgz"
     " tmp bak png jpg jpeg gif svg out pem key crt deb rpm whl exe dll so sql db lock"
@@ -58,7 +58,7 @@ _PRODUCTS = frozenset({"asp.net", "ado.net", "vb.net", "ml.net"})
 _RESERVED = re.compile(
     r"(?:.+\.)?(?:example(?:\.(?:com|org|net|edu))?|test|invalid|localhost|local)", re.IGNORECASE
 )
-"""Names that lead nowhere (RFC 2606, RFC 6761), or not outside (RFC 6762)."""
+"""Names that are never resolved (RFC 2606, RFC 6761), or only locally (RFC 6762)."""
 _IPV4 = re.compile(r"(?<![\w.-])\d{1,3}(?:\.\d{1,3}){3}(?![\w-]|\.\d)")
 _IPV6 = re.compile(r"(?<![\w:])(?:[0-9a-f]{1,4}:){2,7}(?::?[0-9a-f]{1,4}){1,6}(?![\w:])")
 _NUMBERED = re.compile(r"(?:version|release|section|chapter|clause|paragraph|rule)s?\s+$")
@@ -87,15 +87,15 @@ _IN_PROSE = re.compile(
     re.IGNORECASE,
 )
 _LONGEST = 300
-"""Characters of a command that are looked at."""
+"""Maximum characters of a command."""
 
 
 def addresses(text: str) -> Iterator[str]:
-    """Hosts of URLs, mail addresses and IP addresses, in lower case.
+    """Yield hosts of URLs, mail addresses and IP addresses, in lower case.
 
-    Names that are reserved for examples and private networks are left out; disguises (``[.]``,
-    entities, percent signs) are undone. A name without a scheme counts where it cannot be taken for
-    a file or an attribute.
+    Names reserved for examples and private networks are left out; disguises (``[.]``, entities,
+    percent signs) are decoded. A name without a scheme counts if it cannot be a file or an
+    attribute.
     """
     plain = _ESCAPED.sub(_character, strip_invisible(html.unescape(to_lf(text))))
     plain = unicodedata.normalize("NFKC", plain).lower().translate(_UNQUOTED)
@@ -135,7 +135,7 @@ def _addresses(text: str) -> Iterator[str]:
 
 
 def _outside(host: str) -> Iterator[str]:
-    """The host, unless it is reserved; names without a dot are those of one's own network."""
+    """Yield the host unless it is reserved or without a dot, and so in the local network."""
     if re.fullmatch(r"0x[0-9a-f]+|\d{6,}", host):
         yield host  # an IP address in one number
     elif re.fullmatch(r"[\d.]+", host):
@@ -154,7 +154,7 @@ def _outside_ip(text: str) -> Iterator[str]:
 
 
 def shell_commands(text: str) -> Iterator[str]:
-    """Commands in code blocks, code spans and sentences, white space collapsed."""
+    """Yield commands in code blocks, code spans and sentences, white space collapsed."""
     fence, is_shell = "", False
     for line in to_lf(text).split("\n"):
         mark = _FENCE.match(line)
@@ -176,12 +176,12 @@ def shell_commands(text: str) -> Iterator[str]:
 
 
 def collapsed(text: str) -> str:
-    """One line, single spaces, bounded."""
+    """Return one bounded line with single spaces."""
     return " ".join(text.split())[:_LONGEST].strip()
 
 
 def stands_in(*texts: str) -> Callable[[str], bool]:
-    """A test whether an address or a command stands in one of the texts."""
+    """Make a function that checks if an address or a command occurs in one of the texts."""
     known = "\n".join(" ".join(text.split()) for text in texts if text).lower()
 
     def stands(what: str) -> bool:

@@ -1,8 +1,7 @@
-"""What changed between two versions: a patch that ``git apply`` takes, hunks, added text.
+"""Differences between two versions: a patch for ``git apply``, hunks, added text.
 
-Lines are git's lines: they end at LF alone, so that a carriage return is part of the line and the
-patch is exact for every style of line endings. A patch must be written to disk as UTF-8 with
-``newline=""``.
+Lines end only at LF, as in git: a carriage return is part of the line, and the patch is exact for
+every style of line endings. A patch must be written to disk as UTF-8 with ``newline=""``.
 """
 
 from __future__ import annotations
@@ -28,22 +27,21 @@ _NO_NEWLINE = "\\ No newline at end of file\n"
 
 @dataclass(frozen=True, slots=True)
 class Hunk:
-    """A stretch of a patch."""
+    """A hunk of a patch."""
 
     diff: str
-    """The hunk with its ``@@`` line, which names a file beside the SKILL.md."""
+    """The hunk with its ``@@`` line, which names the file unless it is the SKILL.md."""
     added: tuple[str, ...]
     """Added lines, without sign and line ending."""
     removed: tuple[str, ...]
     file: str = SKILL_FILE
-    """In the skill's folder."""
+    """Path in the skill's folder."""
 
 
 def unified(before: Document, after: Document, path: str) -> str:
-    """A unified diff; empty when the versions are equal.
+    """Make a unified diff; empty if the versions are equal.
 
-    Args:
-        path: of the SKILL.md, relative to the root of the repository, with ``/``.
+    ``path`` is that of the SKILL.md, relative to the root of the repository, with ``/``.
     """
     parts: list[str] = []
     for name, found in groupby(hunks(before, after), key=lambda hunk: hunk.file):
@@ -57,7 +55,7 @@ def unified(before: Document, after: Document, path: str) -> str:
 
 
 def hunks(before: Document, after: Document) -> tuple[Hunk, ...]:
-    """The hunks of the diff, file by file, with three lines of context."""
+    """List the hunks of the diff, file by file, with three lines of context."""
     found = []
     for name in after.names:
         old, new = (_LINE.findall(version.file(name).text) for version in (before, after))
@@ -67,14 +65,16 @@ def hunks(before: Document, after: Document) -> tuple[Hunk, ...]:
 
 
 def attribute(hunks: Sequence[Hunk], edits: Sequence[Edit]) -> tuple[tuple[Edit, ...], ...]:
-    """For each hunk the edits that made it: their content is among its added lines or, for
-    ``replace`` and ``delete``, their target among its removed ones. Pure text: an edit that a
-    later one overwrote belongs to no hunk."""
+    """Find for each hunk the edits that made it.
+
+    Their content is among its added lines or, for ``replace`` and ``delete``, their target among
+    its removed ones. An edit that a later one overwrote belongs to no hunk.
+    """
     return tuple(tuple(edit for edit in edits if _made(edit, hunk)) for hunk in hunks)
 
 
 def added_blocks(before: str, after: str) -> list[str]:
-    """Runs of neighbouring added or changed lines, in LF; a changed line counts as a whole."""
+    """List runs of adjacent added or changed lines, with LF; a changed line counts as a whole."""
     old, new = to_lf(before).split("\n"), to_lf(after).split("\n")
     opcodes = _matcher(old, new).get_opcodes()
     blocks = [
@@ -84,7 +84,7 @@ def added_blocks(before: str, after: str) -> list[str]:
 
 
 def _matcher(old: Sequence[str], new: Sequence[str]) -> difflib.SequenceMatcher[str]:
-    """Also finds lines that a long text repeats, which ``difflib.unified_diff`` would not."""
+    """Match lines; also those that a long text repeats, unlike ``difflib.unified_diff``."""
     return difflib.SequenceMatcher(None, old, new, autojunk=False)
 
 
@@ -115,7 +115,7 @@ def _range(start: int, stop: int) -> str:
 
 
 def _file_name(name: str) -> str:
-    """Quoted as git does; a tab ends a name that holds a space."""
+    """Quote a name as git does; a tab ends a name that holds a space."""
     escaped = name.replace("\\", "\\\\").replace('"', '\\"')
     escaped = re.sub(r"[\x00-\x1f\x7f]", lambda match: f"\\{ord(match[0]):03o}", escaped)
     return f'"{escaped}"' if escaped != name else name + "\t" * (" " in name)
@@ -129,7 +129,7 @@ def _made(edit: Edit, hunk: Hunk) -> bool:
         return any(line.startswith("description:") for line in hunk.added)
     if edit.op in ("append", "insert_after"):
         return any(line.strip() in new for line in hunk.added)
-    # These may reach inside a line.
+    # These may change a part of a line.
     was = any(part in line for part in gone for line in hunk.removed)
     return was and (edit.op == "delete" or any(p in line for p in new for line in hunk.added))
 

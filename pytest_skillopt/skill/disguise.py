@@ -1,7 +1,7 @@
-"""Text that shows its reader something else than it says to a model.
+"""Text that a human reader sees differently than a model.
 
-Invisible characters, foreign letters that pose as Latin, encoded text, markup that a page does not
-show, links that run something.
+Invisible characters, foreign letters that look like Latin, encoded text, markup that a page does
+not show, links that run something.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _ENCLOSED = re.compile("[\u249c-\u24e9\U0001f110-\U0001f189]{3,}")
 _SCRIPTS = {"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC", "LISU", "FULLWIDTH"}
 _UNITS = {"LATIN", "GREEK"}
 _SHORT = 3
-"""Letters of the longest word in which Latin and Greek may mix: units and variables (kΩ, Δx)."""
+"""Maximum letters of a word that mixes Latin and Greek: units and variables (kΩ, Δx)."""
 _LEAST_ENCODED = 12
-"""Characters of the shortest encoded text: random ones do not decode to letters that often."""
+"""Minimum characters of an encoded text: longer random ones rarely decode to letters."""
 _LETTER_SHARE = 0.5
 """Share of letters, in (0, 1], from which decoded bytes count as text."""
 
@@ -54,7 +54,7 @@ _BLOB = re.compile(
     r"(?<![\w/+.:=-])(?=[A-Za-z0-9+/]*\d)(?=[A-Za-z0-9+/]*[a-z])(?=[A-Za-z0-9+/]*[A-Z])"
     r"[A-Za-z0-9+/]{60,}={0,2}"
 )
-"""Neither a digest in hexadecimal nor a path looks like that."""
+"""Encoded data; neither a hexadecimal digest nor a path matches."""
 _HIDDEN = re.compile(
     r"<!(?:--|\[cdata\[|doctype\b)|<\?(?:php|xml|=)"
     r"|^[ \t]*\[[^\]\n]{0,80}\]:[ \t]*(?:#|<>|\S+[ \t]+[\"'(][^\n]{25,})[^\n]*"
@@ -69,7 +69,7 @@ _TURN = re.compile(
     r"|</?(?:system|assistant|developer)(?:[ _-]?(?:prompt|message|reminder|instructions?))?\s*>",
     re.IGNORECASE,
 )
-"""Marks by which chat templates part the turns of speakers."""
+"""Marks of chat templates between the turns of speakers."""
 _CODE_SPAN = re.compile(r"(?<![`\\])(`+)(?!`)[^\n]+?(?<!`)\1(?!`)")
 _LINK = re.compile(r"(!?)\[[^\]\n]{0,300}\]\(\s*<?([^)\s>]{1,2000})")
 _SCHEME = re.compile(r"(?:javascript|data|vbscript|file)\s*:[^\s,]", re.IGNORECASE)
@@ -80,7 +80,7 @@ _HTML_LINK = re.compile(
 
 
 def hidden_characters(text: str) -> Iterator[str]:
-    """One description for each invisible character, with what stands around it."""
+    """Describe each invisible character with the text around it."""
     for at in invisible(text):
         name = unicodedata.name(text[at], "unnamed character")
         around = text[max(0, at - 12) : at + 13].replace("\n", " ")
@@ -88,8 +88,7 @@ def hidden_characters(text: str) -> Iterator[str]:
 
 
 def disguised_words(text: str) -> Iterator[str]:
-    """Words that mix Latin with letters of another script, and words in mathematical, enclosed,
-    raised or small capital letters."""
+    """Yield words that mix scripts, or are in mathematical, enclosed or raised letters."""
     for match in _ENCLOSED.finditer(text):
         yield match[0]
     for match in _WORD.finditer(text):
@@ -105,7 +104,7 @@ def _is_disguised(word: str) -> bool:
 
 
 def _is_drawn(char: str) -> bool:
-    """A mathematical, raised or small capital letter: single ones have their use, words do not."""
+    """Check for a mathematical, raised or small capital letter; single ones have their use."""
     if char < "\u0250":
         return False
     return unicodedata.normalize("NFKC", char).isascii() or "LETTER SMALL CAPITAL" in (
@@ -114,7 +113,7 @@ def _is_drawn(char: str) -> bool:
 
 
 def _script(char: str) -> str:
-    """The script as far as it matters here; ``OTHER`` mixes with Latin as a matter of course."""
+    """Return the script; ``OTHER`` for scripts that may mix with Latin."""
     script = "LATIN" if char < "\u0250" else unicodedata.name(char, "UNKNOWN").split()[0]
     if script in {"MICRO", "OHM", "KELVIN", "ANGSTROM"}:
         return "LATIN"
@@ -122,7 +121,7 @@ def _script(char: str) -> str:
 
 
 def encoded_texts(text: str) -> Iterator[str]:
-    """Stretches that decode to plain text, runs of escapes that do, and large encoded blobs."""
+    """Yield parts that decode to plain text, runs of escapes that do, and large encoded blobs."""
     for pattern, decode in _ENCODINGS:
         for match in pattern.finditer(text):
             if _is_text(decode, match[0]):
@@ -151,10 +150,10 @@ def _is_text(decode: Callable[[str], bytes], run: str) -> bool:
 
 
 def hidden_markup(text: str) -> Iterator[str]:
-    """Comments, markup that is not shown, and marks of chat templates.
+    """Yield comments, markup that a page does not show, and marks of chat templates.
 
     Args:
-        text: added text without its code (``without_code``), which a page does show.
+        text: added text without its code (``without_code``), which a page shows.
     """
     for pattern in (_HIDDEN, _TURN):
         for match in pattern.finditer(text):
@@ -162,7 +161,7 @@ def hidden_markup(text: str) -> Iterator[str]:
 
 
 def without_code(document: Document) -> str:
-    """The text of a document without its closed code blocks and code spans, line for line."""
+    """Return the text of a document, line for line, without closed code blocks and code spans."""
     parts, end = [], 0
     for fence in document.fences:
         if fence.closed:
@@ -173,7 +172,7 @@ def without_code(document: Document) -> str:
 
 
 def unsafe_links(text: str) -> Iterator[str]:
-    """Links that run, load or embed something."""
+    """Yield links that run, load or embed something."""
     for match in _LINK.finditer(text):
         target = unquote(html.unescape(match[2])).strip()
         elsewhere = match[1] and (target.startswith("//") or "://" in target)

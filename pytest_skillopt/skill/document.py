@@ -1,8 +1,8 @@
 """A skill document: bytes in, bytes out.
 
-Nothing here re-serialises YAML or Markdown. A document is its bytes; everything else (frontmatter,
-body, protected regions) is a view with offsets into the decoded text. Strict UTF-8 decoding is
-reversible, so that slicing the text loses no byte: BOM, CRLF, a missing final newline all survive.
+A document is its bytes; frontmatter, body and protected regions are views with offsets into the
+decoded text. YAML and Markdown are never re-serialised. Strict UTF-8 decoding is reversible, so
+that slicing the text loses no byte: BOM, CRLF and a missing final newline are kept.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import yaml
 SKILL_FILE = "SKILL.md"
 _PACKED = b"\0skillopt-files/1\n"
 MANAGED = ("guidance", "reminders")
-"""Blocks that the trainer writes itself; ordinary edits may not touch them."""
+"""Blocks that only the trainer writes; ordinary edits may not change them."""
 
 NEWLINE = r"(?:\r\n|(?<!\r)\n|\r(?!\n))"
 """One line ending of any style, never half of a CRLF."""
@@ -35,7 +35,7 @@ _MARKER = re.compile(
     r"(?<!`)<!--\s*(?P<close>/?)skillopt:(?P<name>keep|guidance|reminders)\s*-->(?!`)",
     re.IGNORECASE,
 )
-# What PyYAML lets through besides its own errors when a scalar carries an unfit tag.
+# PyYAML raises these besides its own errors for a scalar with a wrong tag.
 _YAML_FAULTS = (yaml.YAMLError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
@@ -45,31 +45,31 @@ class SkillError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A stretch of the text, markers or delimiter lines included: ``text[start:end]``."""
+    """A part of the text with its markers or delimiter lines: ``text[start:end]``."""
 
     name: str
-    """``keep``, ``guidance`` or ``reminders`` where it is protected; ``code`` of a code block."""
+    """``keep``, ``guidance`` or ``reminders`` if it is protected; ``code`` for a code block."""
     start: int
     end: int
     closed: bool = True
-    """False when its end is missing: it goes on to the end of the document."""
+    """False if its end is missing: it extends to the end of the document."""
 
 
 @dataclass(frozen=True)
 class Document:
     """One version of a skill: its SKILL.md, and the files beside it that are trained with it.
 
-    Equal when the bytes are equal. Everything but ``files`` and what is made of it is about the
-    SKILL.md alone; a file is looked at as a document of its own.
+    Documents with equal bytes are equal. Most properties describe only the SKILL.md; ``file``
+    returns another file as its own document.
     """
 
     data: bytes
     files: tuple[tuple[str, bytes], ...] = ()
-    """Trained files by their path in the skill's folder, in the order of the paths."""
+    """Trained files by their path in the skill's folder, sorted."""
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Document:
-        """Check that the bytes are a text that can be edited.
+        """Check that the bytes are an editable text.
 
         Raises:
             SkillError: empty or blank, not UTF-8 (names the byte offset), or holding a NUL.
@@ -90,15 +90,15 @@ class Document:
 
     @classmethod
     def from_text(cls, text: str) -> Document:
-        """As ``from_bytes``; a text that has no UTF-8 form (a lone surrogate) is an error too."""
+        """Make a document as ``from_bytes``; a lone surrogate is an error too."""
         try:
             return cls.from_bytes(text.encode("utf-8"))
         except UnicodeEncodeError as error:
-            raise SkillError(f"no valid text: lone surrogate at character {error.start}") from None
+            raise SkillError(f"not valid text: lone surrogate at character {error.start}") from None
 
     @classmethod
     def unpack(cls, packed: bytes) -> Document:
-        """The version out of its one sequence of bytes (``packed``)."""
+        """Read a version from its ``packed`` bytes."""
         if not packed.startswith(_PACKED):
             return cls(packed)
         files = {n: t.encode() for n, t in json.loads(packed[len(_PACKED) :]).items()}
@@ -106,8 +106,7 @@ class Document:
 
     @cached_property
     def packed(self) -> bytes:
-        """All files in one: the bytes of a SKILL.md that stands alone, else JSON behind a mark that
-        no text begins with."""
+        """All files in one: the bytes of a single SKILL.md, else JSON after a mark with a NUL."""
         if not self.files:
             return self.data
         texts = {name: self.file(name).text for name in self.names}
@@ -123,11 +122,11 @@ class Document:
         return sum(len(self.file(name).text) for name in self.names)
 
     def file(self, name: str) -> Document:
-        """One file as a document of its own, empty where the version has none of the name."""
+        """Return a file as its own document; empty if the version has no such file."""
         return Document(self.data if name == SKILL_FILE else dict(self.files).get(name, b""))
 
     def with_text(self, text: str) -> Document:
-        """This version with another text of its SKILL.md."""
+        """Return this version with another text of its SKILL.md."""
         return replace(self, data=Document.from_text(text).data)
 
     def with_file(self, name: str, document: Document) -> Document:
@@ -137,7 +136,7 @@ class Document:
 
     @cached_property
     def text(self) -> str:
-        """The bytes decoded, BOM and line endings as they are."""
+        """The decoded bytes, with BOM and original line endings."""
         return self.data.decode("utf-8")
 
     @cached_property
@@ -147,18 +146,20 @@ class Document:
 
     @cached_property
     def body_start(self) -> int:
-        """Offset in ``text`` at which the body begins."""
+        """Offset of the body in ``text``."""
         head = _FRONTMATTER.match(self.text)
         return head.end() if head else 0
 
     @property
     def frontmatter_text(self) -> str:
-        """All before the body, raw: the BOM and the frontmatter with both its delimiter lines."""
+        """Raw text before the body: the BOM and the frontmatter with its delimiter lines."""
         return self.text[: self.body_start]
 
     def same_frontmatter(self, other: Document) -> bool:
-        """Equal byte for byte; the end of its last line is not counted, which a document that is
-        nothing but frontmatter may lack and gets with its first line of body."""
+        """Compare byte for byte, except for the final line ending.
+
+        A document that consists only of frontmatter may lack it.
+        """
         mine, theirs = self.frontmatter_text, other.frontmatter_text
         return mine.rstrip("\r\n") == theirs.rstrip("\r\n")
 
@@ -172,7 +173,7 @@ class Document:
 
     @property
     def frontmatter(self) -> dict[str, Any] | None:
-        """The frontmatter as a mapping; None where there is none or it does not parse."""
+        """The frontmatter as a mapping; None if there is none or it does not parse."""
         return self._parsed[0]
 
     @property
@@ -183,7 +184,7 @@ class Document:
 
     @cached_property
     def newline(self) -> str:
-        """The commonest line ending of the document; LF where it has none."""
+        """The most common line ending of the document; LF if it has none."""
         found = _BREAK.findall(self.text)
         return max(("\n", "\r\n", "\r"), key=found.count)
 
@@ -198,12 +199,12 @@ class Document:
 
     @property
     def regions(self) -> tuple[Region, ...]:
-        """Protected stretches of the body, in order."""
+        """Protected regions of the body, in order."""
         return self._regions[0]
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the document and was left alone."""
+        """Faults of the document, which are left as they are."""
         fault = self._parsed[1]
         return ((fault,) if fault else ()) + self._regions[1]
 
@@ -213,11 +214,11 @@ class Document:
         return -(-len(self.text) // 4)
 
     def protected(self, start: int, end: int) -> Region | None:
-        """The first protected region that the stretch overlaps; an empty stretch lies inside."""
+        """Return the first protected region that overlaps ``start`` to ``end``, or holds it."""
         return _overlapped(self.regions, start, end)
 
     def fence_at(self, offset: int) -> Region | None:
-        """The code block that holds the offset."""
+        """Return the code block that holds the offset."""
         return _overlapped(self.fences, offset, offset)
 
 
@@ -230,12 +231,12 @@ def _overlapped(regions: tuple[Region, ...], start: int, end: int) -> Region | N
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their endings. Unlike ``str.splitlines``, LF, CRLF and CR alone end a line."""
+    """Split into lines with their endings: only LF, CRLF and CR, unlike ``str.splitlines``."""
     return _LINE.findall(text)
 
 
 def to_lf(text: str) -> str:
-    """The text with every line ending written as LF."""
+    """Replace every line ending by LF."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
@@ -256,7 +257,7 @@ def _parse_frontmatter(text: str) -> tuple[dict[str, Any] | None, str]:
 
 
 def _find_fences(text: str, start: int) -> tuple[Region, ...]:
-    """Fences by CommonMark's rules, the containers (lists, quotes) read leniently."""
+    """Find fences by CommonMark's rules, with lenient rules for containers (lists, quotes)."""
     found: list[Region] = []
     opened: tuple[int, str] | None = None
     position = start
@@ -277,8 +278,11 @@ def _find_fences(text: str, start: int) -> tuple[Region, ...]:
 def _find_regions(
     text: str, start: int, fences: tuple[Region, ...]
 ) -> tuple[tuple[Region, ...], tuple[str, ...]]:
-    """Markers inside a closed code block are text; after a fence that never closes they count,
-    because protecting too much is the lesser fault."""
+    """Find protected regions and their faults.
+
+    Markers inside a closed code block are text; after a fence that never closes they count, because
+    it is safer to protect too much.
+    """
     regions: list[Region] = []
     warnings: list[str] = []
     opened: tuple[str, int] | None = None
@@ -308,4 +312,4 @@ def _line_of(text: str, offset: int) -> int:
 
 
 NO_SKILL = Document(b"")
-"""The side ``none`` of a comparison: no skill at all, an empty text."""
+"""Absence of a skill in a comparison: an empty text."""

@@ -1,8 +1,7 @@
-"""Edits of a document: what the optimizer proposes, applied deterministically or refused.
+"""Edits of a document, applied deterministically or refused.
 
-An edit that does not fit exactly is refused with the reason. It is never bent until it fits and
-never silently appended: an edit in the wrong place is measured as if it were the right one. Besides
-edits there are the trainer's own blocks, whole new bodies, and a new skill.
+An edit that does not fit exactly is refused with the reason. It is never changed to fit and never
+silently appended, since an edit in the wrong place would be measured as if it were the right one.
 """
 
 from __future__ import annotations
@@ -26,37 +25,36 @@ from pytest_skillopt.skill.document import (
 
 Op = Literal["append", "insert_after", "replace", "delete"]
 Origin = Literal["failure", "contrast", "success", "slow", "appendix", "rewrite"]
-"""Kind of the rollouts that an analyst was shown, or the published mechanism that made it."""
+"""Kind of the rollouts that an analyst was shown, or the published mechanism that made the edit."""
 EditField = Literal["body", "description"]
-"""What of a file is edited; a description stands in the frontmatter."""
-
+"""Edited part of a file; the description is in the frontmatter."""
 
 DESCRIPTION_LIMIT = 1024
-"""Characters of a skill's description (Agent Skills specification)."""
+"""Maximum characters of a skill's description (Agent Skills specification)."""
 
 _WORD = re.compile(r"\w+")
-# With the lines that go on with its value: they are indented.
+# Includes the indented lines that continue its value.
 _DESCRIPTION = re.compile(
     rf"(?<![^\r\n])description:[^\r\n]*(?:{NEWLINE}(?:[ \t]*{NEWLINE})*[ \t][^\r\n]*)*"
 )
-# Neither a URL nor an anchor nor a path from the root.
+# A relative path, not a URL, an anchor or an absolute path.
 _FILE_LINK = re.compile(r"\]\(<?((?![a-z][a-z0-9+.-]*:|/)[^)\s<>#?]+)[^)\s]*\)", re.IGNORECASE)
 _MARKER = re.compile(r"<!--\s*/?skillopt:", re.IGNORECASE)
 _LIST_ITEM = re.compile(r"[ \t]*(?:[-*+]|\d{1,9}[.)])[ \t]")
 _TABLE_ROW = re.compile(r"[ \t]*\|")
-# Headings, fences, rows and comments end with their line; no paragraph goes on after them.
+# Headings, fences, rows and comments end with their line and begin no paragraph.
 _SINGLE_LINE = re.compile(r"[ \t]*(?:#{1,6}[ \t]|```|~~~|\||<!--)")
-# What begins a block of its own and therefore never continues the paragraph above it.
+# Beginnings of blocks, which never continue the paragraph above.
 _BLOCK_START = re.compile(r"[ \t]*(?:[-*+>][ \t]|\d{1,9}[.)][ \t]|#{1,6}[ \t]|```|~~~|\||<!--)")
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One change of a skill, why it was proposed, and what called for it."""
+    """One change of a skill, with its reason and the tasks that asked for it."""
 
     op: Op
     target: str = ""
-    """Text that stands exactly once in the editable text; unused by ``append``."""
+    """Text that occurs exactly once in the editable text; unused by ``append``."""
     content: str = ""
     """Text to add; unused by ``delete``."""
     reason: str = ""
@@ -66,9 +64,9 @@ class Edit:
     """Analyst calls that asked for it, at least 1."""
     origin: Origin = "failure"
     step: int = 0
-    """Of the training, in which it was proposed."""
+    """Step of the training in which it was proposed."""
     file: str = SKILL_FILE
-    """Relative to the skill's folder, with ``/``."""
+    """Path relative to the skill's folder, with ``/``."""
     field: EditField = "body"
 
     @property
@@ -81,7 +79,7 @@ class Edit:
 
     @property
     def key(self) -> str:
-        """What two wordings of one edit share: what is added, or what is done to which text."""
+        """Text that is equal for two wordings of one edit: its words, operation and place."""
         shown = self.content if self.adds else f"{self.target} | {self.content}"
         key = f"{'add' if self.adds else self.op}: {' '.join(_WORD.findall(shown.casefold()))}"
         return key if self.place == (SKILL_FILE, "body") else f"{self.file} {self.field} {key}"
@@ -93,25 +91,25 @@ class Edit:
 
 
 _Change: TypeAlias = tuple[int, int, str]
-"""Start and end of what is replaced in the text, and what by."""
+"""Start and end of the replaced text, and its replacement."""
 
 
 def apply(document: Document, edit: Edit) -> Document:
-    """The document with the edit, in the file that it names.
+    """Apply an edit to the file that it names.
 
-    ``append`` adds at the end of the body, before managed blocks that stand at its end.
-    ``insert_after`` adds after the paragraph or list item in which the target ends (inside a code
-    block: after the line). Both set a blank line between what would otherwise run together.
-    ``replace`` puts the content exactly where the target stood; ``delete`` takes the target out
-    and, where it is made of whole lines, its last line ending too. Nothing else changes. Line
-    endings of a target match those of the document, added ones take the document's style.
+    ``append`` adds at the end of the body, before managed blocks at its end. ``insert_after`` adds
+    after the paragraph or list item in which the target ends (inside a code block: after the line).
+    Both add a blank line between blocks that would otherwise merge. ``replace`` replaces exactly
+    the target; ``delete`` removes the target and, if it consists of whole lines, its last line
+    ending too. Nothing else changes. A target matches any style of line endings; added lines use
+    the document's style.
 
     Raises:
-        SkillError: it does not fit; says why.
+        SkillError: it does not fit; the message says why.
     """
     if edit.field == "description":
         if (edit.op, edit.file) != ("replace", SKILL_FILE):
-            raise SkillError("a description is that of the SKILL.md, and is replaced as a whole")
+            raise SkillError("only SKILL.md has a description, and it is replaced as a whole")
         return with_description(document, edit.content)
     if edit.file in document.names:
         changed = _apply(document.file(edit.file), edit)
@@ -121,12 +119,13 @@ def apply(document: Document, edit: Edit) -> Document:
 
 
 def with_description(document: Document, description: str) -> Document:
-    """The skill with another description in place of its lines, comments in them included.
+    """Replace the description, with the comments in its lines.
 
     The rest of the frontmatter stays byte for byte.
 
     Raises:
-        SkillError: none would be valid by the Agent Skills specification, or there is no place.
+        SkillError: the description is not valid by the Agent Skills specification, or the skill has
+            none to replace.
     """
     description = " ".join(description.split())
     length = len(description)
@@ -135,18 +134,18 @@ def with_description(document: Document, description: str) -> Document:
     if not description.isprintable() or set("<>") & set(description):
         raise SkillError("a description holds no < or >, and no invisible characters")
     if "description" not in (document.frontmatter or {}):
-        raise SkillError("the frontmatter has no description that could be replaced")
+        raise SkillError("the frontmatter has no description to replace")
     new = yaml.safe_dump({"description": description}, allow_unicode=True, width=10**6).rstrip()
     head = _DESCRIPTION.sub(lambda match: new, document.frontmatter_text, count=1)
     result = document.with_text(head + document.body)
     fields_after = {**(document.frontmatter or {}), "description": description}
     if result.frontmatter != fields_after or result.body != document.body:
-        raise SkillError("the description stands where it cannot be replaced by itself")
+        raise SkillError("the description cannot be replaced without changing other fields")
     return result
 
 
 def only_description(before: Document, after: Document) -> bool:
-    """Whether the frontmatter differs in nothing but the value of the description."""
+    """Check if the frontmatter differs only in the value of the description."""
     try:
         made = with_description(before, str((after.frontmatter or {}).get("description", "")))
     except SkillError:
@@ -156,15 +155,15 @@ def only_description(before: Document, after: Document) -> bool:
 
 def _new_file(document: Document, edit: Edit) -> Document:
     if edit.file not in file_links(document, SKILL_FILE):
-        raise SkillError(f"{edit.file} is no trained file of the skill, and nothing links to it")
+        raise SkillError(f"{edit.file} is not a trained file of the skill, and nothing links to it")
     if edit.op != "append":
-        raise SkillError(f"{edit.file} is not there yet; append its text")
+        raise SkillError(f"{edit.file} does not exist yet; append its text")
     _check_form(edit)
     return Document.from_text(to_lf(edit.content).strip("\n") + "\n")
 
 
 def file_links(document: Document, name: str) -> set[str]:
-    """Paths in the skill's folder that a file links to; one that leaves it begins with ``..``."""
+    """Return the linked paths of a file; one outside of the skill's folder begins with ``..``."""
     folder = posixpath.dirname(name)
     targets = (match[1].rstrip("/") for match in _FILE_LINK.finditer(document.file(name).body))
     return {posixpath.normpath(posixpath.join(folder, target)) for target in targets}
@@ -176,20 +175,20 @@ def _apply(document: Document, edit: Edit) -> Document:
     text = document.text
     after = text[:start] + new + text[end:]
     if after == text:
-        raise SkillError("no-op: the document would stay as it is")
+        raise SkillError("no-op: the document would not change")
     result = Document.from_text(after)
     if not result.body.strip():
-        raise SkillError("nothing would be left of the body")
+        raise SkillError("the body would be empty")
     if not result.same_frontmatter(document):
-        raise SkillError("it would change what is read as the frontmatter")
+        raise SkillError("it would change the frontmatter")
     if protected_texts(result) != protected_texts(document):
-        raise SkillError("it would change what a protected region covers")
+        raise SkillError("it would change a protected region")
     return result
 
 
 def _check_form(edit: Edit) -> None:
     if edit.op != "append" and not edit.target.strip():
-        raise SkillError(f"empty target: {edit.op} needs a text that stands in the body")
+        raise SkillError(f"empty target: {edit.op} needs a text from the body")
     if edit.op != "delete" and not edit.content.strip():
         way_out = "; use delete to remove text" if edit.op == "replace" else ""
         raise SkillError(f"empty content{way_out}")
@@ -211,7 +210,7 @@ def _change(document: Document, edit: Edit) -> _Change:
 
 
 def _find(document: Document, target: str) -> tuple[int, int]:
-    """Offsets of the one occurrence of the target in the editable body."""
+    """Return the offsets of the one occurrence of the target in the editable body."""
     spans = _occurrences(document.text, target)
     editable = [
         span for span in spans if span[0] >= document.body_start and not document.protected(*span)
@@ -230,13 +229,13 @@ def _find(document: Document, target: str) -> tuple[int, int]:
 
 
 def _occurrences(text: str, target: str) -> list[tuple[int, int]]:
-    """Every place, overlapping ones too, where the target stands with line endings of any style."""
+    """List all occurrences, overlapping ones too, of the target with any style of line endings."""
     pattern = NEWLINE.join(re.escape(line) for line in to_lf(target).split("\n"))
     return [match.span(1) for match in re.finditer(f"(?=({pattern}))", text)]
 
 
 def _append_offset(document: Document) -> int:
-    """The end of the text, or the start of the managed blocks that close it."""
+    """Return the end of the text, or the start of the managed blocks at its end."""
     end = len(document.text)
     for region in reversed(document.regions):
         if not region.closed:
@@ -251,7 +250,7 @@ def _append_offset(document: Document) -> int:
 
 
 def _insert_offset(document: Document, end: int) -> int:
-    """The end of the paragraph or list item that holds the character before ``end``."""
+    """Return the end of the paragraph or list item that holds the character before ``end``."""
     text = document.text
     lines = split_lines(text[end:])
     position = end + len(lines[0]) if lines else end
@@ -262,7 +261,7 @@ def _insert_offset(document: Document, end: int) -> int:
         position += len(line)
     region = document.protected(position, position)
     if region:
-        raise SkillError(f"the target's paragraph runs into the protected region {region.name}")
+        raise SkillError(f"the target's paragraph overlaps the protected region {region.name}")
     return position
 
 
@@ -271,7 +270,7 @@ def _line_start(text: str, offset: int) -> int:
 
 
 def _added(document: Document, offset: int, content: str) -> _Change:
-    """The content as lines of its own at ``offset``, set off by blank lines where it needs them."""
+    """Add the content as separate lines at ``offset``, with blank lines around it if needed."""
     newline = document.newline
     content = content.strip("\r\n")
     before = split_lines(document.text[:offset])
@@ -289,7 +288,7 @@ def _added(document: Document, offset: int, content: str) -> _Change:
 
 
 def _runs_on(upper: str, lower: str) -> bool:
-    """No blank line is needed: one is there, or both are items of one list or rows of one table."""
+    """Check if no blank line is needed: there is one, or both are of one list or one table."""
     if not upper.strip() or not lower.strip():
         return True
     if _TABLE_ROW.match(upper) and _TABLE_ROW.match(lower):
@@ -305,5 +304,5 @@ def _with_line_end(text: str, start: int, end: int) -> int:
 
 
 def protected_texts(document: Document) -> list[tuple[str, str, bool]]:
-    """Name, text and whether it is closed, of every protected region in order."""
+    """List the protected regions: name, text, and if it is closed."""
     return [(r.name, document.text[r.start : r.end], r.closed) for r in document.regions]

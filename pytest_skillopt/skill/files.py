@@ -16,19 +16,18 @@ from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-
 MAX_SKILL_BYTES = 1_000_000
-"""Largest skill document that is read, in bytes."""
+"""Maximum bytes of a skill document."""
 MAX_FILES = 2_000
 MAX_TOTAL_BYTES = 20_000_000
 """Bounds of a skill directory that is sent to workers."""
 _MOST_READ = 200_000
-"""Bytes of a file that a model is shown."""
+"""Maximum bytes of a file that a model is shown."""
 RESOURCES = ("scripts", "references", "assets")
 """Folders of a skill (Agent Skills specification)."""
 
 TEXTS = (".md", ".markdown", ".mdx", ".txt", ".rst", ".adoc")
-"""Names of files that can be trained with a skill end so."""
+"""Extensions of files that can be trained with a skill."""
 
 _SKIPPED = frozenset(
     {"node_modules", "__pycache__", "build", "dist", "target", "site-packages", "venv", "env"}
@@ -36,9 +35,9 @@ _SKIPPED = frozenset(
 AGENT_FOLDERS = (
     ".agents", ".claude", ".codex", ".cursor", ".gemini", ".github", ".opencode", ".pi", ".qwen",
 )  # fmt: skip
-"""Hidden folders in which agents look for the skills of a project, and of each part of it."""
+"""Hidden folders in which agents look for the skills of a project or of a part of it."""
 _NOT_SEARCHED = _SKIPPED | {"tests", "test", "fixtures", "testdata", "test_data", "worktrees"}
-"""Folders of tests hold skills to test with; an agent's copies of the project lie in worktrees."""
+"""Folders whose skills are test data or, in worktrees, an agent's copies of the project."""
 
 
 class NoSkill(SkillError):
@@ -46,19 +45,20 @@ class NoSkill(SkillError):
 
 
 def find_skill(root: Path, start: Path, skills: Sequence[Path]) -> Path:
-    """The skill that tests in a folder are about.
+    """Find the skill for the tests in a folder.
 
-    The folder and those above it are looked at in turn, up to ``root``: the first that has a
-    SKILL.md, or one somewhere below it, decides.
+    The search goes from the folder up to ``root``; the first folder that has a SKILL.md in it or
+    below it decides.
 
     Args:
+        root: the project's root directory.
         start: the folder of the tests.
-        skills: those of the project, see ``skill_paths``.
+        skills: all skills of the project, see ``skill_paths``.
 
     Raises:
         NoSkill: there is none.
-        SkillError: the first folder that has any has several; names them. Both name the settings
-            that choose one.
+        SkillError: the deciding folder has several; the message names them, and the settings that
+            choose one.
     """
     way_out = "set skillopt_skill, or skill= on the marker, or put the tests beside their skill"
     for folder in (start, *start.parents) if start.is_relative_to(root) else (root,):
@@ -81,7 +81,7 @@ def find_skill(root: Path, start: Path, skills: Sequence[Path]) -> Path:
 
 
 def skill_paths(root: Path) -> list[Path]:
-    """Every SKILL.md under ``root`` that ``is_searched``; no virtual environment holds one."""
+    """List every SKILL.md under ``root`` that ``is_searched``, outside of virtual environments."""
     found = []
     for folder, folders, names in os.walk(root):
         here = Path(folder)
@@ -94,10 +94,10 @@ def skill_paths(root: Path) -> list[Path]:
 
 
 def is_searched(path: PurePath) -> bool:
-    """Whether a skill at this path of a project is found without being named.
+    """Check if a skill at this path of a project is found without being named.
 
-    It is not in hidden folders but ``AGENT_FOLDERS``, folders of tests, packages and build output;
-    a skill itself, in a folder ``skills``, may be called like one of these.
+    Hidden folders (except ``AGENT_FOLDERS``) and folders of tests, packages and build output are
+    not searched; a skill in a folder ``skills`` may have the name of one of these.
     """
     folders = path.parent.parts
     return not any(
@@ -116,8 +116,8 @@ def read_skill(path: Path, root: Path) -> Document:
         root: the project's root directory; the file must lie in it, links resolved.
 
     Raises:
-        SkillError: missing, no regular file, outside of the project, unreadable, larger than
-            ``MAX_SKILL_BYTES``, or no document (see ``Document.from_bytes``).
+        SkillError: missing, not a regular file, outside of the project, unreadable, larger than
+            ``MAX_SKILL_BYTES``, or not a document (see ``Document.from_bytes``).
     """
     path = root / path
     _check_place(path, root)
@@ -149,13 +149,12 @@ def _check_place(path: Path, root: Path) -> None:
 
 
 def read_version(path: Path, root: Path, patterns: str) -> Document:
-    """The skill with the files beside it that are trained.
+    """Read a skill with the files that are trained with it.
 
-    Args:
-        patterns: of paths in the skill's folder (``fnmatch``), with commas between them.
+    ``patterns`` match paths in the skill's folder (``fnmatch``), with commas between them.
 
     Raises:
-        SkillError: as ``read_skill``, of any of the files.
+        SkillError: as ``read_skill``, for any of the files.
     """
     document = read_skill(path, root)
     folder = (root / path).parent
@@ -170,15 +169,13 @@ def read_version(path: Path, root: Path, patterns: str) -> Document:
 
 
 def is_trained(name: str, patterns: str) -> bool:
-    """Whether a path in a skill's folder is one of those that ``skillopt_files`` names."""
+    """Check if ``skillopt_files`` names a path in a skill's folder."""
     wanted = (pattern.strip() for pattern in patterns.split(","))
     return _stays_inside(name) and any(fnmatchcase(name, pattern) for pattern in wanted if pattern)
 
 
 def check_trained(name: str, patterns: str) -> None:
-    """Raises:
-    SkillError: a path outside of the skill's folder, or one that ``skillopt_files`` does not name.
-    """
+    """Refuse a path (SkillError) outside of the skill's folder, or not in ``skillopt_files``."""
     if not is_trained(name, patterns):
         raise SkillError(
             f"{name} is not trained with the skill (skillopt_files = {patterns or 'nothing'})"
@@ -187,7 +184,7 @@ def check_trained(name: str, patterns: str) -> None:
 
 
 def _check_text(name: str) -> None:
-    """A version of a program may pass the tests and be broken all the same."""
+    """Refuse files other than text: a changed program may pass the tests and still be broken."""
     if not name.isprintable() or os.fsencode(name).decode("utf-8", "replace") != name:
         shown = os.fsencode(name).decode("utf-8", "backslashreplace")
         raise SkillError(f"{shown}: this name is not UTF-8, or cannot be shown; rename the file")
@@ -196,15 +193,15 @@ def _check_text(name: str) -> None:
 
 
 def write_version(path: Path, before: Document, after: Document) -> None:
-    """Replace the files of a skill that differ, each at once, and all of them or none.
+    """Replace the changed files of a skill, each atomically, and all of them or none.
 
     The new content is written beside the files and flushed to disk, then moved into place, the
     SKILL.md last; a file's mode is kept, a link to a SKILL.md is followed. Only a kill between two
-    moves leaves some of them: see ``run.pending``.
+    moves leaves some files unchanged: see ``run.pending``.
 
     Raises:
-        SkillError: a file no longer holds what ``before`` says, or a folder cannot be written; none
-            was written.
+        SkillError: a file differs from ``before``, or a folder cannot be written; no file was
+            changed.
     """
     targets = {
         name: path.resolve() if name == SKILL_FILE else path.parent / name
@@ -253,21 +250,21 @@ def _write_beside(target: Path, data: bytes) -> Path:
 def _check_unchanged(folder: Path, name: str, target: Path, before: Document) -> None:
     shown = folder / name
     if name != SKILL_FILE and not target.resolve().is_relative_to(folder.resolve()):
-        raise SkillError(f"{shown}: not written, it lies outside of the skill's folder by now")
+        raise SkillError(f"{shown}: not written, it is now outside of the skill's folder")
     if (target.read_bytes() if target.exists() else b"") != before.file(name).data:
         raise SkillError(f"{shown}: not written, the file was changed during the run")
 
 
 def skill_files(path: Path, root: Path) -> dict[str, bytes]:
-    """The folder of a skill as relative path -> content, the skill file itself included.
+    """Read the folder of a skill: content by relative path, the skill file included.
 
-    Hidden files, caches and virtual environments are left out, and links that leave the folder.
-    Where the folder holds more than the skill (it is the root directory, or the file is no
-    SKILL.md) only ``RESOURCES`` beside the file are taken.
+    Hidden files, caches, virtual environments and links that leave the folder are left out. If the
+    folder holds more than the skill (it is the root directory, or the file is not a SKILL.md), only
+    ``RESOURCES`` beside the file are read.
 
     Raises:
         SkillError: more than ``MAX_FILES`` files or ``MAX_TOTAL_BYTES`` bytes, or a file name with
-            a backslash, which is a folder on other systems.
+            a backslash, which separates folders on other systems.
     """
     path = root / path
     files = {name: path.parent / name for name in [path.name, *file_names(path, root)]}
@@ -283,22 +280,24 @@ def skill_files(path: Path, root: Path) -> dict[str, bytes]:
 
 
 def file_names(path: Path, root: Path) -> list[str]:
-    """The files beside a skill file, relative to its folder; see ``skill_files``."""
+    """List the files beside a skill file, relative to its folder; see ``skill_files``."""
     own = path.name == SKILL_FILE and path.parent.resolve() != root.resolve()
     names = _files(path.parent, [""] if own else RESOURCES)
     return [name for name in names if name != path.name]
 
 
 def _files(folder: Path, parts: Sequence[str]) -> list[str]:
-    """Visible files in some parts of a folder, relative to it; no link that leaves it."""
+    """List visible files in parts of a folder, relative to it, without links that leave it."""
     walked = (entry for part in parts for entry in _walk(folder / part))
     files = (Path(found, name) for found, names in walked for name in names)
     return [file.relative_to(folder).as_posix() for file in files if _inside(file, folder)]
 
 
 def files_at(folder: Path, name: str) -> list[str]:
-    """A file of a folder, or all files of a folder in it with the hidden ones: sorted, relative to
-    ``folder``, and no link that leaves it."""
+    """List a file, or all files of a subfolder (hidden ones too), sorted, relative to ``folder``.
+
+    Links that leave the folder are left out.
+    """
     walked = os.walk(folder / name)
     paths = [Path(found, file) for found, _, files in walked for file in files]
     inside = (path for path in paths or [folder / name] if _inside(path, folder))
@@ -314,7 +313,7 @@ def _inside(file: Path, folder: Path) -> bool:
 
 
 def _walk(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """Folders and the visible files in them, in a fixed order, without following links."""
+    """Yield folders with their visible files, in a fixed order, without following links."""
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not _skipped(Path(folder) / name))
         yield folder, sorted(name for name in names if not name.startswith("."))
@@ -331,7 +330,7 @@ def _skipped(folder: Path) -> bool:
 
 
 def reader(folder: Path) -> list[Callable[[str], str]]:
-    """The one tool that reads the ``RESOURCES`` of a skill; none where it has none."""
+    """Make the tool that reads the ``RESOURCES`` of a skill; empty if it has none."""
     files = {name: folder / name for name in _files(folder, RESOURCES)}
     if not files:
         return []
@@ -352,7 +351,7 @@ def reader(folder: Path) -> list[Callable[[str], str]]:
 
 
 def materialise(directory: Path, files: Mapping[str, bytes], name: str, content: bytes) -> Path:
-    """Write a skill's folder with ``content`` as the skill file ``name``; returns its path.
+    """Write a skill's folder with ``content`` as the skill file ``name``; return its path.
 
     Scripts (files that start with ``#!``) are made executable.
 
@@ -371,7 +370,7 @@ def materialise(directory: Path, files: Mapping[str, bytes], name: str, content:
 
 def _check_relative(path: str) -> None:
     if not _stays_inside(path):
-        raise SkillError(f"{path!r} is no path inside of a skill's folder")
+        raise SkillError(f"{path!r} is not a path inside of a skill's folder")
 
 
 def _stays_inside(path: str) -> bool:
@@ -380,10 +379,10 @@ def _stays_inside(path: str) -> bool:
 
 
 def unnamed(path: Path) -> str:
-    """What a skill without a name is called: by its folder, or as any other file by its own."""
+    """Name a skill without a name: by its folder, or by its file if that is not a SKILL.md."""
     return path.parent.name if path.name == SKILL_FILE else path.stem
 
 
 def slug(name: str) -> str:
-    """A text of at most 64 lower-case letters, digits and inner hyphens."""
+    """Make a text of at most 64 lower-case letters, digits and inner hyphens."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower())[:64].strip("-") or "skill"

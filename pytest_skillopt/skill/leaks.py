@@ -1,12 +1,11 @@
-"""Whether added text carries something of a task: an answer, an id, a stretch of its prompt.
+"""Leaks of task content into added text: an answer, an id, a part of a prompt.
 
-A skill that holds answers is not a better skill. What is looked for is specific by its form: long
-numbers, dates, codes, addresses, names, opaque expected words, and runs of ``NGRAM`` words. Each
-counts however it is written: in another format, in other letters, in pieces, over two lines. What
-many tasks share is boilerplate, what the skill says already is its own, and ordinary English
-(``words.txt``: words found in at least 15 texts of public Python documentation and sources, and
-a list of everyday and business words) is nobody's. The balance leans towards few false alarms: the
-gate and the unseen tasks stand behind it.
+A skill that holds answers is not a better skill. The search is for specific forms: long numbers,
+dates, codes, addresses, names, opaque expected words, and runs of ``NGRAM`` words, also in another
+format, in other letters, in pieces or over two lines. Text that many tasks share, text of the skill
+itself, and ordinary English (``words.txt``: words in at least 15 texts of public Python
+documentation and sources, and a list of everyday and business words) do not count. The rules favour
+few false alarms, since the gate and the unseen tasks also protect against leaks.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _MONTHS = (
     "jan gen ene", "feb fev", "mar maa", "apr avr abr", "may mai mag mei", "jun juin giu",
     "jul juil lug", "aug aou ago", "sep set", "oct okt ott out", "nov", "dec dez dic",
 )  # fmt: skip
-"""How their names begin in seven languages, without accents."""
+"""Beginnings of their names in seven languages, without accents."""
 
 _NUMERIC = re.compile(
     r"(?<![\w.,/-])(?:"
@@ -47,7 +46,7 @@ _WORDED = re.compile(
 )
 
 NGRAM = 8
-"""Words in a row that are no coincidence."""
+"""Equal words in a row that count as copied."""
 
 _SPLITS = {"train": 0, "val": 1, "test": 2}
 _ESCAPE = re.compile(r"\\(?:[nrt]|u([0-9a-fA-F]{4}))")
@@ -77,35 +76,36 @@ _GROUPED = re.compile(
 """Mail addresses, and numbers or codes that may stand in groups, such as a telephone number."""
 _WRAPPED_NUMBER = re.compile(r"(?<=[\d.,])[ \t]*\n[ \t]*(?=[.,]?\d)")
 _LONGEST_JOINED = 60
-"""Characters of the longest code, name or phrase that is looked for in parts."""
+"""Maximum characters of a code, name or phrase that is found in pieces."""
 _LEAST_LETTERS, _LEAST_DIGITS = 7, 4
-"""Of a word, or of a code, that is looked for in parts."""
+"""Minimum letters of a word, and digits of a code, that is found in pieces."""
 _LEAST_GROUPED = 9
-"""Characters of what is looked for however it is grouped."""
+"""Minimum characters of a number or address that is found in any grouping."""
 _LARGEST_GAP = 3
-"""Characters between the parts of a code or word."""
+"""Maximum characters between the pieces of a code or word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Something of a task that stands in the added text."""
+    """Text of a task in the added text."""
 
     split: str
-    """``train`` if a train task holds it, else ``val`` or ``test``: it cannot have been seen."""
+    """``train`` if a train task holds it, else ``val`` or ``test``, hidden from the optimizer."""
     tasks: tuple[str, ...]
     """Node ids of the tasks of that split that hold it."""
     excerpt: str
-    """The words as they stand in the added text."""
+    """The words as they are in the added text."""
 
 
 class LeakIndex:
-    """What is specific to each task of a suite."""
+    """Index of the text that is specific to each task of a suite.
+
+    Args:
+        tasks: all tasks of the suite, with their splits.
+        skill: text of the skill at the start; its words are not leaks.
+    """
 
     def __init__(self, tasks: Iterable[SkillTask], skill: str = "") -> None:
-        """Args:
-        tasks: all tasks of the suite, with their splits.
-        skill: text of the skill at the start; what it says is no leak.
-        """
         self._tasks = list(tasks)
         groups = {task.group or task.id for task in self._tasks}
         self._rare = max(2, len(groups) // 8) if len(groups) > 4 else 1
@@ -117,7 +117,7 @@ class LeakIndex:
         own = {key for key, _ in (*_keys(skill), *_joined(skill, self._spelled))}
         for task in self._tasks:
             if task.split == "train":
-                # What a train task is about is told to the optimizer; its wording is no answer.
+                # The optimizer is shown the docstring of a train task; its words are not answers.
                 own |= {key for key, _ in _word_keys(task.doc)}
                 own |= {key for key, _ in _joined(task.doc, self._spelled) if key[:4] == "join"}
         self._holders = {
@@ -131,7 +131,7 @@ class LeakIndex:
         return len(groups) <= (1 if key.startswith("word ") else self._rare)
 
     def check(self, added: str) -> list[Leak]:
-        """The leaks in a text, in the order in which they stand there."""
+        """List the leaks in a text, in order."""
         found: dict[str, list[int]] = {}
         text = strip_invisible(added)
         for form in dict.fromkeys((text, _WRAPPED_NUMBER.sub("", text))):
@@ -140,7 +140,7 @@ class LeakIndex:
         return [self._leak(excerpt, holders) for excerpt, holders in found.items()]
 
     def _find(self, text: str) -> Iterator[tuple[str, list[int]]]:
-        """Excerpt and holders of everything that is in the index; joined runs last."""
+        """Yield excerpt and tasks of every indexed key in a text; joined runs last."""
         runs: list[tuple[int, int, list[int]]] = []
         keys = [*_keys(text), *_joined(text, self._spelled)]
         for key, (start, end) in sorted(keys, key=lambda entry: entry[1]):
@@ -183,12 +183,12 @@ def _task_keys(task: SkillTask) -> set[str]:
 
 
 def _unescaped(text: str) -> str:
-    """Line ends and letters that a representation or JSON spells as escapes."""
+    """Decode line endings and letters that Python or JSON writes as escapes."""
     return _ESCAPE.sub(lambda match: chr(int(match[1], 16)) if match[1] else "\n", text)
 
 
 def _expected(text: str) -> Iterator[str]:
-    """Opaque words and phrases among the string literals that are values, not keys."""
+    """Yield opaque words and phrases of the string literals that are values, not keys."""
     for match in _LITERAL.finditer(text):
         words = [word.casefold() for word in _WORD.findall(_unescaped(match[2]))]
         opaque = [
@@ -201,7 +201,7 @@ def _expected(text: str) -> Iterator[str]:
 
 
 def _keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Everything specific in a text as a key, with where it stands."""
+    """Yield a key for everything specific in a text, with its place."""
     taken: set[int] = set()
     for iso, span in dates(text):
         taken.update(range(*span))
@@ -223,10 +223,9 @@ def _keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _joined(text: str, known: Container[str]) -> Iterator[tuple[str, tuple[int, int]]]:
-    """What neighbouring parts spell together: a code or a word that is written in pieces.
+    """Yield the codes and words that adjacent pieces of a text spell together.
 
-    Args:
-        known: letters and digits of all keys that are looked for.
+    ``known`` holds the letters and digits of all keys.
     """
     parts = [(match[0].casefold(), match.span()) for match in _PART.finditer(text)]
     for first in range(len(parts)):
@@ -246,12 +245,12 @@ def _joined(text: str, known: Container[str]) -> Iterator[tuple[str, tuple[int, 
 
 
 def _compact(text: str) -> str:
-    """Letters and digits alone, without their case."""
+    """Return only the letters and digits, without case."""
     return re.sub(r"[\W_]", "", text).casefold()
 
 
 def _in_cents(key: str) -> str:
-    """The key of an amount in its smallest unit; empty for what is no amount, or a round one."""
+    """Return the key of an amount in its smallest unit; empty if it is not one, or is round."""
     kind, _, number = key.partition(" ")
     whole, _, fraction = number.partition(".")
     if kind != "number" or not 1 <= len(fraction) <= 2:
@@ -264,7 +263,7 @@ def _word_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
     words = [(match[0].casefold(), match.span()) for match in _WORD.finditer(text)]
     plain = [word for word, _ in words]
     for at, (word, span) in enumerate(words):
-        # "Nordwind's" and "Nordwind-style" say "Nordwind".
+        # "Nordwind's" and "Nordwind-style" contain "Nordwind".
         for part in dict.fromkeys([word, *re.split(r"['.,-]", word)]):
             if len(part) > 4 and not _is_common(part):
                 yield f"word {part}", span
@@ -274,18 +273,18 @@ def _word_keys(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _is_code(text: str) -> bool:
-    """An identifier with digits, such as an order number; no unit, standard or version."""
+    """Check for an identifier with digits, such as an order number; not a unit or version."""
     digits = sum(char.isdigit() for char in text)
     letters = sum(char.isalpha() for char in text)
     return digits >= 2 and letters >= 1 and len(text) >= 5 and not _COMMON_CODE.fullmatch(text)
 
 
 def _significant(number: str) -> str:
-    """The number in one form, however it is written; empty where it tells too little.
+    """Return a number in one form; empty if it is not specific.
 
     ``1,249.50``, ``1.249,5`` and ``1249.5`` are one number; a last group of three digits is read
     as thousands. Fewer than four digits, years, and round thousands (one digit besides zeros, or
-    two where it is written without separators) tell too little.
+    two if it is written without separators) are not specific.
     """
     digits = re.sub(r"\D", "", number)
     if len(digits) < 4 or number in _STANDARD or _YEAR.fullmatch(number):
@@ -299,7 +298,7 @@ def _significant(number: str) -> str:
 
 
 def _is_common(word: str) -> bool:
-    """Ordinary English, inflected or not; apostrophes and hyphens part words."""
+    """Check for ordinary English, inflected or not; apostrophes and hyphens separate words."""
     return all(_is_common_part(part) for part in re.split(r"['.,-]", word) if len(part) > 2)
 
 
@@ -314,10 +313,10 @@ _ENDINGS = " ies ied ily es s ed ing ly er est ers ness ment able isation ation 
 
 
 def dates(text: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Every date as ``YYYY-MM-DD`` with where it stands, however it is written.
+    """Yield every date as ``YYYY-MM-DD``, with its place.
 
     ``2024-03-12``, ``12.03.2024``, ``3/12/2024``, ``Mar. 12, 2024``, ``20240312`` and
-    ``12. März 2024`` are one date. Where day and month cannot be told apart, both readings count.
+    ``12. März 2024`` are one date. If day and month are ambiguous, both readings count.
     """
     for match in _NUMERIC.finditer(text):
         for year, month, day in dict.fromkeys(_numeric(match)):
@@ -343,7 +342,7 @@ def _numeric(match: re.Match[str]) -> Iterator[tuple[int, int, int]]:
 
 
 def _month(name: str) -> int:
-    """Number of a month by its name or abbreviation; 0 for another word."""
+    """Return the number of a month by its name or abbreviation; 0 for another word."""
     plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode().lower()
     found = (n for n, starts in enumerate(_MONTHS, 1) if plain.startswith(tuple(starts.split())))
     return next(found, 0)

@@ -1,9 +1,8 @@
-"""What an edit may not add to a skill, as far as a program can decide it.
+"""Rules on the text that an edit adds to a skill.
 
-No rule here reads sentences: whether an instruction is a good one is for the gate, which measures
-it, and for whoever reads the pull request. Decided is what is no matter of opinion: characters and
-markup that hide something, secrets, addresses that nobody has named before, a document that is
-damaged. Only added text is judged; what stood in the skill before is the user's own. A rule that
+The rules do not judge instructions: the gate measures them, and the reader of the pull request
+judges them. They find characters and markup that hide something, secrets, unknown addresses, and
+damage to the document. Only added text is checked; the text before is the user's own. A rule that
 does not suit a skill is switched off by name (``skillopt_lint_allow``).
 """
 
@@ -48,7 +47,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "size": ("refuse", "more tokens than skillopt_max_skill_tokens"),
     "command": ("warn", "a shell command that stands neither in the skill nor in its train tasks"),
 }
-"""Every rule with its severity and what it is about."""
+"""Severity and meaning of every rule."""
 
 _EXCERPT = 120
 _REDACTED = re.compile(r"\[redacted(?: \w+)?\]")
@@ -57,13 +56,13 @@ _OWN_MARKER = re.compile(r"<!--\s*/?skillopt:(?:guidance|reminders)\s*-->", re.I
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that the lint objects to, or that a reader of the change should look at."""
+    """A part of a change that a rule refuses, or that its reader should check."""
 
     rule: str
     severity: Severity
     message: str
     excerpt: str = ""
-    """Where it stands, bounded, without secrets and fit for a terminal."""
+    """The text, bounded, without secrets and safe for a terminal."""
 
     def __str__(self) -> str:
         return f"{self.message}: {self.excerpt}" if self.excerpt else self.message
@@ -73,24 +72,24 @@ def allowed(names: str) -> frozenset[str]:
     """Read an allow-list, rule names with commas between them.
 
     Raises:
-        SkillError: a name that is no rule.
+        SkillError: a name that is not a rule.
     """
     found = frozenset(name.strip() for name in names.split(",") if name.strip())
     if unknown := sorted(found - RULES.keys()):
         raise SkillError(
-            f"skillopt_lint_allow: {', '.join(unknown)} is no rule; "
+            f"skillopt_lint_allow: {', '.join(unknown)} is not a rule; "
             f"the rules are {', '.join(RULES)}"
         )
     return found
 
 
 def refused(findings: list[Finding]) -> list[Finding]:
-    """The findings that forbid the change."""
+    """Return the findings that forbid the change."""
     return [finding for finding in findings if finding.severity == "refuse"]
 
 
 def warned(findings: list[Finding]) -> list[Finding]:
-    """The findings that a reader of the change is shown."""
+    """Return the findings that are only shown to the reader of the change."""
     return [finding for finding in findings if finding.severity == "warn"]
 
 
@@ -104,15 +103,17 @@ def lint(
     present: Container[str] | None = None,
     description: bool = False,
 ) -> list[Finding]:
-    """Judge what ``after`` adds to ``before``, in each of its files.
+    """Check the text that ``after`` adds to ``before``, in each of its files.
 
     Args:
+        before: the old version.
+        after: the new version.
         allow: names of rules that do not apply.
-        max_tokens: largest skill; 0: no bound. A skill may stay as large as it was.
-        known: whether an address or a command stands in a text of the user's other than the skill,
-            such as a train task.
-        present: paths of the files in the skill's folder, where they are known.
-        description: whether that of the SKILL.md may be another.
+        max_tokens: largest skill; 0: no bound. A larger skill may keep its size.
+        known: checks if an address or a command occurs in another text of the user, such as a train
+            task.
+        present: paths of the files in the skill's folder, if they are known.
+        description: True if the description may change.
 
     Returns:
         Findings in the order of ``RULES``, each once.
@@ -150,7 +151,7 @@ def _finding(rule: str, file: str, excerpt: str) -> Finding:
 def _judge_added(
     before: Document, after: Document, known: Callable[[str], bool]
 ) -> Iterator[tuple[str, str]]:
-    """Rule and excerpt of everything that the added text may not hold."""
+    """Yield rule and excerpt of each fault in the added text."""
     blocks = (_OWN_MARKER.sub("", block) for block in added_blocks(before.text, after.text))
     added, was = "\n\n".join(blocks), before.text
     shown = "\n\n".join(added_blocks(without_code(before), without_code(after)))
@@ -171,7 +172,7 @@ def _judge_added(
 
 
 def _judge_damage(before: Document, after: Document, max_tokens: int) -> Iterator[tuple[str, str]]:
-    """Rule and excerpt of everything that the change broke."""
+    """Yield rule and excerpt of each damage to the document."""
     if _kept(before) != _kept(after):
         yield "protected", ""
     if before.text.startswith("\ufeff") != after.text.startswith("\ufeff"):

@@ -1,7 +1,7 @@
-"""An outside scanner, run on a skill's folder with the candidate in it: ``skillopt_scan``.
+"""An external scanner, run on a skill's folder with the candidate in it: ``skillopt_scan``.
 
-The command is the user's; what it reads was written by a model. So it is started without a shell,
-without input, without the secrets of the environment, and is ended with all that it has started.
+The command comes from the user, but it reads text of a model. So it runs without a shell, without
+input, without the secrets of the environment, and is killed with all processes that it started.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.document import Document
 
 TIMEOUT = 300.0
-"""Seconds after which a scanner is ended, which refuses."""
+"""Seconds after which a scanner is killed and counts as a refusal."""
 PLACE = "{skill}"
-"""Stands in the command for the folder that is to be scanned."""
+"""Placeholder in the command for the folder to scan."""
 
 _OUTPUT = 6_000
-"""Characters of output that are kept."""
+"""Maximum characters of the stored output."""
 _PASSED_ON = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV")
-"""Variables that the scanner gets, and those that begin with ``LC_``."""
+"""Environment variables of the scanner, besides those that begin with ``LC_``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """What a scanner said. ``status`` is its exit status, None where it did not come to one."""
+    """The result of a scanner. ``status`` is its exit status, None if it was killed or failed."""
 
     command: str
     status: int | None
@@ -45,18 +45,18 @@ class Scan:
 
     @property
     def why(self) -> str:
-        """Why it refuses; empty where it does not."""
+        """Reason of the refusal; empty if there is none."""
         if self.status == 0:
             return ""
-        how = "came to no end" if self.status is None else f"ended with status {self.status}"
+        how = "did not finish" if self.status is None else f"ended with status {self.status}"
         return f"the scanner ({self.command}) {how}"
 
 
 def check_command(command: str, root: Path) -> list[str]:
-    """The words of a command; its program is looked for on ``PATH``, or under ``root``.
+    """Split a command into words; its program must be on ``PATH``, or under ``root``.
 
     Raises:
-        SkillError: quotes that do not close, no ``{skill}``, or a program that is not there.
+        SkillError: unclosed quotes, no ``{skill}``, or a program that does not exist.
     """
     try:
         words = shlex.split(command)
@@ -84,7 +84,7 @@ def scan_candidate(command: str, root: Path, skill: str, candidate: Document) ->
 
 
 def scan(command: str, root: Path, folder: Path, *, timeout: float = TIMEOUT) -> Scan:
-    """Run the command in ``root`` on ``folder``; wait for its end, ``timeout`` seconds at most."""
+    """Run the command in ``root`` on ``folder`` for at most ``timeout`` seconds."""
     given = environment()
     hidden = secret_variables(given)
     passed_on = {k: v for k, v in given.items() if k in _PASSED_ON or k.startswith("LC_")}

@@ -159,7 +159,7 @@ KEEP = "a\n\n<!-- skillopt:keep -->\nb\n<!-- /skillopt:keep -->\n\nc\n"
         ("a\n", Edit("replace", "a", ""), "use delete"),
         ("a\n", Edit("replace", "a", "a"), "no-op"),
         ("a\n", Edit("delete", "a"), "empty"),
-        ("---\nname: x\n---\na\n", Edit("delete", "a"), "nothing would be left"),
+        ("---\nname: x\n---\na\n", Edit("delete", "a"), "the body would be empty"),
         ("---\nname: x\n---\na\n", Edit("replace", "name: x", "name: y"), "frontmatter"),
         ("---\nname: x\n---\na\n", Edit("delete", "---\na"), "frontmatter"),
         ("a\n", Edit("replace", "a", "---\nname: x\n---\na"), "frontmatter"),

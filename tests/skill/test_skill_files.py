@@ -195,7 +195,7 @@ def test_a_version_is_laid_out_with_its_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../../x", "", "a\\..\\x"])
 def test_no_file_leaves_the_folder(name: str, tmp_path: Path) -> None:
-    with pytest.raises(SkillError, match="no path inside"):
+    with pytest.raises(SkillError, match="not a path inside"):
         materialise(tmp_path / "v", {name: b""}, "SKILL.md", b"")
 
 

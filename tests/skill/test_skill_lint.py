@@ -195,7 +195,7 @@ def test_an_allowed_rule_does_not_apply() -> None:
 
 def test_an_unknown_rule_is_an_error_that_lists_the_rules() -> None:
     assert allowed("") == frozenset()
-    with pytest.raises(SkillError, match=r"netwrk is no rule; the rules are invisible, "):
+    with pytest.raises(SkillError, match=r"netwrk is not a rule; the rules are invisible, "):
         allowed("size, netwrk")
 
 

@@ -39,7 +39,7 @@ def test_a_scanner_that_does_not_end_is_ended_with_what_it_started(
     said = scan(python(code), tmp_path, tmp_path, timeout=5.0)
     assert (said.status == 0, said.status) == (False, None)
     assert said.output == "begun\n[ended after 5 s]"
-    assert "came to no end" in said.why
+    assert "did not finish" in said.why
     wait_until(lambda: not _runs(int(pids.read_text())))
 
 
