@@ -1,4 +1,4 @@
-"""What a reader should do with a result: the sentence on the first screen of every report."""
+"""Advice on a result: the first sentences of every report."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Advice:
     answer: str
     """A few words."""
     sentence: str
-    """What was measured, or why nothing could be."""
+    """The measurement, or the reason that there is none."""
     tone: Tone
     cautions: tuple[str, ...] = ()
-    """What speaks against taking the figures at face value."""
+    """Reasons to doubt the figures."""
 
 
 def advise(result: Result, skill: SkillResult) -> Advice:
-    """Judge what happened to one skill."""
+    """Judge the result of one skill."""
     cautions = tuple(_cautions(result, skill))
     answer, tone = _answer(result, skill, doubtful=bool(cautions))
     if result.mode == "train" and skill.status != "accepted":
@@ -38,7 +38,7 @@ def advise(result: Result, skill: SkillResult) -> Advice:
 
 
 def headline(result: Result) -> Advice:
-    """Judge the run: the only skill of it, or all of them together."""
+    """Judge the run: its only skill, or all of them together."""
     if len(result.skills) == 1:
         return advise(result, result.skills[0])
     if not result.skills:
@@ -51,7 +51,7 @@ def headline(result: Result) -> Advice:
 
 
 def full_stop(text: str) -> str:
-    """A reason as a sentence of its own; a path that it begins with stays as it is."""
+    """Make a reason a sentence; a path at its beginning stays as it is."""
     text = text.strip()
     if not text:
         return ""
@@ -79,7 +79,7 @@ def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str,
 
 
 def _figure(result: Result, skill: SkillResult) -> str:
-    """The one figure for which a suite was measured."""
+    """Name the main figure of a measurement."""
     measured = skill.suite or skill.val
     if result.mode == "aa" and skill.noise_floor is not None:
         return f"Noise of {100 * skill.noise_floor:.1f} points"
@@ -96,7 +96,7 @@ def _sentence(result: Result, skill: SkillResult) -> str:
     if measured is None:
         return reason
     if measured.after is None:
-        # The reason of an evaluation that went well is this very figure.
+        # The reason of a successful evaluation is the same figure.
         said = result.mode == "evaluate" and skill.status == "measured"
         return _single(measured) if said else f"{_single(measured)} {reason}"
     if result.mode == "train" and skill.status == "accepted":
@@ -137,7 +137,7 @@ def _fixed_and_broken(skill: SkillResult) -> str:
 def _cautions(result: Result, skill: SkillResult) -> list[str]:
     found = []
     broken = list({t.id for t in skill.tasks if t.change == "broken"})
-    # A check that failed has named them in its reason.
+    # A failed check names them in its reason.
     if broken and not (result.mode == "check" and skill.status == "rejected"):
         found.append(
             f"{words.plural(len(broken), 'task').capitalize()} broken: {words.some(broken)}."

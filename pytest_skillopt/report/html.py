@@ -1,4 +1,4 @@
-"""``report.html``: one self-contained file without scripts, safe to open whatever a model wrote."""
+"""``report.html``: one self-contained file without scripts, safe with any text of a model."""
 
 from __future__ import annotations
 
@@ -21,15 +21,10 @@ from pytest_skillopt.untrusted import printable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pytest_skillopt.run.result import (
-        Result,
-        RolloutSample,
-        SkillResult,
-        TaskRow,
-    )
+    from pytest_skillopt.run.result import Result, RolloutSample, SkillResult, TaskRow
 
 TRANSCRIPT_BUDGET = 1_200_000
-"""Characters of HTML for all transcripts together, so that 400 tasks open on a phone."""
+"""Characters of HTML for all transcripts, so that a phone can open a report of 400 tasks."""
 MOST_TURNS = 12
 MOST_TURN = 2_000
 MOST_DIFF_LINES = 600
@@ -49,7 +44,7 @@ _RATED = (
 
 
 def render_html(result: Result) -> str:
-    """The whole page."""
+    """Render the whole page."""
     css = _css()
     return (
         _environment()
@@ -72,7 +67,7 @@ def render_html(result: Result) -> str:
 
 @cache
 def _environment() -> jinja2.Environment:
-    # Every value that the template prints passes there before it is escaped.
+    # _clean gets every value that the template prints, before it is escaped.
     made = environment(_clean)
     made.filters |= {
         "sentence": full_stop,
@@ -90,7 +85,7 @@ def _clean(value: Any) -> Any:
 
 
 def _breakable(text: str) -> Markup:
-    """A node id that is broken between its parts rather than inside of a word."""
+    """Allow line breaks between the parts of a node id."""
     parts = re.split(r"(?<=/)|(?<=::)|(?=\[)|(?<=_)", printable(text))
     return Markup("<wbr>").join(parts)
 
@@ -102,12 +97,12 @@ def _css() -> str:
 
 
 def hash_source(text: str) -> str:
-    """What permits a style or a script of exactly this text in a Content-Security-Policy."""
+    """Return the Content-Security-Policy source of a style or script with exactly this text."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def _policy(css: str) -> str:
-    """A policy under which nothing is fetched or run, and no style applies but ours."""
+    """Return a policy that allows only the given style: nothing is fetched or run."""
     return (
         f"default-src 'none'; style-src {hash_source(css)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -115,11 +110,11 @@ def _policy(css: str) -> str:
 
 
 _Shown = dict[str, Any]
-"""What the template reads, by name."""
+"""Values for the template, by name."""
 
 
 def _show_skills(result: Result) -> list[_Shown]:
-    """Each skill of the run; the room for transcripts is shared between them."""
+    """Prepare each skill of the run; they share the room for transcripts."""
     skills = [_show(result, skill, i) for i, skill in enumerate(result.skills)]
     room = TRANSCRIPT_BUDGET
     for task in (task for skill in skills for group in skill["groups"] for task in group["tasks"]):

@@ -1,4 +1,4 @@
-"""What a JUnit file says of a task beyond passed or failed."""
+"""Properties of tasks in JUnit files, and a link in the page of pytest-html."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def task_properties(row: TaskRow) -> list[tuple[str, str]]:
-    """The properties of a task's test case, all names beginning with ``skillopt_``.
+    """List the properties of a task's test case; their names begin with ``skillopt_``.
 
-    Rates are in [0, 1] with four decimals, costs in US dollars with six; what was not measured has
+    Rates are in [0, 1] with four decimals, costs in US dollars with six; a missing measurement has
     no property. With two versions, ``_after`` marks the figures of the second.
     """
     said = [("split", row.split)] if row.split else []
@@ -50,7 +50,7 @@ def _arm(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
 
 
 def summary_link(result: Result, report: Path, page: Path) -> str:
-    """HTML that leads from ``page``, which pytest-html writes, to our ``report``."""
+    """Make the HTML link to ``report`` for ``page``, which pytest-html writes."""
     way = os.path.relpath(report.absolute(), page.absolute().parent).replace(os.sep, "/")
     return str(
         Markup('<p>skillopt: {answer}. <a href="{url}">The report of run {run}</a></p>').format(

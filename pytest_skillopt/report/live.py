@@ -1,7 +1,7 @@
-"""What a user sees while a mode works: what it does, how far it is, and faults as they come.
+"""Output while a mode runs: its work, its progress, and faults as they occur.
 
-On a terminal a line that is redrawn in place; elsewhere a line a step and one a minute, so that a
-log stays short.
+A terminal shows one line that is redrawn in place; a log gets a line for each step and one a
+minute, so that it stays short.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import InfraError, Rollout
 
 MOST_LIVE = 160
-"""Columns of what a step came to."""
+"""Maximum columns of the result of a step."""
 MOST_FAULT = 300
 _DOING = {
     "train": "training",
@@ -38,16 +38,16 @@ _DOING = {
     "aa": "comparing with itself",
 }
 _LAST = {"final": "final comparison", "test": "test split"}
-"""What follows the steps of a training, by the stage of its rollouts."""
+"""Phases after the steps of a training, by the stage of their rollouts."""
 _EVERY_SECONDS = 60.0
-"""Between two lines about progress, where they cannot be written over each other."""
+"""Seconds between two progress lines if they cannot be redrawn in place."""
 _REDRAWN_SECONDS = 0.2
 _MOST_FAULTS = 10
-"""Different texts of faults that are shown as they come; the report has the rest."""
+"""Maximum different faults shown as they occur; the report has the rest."""
 
 
 def header_line(run: Run) -> str:
-    """The line under pytest's own header."""
+    """Write the line under pytest's own header."""
     splits = Counter(task.split for task in run.tasks)
     named = {"train": "train", "val": "val", "test": "test", "both": "both train and val"}
     listed = ", ".join(f"{splits[key]} {name}" for key, name in named.items() if splits[key])
@@ -65,7 +65,7 @@ def header_line(run: Run) -> str:
 
 
 def step_line(row: StepRow) -> str:
-    """One sentence for one step, as it ends; the report has the whole reason."""
+    """Summarise a step at its end; the report has the whole reason."""
     said = []
     if row.tasks:
         said.append(f"{row.passing} of {words.plural(row.tasks, 'train task')} pass")
@@ -73,7 +73,7 @@ def step_line(row: StepRow) -> str:
         moved = f", val pass rate {words.percent(row.before)} -> {words.percent(row.after)}"
         rated = row.before is not None and row.after is not None
         said.append(f"{words.plural(row.edits, 'edit')} {row.verdict}" + (moved if rated else ""))
-    # An accepted step is explained by its rates.
+    # The rates explain an accepted step.
     said += [row.reason] if row.reason and row.verdict != "accepted" else []
     told = clip(one_line("; ".join(said)), MOST_LIVE) or "nothing to do"
     return f"skillopt step {row.step}: {told}"
@@ -81,24 +81,24 @@ def step_line(row: StepRow) -> str:
 
 @dataclass(slots=True)
 class Progress:
-    """How far a run has come: what is done now, and how much of the whole."""
+    """Progress of a run: the current phase, and its share of the whole."""
 
     what: str = ""
     done: int = 0
-    """Rollouts of the whole run that measured something."""
+    """Measured rollouts of the whole run."""
     here: int = 0
-    """Those of what is done now."""
+    """Measured rollouts of the current phase."""
     passed: int = 0
-    """Those of them that passed."""
+    """Passed rollouts of the current phase."""
     errors: int = 0
     typical: int = 0
-    """Rollouts that a run of this kind takes; 0: not known."""
+    """Typical number of rollouts of such a run; 0: not known."""
     most: int = 0
-    """Rollouts that it takes at most."""
+    """Maximum number of rollouts."""
     thinking: int = 0
-    """Optimizer calls that wait for their reply."""
+    """Optimizer calls in flight."""
     asked: bool = False
-    """Whether what is done now has called the optimizer."""
+    """True if the current phase has called the optimizer."""
 
     def begin(self, what: str) -> None:
         self.what, self.here, self.passed, self.asked = what, 0, 0, False
@@ -110,11 +110,11 @@ class Progress:
         self.errors += error
 
     def line(self, seconds: float, spent: str = "") -> str:
-        """One line.
+        """Write the progress line.
 
         Args:
             seconds: since the run began.
-            spent: what was spent, in words.
+            spent: the spending so far, in words.
         """
         said = []
         if self.most:
@@ -137,7 +137,7 @@ class Progress:
 
 
 class Display:
-    """Writes through pytest's terminal reporter, and is silent where there is none."""
+    """Writes through pytest's terminal reporter; silent if there is none."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -151,17 +151,18 @@ class Display:
         self._began = self._shown = time.monotonic()
         self._faults: set[str] = set()
         self._drawn = False
-        """Whether a line stands on the terminal that will be redrawn."""
+        """True if the terminal shows a line that will be redrawn."""
         self._notes: Sequence[str] = ()
-        """What comes up while rollouts run, and how much of it was shown."""
+        """Notes that the sampler adds while rollouts run, and the number already shown."""
         self._told = 0
 
     def header(self, run: Run, *, typical: int, most: int) -> None:
-        """The one line that says what will happen, and what a reader must know of it.
+        """Announce the run, with its notes.
 
         Args:
-            typical: rollouts that such a run takes as a rule.
-            most: rollouts that it takes at most.
+            run: the run.
+            typical: typical number of rollouts of such a run.
+            most: maximum number of rollouts.
         """
         self.line(header_line(run))
         for note in run.notes:
@@ -169,17 +170,17 @@ class Display:
         if run.unfinished:
             self.line(
                 f"skillopt: run {run.unfinished} ended early; "
-                f"--skillopt-resume={run.unfinished} continues it in the place of this one"
+                f"--skillopt-resume={run.unfinished} continues it instead of a new run"
             )
         self._run, self._notes = run, run.sampler.notes
         self._progress.typical, self._progress.most = typical, most
 
     def begin(self, what: str) -> None:
-        """Name what the next rollouts and optimizer calls are for."""
+        """Name the phase of the next rollouts and optimizer calls."""
         self._progress.begin(what)
 
     def rollout(self, rollout: Rollout) -> None:
-        """Count a rollout, and tell of the fault that it met."""
+        """Count a rollout, and show its fault if it has one."""
         with self._lock:
             last = _LAST.get(rollout.request.stage)
             if last is not None and last != self._progress.what:
@@ -193,7 +194,7 @@ class Display:
             self._show()
 
     def _fault(self, task: str, error: InfraError) -> None:
-        """The text of a fault at once, but each text once."""
+        """Show a fault at once, but each text only once."""
         if error.message not in self._faults and len(self._faults) < _MOST_FAULTS:
             self._faults.add(error.message)
             what = error.message.strip()
@@ -203,7 +204,7 @@ class Display:
             self.line(clip(one_line(said), MOST_FAULT))
 
     def thinking(self, calls: int) -> None:
-        """The optimizer was given a call (1), or has answered one (-1)."""
+        """Count an optimizer call that begins (1) or ends (-1)."""
         with self._lock:
             first = calls > 0 and not self._progress.asked
             self._progress.thinking += calls
@@ -216,7 +217,7 @@ class Display:
             self.begin(f"step {row.step + 1}")
 
     def line(self, text: str) -> None:
-        """A line that stays."""
+        """Write a permanent line."""
         if self._quiet:
             return
         with self._lock:
@@ -225,14 +226,14 @@ class Display:
             self._reporter.write_line(no_command(text))
 
     def end(self) -> None:
-        """Erase the line about progress: nothing is under way, or another comes in its place."""
+        """Erase the progress line."""
         with self._lock:
             if self._drawn:
                 self._reporter.write("\r\x1b[K", flush=True)
                 self._drawn = False
 
     def _show(self, *, at_once: bool = False) -> None:
-        """Say how far it is, in place or now and then."""
+        """Show the progress line if it is due."""
         now = time.monotonic()
         every = _REDRAWN_SECONDS if self._in_place else _EVERY_SECONDS
         if self._quiet or (now - self._shown < every and not at_once):
@@ -250,7 +251,7 @@ class Display:
         self._drawn = True
 
     def _spent(self) -> str:
-        """Paid calls and money so far."""
+        """Write paid calls and cost so far."""
         if self._run is None:
             return ""
         used = words.total(UsageRow(**row) for row in self._run.limits.rows())

@@ -27,9 +27,9 @@ MOST_DIFF_LINE = 2_000
 MOST_CALLING = 6
 """Tasks named with an edit."""
 MOST_ITEMS = 12_000
-"""Bytes of one list, so that no list crowds out what comes after it."""
+"""Maximum bytes of one list, so that it leaves room for the blocks after it."""
 _CUT = "\f"
-"""Between two blocks; no text of others holds it, for it is not printable."""
+"""Separator of blocks; untrusted text never holds it, since it is not printable."""
 
 _GAP = "\u200b"
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
@@ -47,11 +47,11 @@ _START = re.compile(r"^(?:([-+=/#])|(\d{1,9})([.)]))")
 
 
 def pull_request_body(result: Result, limit: int = 60_000) -> str:
-    """The text of a pull request.
+    """Write the text of a pull request.
 
     Args:
         result: the run.
-        limit: most bytes of UTF-8, at least 2,000; what does not fit is left out and named.
+        limit: maximum bytes of UTF-8, at least 2,000; blocks that do not fit are left out.
     """
     where = code(f"report.html of run {result.run}", 200)
     pointer = f"Transcripts and all figures: {where}, in the artifact of the job.\n"
@@ -69,12 +69,12 @@ def pull_request_body(result: Result, limit: int = 60_000) -> str:
 
 
 def step_summary(result: Result) -> str:
-    """The text for ``$GITHUB_STEP_SUMMARY`` and ``summary.md``."""
+    """Write the text of ``$GITHUB_STEP_SUMMARY`` and ``summary.md``."""
     return pull_request_body(result, SUMMARY_LIMIT)
 
 
 def _blocks(result: Result) -> Iterator[str]:
-    """What stands or falls together, in order."""
+    """Yield in order the blocks that are kept or left out as a whole."""
     template = _environment().get_template("summary.md.j2")
     whole = template.render(
         result=result,
@@ -91,7 +91,7 @@ def _blocks(result: Result) -> Iterator[str]:
 
 
 def environment(finalize: Callable[[Any], Any]) -> jinja2.Environment:
-    """For the templates of this package; ``finalize`` gets every value that they print."""
+    """Make the environment of the templates; ``finalize`` gets every value that they print."""
     made = jinja2.Environment(
         loader=jinja2.PackageLoader("pytest_skillopt.report"),
         autoescape=True,
@@ -128,12 +128,12 @@ def _environment() -> jinja2.Environment:
 
 
 def _diff(lines: Sequence[tuple[str, str]]) -> Markup:
-    """Each line keeps its sign, so that none begins with what GitLab takes for a command."""
+    """Format a diff; each line keeps its sign, so that GitLab takes none for a command."""
     return Markup(fenced("\n".join(text[:MOST_DIFF_LINE] for _, text in lines), "diff"))
 
 
 def _rates(value: Comparison, none: Rate | None = None) -> Markup:
-    """The cells of a table: before, after, points; that of no skill first where it is known."""
+    """Make the cells of a table: no skill (if it is known), before, after, points."""
     if none is not None:
         return Markup(f"{words.percent(none.rate)} ({words.interval(none)}) | ") + _rates(value)
     before, after = value.before, value.after
@@ -145,7 +145,7 @@ def _rates(value: Comparison, none: Rate | None = None) -> Markup:
 
 
 def _why(edit: EditRow) -> Markup:
-    """Which line, why, and which tasks wanted it."""
+    """Describe an edit: its text, its reason, and the tasks that asked for it."""
     said = [code(edit.content or edit.target, 200), prose(edit.reason)]
     named = [code(task) for task in words.ordered(edit.tasks)[:MOST_CALLING]]
     if more := len(edit.tasks) - len(named):
@@ -155,7 +155,7 @@ def _why(edit: EditRow) -> Markup:
 
 
 def _tasks(rows: Sequence[TaskRow]) -> Iterator[tuple[str, list[Markup]]]:
-    """Lists of tasks that somebody may want to look at, each with its title."""
+    """Yield lists of tasks that a reader may want to check, each with its title."""
     rows = sorted(rows, key=lambda row: words.in_order(row.id))
     lists: dict[str, list[TaskRow]] = {}
     if any(row.after is not None for row in rows):
@@ -182,14 +182,14 @@ def _counts(row: TaskRow) -> str:
 
 
 def _folded(title: str, caller: Callable[[], str]) -> Markup:
-    """A list that a reader opens; the title is ours, the items are inert."""
+    """Make a folded list; the title must be trusted, the items are inert."""
     items = _listed(caller)
     inside = f"<details><summary>{title}</summary>\n\n{items}\n\n</details>"
     return Markup(inside if items else "")
 
 
 def _listed(caller: Callable[[], str]) -> Markup:
-    """A list of as many lines as fit into ``MOST_ITEMS`` bytes, and how many more there are."""
+    """Make a list of at most ``MOST_ITEMS`` bytes, with the number of further items."""
     lines, room, rest = [], MOST_ITEMS, 0
     for item in filter(None, caller().split("\n")):
         room -= len(item.encode()) + 3
@@ -201,7 +201,7 @@ def _listed(caller: Callable[[], str]) -> Markup:
 
 
 def prose(text: str, most: int = 600) -> str:
-    """One line of running text that holds no markup and refers to nobody and nothing."""
+    """Make one line of text without markup and without references to people or issues."""
     line = one_line(short(text, most))
     line = _REFERENCES.sub(lambda match: match[0] + _GAP, line)
     line = _MARKS.sub(r"\\\1", line)
@@ -210,17 +210,17 @@ def prose(text: str, most: int = 600) -> str:
 
 
 def code(text: str, most: int = 300) -> str:
-    """One line as a code span."""
+    """Make one line a code span."""
     line = one_line(short(text, most))
     if not line:
         return ""
     ticks = "`" * (_longest_run(line) + 1)
-    # A span strips one space on either side, and could not begin or end with a backtick without.
+    # A span strips one space on either side; a backtick at its begin or end needs that space.
     return f"{ticks} {line} {ticks}" if "`" in (line[0], line[-1]) else f"{ticks}{line}{ticks}"
 
 
 def fenced(text: str, language: str = "") -> str:
-    """A block of code whose fence is longer than any that the text holds."""
+    """Make a code block whose fence is longer than any in the text."""
     block = printable(text).strip("\n")
     fence = "`" * max(_longest_run(block) + 1, 3)
     return f"{fence}{language}\n{block}\n{fence}"
@@ -231,5 +231,5 @@ def _longest_run(text: str) -> int:
 
 
 def _escape_start(match: re.Match[str]) -> str:
-    """What would begin a list, a heading or a command at the start of a line."""
+    """Escape the start of a line that would begin a list, a heading or a command."""
     return f"\\{match[1]}" if match[1] else f"{match[2]}\\{match[3]}"

@@ -1,4 +1,4 @@
-"""The runs that lie in a run directory: found, read, named, and listed over time."""
+"""The runs in a run directory: find, read, list and write them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import SkillResult
 
 HOME = ".skillopt"
-"""Name of the directory when nothing else is said."""
-ELSEWHERE = "another place is named with --dir"
+"""Default name of the directory."""
+ELSEWHERE = "use --dir for another place"
 
 RESULT, HTML, SUMMARY, PATCH = "result.json", "report.html", "summary.md", "skill.patch"
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A directory under ``runs/``, with its result or why there is none."""
+    """A directory under ``runs/``, with its result or the reason that there is none."""
 
     id: str
     result: Result | None
@@ -35,7 +35,7 @@ class Run:
 
 
 def find_home(start: Path) -> Home:
-    """The nearest ``.skillopt`` in ``start`` or above it, whether or not there is one."""
+    """Find the nearest ``.skillopt`` in ``start`` or above it; it may not exist yet."""
     for folder in (start, *start.parents):
         if (folder / HOME).is_dir():
             return Home(folder / HOME)
@@ -43,7 +43,7 @@ def find_home(start: Path) -> Home:
 
 
 def load_runs(home: Home) -> list[Run]:
-    """All runs, the oldest first; those without a readable result come before the others."""
+    """Load all runs: first those without a readable result, then the others by age."""
     if not home.runs.is_dir():
         return []
     found = [_load(path) for path in home.runs.iterdir() if path.is_dir()]
@@ -51,10 +51,10 @@ def load_runs(home: Home) -> list[Run]:
 
 
 def pick_run(home: Home, wanted: str | None) -> tuple[Run, Result]:
-    """The run that is named by its id or the start of it, by default the latest with a result.
+    """Load a run by its id or the start of it; by default the latest with a result.
 
     Raises:
-        RunError: none, several, or one without a readable result.
+        RunError: there is none, or several, or it has no readable result.
     """
     if wanted is not None:
         run = _load(home.find(wanted))
@@ -69,7 +69,7 @@ def pick_run(home: Home, wanted: str | None) -> tuple[Run, Result]:
 
 
 def list_runs(runs: Sequence[Run]) -> Iterator[str]:
-    """A table with a row for each skill of each run, the latest last."""
+    """Yield a table with a row for each skill of each run, the latest last."""
     read = [run.result for run in runs if run.result is not None]
     rows = [_row(result, skill) for result in read for skill in result.skills or (None,)]
     if rows:
@@ -113,10 +113,10 @@ def _row(result: Result, skill: SkillResult | None) -> tuple[str, ...]:
 
 
 def write_reports(directory: Path, result: Result) -> None:
-    """Write ``result.json``, and what is rendered from it; the data first.
+    """Write ``result.json``, then the reports that are rendered from it.
 
-    Each file appears whole or not at all. A patch that an earlier attempt of the same run left
-    behind is removed when nothing was changed.
+    Each file is written atomically. If nothing changed, the patch of an earlier attempt of the same
+    run is removed.
 
     Raises:
         OSError: the directory cannot be written.

@@ -1,4 +1,4 @@
-"""The section at the end of a session, and the lines while it runs."""
+"""The report at the end of a session, for a terminal."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ MOST_SCAN_LINES = 20
 _CHANGES = {"fixed": "green", "broken": "red", "undecided": "yellow"}
 _DIFF = {"+": "green", "-": "red", "@": "cyan"}
 MOST_EDIT = 100
-"""Columns of an edit's text, and of its target."""
+"""Maximum columns of an edit's text, and of its target."""
 
 
 def lines(
     result: Result, width: int = 80, *, verbose: bool = False, live: bool = False
 ) -> Iterator[Line]:
-    """The report of a run for a terminal.
+    """Write the report of a run for a terminal.
 
     Args:
+        result: the run.
         width: columns of the terminal.
-        verbose: every task, every edit, and the usage by stage.
+        verbose: show every task, every edit, and the usage by stage.
         live: the run has just ended, so that it can be continued if it ended early.
     """
     top = headline(result)
@@ -51,7 +52,7 @@ def lines(
     for note in result.notes:
         yield from paragraph(f"note: {note}", width, hang="  ")
     yield Line()
-    yield from _way_on(result, width, live)
+    yield from _next_command(result, width, live)
 
 
 def _cautions(cautions: Iterable[str], width: int) -> Iterator[Line]:
@@ -72,7 +73,7 @@ def _skill(
         yield from paragraph(said.sentence, width)
         yield from _cautions([c for c in said.cautions if c not in top.cautions], width)
     if result.mode == "train" and skill.status == "accepted":
-        written = "The file is written. Where git has it, git checkout takes the change back."
+        written = "The file is written. If git tracks it, git checkout undoes the change."
         unwritten = "The file is NOT written; the notes below say why."
         yield from paragraph(written if skill.written else unwritten, width)
     for row in skill.steps if verbose else ():
@@ -105,8 +106,8 @@ def _spent(result: Result, verbose: bool) -> Iterator[Line]:
         yield from _usage_lines(result)
 
 
-def _way_on(result: Result, width: int, live: bool) -> Iterator[Line]:
-    """What to run next; the last line is that command and nothing else."""
+def _next_command(result: Result, width: int, live: bool) -> Iterator[Line]:
+    """Name the command to run next; the last line is only that command."""
     if live and result.resume:
         yield Line("To continue where it stopped:")
         yield Line(one_line(result.resume))
@@ -119,7 +120,7 @@ def _way_on(result: Result, width: int, live: bool) -> Iterator[Line]:
 def _table(
     head: Sequence[str], rows: Sequence[Sequence[str]], align: str, colours: Sequence[str] = ()
 ) -> Iterator[Line]:
-    """A table with a blank line before it; ``colours`` has one for each row, or none at all."""
+    """Make a table after a blank line; ``colours`` has one for each row, or is empty."""
     yield Line()
     laid = columns([head, *rows], align)
     yield Line(laid[0])
@@ -128,7 +129,7 @@ def _table(
 
 
 def _rates_lines(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:
-    """The pass rates of suite, val and test, and how precise they are."""
+    """Show the pass rates of suite, val and test, with their precision."""
     measured = words.comparisons(skill)
     if measured:
         compared = any(value.after is not None for value in measured.values())
@@ -155,10 +156,10 @@ def _rate(rate: Rate | None) -> tuple[str, str]:
 def _tasks_lines(
     rows: Sequence[TaskRow], mode: Mode, width: int, *, verbose: bool
 ) -> Iterator[Line]:
-    """A row a task, the node id last so that it can be copied whole.
+    """Make a row for each task, the node id last so that it can be copied whole.
 
-    Without ``verbose`` only the tasks that changed or, where nothing is compared, that did not
-    always pass.
+    Without ``verbose`` only the tasks that changed or, without a comparison, that did not always
+    pass.
     """
     if not rows:
         return
@@ -189,7 +190,7 @@ def _tasks_lines(
 
 
 def _figures(row: TaskRow, compared: bool) -> tuple[str, str, str]:
-    """Two figures of a task, and what is particular about it."""
+    """Return two figures and the marks of a task."""
     before, marks = f"{row.before.passed} of {row.before.n}", words.marks(row)
     if not compared:
         return words.percent(words.pass_rate(row.before)), before, ", ".join(marks)
@@ -213,7 +214,7 @@ def _telling(row: TaskRow, compared: bool) -> bool:
 
 
 def diff(patch: str, *, verbose: bool) -> Iterator[Line]:
-    """A unified diff, coloured, never re-wrapped."""
+    """Colour a unified diff without wrapping it."""
     if not patch:
         return
     rows = patch.removesuffix("\n").split("\n")
@@ -229,7 +230,7 @@ def diff(patch: str, *, verbose: bool) -> Iterator[Line]:
 
 
 def _warning_lines(skill: SkillResult, width: int) -> Iterator[Line]:
-    """What the lint warns of in the diff, and what the scanner said of it."""
+    """Show the lint's warnings about the diff, and the scanner's result."""
     if skill.warnings or skill.scan:
         yield Line()
     for warning in skill.warnings:
@@ -243,7 +244,7 @@ def _warning_lines(skill: SkillResult, width: int) -> Iterator[Line]:
 
 
 def _usage_lines(result: Result) -> Iterator[Line]:
-    """Calls, tokens and cost by role and stage."""
+    """Show calls, tokens and cost by role and stage."""
     if result.usage:
         head = ("role", "stage", "calls", "cached", "tokens in", "out", "cost")
         by_stage = [
@@ -259,7 +260,7 @@ def _usage_lines(result: Result) -> Iterator[Line]:
 
 
 def _edit_lines(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterator[Line]:
-    """How many edits were kept; with ``verbose`` each of them and why."""
+    """Count the edits by outcome; with ``verbose`` show each with its reason."""
     if not rows:
         return
     counts = dict.fromkeys(("accepted", "rejected", "lost", "dropped", "refused"), 0)
@@ -276,7 +277,7 @@ def _edit_lines(rows: Sequence[EditRow], width: int, *, verbose: bool) -> Iterat
 
 
 def _edit(row: EditRow) -> str:
-    """What was proposed, where, and what became of it: ``step 2, dropped: append "...": why``."""
+    """Describe an edit and its outcome: ``step 2, dropped: append "...": why``."""
     what = f' "{clip(one_line(row.content), MOST_EDIT)}"' if row.content else ""
     where = f' at "{clip(one_line(row.target), MOST_EDIT)}"' if row.target else ""
     why = row.why or row.reason

@@ -1,4 +1,7 @@
-"""Lines of plain text: model text made harmless, columns that line up, paragraphs that wrap."""
+    """Wrap untrusted text into lines; ``hang`` indents those after the first further.
+
+    Text with a node id may exceed the width: no word is broken, so that the id can be copied.
+    """
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 NARROWEST = 40
-"""Columns below which nothing is wrapped any further."""
+"""Minimum width of wrapped text, in columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line and how it is marked up: keywords of pytest's ``TerminalWriter.line``.
+    """One line with its markup: keywords of pytest's ``TerminalWriter.line``.
 
-    No line starts a command of the CI that it is printed in, wherever its words come from.
+    The text never starts a command of a CI service.
     """
 
     text: str = ""
@@ -30,17 +33,17 @@ class Line:
 
 
 def one_line(text: str) -> str:
-    """Text of unknown origin as a single printable line."""
+    """Turn untrusted text into one printable line."""
     return " ".join(printable(text).split())
 
 
 def short(text: str, most: int = 1_200) -> str:
-    """The beginning and the end of a text that is longer than ``most`` characters."""
+    """Shorten a text to its beginning and end, ``most`` characters together."""
     return bound(text, most * 3 // 4, most // 4)
 
 
 def clip(text: str, width: int) -> str:
-    """At most ``width`` characters, the cut shown by three dots."""
+    """Cut to at most ``width`` characters; three dots show the cut."""
     return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
 
 
@@ -52,9 +55,9 @@ def paragraph(
     indent: str = "",
     hang: str = "",
 ) -> Iterator[Line]:
-    """Text of unknown origin as wrapped lines, those after the first indented by ``hang`` more.
+    """Wrap untrusted text into lines; ``hang`` indents those after the first further.
 
-    With a node id in it no word is broken, so that it can be copied, though it may be wider.
+    Text with a node id may exceed the width: no word is broken, so that the id can be copied.
     """
     wrapped = textwrap.wrap(
         one_line(text),
@@ -69,7 +72,7 @@ def paragraph(
 
 
 def columns(rows: Sequence[Sequence[str]], align: str, *, indent: str = "  ") -> list[str]:
-    """Lay rows out in columns as wide as their widest cell; ``align`` has an l or r for each."""
+    """Align rows in columns as wide as their widest cell; ``align`` has an l or r for each."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(align))]
     laid = []
     for row in rows:

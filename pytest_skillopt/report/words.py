@@ -1,4 +1,4 @@
-"""How figures are worded: one way for the terminal, the HTML, and the Markdown report."""
+"""Words for figures, the same in the terminal, the HTML and the Markdown report."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CHANGES = {
     "fixed": "pass more often than before",
     "same": "about alike under both",
 }
-"""What may become of a task, in the order in which it is shown."""
+"""Changes of a task, in the order of the reports."""
 PHASES = {
     "train": "looking at train tasks",
     "trial": "trying edits",
@@ -53,76 +53,75 @@ PHASES = {
     "eval": "evaluation",
     "aa": "comparison with itself",
 }
-"""What a rollout is for, by its stage or the first part of its stream."""
+"""Purpose of a rollout, by its stage or the first part of its stream."""
 _KINDS = {"+": "add", "-": "remove", "@": "place"}
 _DIGITS = re.compile(r"(\d+)")
 
 
 def percent(rate: float | None) -> str:
-    """A rate in [0, 1] as ``56.7 %``, ``-`` where there is none."""
+    """Write a rate in [0, 1] as ``56.7 %``; ``-`` if there is none."""
     return UNKNOWN if rate is None else f"{100 * rate:.1f} %"
 
 
 def move(before: float | None, after: float | None) -> str:
-    """Two rates as ``52.0 -> 63.0 %``, or the one that there is."""
+    """Write two rates as ``52.0 -> 63.0 %``, or the known one."""
     if before is None or after is None:
         return percent(after if before is None else before)
     return f"{100 * before:.1f} -> {percent(after)}"
 
 
 def scanned(scan: ScanRow) -> str:
-    """How a scanner ended."""
+    """Write the result of a scanner."""
     if scan.status is None:
-        return "refused, it came to no end"
+        return "refused, it did not finish"
     return "passed" if scan.status == 0 else f"refused with status {scan.status}"
 
 
 def points(before: float, after: float) -> str:
-    """The difference of two rates in percentage points, signed: ``+31.4``."""
+    """Write the difference of two rates in percentage points, signed: ``+31.4``."""
     difference = round(100 * (after - before), 1)
     return f"{difference:+.1f}" if difference else "0.0"
 
 
 def interval(rate: Rate) -> str:
-    """The 95 % interval in percent: ``48.0 to 64.9``."""
+    """Write the 95 % interval in percent: ``48.0 to 64.9``."""
     return f"{100 * rate.low:.1f} to {100 * rate.high:.1f}"
 
 
 def pass_rate(arm: Arm) -> float | None:
-    """Share of the measured rollouts that passed, None when none was measured."""
+    """Return the share of the measured rollouts that passed; None if none was measured."""
     return arm.passed / arm.n if arm.n else None
 
 
 def verdict(row: StepRow) -> str:
-    """What the gate said in a step; nothing where it was not asked."""
+    """Write the gate's verdict on a step; ``-`` if there is none."""
     return UNKNOWN if row.verdict == "none" else row.verdict
 
 
 def sides(mode: Mode) -> tuple[str, str]:
-    """What the two versions of a comparison are called."""
+    """Name the two versions of a comparison."""
     return ("first", "second") if mode in ("aa", "compare") else ("before", "after")
 
 
 def comparisons(skill: SkillResult) -> dict[str, Comparison]:
-    """What was measured, by the name of the tasks; val only where it is not the suite itself."""
+    """Return the measurements by set of tasks; val only if it differs from the suite."""
     val = skill.val if skill.val != skill.suite else None
     named = {"suite": skill.suite, "val": val, "test": skill.test}
     return {name: value for name, value in named.items() if value is not None}
 
 
 def plural(n: int, noun: str) -> str:
-    """``1 task``, ``2 tasks``, ``no tasks``."""
+    """Count a noun: ``1 task``, ``2 tasks``, ``no tasks``."""
     return f"{number(n) if n else 'no'} {noun if n == 1 else noun + 's'}"
 
 
 def number(n: int) -> str:
-    """With commas between the thousands."""
+    """Write a number with commas between the thousands."""
     return f"{n:,}"
 
 
 def money(cost: float | None) -> str:
-    """US dollars, to the cent above ten cents and to two significant digits below; ``-`` where no
-    price is known."""
+    """Write US dollars: cents from ten cents on, else two significant digits; ``-`` if unknown."""
     if cost is None:
         return UNKNOWN
     if cost == 0 or cost >= 0.1:
@@ -131,7 +130,7 @@ def money(cost: float | None) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Wall time in the two units that matter: ``48 s``, ``3 min 12 s``, ``2 h 05 min``."""
+    """Write wall time in at most two units: ``48 s``, ``3 min 12 s``, ``2 h 05 min``."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -144,7 +143,7 @@ def duration(seconds: float) -> str:
 
 
 def moment(started: str) -> str:
-    """An ISO 8601 time in UTC to the minute; anything else as it is, cut to its length."""
+    """Write an ISO 8601 time in UTC to the minute; keep 25 characters of any other text."""
     try:
         return f"{datetime.fromisoformat(started).astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     except (ValueError, OverflowError):
@@ -152,12 +151,12 @@ def moment(started: str) -> str:
 
 
 def version(digest: str) -> str:
-    """A version short enough to read; ``none`` for no skill at all."""
+    """Shorten a version; ``none`` for no skill."""
     return "none" if digest == NO_SKILL.version else digest[:10]
 
 
 def total(rows: Iterable[UsageRow]) -> Usage:
-    """The sum over roles and stages; ``cost`` is None when no row has one."""
+    """Sum over roles and stages; ``cost`` is None if no row has one."""
     summed = Usage()
     for row in rows:
         summed += Usage(**row.model_dump(exclude={"role", "stage"}))
@@ -165,7 +164,7 @@ def total(rows: Iterable[UsageRow]) -> Usage:
 
 
 def calls(rows: Sequence[UsageRow]) -> str:
-    """Paid calls, those among them that tests have reported, and answers of the cache."""
+    """Write the numbers of paid calls, of those reported by tests, and of cached calls."""
     own = sum(row.calls for row in rows if row.role == OWN_AGENT)
     said = f" ({number(own)} of them reported by tests)" if own else ""
     used = total(rows)
@@ -173,18 +172,18 @@ def calls(rows: Sequence[UsageRow]) -> str:
 
 
 def rollouts(result: Result) -> str:
-    """How many there were, and how many of them measured nothing."""
+    """Write the numbers of rollouts and of infrastructure errors."""
     errors = f", {plural(result.errors, 'infrastructure error')}" if result.errors else ""
     return plural(result.rollouts, "rollout") + errors
 
 
 def unpriced(rows: Iterable[UsageRow]) -> list[str]:
-    """Roles that made paid calls for which no price is known."""
+    """List roles with paid calls of unknown price."""
     return sorted({row.role for row in rows if row.calls and row.cost is None})
 
 
 def cost(rows: Sequence[UsageRow]) -> str:
-    """The cost in words, with what it leaves out."""
+    """Write the cost, with the roles that it leaves out."""
     missing = unpriced(rows)
     known = total(rows).cost
     if known is None:
@@ -197,7 +196,7 @@ Hunks = list[tuple[list[tuple[str, str]], list[EditRow]]]
 
 
 def hunks(skill: SkillResult, most: int) -> tuple[Hunks, int]:
-    """The diff in parts, ``most`` lines of it, and how many lines are left out.
+    """Split the diff into parts of ``most`` lines together; count the lines left out.
 
     A part has its lines, as kind (``add``, ``remove``, ``place``, ``keep``) and text, and the edits
     that made it.
@@ -217,7 +216,7 @@ def hunks(skill: SkillResult, most: int) -> tuple[Hunks, int]:
 
 
 def not_kept(skill: SkillResult) -> list[EditRow]:
-    """Edits that are not in the skill: one that was turned down once and accepted later is."""
+    """List edits that are not in the skill: not those that were accepted in a later step."""
     kept = {_text(edit) for edit in skill.edits if edit.status == "accepted"}
     return [e for e in skill.edits if e.status != "accepted" and _text(e) not in kept]
 
@@ -227,7 +226,7 @@ def _text(edit: EditRow) -> tuple[str, str]:
 
 
 def counted(rows: Iterable[TaskRow]) -> str:
-    """How many of the tasks were fixed or broken: ``6 fixed, 1 undecided, none broken``."""
+    """Count the changed tasks: ``6 fixed, 1 undecided, none broken``."""
     counts = Counter(row.change for row in rows)
     said = [f"{counts['fixed'] or 'none'} fixed"]
     said += [f"{counts['undecided']} undecided"] if counts["undecided"] else []
@@ -235,28 +234,28 @@ def counted(rows: Iterable[TaskRow]) -> str:
 
 
 def in_order(name: str) -> list[tuple[int, str]]:
-    """Key that sorts names as people count: ``[9]`` before ``[10]`` before ``[109]``."""
+    """Return a key that sorts numbers in names by value: ``[9]`` before ``[10]``."""
     return [(int(p), "") if p.isdecimal() else (-1, p) for p in _DIGITS.split(name)]
 
 
 def ordered(names: Iterable[str]) -> list[str]:
-    """Names sorted so."""
+    """Sort names by ``in_order``."""
     return sorted(names, key=in_order)
 
 
 def settings(result: Result) -> list[tuple[str, str]]:
-    """Every setting that has a value, with the value as it is written in a configuration file."""
+    """List every setting with a value, written as in a configuration file."""
     return [(name, shown(v)) for name, v in result.settings.items() if v not in ("", None)]
 
 
 def changed_settings(result: Result) -> list[tuple[str, str]]:
-    """Those of them that are not the plugin's own default."""
+    """List the settings that differ from the plugin's defaults."""
     usual = dataclasses.asdict(Settings())
     return [(n, v) for n, v in settings(result) if n not in usual or v != shown(usual[n])]
 
 
 def precision(skill: SkillResult) -> list[str]:
-    """Sentences about where the figures come from and how much of a difference is chance."""
+    """Write sentences on the origin and precision of the figures."""
     said = []
     if skill.from_search:
         tasks = plural(skill.from_search, "task")
@@ -284,13 +283,13 @@ def precision(skill: SkillResult) -> list[str]:
 
 
 def explained(skill: SkillResult, mode: Mode) -> str:
-    """What a reader must know of the pass rates that stand above."""
+    """Explain the pass rates above."""
     said = ["In brackets: 95 % interval over rollouts."] if comparisons(skill) else []
     return " ".join([*said, *(precision(skill) if mode != "aa" else [])])
 
 
 def marks(row: TaskRow) -> list[str]:
-    """What is particular about a task, in a word or two each."""
+    """List the particular properties of a task, in a word or two each."""
     errors = row.before.errors + (row.after.errors if row.after else 0)
     said = ["must pass"] if row.must_pass else []
     said += ["flaky"] if row.flaky else []
@@ -302,7 +301,7 @@ def marks(row: TaskRow) -> list[str]:
 
 
 def mute(skill: SkillResult) -> list[tuple[TaskRow, str]]:
-    """Tasks that tell nothing about the skill, and why."""
+    """List tasks that tell nothing about the skill, with the reason."""
     found = []
     for row in skill.tasks:
         none = row.before if skill.before == NO_SKILL.version else row.none
@@ -318,7 +317,7 @@ def mute(skill: SkillResult) -> list[tuple[TaskRow, str]]:
 
 
 def muted(skill: SkillResult) -> str:
-    """The same in a sentence; empty where nothing was compared, or every task told something."""
+    """Name the tasks of ``mute``; empty if there is no comparison or no such task."""
     by_reason: dict[str, list[str]] = {}
     for row, why in mute(skill):
         by_reason.setdefault(why, []).append(row.id)
@@ -328,7 +327,7 @@ def muted(skill: SkillResult) -> str:
 
 
 def some(names: Sequence[str], most: int = 3) -> str:
-    """The first of some names, and how many more there are."""
+    """List the first names, and the number of the others."""
     shown = ", ".join(clip(one_line(name), 120) for name in ordered(names)[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
 
@@ -340,4 +339,4 @@ FILTERS = {
         not_kept, number, ordered, percent, precision, rollouts, scanned, verdict, version,
     )
 }  # fmt: skip
-"""What templates may say of a value."""
+"""Filters of the templates."""
