@@ -203,8 +203,6 @@ class Calls:
     """Asks the optimizer model. Lost and unreadable answers are counted, never guessed.
 
     Args:
-        model: the optimizer model.
-        prompts: the templates.
         workers: concurrent calls.
         breaker: lost calls in a row that stop the run.
         on_usage: called with the usage of each call.

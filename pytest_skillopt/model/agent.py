@@ -89,7 +89,6 @@ class Agent:
     """Calls the model with the skill as system prompt. A further call continues the conversation.
 
     Args:
-        model: the target model.
         system: text of the skill.
         sample: tells the draws of two rollouts apart.
         stage: purpose of the rollout, for the accounts.

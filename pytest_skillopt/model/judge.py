@@ -87,7 +87,6 @@ class Judge:
     """Grades answers with a model.
 
     Args:
-        model: the judge model.
         sample: tells the draws of two rollouts apart.
         stage: purpose of the rollout, for the accounts.
         task: node id of the rollout, for the accounts.
