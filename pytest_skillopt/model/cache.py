@@ -304,7 +304,7 @@ def request_key(**fields: Any) -> str:
 
 
 def _place(key: str) -> int:
-    """The byte of the file ``claims`` that belongs to a key; it need not exist."""
+    """Return the byte of the file ``claims`` for a key; it need not exist."""
     return int(hashlib.sha256(key.encode()).hexdigest()[:14], 16)
 
 

@@ -1,7 +1,4 @@
-    """Wrap untrusted text into lines; ``hang`` indents those after the first further.
-
-    Text with a node id may exceed the width: no word is broken, so that the id can be copied.
-    """
+"""Lines of plain text: harmless model text, aligned columns, wrapped paragraphs."""
 
 from __future__ import annotations
 
