@@ -54,15 +54,19 @@ class _ReadingLock(threading.local):
     _lock = threading.Lock()
     _held = False
 
+    _within = False
+
     def __enter__(self) -> None:
-        """Do nothing; ``note`` takes the lock."""
+        """Have ``note`` take the lock; a request outside of ``with`` never does."""
+        self._within = True
 
     def __exit__(self, *_: object) -> None:
+        self._within = False
         self._release()
 
     def note(self, step: str) -> None:
         """Take or release the lock at a step of this thread's request."""
-        if step in _ARRIVED and not self._held:
+        if step in _ARRIVED and self._within and not self._held:
             self._lock.acquire()
             self._held = True
         elif step == _AWAITED:
