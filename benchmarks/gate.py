@@ -221,7 +221,46 @@ def reference(
     def roll(arm: Arm, task: int) -> bool:
         return bool(cand(task) if arm == CANDIDATE else inc(task))
 
-    return drive("staged", None, n, roll, state).accepted
+    return drive("sequential", None, n, roll, state).accepted
+
+
+def final_reference(
+    n: int,
+    cand: Callable[[int], bool],
+    inc: Callable[[int], bool],
+    *,
+    held_out: Sequence[int],
+    targets: Sequence[int],
+    cap: int,
+    prior: float = 1.0,
+) -> bool:
+    """Whether the decision of a default training accepts.
+
+    Args:
+        n: tasks.
+        cand: rolls a task under the candidate.
+        inc: rolls it under the incumbent.
+        held_out: tasks that the search has not seen.
+        targets: tasks on which it expects a change, likeliest first.
+        cap: samples that may be taken; 0 without a cap.
+        prior: e-value of leaving edits out, against "no edit does anything".
+    """
+    ids = [f"{i:05d}" for i in range(n)]
+    options = GateOptions(
+        final=True,
+        held_out=tuple(ids[i] for i in held_out),
+        targets=tuple(ids[i] for i in targets),
+        budget=cap or None,
+        prior=prior,
+    )
+
+    def answer(draws: Sequence[Draw]) -> list[Sample]:
+        rolled = [
+            bool(cand(int(d.task)) if d.arm == CANDIDATE else inc(int(d.task))) for d in draws
+        ]
+        return [Sample(d, won, float(won)) for d, won in zip(draws, rolled, strict=True)]
+
+    return run_gate(make_gate("sequential", [GateTask(i) for i in ids], options), answer).accepted
 
 
 def cached(rounds: int, margin: float = 0.0, *, majority: bool = False) -> Rule:
@@ -302,11 +341,11 @@ def pace(alpha: float = 0.05, stake: float = 0.5, pairs: int = 250) -> Rule:
     return rule
 
 
+DEFAULT = "sequential (default)"
 RULES: dict[str, Rule] = {
-    "staged (default)": ours("staged"),
-    "staged, a break is a veto": ours("staged", GateOptions(veto=True)),
-    "staged, broad": ours("staged", GateOptions(broad=True)),
-    "staged, alpha_run .10": ours("staged", GateOptions(alpha_run=0.10)),
+    DEFAULT: ours("sequential"),
+    "sequential, veto": ours("sequential", GateOptions(veto=True)),
+    "sequential, alpha_run .10": ours("sequential", GateOptions(alpha_run=0.10)),
     "strict K=3": ours("strict"),
     "confirm K=3": ours("confirm"),
     "margin .05 K=3": ours("margin"),
@@ -396,7 +435,7 @@ def guard(broken: bool, setup: Setup, replicate: int) -> bool:
             p[0], reliable = 0.95, [0]
         q[rng.choice(reliable)] = rng.uniform(0, 0.15)
     world = World(p, q, rng)
-    verdict = drive("staged", GateOptions(prior=1e12, veto=True), setup.tasks, world.roll, {})
+    verdict = drive("sequential", GateOptions(prior=1e12, veto=True), setup.tasks, world.roll, {})
     return verdict.reason.startswith("broken")
 
 
@@ -404,7 +443,7 @@ def worst_case(rate: float, setup: Setup, replicate: int) -> bool:
     """Whether an edit that changes nothing passes, all tasks having one and the same rate."""
     rng = random.Random(f"{setup.seed}/{rate}/{replicate}")
     world = World([rate] * setup.tasks, [rate] * setup.tasks, rng)
-    return RULES["staged (default)"](world, {})
+    return RULES[DEFAULT](world, {})
 
 
 # The printed tables.
@@ -475,7 +514,7 @@ def print_trainings(pool: Pool, rules: Sequence[str]) -> None:
 
 def print_requirements(pool: Pool) -> None:
     """The figures that the default gate must reach at 40 tasks with agent noise."""
-    rule = "staged (default)"
+    rule = DEFAULT
     once = {
         kind: pool.decisions(rule, kind)
         for kind in ("null", "harm", "mix24", "harmbig", "small", "one", "med")
@@ -522,7 +561,7 @@ def print_speed(tasks: int = 1000) -> None:
     rng = random.Random(0)
     p = suite("agent", tasks, rng)
     q = lift(p, 0.05, rng)
-    gate = make_gate("staged", [GateTask(f"{i:05d}") for i in range(tasks)])
+    gate = make_gate("sequential", [GateTask(f"{i:05d}") for i in range(tasks)])
     spent = []
     while True:
         started = time.perf_counter()

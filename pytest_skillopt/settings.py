@@ -134,9 +134,9 @@ class Settings:
 
     # the gate
     gate: str = _option(
-        "staged",
+        "sequential",
         "rule that accepts an edit: {choices}",
-        choices=("staged", "strict", "off"),
+        choices=("sequential", "strict", "off"),
         more="GATES",
     )
     gate_alpha: float = _option(
@@ -163,7 +163,6 @@ class Settings:
     gate_kmax: int = _quiet(32, low=1)
     gate_alpha_run: float = _quiet(0.0, low=0, high=0.5)
     gate_veto: bool = _quiet(False)
-    gate_broad: bool = _quiet(False)
 
     # constants that only tests and benchmarks change
     breaker: int = setting(20, fixed=True)

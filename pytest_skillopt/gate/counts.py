@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE, TaskEvidence
-from pytest_skillopt.gate.statistics import expected_change, log_e
+from pytest_skillopt.gate.statistics import log_e
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -137,17 +137,6 @@ class Counts:
     def broken(self) -> list[str]:
         """Tasks that credibly got worse."""
         return [task for task in self.tasks if self.down(task) >= DECISIVE]
-
-    def net_effect(self) -> tuple[float, float]:
-        """Expectation and standard deviation of the tasks won on balance."""
-        changes = [self.change(task) for task in self.tasks]
-        mean = math.fsum(mean for mean, _ in changes)
-        return mean, math.sqrt(math.fsum(variance for _, variance in changes) + 1e-9)
-
-    def change(self, task: str) -> tuple[float, float]:
-        """Expectation and variance of what its rate moved by."""
-        new, old = self[CANDIDATE, task], self[INCUMBENT, task]
-        return expected_change(new.total, new.n, old.total, old.n)
 
     def up(self, task: str) -> float:
         """Log e-value that the candidate does better on the task."""

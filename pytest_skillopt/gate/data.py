@@ -37,6 +37,8 @@ class GateOptions:
     metric: MetricName = "hard"
     rollouts: int = 3
     """Samples of each arm and task in the gates with a fixed number of them."""
+    most: int = 5
+    """Samples of each arm that the default gate takes at most, in the mean over the tasks."""
     alpha: float = 0.05
     k0: int = 3
     kc: int = 3
@@ -47,20 +49,18 @@ class GateOptions:
     alpha_run: float = 0.0
     veto: bool = False
     """Every task that credibly broke refuses the edit, whatever else improves."""
-    broad: bool = False
     max_error_rate: float = 0.05
-    first: tuple[str, ...] = ()
-    """Tasks that come first where a gate takes them in an order; no verdict depends on it."""
+    final: bool = False
+    """Whether it is the last word of a training, on samples of its own stream."""
+    targets: tuple[str, ...] = ()
+    """Tasks on which a search expects a change, likeliest first; no sample that chose them
+    counts."""
     held_out: tuple[str, ...] = ()
-    """Tasks that the search has not seen, where a gate is about others too."""
+    """Tasks that the search has not seen."""
     budget: int | None = None
-    """Samples that the final comparison may take in all, where it would go on as far as they reach;
-    None without a bound."""
-    alone: bool = False
-    """The final comparison is the only decision: nothing has passed a gate before."""
+    """Samples that a decision may take in all; None leaves it to ``most``."""
     prior: float = 1.0
-    """E-value of earlier samples that no gate draws again (say of trials on train tasks), for the
-    same null hypothesis and already divided by the number of candidates it was the best of."""
+    """E-value against "the edit does nothing" of earlier samples that no gate draws again."""
 
     def alpha_at(self, decisions_before: int) -> float:
         """Alpha of a decision; with ``alpha_run``, what the series 6 / (pi t)^2 leaves for it."""

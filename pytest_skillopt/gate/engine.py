@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from pytest_skillopt.gate.counts import Counts, named, plainly
+from pytest_skillopt.gate.counts import Counts, named
 from pytest_skillopt.gate.data import (
     CANDIDATE,
     INCUMBENT,
@@ -24,7 +24,6 @@ from pytest_skillopt.gate.data import (
     GateTask,
     Verdict,
 )
-from pytest_skillopt.gate.statistics import suite_log_e
 
 if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Arm, Decision, Sample
@@ -33,9 +32,6 @@ GUARD = 0.10
 """Probability at most with which an edit that breaks nothing is refused for a broken task."""
 CREDIBLE = math.log(30)
 """Log e-value from which a task is taken for broken where it blocks nothing: no more samples."""
-CLEAR, LIKELY, HOPELESS = 1.3, 1.0, -0.5
-"""Standard deviations of the net effect: from which it is good, is good enough when there are no
-more samples to take, and is given up (docs/decisions/gate.md)."""
 NOTHING = 1e-12
 """Sums of rates closer to zero than this are zero."""
 MIN_ERRORS = 3
@@ -102,8 +98,6 @@ class SequentialGate:
     """Whether it is the final comparison."""
     validated = True
     """False where nothing is tested."""
-    alpha_of_tasks = 1.0
-    """Part of alpha, in (0, 1], that is for the evidence on single tasks."""
 
     def __init__(
         self,
@@ -127,7 +121,6 @@ class SequentialGate:
         self.decision = decision if decision is not None else decisions_before + 1
         if twice := [task for task, count in Counter(names).items() if count > 1]:
             raise ValueError(f"the task {twice[0]} is in the suite twice")
-        self._highest = -math.inf
         self._drawn: Counter[Want] = Counter()
         """How many samples have been asked for."""
         self._batch: dict[Draw, Sample | None] = {}
@@ -199,32 +192,6 @@ class SequentialGate:
             return samples
         return max(0, min(samples, self.options.budget - self._drawn.total()))
 
-    def evidence(self) -> float:
-        """Log e-value that the sought change happened to some task: the highest it has been.
-
-        That it has ever been beyond the bar is what Ville's inequality bounds.
-        """
-        log_es = (self.sought(task) for task in self.tasks)
-        now = suite_log_e(log_es, len(self.tasks)) + math.log(self.options.prior)
-        self._highest = max(self._highest, now)
-        return self._highest
-
-    def compared_evidence(self) -> str:
-        """It and what is needed, in words."""
-        return (
-            f"that a task changed explains the samples {plainly(self.evidence())} times as well as "
-            f"chance does; {plainly(self.bar)} times is needed"
-        )
-
-    def sought(self, task: str) -> float:
-        """Log e-value of the change that is looked for in a task."""
-        return self.counts.up(task)
-
-    @property
-    def bar(self) -> float:
-        """Where the evidence suffices: chance reaches ``1 / alpha`` with probability alpha."""
-        return -math.log(self.alpha_of_tasks * self.alpha)
-
     def fallen_side(self) -> str:
         """Which trigger tasks are worse off: a skill that is always asked for is no better one."""
         for wanted, words in ((True, "should"), (False, "should not")):
@@ -236,22 +203,6 @@ class SequentialGate:
                     f"{'' if known else 'up to '}{-100 * won / len(side):.1f} points"
                 )
         return ""
-
-    def follow_promising(self, tasks: Sequence[str]) -> Generator[Wants, None, bool]:
-        """Sample what looks changed as is sought until the evidence suffices, or nothing does.
-
-        The most promising first, as far as the budget reaches.
-        """
-        least = math.log(self.options.focus)
-        while self.evidence() < self.bar:
-            log_es = {task: self.sought(task) for task in tasks}
-            promising = self.unfinished(task for task in tasks if log_es[task] >= least)
-            promising.sort(key=log_es.__getitem__, reverse=True)
-            promising = promising[: self.affordable(2 * len(promising)) // 2]
-            if not promising:
-                return False
-            yield self.again(promising)
-        return True
 
     def follow_suspects(
         self, tasks: Sequence[str], least: float
@@ -282,37 +233,6 @@ class SequentialGate:
             if not suspects:
                 return []
             yield self.again(suspects)
-
-    def weigh(self, stream: str | None = None) -> Generator[Wants, None, bool]:
-        """Whether the net effect is good, sampled where it is least certain until that is clear.
-
-        By the expected balance over its standard deviation, ``Counts.net_effect``: above ``CLEAR``
-        yes, below ``HOPELESS`` no, and after so many samples as a round of ``kc`` has, whether it
-        is above ``LIKELY``.
-
-        Args:
-            stream: the candidate's, where it is not the usual one.
-        """
-        left = self.options.kc * len(self.tasks)
-        while True:
-            mean, deviation = self.counts.net_effect()
-            size = self.affordable(min(left, max(2, len(self.tasks) // 4))) // 2
-            if mean >= CLEAR * deviation or mean <= HOPELESS * deviation or not size:
-                return mean >= LIKELY * deviation
-            doubt = {
-                task: self.counts.change(task)[1] / (1 + self.counts[CANDIDATE, task].n)
-                for task in self.unfinished(self.tasks)
-            }
-            doubtful = sorted(doubt, key=lambda task: -doubt[task])[:size]
-            if not doubtful:
-                return mean >= LIKELY * deviation
-            left -= 2 * len(doubtful)
-            yield self.again(doubtful, stream)
-
-    def balance(self) -> str:
-        """``+2.1 tasks (standard deviation 0.8)``: the net effect, in words."""
-        mean, deviation = self.counts.net_effect()
-        return f"{mean:+.1f} tasks (standard deviation {deviation:.1f})"
 
     def refuse_for(self, broken: Sequence[str]) -> str:
         """The words for a task that refuses the edit."""

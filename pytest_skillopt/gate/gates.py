@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons import merged
 from pytest_skillopt.gate.engine import SequentialGate
-from pytest_skillopt.gate.final import FinalGate
-from pytest_skillopt.gate.staged import StagedGate
+from pytest_skillopt.gate.sequential import DefaultGate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -62,19 +61,17 @@ class OffGate(SequentialGate):
 
 
 GATES: dict[str, type[SequentialGate]] = {
-    gate.name: gate for gate in (StagedGate, StrictGate, OffGate, FinalGate)
+    gate.name: gate for gate in (DefaultGate, StrictGate, OffGate)
 }
 """By name. An add-on declares further ones in its table ``GATES``: by name, a function that returns
-the class. One named ``staged, broad`` is what ``staged`` is with the option ``broad``."""
+the class."""
 
 
-def gate_class(name: str, *, broad: bool = False) -> type[SequentialGate]:
+def gate_class(name: str) -> type[SequentialGate]:
     """Find a gate by its name; ValueError if there is none."""
-    gates: dict[str, Callable[[], type[SequentialGate]]] = merged("GATES")
-    if broad and (wider := gates.get(f"{name}, broad")):
-        return wider()
     if name in GATES:
         return GATES[name]
+    gates: dict[str, Callable[[], type[SequentialGate]]] = merged("GATES")
     if name not in gates:
         named = ", ".join([*GATES, *gates])
         raise ValueError(f"there is no gate {name!r}; the gates are {named}")

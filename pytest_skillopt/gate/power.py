@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.data import CANDIDATE, GateTask, Sample
 from pytest_skillopt.gate.engine import run_gate
-from pytest_skillopt.gate.staged import StagedGate
+from pytest_skillopt.gate.sequential import DefaultGate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -25,7 +25,7 @@ REPLICATES = 60
 
 def smallest_gain(
     counts: Sequence[tuple[float, int]],
-    open_gate: Callable[[Sequence[GateTask]], Gate] = StagedGate,
+    open_gate: Callable[[Sequence[GateTask]], Gate] = DefaultGate,
     *,
     power: float = 0.8,
     seed: int = 0,

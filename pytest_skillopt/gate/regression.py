@@ -1,4 +1,5 @@
-"""Is a human's edit worse than what was there? The staged gate turned round."""
+"""Is a human's edit worse than what was there? Evidence on single tasks, and a test of the
+suite."""
 
 from __future__ import annotations
 
@@ -8,14 +9,17 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import counted
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT, TAPE
-from pytest_skillopt.gate.staged import StagedGate
-from pytest_skillopt.gate.statistics import exact_test
+from pytest_skillopt.gate.engine import SequentialGate, Want, Wants
+from pytest_skillopt.gate.statistics import exact_test, suite_log_e
 
 if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_skillopt.gate.data import Decision, Verdict
     from pytest_skillopt.gate.engine import Plan
 
 
-class RegressionCheck(StagedGate):
+class RegressionCheck(SequentialGate):
     """The baseline is the incumbent, the edit under review the candidate.
 
     ``rejected`` means worse: it is credible that some task broke, or the suite as a whole passes
@@ -28,36 +32,67 @@ class RegressionCheck(StagedGate):
     """
 
     name = "check"
-    alpha_of_tasks = 0.5
     looks = 2
     doubt = 0.2
     """P-value of the suite's loss below which "not worse" is not said."""
+
+    _highest = -math.inf
 
     def decide(self) -> Plan:
         p_value = 1.0
         for look in range(1, self.looks + 1):
             for rounds in range((look - 1) * self.options.kc, look * self.options.kc):
-                yield self.up_to(INCUMBENT, max(rounds + 1, self.options.k0))
+                yield self._lay_tape(max(rounds + 1, self.options.k0))
                 short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) <= rounds]
                 yield self.wants(CANDIDATE, short, TAPE)
-                found = yield from self.follow_promising(self.tasks)
+                found = yield from self._follow_suspicious()
                 if found:
                     worse = self.counts.broken() or [max(self.tasks, key=self.counts.down)]
-                    return self.judge("rejected", f"worse on {self.counts.compared(worse)}")
+                    return self._judge("rejected", f"worse on {self.counts.compared(worse)}")
             p_value = self._p_value(look * self.options.kc)
             if p_value <= self.alpha / 2 / self.looks:
-                return self.judge(
+                return self._judge(
                     "rejected", f"the suite passes less often: {self._moved(p_value)}"
                 )
             if p_value > self.doubt:
-                return self.judge("accepted", f"nothing is credibly worse: {self._moved(p_value)}")
-        return self.judge(
+                return self._judge("accepted", f"nothing is credibly worse: {self._moved(p_value)}")
+        return self._judge(
             "unmeasured",
             f"looks worse, but may be chance: {self._moved(p_value)}; {self._missing()} would tell",
         )
 
-    def sought(self, task: str) -> float:
-        return self.counts.down(task)
+    def _lay_tape(self, length: int) -> list[Want]:
+        """What every task lacks of so many samples of the baseline, or of those there were
+        before."""
+        return [
+            Want(INCUMBENT, task, TAPE)
+            for task in self.tasks
+            for _ in range(self.counts[INCUMBENT, task].n, max(self.old_tape.get(task, 0), length))
+        ]
+
+    def _evidence(self) -> float:
+        """Log e-value that some task broke: the highest it has been.
+
+        That it has ever been beyond the bar is what Ville's inequality bounds.
+        """
+        now = suite_log_e((self.counts.down(task) for task in self.tasks), len(self.tasks))
+        self._highest = max(self._highest, now)
+        return self._highest
+
+    def _follow_suspicious(self) -> Generator[Wants, None, bool]:
+        """Sample what looks broken, the worst first, until it is or nothing does any more."""
+        least = math.log(self.options.focus)
+        while self._evidence() < -math.log(self.alpha / 2):
+            log_es = {task: self.counts.down(task) for task in self.tasks}
+            suspicious = self.unfinished(task for task in self.tasks if log_es[task] >= least)
+            suspicious.sort(key=log_es.__getitem__, reverse=True)
+            if not suspicious:
+                return False
+            yield self.again(suspicious)
+        return True
+
+    def _judge(self, decision: Decision, reason: str) -> Verdict:
+        return self.verdict(decision, reason, log_e=self._evidence())
 
     def _p_value(self, rounds: int) -> float:
         """Of the suite's loss, over rounds whose number no outcome has chosen."""

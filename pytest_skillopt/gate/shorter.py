@@ -74,7 +74,7 @@ class ShorterGate(SequentialGate):
     name = "shorten"
 
     def decide(self) -> Plan:
-        self.final = self.options.held_out != ()
+        self.final = self.options.final
         self.sample_from("final" if self.final else self.name)
         level = self.alpha / LOOKS
         p_value = 1.0

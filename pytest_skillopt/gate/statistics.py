@@ -10,7 +10,6 @@ All evidence is kept as natural logarithms.
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from functools import lru_cache
@@ -82,53 +81,6 @@ def log_bayes_factor(better: float, better_n: int, worse: float, worse_n: int) -
 
 
 _COMMON_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
-_STAYS = 0.9
-"""Part of the tasks that an edit leaves as they are, in the model of the net effect: recorded edits
-of real agents move two to seven of 50 (benchmarks/recorded.py)."""
-_SHARES = (0.20, 0.10, 0.10, 0.15, 0.10, 0.10, 0.25)
-"""How common each of the rates is, in that model."""
-
-
-_FAR = [
-    (i, j, _SHARES[i] * _SHARES[j] * abs(_RATES[j] - _RATES[i]))
-    for i, j in itertools.permutations(range(len(_RATES)), 2)
-]
-_MOVES = [(i, i, _STAYS * share) for i, share in enumerate(_SHARES)] + [
-    (i, j, (1 - _STAYS) * weight / math.fsum(far for _, _, far in _FAR)) for i, j, weight in _FAR
-]
-"""Rate before, rate after (as indices) and the prior probability of the pair."""
-
-
-@lru_cache(maxsize=1 << 17)
-def expected_change(
-    after: float, after_n: int, before: float, before_n: int
-) -> tuple[float, float]:
-    """Expectation and variance of what a task's pass rate moves by, given its samples.
-
-    In a model where most tasks stay as they are, so that the noise of what an edit did not touch
-    counts for little: pass rates are one of seven, nine tasks of ten keep theirs, the others move
-    to any other with a probability that grows with the distance.
-
-    Args:
-        after: sum of the candidate's passes or scores, in [0, after_n].
-        before: the same of the incumbent.
-    """
-    likely = [
-        (
-            math.exp(after * math.log(rate) + (after_n - after) * math.log1p(-rate)),
-            math.exp(before * math.log(rate) + (before_n - before) * math.log1p(-rate)),
-        )
-        for rate in _RATES
-    ]
-    total = mean = square = 0.0
-    for i, j, prior in _MOVES:
-        weight = prior * likely[i][1] * likely[j][0]
-        change = _RATES[j] - _RATES[i]
-        total += weight
-        mean += weight * change
-        square += weight * change * change
-    mean /= total
-    return mean, max(0.0, square / total - mean * mean)
 
 
 def suite_log_e(log_es: Iterable[float], n: int) -> float:

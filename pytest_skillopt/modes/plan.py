@@ -17,9 +17,9 @@ from pytest_skillopt.modes.skills import skills_of, split_tasks
 from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.search.final_comparison import plan_final, shortage
+from pytest_skillopt.search.final_comparison import kept_back, shortage
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.search.registry import added_search, decides_once, notes_on_search
+from pytest_skillopt.search.registry import added_search, notes_on_search
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.untrusted import no_command
@@ -106,8 +106,7 @@ def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
     for skill in skills:
         group = [task for task in tasks if task.skill == skill]
         suite = sum(task.split != "test" for task in group)
-        plan = plan_final(shared, suite, alone=decides_once(shared))
-        if said := shortage(shared, plan, group):
+        if said := shortage(shared, kept_back(shared, suite), group):
             yield f"{skill}: nothing would be trained: {said}"
 
 
@@ -274,7 +273,8 @@ def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) ->
     if mode.name == "aa":
         return 2 * settings.rollouts * len(tasks)
     if mode.name != "train":
-        return 2 * len(tasks) * settings.gate_kmax
+        most = settings.gate_kmax if mode.name == "check" else settings.final_rollouts
+        return 2 * len(tasks) * most
     test = [task for task in tasks if task.split == "test"]
     final = 2 * settings.final_rollouts * (len(tasks) - len(test))
     final += 2 * sum(task.rollouts or settings.rollouts for task in test)

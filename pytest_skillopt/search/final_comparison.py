@@ -1,16 +1,16 @@
 """The final comparison: what the search ended with against the start, on fresh samples.
 
-Without a cap both skills get ``final_rollouts`` samples of every task. Under a cap that would leave
-nothing to search with, so a share of it is kept, for whole rounds where they fit and else for one
-round that stops as soon as its verdict is certain. Fewer samples are a wider interval in the
-report; the rule, a strict rise on fresh samples of the whole suite, is the same for all. Where the
-cap is too small for gates on the way as well, this is the only decision of the training.
+The default gate decides, whatever gate stood on the way: on all train and val tasks, the targets of
+the search first. Without a cap it takes at most ``final_rollouts`` samples of each skill and task
+in the mean; under a cap a share of it is kept back before the search spends anything, and what the
+search leaves over is added.
 
-Its samples are drawn from a stream that is named by what is compared, and how: both versions, the
-seed, the tasks, the rounds. So the very same comparison is one look at one set of samples, however
-often it is asked for, and every other one draws fresh samples under both skills. How it is carried
-out is in the journal before its first sample, so that a run which was killed or met a cap goes on
-with that comparison, and repeats a verdict that was reached instead of looking again.
+Its samples are drawn from a stream that is named by what is compared, and how: both versions,
+the seed, the tasks, the rounds. So the very same comparison is one look at one set of samples,
+however often it is asked for, and every other one draws fresh samples under both skills. How it
+is carried out is in the journal before its first sample, so that a run which was killed or met a
+cap goes on with that comparison, and repeats a verdict that was reached instead of looking
+again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import statistics
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.gate.final import FinalGate
+from pytest_skillopt.gate.sequential import DefaultGate
+from pytest_skillopt.gate.shorter import ShorterGate
 from pytest_skillopt.search.stages import gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.gate.data import Verdict
-    from pytest_skillopt.gate.engine import Gate
+    from pytest_skillopt.gate.engine import Gate, SequentialGate
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.rollouts import Rollout
@@ -38,77 +39,34 @@ if TYPE_CHECKING:
 
 BEGUN = "final"
 """Kind of the journal's line that says how a final comparison is carried out."""
-_SHARE = 0.2
-"""Part of the cap, in (0, 1), that whole rounds may take."""
-_SHORT = 1.65
-"""Samples of a short comparison for each task: the candidate on all, the start on most."""
-_ALONE, _ALL = 1.5, 2.0
-"""The same where it is the only decision: at least, and at most, where a third of the cap reaches
-so far."""
+_SHARE = 2 / 7
+"""Part of the cap, in (0, 1), that is kept back for it."""
+_LEAST, _MOST = 1.5, 3.0
+"""Samples for each task that are kept back under a cap, at least and at most."""
 _LOOKS = 3
 """Samples of each broken task with one edit left out."""
 _MENDED = 0.7
 """Pass rate of the broken tasks from which the edit that is left out is the one."""
-_GUARD = 0.5
-"""Samples for each task that whole rounds leave to its guard."""
 
 
-@dataclass(frozen=True, slots=True)
-class FinalPlan:
-    """How thorough a final comparison over so many tasks is."""
-
-    tasks: int
-    rollouts: int
-    """Whole rounds of both skills; 0: one that stops when it is certain."""
-    most: int
-    """``final_rollouts`` of the settings."""
-    alone: bool = False
-    """It is the only decision: nothing has passed a gate before."""
-    cap: int = 0
-    """Samples that may be taken in all; 0 without a cap."""
-
-    @property
-    def samples(self) -> int:
-        """What is kept back for it."""
-        if self.rollouts:
-            return 2 * self.rollouts * self.tasks
-        share = min(max(_ALONE, self.cap / 3 / self.tasks), _ALL) if self.alone else _SHORT
-        return math.ceil(share * self.tasks)
-
-    def rounds_within(self, left: int | None) -> int:
-        """Whole rounds, what the search has left over included.
-
-        Args:
-            left: samples that may be taken; None without a cap.
-        """
-        if left is None:
-            return self.most
-        fitting = max(0, left - math.ceil(_GUARD * self.tasks)) // (2 * self.tasks)
-        return min(self.most, max(fitting, self.rollouts))
-
-
-def plan_final(settings: Settings, tasks: int, *, alone: bool = False) -> FinalPlan:
-    """The final comparison over so many train and val tasks under the caps of the settings.
-
-    Args:
-        alone: it is the only decision.
-    """
-    most = settings.final_rollouts
+def kept_back(settings: Settings, tasks: int) -> int:
+    """Samples kept back for a final comparison over so many train and val tasks."""
+    whole = 2 * settings.final_rollouts * tasks
     caps = [cap for cap in (settings.max_rollouts, settings.max_calls) if cap]
     if not caps:
-        return FinalPlan(tasks, most, most, alone)
-    rounds = min(most, int(_SHARE * min(caps)) // (2 * tasks))
-    return FinalPlan(tasks, 0 if alone and rounds < 2 else rounds, most, alone, min(caps))
+        return whole
+    share = min(max(_LEAST * tasks, _SHARE * min(caps)), _MOST * tasks)
+    return min(whole, math.ceil(share))
 
 
-def shortage(settings: Settings, plan: FinalPlan, tasks: Sequence[SkillTask]) -> str:
+def shortage(settings: Settings, kept: int, tasks: Sequence[SkillTask]) -> str:
     """Why a cap on rollouts leaves nothing to search these tasks of a skill with, if so."""
     cap = settings.max_rollouts
     test = 2 * sum(t.rollouts or settings.rollouts for t in tasks if t.split == "test")
     first = sum(
         1 + (task.split == "both") for task in tasks if task.split in ("train", "val", "both")
     )
-    reserve = plan.samples + test
+    reserve = kept + test
     if not cap or cap >= reserve + first:
         return ""
     return (
@@ -126,14 +84,12 @@ class Begun:
     skill: str
     candidate: str
     """SHA-256 of the version that is compared with the start."""
-    rollouts: int
-    alone: bool
     budget: int | None
     """Samples that it may take in all; None without a cap."""
-    first: tuple[str, ...]
-    """Tasks that the start fails most likely, which are sampled first."""
+    targets: tuple[str, ...]
+    """Train tasks on which the search expects a change, likeliest first."""
     prior: float
-    """E-value of the search's own samples, where it is the only decision."""
+    """E-value of the search's own samples against "no edit does anything"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +113,14 @@ class FinalComparison:
         begun: what the journal has of final comparisons of this run, in its order.
         """
         self._state = state
-        self._begun = [Begun(**{**data, "first": tuple(data["first"])}) for data in begun]
-        self.plan = plan_final(state.settings, len(state.suite), alone=state.sole)
+        self._begun = [Begun(**{**data, "targets": tuple(data["targets"])}) for data in begun]
+        self.kept = kept_back(state.settings, len(state.suite))
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
         self.set_aside()
 
     def set_aside(self, more: int = 0) -> None:
         """Keep samples back for it, for the test split, and so many more."""
-        self._state.budget.reserve = self.plan.samples + self._test_samples + more
+        self._state.budget.reserve = self.kept + self._test_samples + more
 
     def run(self) -> Measured:
         """Compare.
@@ -234,23 +190,14 @@ class FinalComparison:
         candidate = state.incumbent.version
         begun = next((one for one in self._begun if one.candidate == candidate), None)
         if begun is None:
-            plan, left = self.plan, state.budget.left()
             begun = Begun(
                 skill=state.skill,
                 candidate=candidate,
-                rollouts=plan.rounds_within(left),
-                alone=plan.alone,
-                budget=left,
-                first=() if plan.alone else tuple(state.samples.failed_at_start(state.suite)),
-                prior=state.prior if plan.alone else 1.0,
+                budget=state.budget.left(),
+                targets=tuple(state.targets),
+                prior=state.prior,
             )
             state.history.observer.record(BEGUN, asdict(begun))
-        if not begun.rollouts:
-            state.history.notes.append(
-                "the cap left no complete round for the final comparison: it stopped when its "
-                "verdict was certain or its samples were used up, and where the skill on disk has "
-                "no fresh sample its rate is that of the samples of the search"
-            )
         return begun
 
     def _stream(self, begun: Begun) -> str:
@@ -263,20 +210,19 @@ class FinalComparison:
 
     def _open_gate(self, begun: Begun) -> Gate:
         state, decision = self._state, self._stream(begun)
-        rollouts, budget = begun.rollouts, begun.budget
-        held_out = tuple(task.id for task in state.val)
-        if state.settings.search == "shorten":
-            return state.shorter_gate(decision, rollouts=rollouts, budget=budget, held_out=held_out)
         options = replace(
             gate_options(state.settings),
-            rollouts=rollouts,
-            first=begun.first,
-            held_out=held_out if begun.alone else (),
-            budget=budget,
-            alone=begun.alone,
+            final=True,
+            held_out=tuple(task.id for task in state.val if task.split == "val"),
+            budget=begun.budget,
+            targets=begun.targets,
             prior=begun.prior,
         )
-        return FinalGate(gate_tasks(state.suite), options, decision=decision)
+        gate: type[SequentialGate] = DefaultGate
+        if state.settings.search == "shorten":
+            gate = ShorterGate
+            options = replace(options, rollouts=state.settings.final_rollouts)
+        return gate(gate_tasks(state.suite), options, decision=decision)
 
     def open_test(self, measured: Measured) -> Measured:
         """Measure the test tasks under both documents, for the report alone; once, at the end."""

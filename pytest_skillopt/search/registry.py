@@ -57,8 +57,6 @@ def notes_on_search(settings: Settings) -> Iterator[str]:
             )
 
 
-def decides_once(settings: Settings) -> bool:
+def decides_at_the_end(settings: Settings) -> bool:
     """Whether only the final comparison decides, as by default."""
-    return (
-        settings.gate == "staged" and settings.metric == "hard" and added_search(settings) is None
-    )
+    return settings.gate == "sequential" and added_search(settings) is None

@@ -58,7 +58,7 @@ def gate_options(settings: Settings) -> GateOptions:
         margin=settings.gate_margin,
         alpha_run=settings.gate_alpha_run,
         veto=settings.gate_veto,
-        broad=settings.gate_broad,
+        most=settings.final_rollouts,
         max_error_rate=settings.max_error_rate,
     )
 
@@ -83,7 +83,7 @@ def open_gate(question: GateQuestion) -> Gate:
 def make_gate(
     name: str, tasks: Sequence[GateTask], options: GateOptions | None = None, **known: Any
 ) -> Gate:
-    """A gate by its name, a value of the setting ``gate`` or ``final``.
+    """A gate by its name, a value of the setting ``gate``.
 
     Args:
         known: ``tape``, ``decision`` and ``decisions_before`` of ``SequentialGate``.
@@ -91,7 +91,7 @@ def make_gate(
     Raises:
         ValueError: an unknown name, or a task that is there twice.
     """
-    return gate_class(name, broad=options is not None and options.broad)(tasks, options, **known)
+    return gate_class(name)(tasks, options, **known)
 
 
 @dataclass(frozen=True, slots=True)

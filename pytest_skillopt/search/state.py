@@ -7,7 +7,7 @@ search: whatever changes the skill passes the gate, and a version is judged once
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.edits.patches import whole_body
@@ -15,7 +15,7 @@ from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, Verdict
 from pytest_skillopt.gate.shorter import ShorterGate
 from pytest_skillopt.search.history import History
-from pytest_skillopt.search.registry import decides_once
+from pytest_skillopt.search.registry import decides_at_the_end
 from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.search.stages import GateQuestion, gate_options, gate_tasks, open_gate
 
@@ -69,12 +69,14 @@ class TrainingState:
         self.history = History(context.memory, observer)
         self.verdicts: list[Verdict] = []
         self.prior = 1.0
-        """E-value of the search's own samples that the edits do anything, where it is."""
+        """E-value of the search's own samples against "no edit does anything"."""
+        self.targets: list[str] = []
+        """Train tasks on which the search expects a change, likeliest first."""
         self._older: list[Edit] = []
         self._tape: dict[str, int] = {}
         self._judged: set[str] = set()
-        self.sole = (
-            decides_once(self.settings)
+        self.at_the_end = (
+            decides_at_the_end(self.settings)
             and stages.gate(self._question(gate_options(self.settings), {})) is None
         )
         """The last comparison is the only decision, and edits join the incumbent without a gate."""
@@ -137,7 +139,7 @@ class TrainingState:
         if not running:
             assert objections[0] is not None
             return 0, objections[0]
-        gates = {i: self.open_gate(self._options(candidates[i][1], len(running))) for i in running}
+        gates = {i: self.open_gate(self._options(len(running))) for i in running}
         looks = {
             i: self.samples.first_look(gates[i], self.incumbent, candidates[i][0]) for i in running
         }
@@ -156,11 +158,9 @@ class TrainingState:
             self.adopt(candidate, edits)
         return best, verdict
 
-    def _options(self, edits: Sequence[Edit], racing: int) -> GateOptions:
+    def _options(self, racing: int) -> GateOptions:
         options = gate_options(self.settings)
-        # A reminder helps many tasks a little, which the staged gate sees in its broad form.
-        broad = options.broad or any(edit.origin == "appendix" for edit in edits)
-        return replace(options, alpha=options.alpha / racing, broad=broad)
+        return replace(options, alpha=options.alpha / racing)
 
     def _vet(self, candidate: Document, edits: Sequence[Edit]) -> Verdict | None:
         """Refuse a candidate that no edit would have been allowed to make; None where it may be.
@@ -189,15 +189,9 @@ class TrainingState:
         tasks, number = tuple(gate_tasks(self.val)), len(self.verdicts)
         return GateQuestion(self.settings.gate, tasks, options, dict(tape), f"{number}", number)
 
-    def shorter_gate(self, decision: str, **options: Any) -> ShorterGate:
-        """The gate on the whole suite that a shorter skill has to pass.
-
-        Args:
-            options: of the gate, in the place of those of the settings; with ``held_out`` it is
-                the final comparison.
-        """
-        wanted = replace(gate_options(self.settings), **options)
-        return ShorterGate(gate_tasks(self.suite), wanted, decision=decision)
+    def shorter_gate(self, decision: str) -> ShorterGate:
+        """The gate on the whole suite that a shorter skill has to pass on the way."""
+        return ShorterGate(gate_tasks(self.suite), gate_options(self.settings), decision=decision)
 
     # The incumbent.
 
@@ -230,9 +224,9 @@ class TrainingState:
         Args:
             verdict: None where that was not made.
         """
-        if self.sole and verdict and verdict.decision != "unmeasured":
+        if self.at_the_end and verdict and verdict.decision != "unmeasured":
             self.history.decide(self.accepted, verdict)
-        elif self.sole:
+        elif self.at_the_end:
             self.history.settle(self.accepted, "dropped", "the last comparison was not completed")
 
     def without(self, line: Edit) -> Document | None:

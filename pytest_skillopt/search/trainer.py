@@ -142,7 +142,7 @@ class Trainer:
     def run(self) -> TrainOutcome:
         """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
         state = self._state
-        if short := shortage(state.settings, self._final.plan, [*state.suite, *state.test]):
+        if short := shortage(state.settings, self._final.kept, [*state.suite, *state.test]):
             return self._outcome("unchanged", short)
         stopped, reason = self._search()
         if state.incumbent == state.start:

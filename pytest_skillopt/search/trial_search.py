@@ -155,7 +155,7 @@ class TrialSearch:
     def _pass_gate(self) -> None:
         """Where the gate is not left to the final comparison, it is asked once, about all lines."""
         state = self._state
-        if state.sole or state.incumbent == state.start:
+        if state.at_the_end or state.incumbent == state.start:
             return
         candidate, lines = state.incumbent, state.lines
         state.incumbent, state.lines = state.base, []

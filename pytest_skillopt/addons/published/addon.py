@@ -29,5 +29,4 @@ GATES = {
     "confirm": lambda: _gate("confirm"),
     "margin": lambda: _gate("margin"),
     "paired": lambda: _gate("paired"),
-    "staged, broad": lambda: _gate("staged, broad"),
 }

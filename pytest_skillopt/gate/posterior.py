@@ -1,0 +1,339 @@
+"""Weigh all samples of a comparison: how likely is it that the suite's pass rate rose?
+
+Task i passes with rate ``p_i`` under the incumbent and ``q_i`` under the candidate. The posterior
+is over three hypotheses about the whole edit, each with its prior weight:
+
+* ``N``, nothing: ``q_i = p_i`` for all i.
+* ``E(s, l)``, an edit: task i moves up with probability ``l``, else down with ``DOWN``, else it
+  shifts in common with the others by ``s``: ``q = p (1 + s)`` for ``s < 0``, a share of the passes
+  lost; ``q = p + s (1 - p)`` for ``s > 0``, a share of the failures mended.
+* ``M(s, l)``, memorised: as ``E``, only that no held-out task moves up.
+
+Rates lie on the grid ``RATES``; a task that moves goes to any rate beyond its own with probability
+proportional to the distance. The search names the train tasks on which it expects a change, its
+*targets*, from other samples than those that are weighed here: a task that moves up is named with
+probability ``NAMED`` and another with ``MISNAMED``, so that Bayes' rule gives each train task its
+own probability of moving up, and the number of targets says something of ``l``.
+
+Given a hypothesis the tasks are independent, and the net effect ``D = sum(q_i - p_i)`` is taken as
+normal with the sums of their posterior means and variances. The chance of a rise is ``sum over E, M
+of P(hypothesis | samples) P(D > 0 | hypothesis, samples)``; ``N`` adds nothing to it.
+
+``B = P(samples | E or M) / P(samples | N)`` is a nonnegative martingale under ``N`` when the rates
+are drawn from ``SHARES``, whichever task is sampled next: by Ville's inequality it ever reaches ``1
+/ alpha`` with probability at most ``alpha``. An earlier e-value against ``N`` from other samples
+multiplies ``B``, and enters nowhere else: it says that the edit does something, not what.
+
+The weights were chosen with recorded edits of real agents, their random splits, and simulated
+leaks and trades (``benchmarks/gate.py``, docs/decisions/gate.md).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import mul
+from typing import TYPE_CHECKING, Literal
+
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from pytest_skillopt.gate.counts import Counts
+
+RATES = (0.02, 0.10, 0.25, 0.42, 0.58, 0.75, 0.90, 0.98)
+SHARES = (0.15, 0.12, 0.09, 0.08, 0.08, 0.10, 0.16, 0.22)
+"""Prior probability of each rate: most tasks of agents nearly always pass or nearly always fail."""
+SHIFTS = {
+    -0.20: 0.06,
+    -0.13: 0.14,
+    -0.08: 0.18,
+    -0.04: 0.12,
+    0.0: 0.36,
+    0.05: 0.07,
+    0.12: 0.04,
+    0.22: 0.03,
+}
+"""Common shift and its prior probability: a longer skill dilutes more often than it helps all."""
+LIFTED = {0.05: 0.30, 0.15: 0.30, 0.35: 0.25, 0.70: 0.15}
+"""Share of the tasks that move up, and its prior probability."""
+DOWN = 0.05
+"""Probability that a task moves down."""
+NAMED, MISNAMED = 0.5, 0.1
+"""Probability that a train task is a target if it moves up, and if it does not."""
+NOTHING_PRIOR, MEMORISED_PRIOR = 0.30, 0.10
+"""Prior probability of ``N``, and of ``M`` among the rest."""
+
+Role = Literal["target", "train", "held_out", "memorised", "any"]
+"""Kind of a task: named by the search, another train task, held out from the search (under ``E``
+and under ``M``), or of a comparison for which nothing is named."""
+_UNSHIFTED = list(SHIFTS).index(0.0)
+_HYPOTHESES = [(s, lifted) for s in range(len(SHIFTS)) for lifted in LIFTED]
+_ODDS: dict[Role, float] = {
+    "target": NAMED / MISNAMED,
+    "train": (1 - NAMED) / (1 - MISNAMED),
+    "held_out": 1.0,
+    "memorised": 0.0,
+    "any": 1.0,
+}
+"""Factor on the odds of moving up."""
+
+
+def shifted(rate: float, shift: float) -> float:
+    """A rate in [0, 1] after a common shift in [-1, 1]."""
+    return rate * (1 + shift) if shift < 0 else rate + (1 - rate) * shift
+
+
+_Moments = tuple[float, float, float]
+"""Likelihood, and its integrals with the change of the rate and with its square."""
+
+
+@lru_cache(maxsize=1 << 16)
+def _components(
+    after: float, after_n: int, before: float, before_n: int
+) -> tuple[tuple[_Moments, ...], _Moments, _Moments]:
+    """Moments of a task that shifts by each of ``SHIFTS``, moves up, and moves down."""
+
+    def likelihood(rate: float) -> float:
+        return float(rate**after * (1 - rate) ** (after_n - after))
+
+    old = [
+        share * rate**before * (1 - rate) ** (before_n - before)
+        for rate, share in zip(RATES, SHARES, strict=True)
+    ]
+    new = [likelihood(rate) for rate in RATES]
+
+    def sums(changes: Iterable[tuple[float, float]]) -> _Moments:
+        total = mean = square = 0.0
+        for weight, change in changes:
+            total += weight
+            mean += weight * change
+            square += weight * change * change
+        return total, mean, square
+
+    def moved(sign: int) -> _Moments:
+        changes = []
+        for i, rate in enumerate(RATES):
+            beyond = range(i + 1, len(RATES)) if sign > 0 else range(i)
+            distance = math.fsum(abs(RATES[j] - rate) for j in beyond)
+            changes += [
+                (old[i] * abs(RATES[j] - rate) / distance * new[j], RATES[j] - rate) for j in beyond
+            ] or [(old[i] * new[i], 0.0)]
+        return sums(changes)
+
+    shifts = tuple(
+        sums(
+            (old[i] * likelihood(shifted(rate, shift)), shifted(rate, shift) - rate)
+            for i, rate in enumerate(RATES)
+        )
+        for shift in SHIFTS
+    )
+    return shifts, moved(1), moved(-1)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """A task under each of the hypotheses of ``_HYPOTHESES``, and under ``N``."""
+
+    logs: tuple[float, ...]
+    """Log likelihoods."""
+    means: tuple[float, ...]
+    """Expected change of its rate."""
+    variances: tuple[float, ...]
+    log_nothing: float
+
+
+@lru_cache(maxsize=1 << 16)
+def _task(role: Role, after: float, after_n: int, before: float, before_n: int) -> _Task:
+    shifts, up, down = _components(after, after_n, before, before_n)
+    logs, means, variances = [], [], []
+    for s, lifted in _HYPOTHESES:
+        odds = _ODDS[role] * lifted / (1 - lifted)
+        rises = odds / (1 + odds)
+        falls = (1 - rises) * (DOWN / 3 if role == "target" else DOWN)
+        weights = (1 - rises - falls, rises, falls)
+        total, mean, square = (
+            sum(map(mul, weights, parts)) for parts in zip(shifts[s], up, down, strict=True)
+        )
+        logs.append(math.log(total))
+        means.append(mean / total)
+        variances.append(max(0.0, square / total - (mean / total) ** 2))
+    unsampled = not after_n or not before_n
+    return _Task(
+        tuple(logs),
+        # Missing evidence is never a yes.
+        tuple(min(0.0, mean) for mean in means) if unsampled else tuple(means),
+        tuple(variances),
+        math.log(shifts[_UNSHIFTED][0]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Weighed:
+    """The posterior, in the words that a decision needs."""
+
+    chance: float
+    """Probability that the suite's rate rose, in [0, 1]."""
+    memorised: float
+    """Probability of ``M`` given that the edit does something, in [0, 1]."""
+    log_bayes: float
+    """Log of ``B``, the earlier e-value included."""
+    mean: float
+    """Expectation of the net effect ``D``, in tasks, given that the edit does something."""
+    deviation: float
+    """Its standard deviation, in tasks."""
+    common: float
+    """Part of its variance that is due to what is not known of all tasks together, in [0, 1]."""
+    held_out: float
+    """Expectation over standard deviation of the net effect on the held-out tasks under ``E``."""
+    doubt: dict[str, float]
+    """Variance of the change of each task under ``E``, less the more often it was sampled."""
+    leverage: dict[str, float]
+    """Information of another sample of each task on a common loss: reliable tasks show it best."""
+
+
+class Posterior:
+    """The posterior of one comparison."""
+
+    def __init__(
+        self, *, held_out: Iterable[str], targets: Iterable[str], earlier: float = 1.0
+    ) -> None:
+        """Args:
+        held_out: tasks that the search has not seen.
+        targets: tasks on which the search expects a change.
+        earlier: e-value against ``N`` of samples that are not among those weighed; at least 0.
+        """
+        self._targets = frozenset(targets)
+        self._held_out = frozenset(held_out) - self._targets
+        self._log_earlier = math.log(max(earlier, _TINY))
+
+    def role(self, task: str) -> Role:
+        """Kind of the task."""
+        if task in self._targets:
+            return "target"
+        if task in self._held_out:
+            return "held_out"
+        return "train" if self._targets else "any"
+
+    def weigh(self, counts: Counts) -> Weighed:
+        """Weigh what was measured of the tasks that count."""
+        tasks = counts.tasks
+        known = {task: self._known(counts, task, self.role(task)) for task in tasks}
+        held = [task for task in tasks if task in self._held_out]
+        train = [known[task] for task in tasks if task not in self._held_out]
+        seen, unseen = _Sums.of(train), _Sums.of([known[task] for task in held])
+        copied = _Sums.of([self._known(counts, task, "memorised") for task in held])
+        prior = self._log_priors(tasks)
+        edit = math.log1p(-NOTHING_PRIOR)
+        general = [
+            edit + math.log1p(-MEMORISED_PRIOR) + sum(logs)
+            for logs in zip(prior, seen.logs, unseen.logs, strict=True)
+        ]
+        memorised = [
+            edit + math.log(MEMORISED_PRIOR) + sum(logs)
+            for logs in zip(prior, seen.logs, copied.logs, strict=True)
+        ]
+        nothing = math.fsum(row.log_nothing for row in known.values())
+        nothing += math.log(NOTHING_PRIOR) - self._log_earlier
+        top = max(*general, *memorised, nothing)
+        of_general = [math.exp(log - top) for log in general]
+        of_memorised = [math.exp(log - top) for log in memorised]
+        of_edit = sum(of_general) + sum(of_memorised)
+        everything = of_edit + math.exp(nothing - top)
+        rises = mean = square = within = 0.0
+        for weights, rest in ((of_general, unseen), (of_memorised, copied)):
+            for k, weight in enumerate(weights):
+                moved = seen.means[k] + rest.means[k]
+                variance = seen.variances[k] + rest.variances[k] + _TINY
+                rises += weight * _above_zero(moved, variance)
+                mean += weight / of_edit * moved
+                square += weight / of_edit * moved**2
+                within += weight / of_edit * variance
+        between = max(0.0, square - mean**2)
+        both = [a + b for a, b in zip(of_general, of_memorised, strict=True)]
+        return Weighed(
+            chance=rises / everything,
+            memorised=sum(of_memorised) / of_edit,
+            log_bayes=math.log(of_edit) + top - edit - (nothing - math.log(NOTHING_PRIOR)),
+            mean=mean,
+            deviation=math.sqrt(between + within),
+            common=between / (between + within),
+            held_out=unseen.score(of_general),
+            doubt={
+                task: sum(map(mul, both, row.variances)) / of_edit / (1 + counts[CANDIDATE, task].n)
+                for task, row in known.items()
+            },
+            leverage={task: _leverage(counts, task) for task in tasks},
+        )
+
+    def _known(self, counts: Counts, task: str, role: Role) -> _Task:
+        new, old = counts[CANDIDATE, task], counts[INCUMBENT, task]
+        return _task(role, new.total, new.n, old.total, old.n)
+
+    def _log_priors(self, tasks: Sequence[str]) -> list[float]:
+        """Of the hypotheses, the number of targets among the train tasks being known."""
+        train = [task for task in tasks if task not in self._held_out]
+        named = sum(task in self._targets for task in train)
+        logs = []
+        for s, lifted in _HYPOTHESES:
+            log = math.log(list(SHIFTS.values())[s] * LIFTED[lifted])
+            if named:
+                log += named * math.log(lifted * NAMED + (1 - lifted) * MISNAMED)
+                other = lifted * (1 - NAMED) + (1 - lifted) * (1 - MISNAMED)
+                log += (len(train) - named) * math.log(other)
+            logs.append(log)
+        top = max(logs)
+        total = top + math.log(sum(math.exp(log - top) for log in logs))
+        return [log - total for log in logs]
+
+
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """Sums over tasks, for each of ``_HYPOTHESES``."""
+
+    logs: list[float]
+    means: list[float]
+    variances: list[float]
+
+    @classmethod
+    def of(cls, rows: Sequence[_Task]) -> _Sums:
+        def add(columns: list[tuple[float, ...]]) -> list[float]:
+            summed = [sum(column) for column in zip(*columns, strict=True)]
+            return summed or [0.0] * len(_HYPOTHESES)
+
+        return cls(
+            add([row.logs for row in rows]),
+            add([row.means for row in rows]),
+            add([row.variances for row in rows]),
+        )
+
+    def score(self, weights: Sequence[float]) -> float:
+        """Expectation over standard deviation of the change, over weighted hypotheses."""
+        total = sum(weights) or 1.0
+        mean: float = sum(map(mul, weights, self.means)) / total
+        square = sum(
+            w * (v + m * m) for w, m, v in zip(weights, self.means, self.variances, strict=True)
+        )
+        deviation = math.sqrt(max(_TINY, square / total - mean**2))
+        return mean / deviation
+
+
+def _above_zero(mean: float, variance: float) -> float:
+    """Probability that a normal variable is positive."""
+    return 0.5 * math.erfc(-mean / math.sqrt(2 * variance))
+
+
+def _leverage(counts: Counts, task: str) -> float:
+    """Fisher information of a pair of samples on the share ``s`` of passes that is lost.
+
+    It is ``p^2 / (2 p (1 - p))``, with a little added to the variance.
+    """
+    new, old = counts[CANDIDATE, task], counts[INCUMBENT, task]
+    rate = (new.total + old.total + 0.5) / (new.n + old.n + 1)
+    information: float = rate**2 / (2 * rate * (1 - rate) + 0.02)
+    return information / (1 + new.n)

@@ -1,0 +1,273 @@
+"""The default gate: does a candidate raise the suite's pass rate, or was it luck?
+
+"Accept only if the pass rate strictly improves" is a coin toss with noisy rollouts: an edit that
+changes nothing looks better nearly half of the time, with any number of samples. This gate keeps
+that rule as its last condition and puts others before it. With ``alpha`` of the options, ``B`` and
+the chance of a rise of ``gate/posterior.py``, it accepts if
+
+1. something changed: ``B >= EVIDENCE / alpha``;
+2. the net effect is a rise: its chance is at least ``1 - alpha``, or, when the samples are used up,
+   ``1 - ENOUGH alpha`` (``1 - THIN alpha`` after fewer than ``THIN_SAMPLES`` a task);
+3. the gain is not confined to tasks that the search has seen: "memorised" has at most the
+   probability ``MEMORISED``, and the val tasks are not expected to have fallen;
+4. nothing broke that must pass (with ``veto``: nothing broke), and neither side of the trigger
+   tasks has a lower mean;
+5. the literal rule: the observed suite mean is strictly greater.
+
+Samples are taken in few wide rounds: the targets of the search, then every other task, then
+where the posterior is least certain. ``docs/gate.md`` has the figures, ``benchmarks/gate.py``
+measures them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.gate.counts import counted, named, plainly
+from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
+from pytest_skillopt.gate.engine import NOTHING, SequentialGate, Unmeasured, Want, Wants
+from pytest_skillopt.gate.posterior import Posterior, Weighed
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+    from typing import Any
+
+    from pytest_skillopt.gate.data import GateOptions, GateTask, Verdict
+    from pytest_skillopt.gate.engine import Plan
+
+EVIDENCE = 0.25
+"""Part of ``1 / alpha`` that ``B`` has to reach."""
+ENOUGH, THIN, THIN_SAMPLES = 3.0, 1.0, 3
+"""Multiples of alpha that the chance of no rise may have when the samples are used up, the
+second if there were fewer than so many a task: then the prior says most, and the bar is higher."""
+MEMORISED, UNLIKELY = 0.20, 0.02
+"""Probability of "memorised" up to which an edit is accepted, and up to which the val tasks need no
+samples of their own."""
+FALLEN = -0.25
+"""Expected change of the val tasks over its standard deviation from which they have fallen."""
+HOPELESS, HOPELESS_EARLY = 0.25, 0.05
+"""Chance of a rise up to which the candidate is given up, and up to which it is after the
+targets."""
+ROUNDS, CHECKS = 7, 2
+"""Rounds that the chance is followed for, and rounds that the observed means are looked at
+again."""
+FIRST, SECOND = 2, 1
+"""Pairs of samples of each target in the first round, and beside the other tasks in the second."""
+SLICE, LEAST = 3, 24
+"""The part of the samples that are left, its inverse, that a later round takes, and at least."""
+VAL_PAIRS, VAL_MOST = 3, 10
+"""Pairs of samples of a val task in a round that looks for memorised lines, and in all."""
+SUSPECT = 1.5
+"""E-value from which a task that refuses an edit is sampled again."""
+
+
+class DefaultGate(SequentialGate):
+    """Decide a training, a comparison of two versions, and a candidate on the way, all alike.
+
+    With ``options.final`` all samples come from a stream of this decision alone; else the
+    incumbent's are those of its tape, which every candidate is measured against.
+    """
+
+    name = "sequential"
+
+    def __init__(
+        self, tasks: Sequence[GateTask], options: GateOptions | None = None, **known: Any
+    ) -> None:
+        super().__init__(tasks, options, **known)
+        self.final = self.options.final
+        self._posterior = Posterior(
+            held_out=self.options.held_out,
+            targets=self.options.targets,
+            earlier=self.options.prior,
+        )
+
+    def decide(self) -> Plan:
+        if self.options.final:
+            self.sample_from("final")
+        credible = yield from self._follow()
+        found = self._weigh()
+        if not credible:
+            return self._judge("rejected", f"{self.named_breaks()}{self._doubt(found)}", found)
+        broken = yield from self.follow_suspects(list(self.guard_bars()), SUSPECT)
+        if broken:
+            return self._judge("rejected", self.refuse_for(broken), found)
+        if doubtful := self._suspects():
+            reason = (
+                "must pass, and the budget ended while it looked broken: "
+                f"{self.counts.compared(doubtful)}"
+            )
+            return self._judge("rejected", reason, found)
+        yield from self._look_again()
+        found, breaks = self._weigh(), self.named_breaks()
+        if not self._good(found, self._enough):
+            return self._judge("rejected", f"{breaks}{self._doubt(found)}", found)
+        if fallen := self.fallen_side():
+            return self._judge("rejected", f"{breaks}{fallen}", found)
+        if not self._rises():
+            reason = f"{breaks}the suite's mean did not strictly rise: {self._moved()}"
+            return self._judge("rejected", reason, found)
+        fixed = self.counts.fixed()
+        gains = f", {counted(len(fixed), 'task')} fixed ({named(fixed)})" if fixed else ""
+        reason = f"{breaks}the suite's mean rose {self._moved()}{gains}; {self._said(found)}"
+        return self._judge("accepted", reason, found)
+
+    # The rounds.
+
+    def _follow(self) -> Generator[Wants, None, bool]:
+        """Sample until it is clear whether the suite improved; whether it did."""
+        targets = [task for task in self.options.targets if task in set(self.tasks)]
+        yield self._pairs(targets * (FIRST if self._limit >= 8 * len(targets) else 1))
+        self._require_val()
+        if targets and self._weigh().chance <= HOPELESS_EARLY:
+            return False
+        held = set(self.options.held_out)
+        rest = [task for task in self.tasks if not self.counts[CANDIDATE, task].n]
+        rest.sort(key=lambda task: task not in held)
+        more = targets * SECOND if self._limit >= THIN_SAMPLES * len(self.tasks) else []
+        yield self._pairs([*more, *rest])
+        self._require_val()
+        for _ in range(ROUNDS):
+            found = self._weigh()
+            if self._good(found, 1.0, memorised=1.0):
+                wanted = self._val_in_doubt(found)
+                if found.memorised <= UNLIKELY or not wanted:
+                    return self._good(found, 1.0)
+            elif found.chance <= HOPELESS:
+                return False
+            else:
+                wanted = self._uncertain(found)
+            if not wanted:
+                break
+            yield wanted
+        return self._good(self._weigh(), self._enough)
+
+    def _uncertain(self, found: Weighed) -> list[Want]:
+        """A part of what is left, where it says most of the net effect."""
+        left = self._limit - self._drawn.total()
+        size = min(left, max(LEAST, left // SLICE)) // 2
+        doubt, leverage = sum(found.doubt.values()) or 1.0, sum(found.leverage.values()) or 1.0
+        worth = {
+            task: (1 - found.common) * found.doubt[task] / doubt
+            + found.common * found.leverage[task] / leverage
+            for task in self.unfinished(self.tasks)
+        }
+        return self._pairs(sorted(worth, key=lambda task: -worth[task])[:size])
+
+    def _val_in_doubt(self, found: Weighed) -> list[Want]:
+        """The val tasks that may have improved or not, several times."""
+        tasks = [
+            task
+            for task in self.tasks
+            if self._posterior.role(task) == "held_out"
+            and self.counts[CANDIDATE, task].n < VAL_MOST
+        ]
+        tasks.sort(key=lambda task: -found.doubt[task])
+        return self._pairs(tasks * VAL_PAIRS)
+
+    def _look_again(self) -> Generator[Wants, None, None]:
+        """Sample once more where an observed mean contradicts what is expected of it."""
+        for _ in range(CHECKS):
+            sides = [
+                task
+                for wanted in (True, False)
+                for side in [[t for t in self.tasks if self.triggers.get(t) is wanted]]
+                if self.counts.gain(side, missing=1) < -NOTHING
+                for task in side
+            ]
+            again = self._pairs(sides if self._rises() else self._compared)
+            if not again:
+                return
+            yield again
+
+    def _pairs(self, tasks: Sequence[str]) -> list[Want]:
+        """One more sample of both arms each, as far as the budget reaches."""
+        tasks = self.unfinished(tasks)
+        return self.again(tasks[: self.affordable(2 * len(tasks)) // 2])
+
+    @property
+    def _limit(self) -> int:
+        """Samples in all."""
+        most = 2 * self.options.most * len(self.counts.all_tasks)
+        return most if self.options.budget is None else min(most, self.options.budget)
+
+    def affordable(self, samples: int) -> int:
+        return max(0, min(samples, self._limit - self._drawn.total()))
+
+    # The rules.
+
+    def _weigh(self) -> Weighed:
+        return self._posterior.weigh(self.counts)
+
+    @property
+    def _enough(self) -> float:
+        return ENOUGH if self._limit >= THIN_SAMPLES * len(self.tasks) else THIN
+
+    def _good(self, found: Weighed, doubt: float, memorised: float = MEMORISED) -> bool:
+        """Whether the posterior speaks for the edit, with so many times alpha left to chance."""
+        return (
+            found.chance >= 1 - doubt * self.alpha
+            and found.log_bayes >= math.log(EVIDENCE / self.alpha)
+            and found.held_out >= FALLEN
+            and (not self._held_out or found.memorised <= memorised)
+            and (doubt > 1 or self._rises())
+        )
+
+    @property
+    def _held_out(self) -> list[str]:
+        return [task for task in self.tasks if task in self.options.held_out]
+
+    def _require_val(self) -> None:
+        if self.options.held_out and not self._held_out:
+            raise Unmeasured(
+                "no val task could be measured, and a gain on those that the search has seen is no "
+                "evidence of another"
+            )
+
+    @property
+    def _compared(self) -> list[str]:
+        """The tasks that both were sampled on."""
+        arms = (INCUMBENT, CANDIDATE)
+        return [task for task in self.tasks if all(self.counts[arm, task].n for arm in arms)]
+
+    def _rises(self) -> bool:
+        """The literal rule, on the tasks that both were sampled on."""
+        return self.counts.gain(self._compared) > NOTHING
+
+    def _suspects(self) -> list[str]:
+        must = self.unfinished(sorted(self.must_pass & set(self._compared)))
+        return [task for task in must if self.counts.down(task) >= math.log(SUSPECT)]
+
+    # The words.
+
+    def _judge(self, decision: Any, reason: str, found: Weighed) -> Verdict:
+        return self.verdict(decision, reason, log_e=found.log_bayes)
+
+    def _moved(self) -> str:
+        part = "" if len(self._compared) == len(self.tasks) else " on the tasks that were sampled"
+        return f"from {self.counts.moved(self._compared)}{part}" if self._compared else "nowhere"
+
+    def _said(self, found: Weighed) -> str:
+        return (
+            f"the chance of a rise is {found.chance:.0%}, the net effect {found.mean:+.1f} tasks "
+            f"(standard deviation {found.deviation:.1f})".replace("%", " %")
+        )
+
+    def _doubt(self, found: Weighed) -> str:
+        """Which condition is missed, in words."""
+        if self._held_out and found.held_out < FALLEN:
+            return f"the val tasks are likely to have fallen; {self._said(found)}"
+        if found.chance < 1 - self._enough * self.alpha:
+            return f"it is not credible that the suite improved: {self._said(found)}"
+        if found.log_bayes < math.log(EVIDENCE / self.alpha):
+            return (
+                f"the change may be chance: evidence {plainly(found.log_bayes)} where "
+                f"{plainly(math.log(EVIDENCE / self.alpha))} is needed"
+            )
+        if self._held_out and found.memorised > MEMORISED:
+            return (
+                "the gain may be confined to tasks that the search has seen: the val tasks did not "
+                f"improve with them (probability {found.memorised:.0%}, at most {MEMORISED:.0%} is "
+                "allowed)".replace("%", " %")
+            )
+        return f"the suite's mean did not strictly rise: {self._moved()}"
