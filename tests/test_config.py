@@ -193,7 +193,7 @@ def test_the_option_wins_over_the_ini_key_and_that_over_the_default(
         ("skillopt_rollouts = many", "skillopt_rollouts: *many*"),
         ("skillopt_timeout = nan", "skillopt_timeout: nan is out of range*"),
         ("skillopt_pruning = maybe", "skillopt_pruning: *maybe*"),
-        ("skillopt_gate = x", "skillopt_gate: 'x' is not one of staged, strict, *"),
+        ("skillopt_gate = x", "skillopt_gate: 'x' is not one of sequential, strict, *"),
         ("skillopt_gate_alpha = 0.9", "skillopt_gate_alpha: 0.9 is out of range*at most 0.5"),
     ],
 )

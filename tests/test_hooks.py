@@ -321,7 +321,7 @@ def test_a_gate_hook_that_only_looks_changes_nothing(project: Project, cap: int)
     )
     shutil.rmtree(project.path / ".skillopt")
     assert outcome() == without
-    assert (project.path / "asked.txt").read_text().startswith("staged")
+    assert (project.path / "asked.txt").read_text().startswith("sequential")
 
 
 def test_the_trainer_needs_no_pytest_session(pytester: pytest.Pytester) -> None:

@@ -455,7 +455,7 @@ BAD_INPUT: list[tuple[str, Callable[[Project], object], tuple[str, ...], str]] =
     ("not utf-8", lambda p: p.skill.write_bytes(b"\xff\xfe"), (), "*SKILL.md*UTF-8*"),
     ("empty", lambda p: p.skill.write_bytes(b""), (), "*SKILL.md*empty*"),
     ("K", lambda p: None, ("--skillopt-rollouts=0",), "*--skillopt-rollouts: 0 is out of range*"),
-    ("choice", lambda p: None, ("--skillopt-gate=x",), "*'x' is not one of staged, strict*"),
+    ("choice", lambda p: None, ("--skillopt-gate=x",), "*'x' is not one of sequential, strict*"),
     ("number", lambda p: None, ("--skillopt-seed=x",), "*'x' is not a whole number*"),
     ("bool", lambda p: None, ("-oskillopt_pruning=maybe",), "*skillopt_pruning: *'maybe'*"),
     ("ini", lambda p: None, ("-o", "skillopt_epochs=0"), "*skillopt_epochs: 0 is out of range*"),

@@ -9,20 +9,21 @@ is over three hypotheses about the whole edit, each with its prior weight:
   lost; ``q = p + s (1 - p)`` for ``s > 0``, a share of the failures mended.
 * ``M(s, l)``, memorised: as ``E``, only that no held-out task moves up.
 
-Rates lie on the grid ``RATES``; a task that moves goes to any rate beyond its own with probability
-proportional to the distance. The search names the train tasks on which it expects a change, its
-*targets*, from other samples than those that are weighed here: a task that moves up is named with
-probability ``NAMED`` and another with ``MISNAMED``, so that Bayes' rule gives each train task its
-own probability of moving up, and the number of targets says something of ``l``.
+Rates lie on the grid ``RATES``; how common each is in the suite is fitted to the samples of both
+arms together (empirical Bayes), from ``SHARES``. A task that moves goes to any rate beyond its own
+with probability proportional to the distance. The search names the train tasks on which it expects
+a change, its *targets*, from other samples than those that are weighed here: a task that moves up
+is named with probability ``NAMED`` and another with ``MISNAMED``, so that Bayes' rule gives each
+train task its own probability of moving up, and the number of targets says something of ``l``.
 
 Given a hypothesis the tasks are independent, and the net effect ``D = sum(q_i - p_i)`` is taken as
 normal with the sums of their posterior means and variances. The chance of a rise is ``sum over E, M
 of P(hypothesis | samples) P(D > 0 | hypothesis, samples)``; ``N`` adds nothing to it.
 
-``B = P(samples | E or M) / P(samples | N)`` is a nonnegative martingale under ``N`` when the rates
-are drawn from ``SHARES``, whichever task is sampled next: by Ville's inequality it ever reaches ``1
-/ alpha`` with probability at most ``alpha``. An earlier e-value against ``N`` from other samples
-multiplies ``B``, and enters nowhere else: it says that the edit does something, not what.
+``B = P(samples | E or M) / P(samples | N)`` is the evidence that anything changed: a martingale
+under ``N``, whichever task is sampled next, but for the fit of the rates. An earlier e-value
+against ``N`` from other samples multiplies it, and enters nowhere else: it says that the edit does
+something, not what.
 
 The weights were chosen with recorded edits of real agents, their random splits, and simulated
 leaks and trades (``benchmarks/gate.py``, docs/decisions/gate.md).
@@ -44,8 +45,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.counts import Counts
 
 RATES = (0.02, 0.10, 0.25, 0.42, 0.58, 0.75, 0.90, 0.98)
-SHARES = (0.15, 0.12, 0.09, 0.08, 0.08, 0.10, 0.16, 0.22)
-"""Prior probability of each rate: most tasks of agents nearly always pass or nearly always fail."""
+SHARES: tuple[float, ...] = (0.15, 0.12, 0.09, 0.08, 0.08, 0.10, 0.16, 0.22)
+"""How common each rate is in a suite, before its samples: most tasks of agents nearly always
+pass or nearly always fail."""
+SHARES_WEIGHT, STEPS = 8.0, 8
+"""Tasks that ``SHARES`` weigh as much as, and steps of the fit to the suite's own samples."""
 SHIFTS = {
     -0.20: 0.06,
     -0.13: 0.14,
@@ -90,47 +94,57 @@ _Moments = tuple[float, float, float]
 """Likelihood, and its integrals with the change of the rate and with its square."""
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 14)
 def _components(
     after: float, after_n: int, before: float, before_n: int
-) -> tuple[tuple[_Moments, ...], _Moments, _Moments]:
-    """Moments of a task that shifts by each of ``SHIFTS``, moves up, and moves down."""
+) -> tuple[tuple[_Moments, ...], ...]:
+    """Moments for each rate of a task that shifts by each of ``SHIFTS``, moves up, moves down."""
 
     def likelihood(rate: float) -> float:
         return float(rate**after * (1 - rate) ** (after_n - after))
 
-    old = [
-        share * rate**before * (1 - rate) ** (before_n - before)
-        for rate, share in zip(RATES, SHARES, strict=True)
-    ]
-    new = [likelihood(rate) for rate in RATES]
-
-    def sums(changes: Iterable[tuple[float, float]]) -> _Moments:
+    def moments(old: float, changed: Iterable[tuple[float, float]], rate: float) -> _Moments:
         total = mean = square = 0.0
-        for weight, change in changes:
-            total += weight
-            mean += weight * change
-            square += weight * change * change
+        for weight, new in changed:
+            part, change = weight * old * likelihood(new), new - rate
+            total += part
+            mean += part * change
+            square += part * change * change
         return total, mean, square
 
-    def moved(sign: int) -> _Moments:
-        changes = []
-        for i, rate in enumerate(RATES):
-            beyond = range(i + 1, len(RATES)) if sign > 0 else range(i)
-            distance = math.fsum(abs(RATES[j] - rate) for j in beyond)
-            changes += [
-                (old[i] * abs(RATES[j] - rate) / distance * new[j], RATES[j] - rate) for j in beyond
-            ] or [(old[i] * new[i], 0.0)]
-        return sums(changes)
+    def beyond(rate: float, sign: int) -> list[tuple[float, float]]:
+        rates = [other for other in RATES if (other - rate) * sign > 0]
+        distance = math.fsum(abs(other - rate) for other in rates)
+        return [(abs(other - rate) / distance, other) for other in rates] or [(1.0, rate)]
 
-    shifts = tuple(
-        sums(
-            (old[i] * likelihood(shifted(rate, shift)), shifted(rate, shift) - rate)
-            for i, rate in enumerate(RATES)
-        )
-        for shift in SHIFTS
-    )
-    return shifts, moved(1), moved(-1)
+    columns = []
+    for rate in RATES:
+        old = rate**before * (1 - rate) ** (before_n - before)
+        kinds = [[(1.0, shifted(rate, shift))] for shift in SHIFTS]
+        kinds += [beyond(rate, 1), beyond(rate, -1)]
+        columns.append(tuple(moments(old, kind, rate) for kind in kinds))
+    return tuple(columns)
+
+
+def fitted_shares(counts: Sequence[tuple[float, int]]) -> tuple[float, ...]:
+    """How common each of ``RATES`` is in a suite, by expectation maximisation.
+
+    Args:
+        counts: passes and samples of each task, those of both arms together.
+    """
+    likelihoods = [
+        [rate**passed * (1 - rate) ** (n - passed) for rate in RATES] for passed, n in counts if n
+    ]
+    shares = SHARES
+    for _ in range(STEPS):
+        sums = [SHARES_WEIGHT * share for share in SHARES]
+        for row in likelihoods:
+            total = sum(map(mul, shares, row))
+            for i, value in enumerate(row):
+                sums[i] += shares[i] * value / total
+        total = sum(sums)
+        shares = tuple(value / total for value in sums)
+    return shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,9 +159,19 @@ class _Task:
     log_nothing: float
 
 
-@lru_cache(maxsize=1 << 16)
-def _task(role: Role, after: float, after_n: int, before: float, before_n: int) -> _Task:
-    shifts, up, down = _components(after, after_n, before, before_n)
+@lru_cache(maxsize=1 << 14)
+def _task(
+    role: Role,
+    shares: tuple[float, ...],
+    after: float,
+    after_n: int,
+    before: float,
+    before_n: int,
+) -> _Task:
+    *shifts, up, down = (
+        tuple(sum(map(mul, shares, part)) for part in zip(*component, strict=True))
+        for component in zip(*_components(after, after_n, before, before_n), strict=True)
+    )
     logs, means, variances = [], [], []
     for s, lifted in _HYPOTHESES:
         odds = _ODDS[role] * lifted / (1 - lifted)
@@ -207,6 +231,7 @@ class Posterior:
         """
         self._targets = frozenset(targets)
         self._held_out = frozenset(held_out) - self._targets
+        self._shares = SHARES
         self._log_earlier = math.log(max(earlier, _TINY))
 
     def role(self, task: str) -> Role:
@@ -220,6 +245,14 @@ class Posterior:
     def weigh(self, counts: Counts) -> Weighed:
         """Weigh what was measured of the tasks that count."""
         tasks = counts.tasks
+        self._shares = fitted_shares(
+            [
+                (new.total + old.total, new.n + old.n)
+                for new, old in (
+                    (counts[CANDIDATE, task], counts[INCUMBENT, task]) for task in tasks
+                )
+            ]
+        )
         known = {task: self._known(counts, task, self.role(task)) for task in tasks}
         held = [task for task in tasks if task in self._held_out]
         train = [known[task] for task in tasks if task not in self._held_out]
@@ -270,22 +303,22 @@ class Posterior:
 
     def _known(self, counts: Counts, task: str, role: Role) -> _Task:
         new, old = counts[CANDIDATE, task], counts[INCUMBENT, task]
-        return _task(role, new.total, new.n, old.total, old.n)
+        return _task(role, self._shares, new.total, new.n, old.total, old.n)
 
     def _log_priors(self, tasks: Sequence[str]) -> list[float]:
         """Of the hypotheses, the number of targets among the train tasks being known."""
         train = [task for task in tasks if task not in self._held_out]
         named = sum(task in self._targets for task in train)
         logs = []
+        shifts = list(SHIFTS.values())
         for s, lifted in _HYPOTHESES:
-            log = math.log(list(SHIFTS.values())[s] * LIFTED[lifted])
+            log = math.log(shifts[s] * LIFTED[lifted])
             if named:
                 log += named * math.log(lifted * NAMED + (1 - lifted) * MISNAMED)
                 other = lifted * (1 - NAMED) + (1 - lifted) * (1 - MISNAMED)
                 log += (len(train) - named) * math.log(other)
             logs.append(log)
-        top = max(logs)
-        total = top + math.log(sum(math.exp(log - top) for log in logs))
+        total = _log_sum(logs)
         return [log - total for log in logs]
 
 
@@ -321,6 +354,13 @@ class _Sums:
         )
         deviation = math.sqrt(max(_TINY, square / total - mean**2))
         return mean / deviation
+
+
+def _log_sum(logs: Iterable[float]) -> float:
+    """Log of the sum of the exponentials."""
+    logs = list(logs)
+    top = max(logs)
+    return top + math.log(sum(math.exp(log - top) for log in logs))
 
 
 def _above_zero(mean: float, variance: float) -> float:

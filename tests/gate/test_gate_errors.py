@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.gate.engine import Gate
 
-GATES = ["staged", "strict", "confirm", "margin", "paired", "final"]
-SHORT = [*GATES, "final, short", "final, alone"]
+GATES = ["sequential", "strict", "confirm", "margin", "paired"]
+SHORT = [*GATES, "sequential, final"]
 
 
 def gate_of(name: str, tasks: Sequence[GateTask], options: GateOptions | None = None) -> Gate:
-    """As ``make_gate``, with the two forms of the final comparison under a cap."""
+    """As ``make_gate``, with the form of the final comparison."""
     name, _, form = name.partition(", ")
     if form:
-        options = replace(options or GateOptions(), rollouts=0, alone=form == "alone")
+        options = replace(options or GateOptions(), final=True, held_out=("t08",))
     return make_gate(name, tasks, options)
 
 
@@ -102,7 +102,7 @@ def test_the_short_form_takes_the_worst_for_granted_of_what_is_missing(
     arm: Arm,
 ) -> None:
     """It may end before it meets the dead task, but never because of what that might show."""
-    name = "final, short"
+    name = "sequential, final"
     both = run_gate(gate_of(name, suite(20)), measure(better, {"t07"}))
     assert both.accepted
 
@@ -161,6 +161,6 @@ def test_a_dead_task_makes_nothing_worse_in_a_check() -> None:
 def test_all_tasks_dead_is_unmeasured_even_where_all_errors_are_allowed() -> None:
     options = replace(GateOptions(), max_error_rate=1.0)
     dead = {task.id for task in suite(4)}
-    verdict = run_gate(make_gate("staged", suite(4), options), measure(better, dead))
+    verdict = run_gate(make_gate("sequential", suite(4), options), measure(better, dead))
     assert verdict.decision == "unmeasured"
     assert verdict.reason.startswith("every task was skipped or left out")

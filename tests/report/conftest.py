@@ -135,7 +135,7 @@ def step_rows(n: int, reason: str | None = None) -> list[StepRow]:
                 verdict="accepted" if accepted else "rejected",
                 reason=reason
                 or ("3 tasks fixed, none broken" if accepted else "no task improved beyond chance"),
-                gate="staged",
+                gate="sequential",
             )
         )
         current = after if accepted else current
@@ -218,7 +218,7 @@ def build(
         test_openings=2,
         noise_floor=0.019,
         smallest_gain=0.06,
-        verdict={"decision": status, "gate": "staged", "validated": True, "alpha": 0.05},
+        verdict={"decision": status, "gate": "sequential", "validated": True, "alpha": 0.05},
         steps=step_rows(steps, evil) if mode == "train" else [],
         edits=edit_rows(hostile) if mode == "train" else [],
         tasks=rows,
@@ -236,7 +236,7 @@ def build(
         models={"target": "openai:gpt-5-mini", "optimizer": "openai:gpt-5"},
         simulated=simulated,
         versions={"python": "3.11.2", "pytest": "9.2.0", "pytest-skillopt": "0.1.0"},
-        settings={"rollouts": 3, "gate": "staged", "seed": 0, "skill": ""},
+        settings={"rollouts": 3, "gate": "sequential", "seed": 0, "skill": ""},
         usage=[
             UsageRow(role="target", stage="rollout", calls=1120, cached=310, input_tokens=780_000,
                      output_tokens=60_000, cost=1.61),

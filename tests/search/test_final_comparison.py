@@ -8,127 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
-from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Verdict
-from pytest_skillopt.gate.engine import run_gate
-from pytest_skillopt.search.final_comparison import plan_final
 from pytest_skillopt.search.history import Observer
-from pytest_skillopt.search.stages import make_gate
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from types import ModuleType
 
-    from pytest_skillopt.gate.data import MetricName
     from pytest_skillopt.search.outcome import TrainOutcome
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
-
-outcomes = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=12)
-tenths = st.integers(0, 10).map(lambda tenth: tenth / 10)
-
-
-def decide(
-    rollouts: int,
-    scores: Sequence[tuple[float, float]],
-    first: tuple[str, ...] = (),
-    must: bool = False,
-    metric: MetricName = "hard",
-) -> Verdict:
-    """The verdict where task ``n`` scores as told before and after, in every sample."""
-    by_task = {f"t{n}": pair for n, pair in enumerate(scores)}
-
-    def take(draws: Sequence[Draw]) -> list[Sample]:
-        assert draws
-        return [
-            Sample(draw, score == 1, float(score))
-            for draw in draws
-            for score in [by_task[draw.task][draw.arm == "candidate"]]
-        ]
-
-    options = GateOptions(metric=metric, rollouts=rollouts, first=first, kmax=1)
-    tasks = [GateTask(task, must_pass=must and task == "t0") for task in by_task]
-    return run_gate(make_gate("final", tasks, options), take)
-
-
-@given(outcomes, st.permutations([f"t{n}" for n in range(12)]), st.booleans())
-def test_the_short_comparison_decides_as_a_whole_round_does(
-    passes: list[tuple[bool, bool]], first: list[str], must: bool
-) -> None:
-    short = decide(0, passes, tuple(first), must)
-    whole = decide(1, passes, must=must)
-    assert short.decision == whole.decision
-    if not must:
-        assert short.incumbent_samples <= whole.incumbent_samples
-    assert short.candidate_samples == whole.candidate_samples or must
-
-
-@given(st.lists(st.tuples(tenths, tenths), min_size=1, max_size=12))
-@example([(0.2, 0.8), (0.6, 0.2), (0.5, 0.8)])
-def test_the_short_comparison_of_scores_ends_as_a_whole_round_does(
-    scores: list[tuple[float, float]],
-) -> None:
-    short = decide(0, scores, metric="soft")
-    assert short.decision == decide(1, scores, metric="soft").decision
-
-
-def test_a_skipped_task_that_must_pass_is_left_out_of_the_short_comparison() -> None:
-    tasks = [GateTask("skipped", must_pass=True), GateTask("other")]
-    gate = make_gate("final", tasks, GateOptions(rollouts=0))
-
-    def take(draws: Sequence[Draw]) -> list[Sample]:
-        assert all(draw.index == 0 for draw in draws)
-        return [
-            Sample(draw, None, skipped=True)
-            if draw.task == "skipped"
-            else Sample(draw, draw.arm == "candidate")
-            for draw in draws
-        ]
-
-    verdict = run_gate(gate, take)
-    assert verdict.decision == "accepted"
-    assert [row.task for row in verdict.tasks if row.skipped] == ["skipped"]
-
-
-def test_it_is_settled_soonest_by_the_tasks_that_failed_before() -> None:
-    passes = [(True, True)] * 10 + [(False, True)] * 10
-    told = decide(0, passes, tuple(f"t{n}" for n in range(10, 20)))
-    assert told.decision == "accepted"
-    assert told.candidate_samples == 20
-    assert told.incumbent_samples <= 2
-
-
-def test_without_a_cap_every_round_is_taken() -> None:
-    final = plan_final(Settings(), 30)
-    assert (final.rollouts, final.samples) == (5, 300)
-
-
-@pytest.mark.parametrize(
-    ("wide", "tight"),
-    [
-        (Settings(max_rollouts=700), Settings(max_rollouts=350)),
-        (Settings(max_calls=700), Settings(max_calls=350)),
-    ],
-)
-def test_a_cap_leaves_something_to_search_with(wide: Settings, tight: Settings) -> None:
-    assert plan_final(wide, 70).samples == 140
-    short = plan_final(tight, 70)
-    assert short.rollouts == 0
-    assert 70 < short.samples < 140
-
-
-def test_what_the_search_left_over_makes_it_more_thorough() -> None:
-    final = plan_final(Settings(max_rollouts=350), 70)
-    assert final.rounds_within(139) == 0
-    assert final.rounds_within(314) == 1
-    assert final.rounds_within(315) == 2
-    assert final.rounds_within(10_000) == 5
-
 
 # Over resumes and over runs.
 

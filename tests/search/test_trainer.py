@@ -119,7 +119,7 @@ def test_the_last_comparison_fits_under_a_cap(toy: ModuleType, search: str) -> N
     outcome = train(toy, toy.make_world(), search=search, max_rollouts=700)
     assert outcome.samples <= 700
     assert outcome.verdict is not None
-    assert outcome.verdict.gate == "final"
+    assert outcome.verdict.final
 
 
 @pytest.mark.parametrize("search", SEARCHES)
@@ -156,7 +156,7 @@ def test_a_cap_on_the_optimizer_ends_the_search_and_still_compares(
     model.script = stop
     outcome = train(toy, toy.make_world(), model, search=search)
     assert outcome.status == "accepted"
-    assert outcome.verdict.gate == "final"
+    assert outcome.verdict.final
 
 
 @pytest.mark.addon("published")
