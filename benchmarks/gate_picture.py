@@ -14,8 +14,8 @@ from pathlib import Path
 from recorded import Pool, accepted, edits
 
 SHOWN = {
-    "staged (default)": ("#1a5fb4", ""),
-    "staged, a break is a veto": ("#1a5fb4", "2 3"),
+    "sequential (default)": ("#1a5fb4", ""),
+    "sequential, veto": ("#1a5fb4", "2 3"),
     "strict K=3": ("#c64600", "6 4"),
     "PACE: paired e-process": ("#77767b", "6 2"),
 }

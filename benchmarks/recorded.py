@@ -1,9 +1,9 @@
 """What the acceptance rules do with outcomes of real agents; prints the table of docs/gate.md.
 
     python benchmarks/recorded.py                     every rule, about ten minutes
-    python benchmarks/recorded.py --rules staged      only rules whose name contains this
+    python benchmarks/recorded.py --rules sequential  only rules whose name contains this
     python benchmarks/recorded.py --pairs             every pair of recorded versions, for ours
-    python benchmarks/recorded.py --real --rules "staged (default)"
+    python benchmarks/recorded.py --real --rules "sequential (default)"
                                                       lines for a small real model, 12 tasks
 
 ``benchmarks/data`` has the counts with their sources. Three kinds of edit are decided:

@@ -32,6 +32,7 @@ leaks and trades (``benchmarks/gate.py``, docs/decisions/gate.md).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import mul
@@ -133,13 +134,15 @@ def fitted_shares(counts: Sequence[tuple[float, int]]) -> tuple[float, ...]:
         counts: passes and samples of each task, those of both arms together.
     """
     likelihoods = [
-        [rate**passed * (1 - rate) ** (n - passed) for rate in RATES] for passed, n in counts if n
+        ([rate**passed * (1 - rate) ** (n - passed) for rate in RATES], tasks)
+        for (passed, n), tasks in Counter(counts).items()
+        if n
     ]
     shares = SHARES
     for _ in range(STEPS):
         sums = [SHARES_WEIGHT * share for share in SHARES]
-        for row in likelihoods:
-            total = sum(map(mul, shares, row))
+        for row, tasks in likelihoods:
+            total = sum(map(mul, shares, row)) / tasks
             for i, value in enumerate(row):
                 sums[i] += shares[i] * value / total
         total = sum(sums)

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.data import GateOptions, GateTask, Verdict
     from pytest_skillopt.gate.engine import Plan
 
-EVIDENCE = 0.25
+EVIDENCE = 0.15
 """Part of ``1 / alpha`` that ``B`` has to reach."""
-ENOUGH, THIN, THIN_SAMPLES = 3.0, 1.0, 3
+ENOUGH, THIN, THIN_SAMPLES = 4.0, 3.0, 3
 """Multiples of alpha that the chance of no rise may have when the samples are used up, the
 second if there were fewer than so many a task: then the prior says most, and the bar is higher."""
 MEMORISED, UNLIKELY = 0.20, 0.02
