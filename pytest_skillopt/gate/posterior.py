@@ -52,14 +52,14 @@ pass or nearly always fail."""
 SHARES_WEIGHT, STEPS = 8.0, 8
 """Tasks that ``SHARES`` weigh as much as, and steps of the fit to the suite's own samples."""
 SHIFTS = {
-    -0.20: 0.06,
-    -0.13: 0.14,
-    -0.08: 0.18,
-    -0.04: 0.12,
-    0.0: 0.36,
-    0.05: 0.07,
+    -0.20: 0.05,
+    -0.13: 0.10,
+    -0.08: 0.13,
+    -0.04: 0.10,
+    0.0: 0.50,
+    0.05: 0.06,
     0.12: 0.04,
-    0.22: 0.03,
+    0.22: 0.02,
 }
 """Common shift and its prior probability: a longer skill dilutes more often than it helps all."""
 LIFTED = {0.05: 0.30, 0.15: 0.30, 0.35: 0.25, 0.70: 0.15}

@@ -2,10 +2,14 @@
 
 "Accept only if the pass rate strictly improves" is a coin toss with noisy rollouts: an edit that
 changes nothing looks better nearly half of the time, with any number of samples. This gate keeps
-that rule as its last condition and puts others before it. With ``alpha`` of the options, ``B`` and
-the chance of a rise of ``gate/posterior.py``, it accepts if
+that rule as its last condition and puts others before it. With ``alpha`` of the options and the
+chance of a rise of ``gate/posterior.py``, it accepts if
 
-1. something changed: ``B >= EVIDENCE / alpha``;
+1. something changed: the p-value of "nothing changed" is at most ``alpha``. Exact tests of the
+   targets and of the other tasks, tasks being strata, are combined with the weights ``TARGETS`` and
+   ``OTHERS``, so that it holds for a suite of any pass rates. An earlier e-value ``E`` against the
+   same null makes the level ``alpha E``: ``P(p <= alpha E) <= alpha E[E] <= alpha``. For scores
+   that are not passes ``1 / B`` stands in its place, with the Bayes factor ``B`` of the posterior;
 2. the net effect is a rise: its chance is at least ``1 - alpha``, or, when the samples are used up,
    ``1 - ENOUGH alpha`` (``1 - THIN alpha`` after fewer than ``THIN_SAMPLES`` a task);
 3. the gain is not confined to tasks that the search has seen: "memorised" has at most the
@@ -24,21 +28,22 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.gate.counts import counted, named, plainly
+from pytest_skillopt.gate.counts import counted, named
 from pytest_skillopt.gate.data import CANDIDATE, INCUMBENT
 from pytest_skillopt.gate.engine import NOTHING, SequentialGate, Unmeasured, Want, Wants
 from pytest_skillopt.gate.posterior import Posterior, Weighed
+from pytest_skillopt.gate.statistics import combined_test
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
     from typing import Any
 
-    from pytest_skillopt.gate.data import GateOptions, GateTask, Verdict
+    from pytest_skillopt.gate.data import Arm, GateOptions, GateTask, Verdict
     from pytest_skillopt.gate.engine import Plan
 
-EVIDENCE = 0.15
-"""Part of ``1 / alpha`` that ``B`` has to reach."""
-ENOUGH, THIN, THIN_SAMPLES = 4.0, 3.0, 3
+TARGETS, OTHERS = 0.9, 0.44
+"""Weights of the targets and of the other tasks in the test; their squares add up to one."""
+ENOUGH, THIN, THIN_SAMPLES = 5.0, 3.0, 3
 """Multiples of alpha that the chance of no rise may have when the samples are used up, the
 second if there were fewer than so many a task: then the prior says most, and the bar is higher."""
 MEMORISED, UNLIKELY = 0.20, 0.02
@@ -187,8 +192,10 @@ class DefaultGate(SequentialGate):
 
     @property
     def _limit(self) -> int:
-        """Samples in all."""
-        most = 2 * self.options.most * len(self.counts.all_tasks)
+        """Samples in all; those of tasks that were left out count against a budget only."""
+        counting = set(self.tasks)
+        lost = sum(n for want, n in self._drawn.items() if want.task not in counting)
+        most = 2 * self.options.most * len(counting) + lost
         return most if self.options.budget is None else min(most, self.options.budget)
 
     def affordable(self, samples: int) -> int:
@@ -207,11 +214,25 @@ class DefaultGate(SequentialGate):
         """Whether the posterior speaks for the edit, with so many times alpha left to chance."""
         return (
             found.chance >= 1 - doubt * self.alpha
-            and found.log_bayes >= math.log(EVIDENCE / self.alpha)
+            and self._chance_of_luck(found) <= self.alpha
             and found.held_out >= FALLEN
             and (not self._held_out or found.memorised <= memorised)
             and (doubt > 1 or self._rises())
         )
+
+    def _chance_of_luck(self, found: Weighed) -> float:
+        """The p-value of "nothing changed", divided by the earlier e-value against it."""
+        counts, prior = self.counts, max(self.options.prior, 1e-9)
+        if any(counts[arm, t].total != counts[arm, t].passed for arm, t in self._arms()):
+            return min(1.0, math.exp(-found.log_bayes))
+        targets = set(self.options.targets)
+        expected = [task for task in self._compared if task in targets]
+        others = [task for task in self._compared if task not in targets]
+        parts = [(TARGETS, counts.strata(expected)), (OTHERS, counts.strata(others))]
+        return combined_test(parts) / prior
+
+    def _arms(self) -> list[tuple[Arm, str]]:
+        return [(arm, task) for arm in (INCUMBENT, CANDIDATE) for task in self._compared]
 
     @property
     def _held_out(self) -> list[str]:
@@ -259,10 +280,11 @@ class DefaultGate(SequentialGate):
             return f"the val tasks are likely to have fallen; {self._said(found)}"
         if found.chance < 1 - self._enough * self.alpha:
             return f"it is not credible that the suite improved: {self._said(found)}"
-        if found.log_bayes < math.log(EVIDENCE / self.alpha):
+        luck = self._chance_of_luck(found)
+        if luck > self.alpha:
             return (
-                f"the change may be chance: evidence {plainly(found.log_bayes)} where "
-                f"{plainly(math.log(EVIDENCE / self.alpha))} is needed"
+                f"the change may be chance: a skill that changes nothing looks this good in "
+                f"{luck:.2g} of all comparisons, at most {self.alpha:.2g} is allowed"
             )
         if self._held_out and found.memorised > MEMORISED:
             return (
