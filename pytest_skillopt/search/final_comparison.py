@@ -186,7 +186,8 @@ class FinalComparison:
     def _begin(self) -> Begun:
         """How this version is compared: as it was begun before, else as the budget allows now."""
         state = self._state
-        state.budget.held, state.budget.reserve = 0, self._test_samples
+        state.budget.release()
+        state.budget.reserve = self._test_samples
         candidate = state.incumbent.version
         begun = next((one for one in self._begun if one.candidate == candidate), None)
         if begun is None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.gate.data import Sample, Verdict
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Draw
     from pytest_skillopt.gate.engine import Gate
@@ -108,11 +107,18 @@ class Samples:
         """All rollouts of the skill as it was on disk, by task, whatever they were taken for."""
         return {task: list(seen.values()) for task, seen in self._at_start.items()}
 
-    def failed_at_start(self, tasks: Sequence[SkillTask]) -> list[str]:
-        """Those that were sampled, by the pass rate of the skill as it was on disk: worst first."""
-        found = self.at_start()
-        records = [TaskRecord.of(task, found[task.id]) for task in tasks if task.id in found]
-        return [record.task.id for record in sorted(records, key=lambda record: record.rate)]
+    def mended(self, tasks: Iterable[str]) -> list[str]:
+        """Those that never passed with the skill as it was on disk, and mostly have since."""
+        before: Counter[tuple[str, bool]] = Counter()
+        since: Counter[tuple[str, bool]] = Counter()
+        for version, known in self._outcomes.items():
+            (before if version == self._start.version else since).update(known.values())
+        return [
+            task
+            for task in tasks
+            if before[task, False] and not before[task, True]
+            if since[task, True] > since[task, False]
+        ]
 
     def require_measured(self, tasks: Sequence[SkillTask]) -> None:
         """Raises:

@@ -70,8 +70,6 @@ class TrainingState:
         self.verdicts: list[Verdict] = []
         self.prior = 1.0
         """E-value of the search's own samples against "no edit does anything"."""
-        self.targets: list[str] = []
-        """Train tasks on which the search expects a change, likeliest first."""
         self._older: list[Edit] = []
         self._tape: dict[str, int] = {}
         self._judged: set[str] = set()
@@ -94,6 +92,14 @@ class TrainingState:
     def accepted(self) -> list[Edit]:
         """What made the incumbent out of the start, in order."""
         return [*self._older, *self.lines]
+
+    @property
+    def targets(self) -> list[str]:
+        """Train tasks on which a change is expected: those that asked for what was accepted, then
+        those that only failed with the start and mostly passed since."""
+        train = {task.id: task for task in self.train if task.split == "train"}
+        asked = (task for edit in self.accepted for task in edit.tasks if task in train)
+        return list(dict.fromkeys([*asked, *self.samples.mended(train)]))
 
     # The gate.
 

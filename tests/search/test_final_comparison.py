@@ -211,3 +211,18 @@ def test_a_comparison_without_that_edit_that_breaks_off_leaves_what_was_refused(
     fates = {row.content: row.status for row in outcome.edits}
     assert (fates[spoils], fates[toy.rule(1)]) == ("rejected", "rejected")
     assert any("was not compared: the cap is reached" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_tasks_that_the_search_has_mended_are_its_targets(toy: ModuleType, seed: int) -> None:
+    """A task that looks mended by luck may be among them."""
+    world = toy.make_world(seed=seed)
+    sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
+    outcome = train(toy, sampler, journal)
+    targets = journal.begun[0]["targets"]
+    train_tasks = [task.id for task in sampler.tasks if task.split == "train"]
+    start, found = toy.SKILL.decode(), outcome.proposal.text
+    lifted = {t for t in train_tasks if world.rate(t, found) > world.rate(t, start) + 0.2}
+    assert set(targets) <= set(train_tasks)
+    assert len(lifted.intersection(targets)) >= 0.4 * len(lifted)
+    assert len(lifted.intersection(targets)) >= 0.8 * len(targets)
