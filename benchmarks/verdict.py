@@ -1,0 +1,234 @@
+"""What decides a default training, on recorded edits and nulls, flat suites, trades and leaks.
+
+    python benchmarks/verdict.py              the figures of docs/gate.md
+    python benchmarks/verdict.py --quick      the same with few replicates, about two minutes
+    python benchmarks/verdict.py --rules paired   only rules whose name contains this
+
+Every rule decides the same cases, without a cap and with 250, 150 and 100 samples; the peers' rules
+know no cap and take what they take. A third of the tasks is held out. The targets are other tasks
+that failed once under the incumbent and passed twice under the candidate; those samples are thrown
+away. Rounds are the batches of samples that depend on one another; it is these that a wide training
+waits for. At the end stand the bars that the default gate has to reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import random
+import statistics
+from collections import defaultdict
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gate import RULES, Rates, World, final_verdict, suite
+from recorded import edits, versions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+CAPS = (0, 250, 150, 100)
+OURS = "sequential (default)"
+PEERS = (
+    "strict K=3",
+    "paired K=5",
+    "SkillOpt: K=1 cached",
+    "SkillOpt-Sleep: twice",
+    "GEPA: minibatch 3 + val",
+    "PACE: paired e-process",
+)
+FLAT = (0.3, 0.5, 0.75, 0.9)
+"""Pass rates of suites whose tasks are all alike."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pair of skills, with what the search says of it."""
+
+    before: Rates
+    after: Rates
+    held_out: list[int]
+    targets: list[int]
+    prior: float = 1.0
+
+
+def _split(before: Sequence[float], after: Sequence[float], rng: random.Random) -> Case:
+    """Hold a third out, and name what looks mended among the rest."""
+    n = len(before)
+    held = sorted(rng.sample(range(n), n // 3))
+    targets = [
+        i
+        for i in range(n)
+        if i not in held
+        and rng.random() >= before[i]
+        and rng.random() < after[i]
+        and rng.random() < after[i]
+    ]
+    return Case(list(before), list(after), held, targets)
+
+
+def _recorded(low: float, high: float, rng: random.Random) -> Case:
+    edit = rng.choice([edit for edit in edits() if low <= round(edit.net, 2) <= high])
+    return _split(edit.before, edit.after, rng)
+
+
+def _recorded_null(rng: random.Random) -> Case:
+    rates = rng.choice(list(versions().values()))
+    return _split(rates, rates, rng)
+
+
+def _simulated_null(rng: random.Random) -> Case:
+    rates = suite("agent", 40, rng)
+    return _split(rates, rates, rng)
+
+
+def _flat(rng: random.Random) -> Case:
+    rates = [rng.choice(FLAT)] * 40
+    return _split(rates, rates, rng)
+
+
+def _trade(net: float, rng: random.Random) -> Case:
+    """Three tasks are lifted and all others pay in common; ``net`` in points of 40 tasks."""
+    p = [0.1] * 3 + [rng.choice((0.5, 0.7, 0.9, 0.95)) for _ in range(37)]
+    loss = (2.4 - 0.4 * net) / sum(p[3:])
+    q = [0.9] * 3 + [rate * (1 - loss) for rate in p[3:]]
+    return Case(p, q, list(range(27, 40)), [0, 1, 2], prior=45.0)
+
+
+def _leak(harm: float, rng: random.Random) -> Case:
+    """Train tasks that mostly fail are lifted, no held-out one is, and those lose a share."""
+    p = suite("agent", 40, rng)
+    lifted = [i for i in range(27) if p[i] < 0.5]
+    q = [0.95 if i in lifted else rate for i, rate in enumerate(p)]
+    q = [rate * (1 - harm) if i >= 27 else rate for i, rate in enumerate(q)]
+    return Case(p, q, list(range(27, 40)), [i for i in lifted if rng.random() < 0.5])
+
+
+KINDS: dict[str, Callable[[random.Random], Case]] = {
+    "gain 1-5": functools.partial(_recorded, 1, 5.99),
+    "gain 10-18": functools.partial(_recorded, 9, 18),
+    "loss": functools.partial(_recorded, -99, -0.4),
+    "null": _recorded_null,
+    "null sim": _simulated_null,
+    "null flat": _flat,
+    "trade 0": functools.partial(_trade, 0.0),
+    "trade -2.5": functools.partial(_trade, -2.5),
+    "leak": functools.partial(_leak, 0.0),
+    "leak harm": functools.partial(_leak, 0.1),
+}
+
+
+@dataclass(frozen=True)
+class Decided:
+    """One decision; rounds are those of the default gate only."""
+
+    accepted: bool
+    samples: int
+    rounds: int
+
+
+def decide(rule: str, kind: str, cap: int, replicate: int) -> Decided:
+    """One decision; every rule and cap meets the same case in the same replicate."""
+    case = KINDS[kind](random.Random(f"{kind}/{replicate}"))
+    rng = random.Random(f"{kind}/{replicate}/{rule}/{cap}")
+    if rule != OURS:
+        world = World(case.before, case.after, rng)
+        return Decided(RULES[rule](world, {}), sum(world.cost.values()), 0)
+    verdict, rounds = final_verdict(
+        len(case.before),
+        lambda i: rng.random() < case.after[i],
+        lambda i: rng.random() < case.before[i],
+        held_out=case.held_out,
+        targets=case.targets,
+        cap=cap,
+        prior=case.prior,
+    )
+    return Decided(verdict.accepted, verdict.candidate_samples + verdict.incumbent_samples, rounds)
+
+
+Table = dict[tuple[str, int, str], list[Decided]]
+
+
+def share(decisions: Sequence[Decided]) -> float:
+    return statistics.fmean(one.accepted for one in decisions)
+
+
+def print_rules(table: Table) -> None:
+    rows: defaultdict[tuple[str, int], dict[str, list[Decided]]] = defaultdict(dict)
+    for (rule, cap, kind), decisions in table.items():
+        rows[rule, cap][kind] = decisions
+    print("Share accepted; samples and rounds of a decision, in the mean over all kinds.")
+    print(f"{'rule':<24} {'cap':>4}", *(f"{kind:>10}" for kind in KINDS), " samples rounds most")
+    for (rule, cap), found in rows.items():
+        flat = [one for decisions in found.values() for one in decisions]
+        shown = [f"{share(found[kind]):10.3f}" for kind in KINDS]
+        samples, rounds = (
+            statistics.fmean(getattr(one, part) for one in flat) for part in ("samples", "rounds")
+        )
+        most = max(one.rounds for one in flat)
+        waits = f"{rounds:6.1f} {most:4}" if rule == OURS else f"{'-':>6} {'-':>4}"
+        print(f"{rule:<24} {cap or '-':>4}", *shown, f"{samples:8.0f} {waits}", flush=True)
+
+
+def print_requirements(table: Table) -> None:
+    """The figures that the default gate must reach, with the standard error of each."""
+
+    def of(kind: str, cap: int = 0) -> list[float]:
+        return [float(one.accepted) for one in table[OURS, cap, kind]]
+
+    spent = [float(one.samples) for one in table[OURS, 0, "gain 1-5"]]
+    rows = [
+        ("gains of 1 to 5 points, no cap", of("gain 1-5"), ">=", 0.55),
+        ("  samples that takes", spent, "<=", 480),
+        ("gains of 1 to 5 points at 250", of("gain 1-5", 250), ">=", 0.35),
+        *(
+            (f"gains of 10 to 18 points at {cap}", of("gain 10-18", cap), ">=", bar)
+            for cap, bar in ((250, 0.92), (150, 0.75), (100, 0.50))
+        ),
+        *((f"losses, cap {cap or 'none'}", of("loss", cap), "<=", 0.10) for cap in CAPS),
+        *(
+            (f"{kind}, cap {cap or 'none'}", of(kind, cap), "<=", bar)
+            for kind, bar in (("null", 0.03), ("null sim", 0.03), ("null flat", 0.05))
+            for cap in CAPS
+        ),
+        *(
+            (f"{kind} points, cap {cap or 'none'}", of(kind, cap), "<=", bar)
+            for kind, bar in (("trade 0", 0.25), ("trade -2.5", 0.12))
+            for cap in (0, 100)
+        ),
+    ]
+    print(f"\n{'the default gate':<36} {'measured':>9} {'error':>6}    must be")
+    for what, values, relation, bound in rows:
+        measured = statistics.fmean(values)
+        error = statistics.pstdev(values) / len(values) ** 0.5
+        missed = measured > bound if relation == "<=" else measured < bound
+        digits = 0 if bound > 1 else 3
+        print(
+            f"{what:<36} {measured:>9.{digits}f} {error:6.{digits}f}    {relation} {bound:g}"
+            f"{'  MISSED' if missed else ''}"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--replicates", type=int, default=300)
+    parser.add_argument("--quick", action="store_true", help="60 replicates, about two minutes")
+    parser.add_argument("--rules", default="", help="only peers whose name contains this")
+    args = parser.parse_args()
+    replicates = 60 if args.quick else args.replicates
+    wanted = [(OURS, cap) for cap in CAPS]
+    wanted += [(rule, 0) for rule in PEERS if args.rules in rule]
+    table: Table = {}
+    with ProcessPoolExecutor() as executor:
+        for rule, cap in wanted:
+            for kind in KINDS:
+                one = functools.partial(decide, rule, kind, cap)
+                found = executor.map(one, range(replicates), chunksize=10)
+                table[rule, cap, kind] = list(found)
+    print_rules(table)
+    print_requirements(table)
+
+
+if __name__ == "__main__":
+    main()
