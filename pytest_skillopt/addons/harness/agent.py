@@ -307,7 +307,7 @@ class HarnessAgent:
             how += f", no event recognised in its output (tested with {tested})"
         words = {
             "start": f"could not be started: {said}",
-            "guard": "the process that guards the agent was killed, so nobody knows how it ended",
+            "guard": "the process that guards the agent was killed, so its result is unknown",
             "printed": f"printed more than {processes.MOST_PRINTED} bytes",
             "disk": "the disk is full, so the run was ended",
         }.get(ended.why, "")
