@@ -202,13 +202,3 @@ def test_what_is_always_too_slow_says_which_setting_bounds_it(
         pytest.raises(ModelFault, match=r"not answer in time \(skillopt_request_timeout\)"),
     ):
         ask(url)
-
-
-def test_a_ping_leaves_the_calls_of_other_threads_alone(
-    make_model: ModelMaker, chat_server: ChatServer
-) -> None:
-    model = make_model()
-    assert model.ping() == ""
-    with ThreadPoolExecutor(1) as pool:  # It had waited for the ping's thread for ever.
-        said = pool.submit(model.complete, [{"role": "user", "content": "Hello."}], sample="s")
-        assert said.result(timeout=60).text
