@@ -64,7 +64,7 @@ SLICE, LEAST = 3, 24
 VAL_PAIRS, VAL_MOST = 3, 10
 """Pairs of samples of a val task in a round that looks for memorised lines, and in all."""
 SUSPECT = 1.5
-"""E-value from which a task that refuses an edit is sampled again."""
+"""E-value from which a task looks broken and is sampled again: what broke is named."""
 
 
 class DefaultGate(SequentialGate):
@@ -94,7 +94,7 @@ class DefaultGate(SequentialGate):
         found = self._weigh()
         if not credible:
             return self._judge("rejected", f"{self.named_breaks()}{self._doubt(found)}", found)
-        broken = yield from self.follow_suspects(list(self.guard_bars()), SUSPECT)
+        broken = yield from self.follow_suspects(self.tasks, SUSPECT)
         if broken:
             return self._judge("rejected", self.refuse_for(broken), found)
         if doubtful := self._suspects():
