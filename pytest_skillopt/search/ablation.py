@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from pytest_skillopt.search.parameters import TrialParameters
+    from pytest_skillopt.search.samples import Activity
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import Rollout
@@ -28,6 +29,8 @@ _BETS = ((0.15, 0.85), (0.4, 0.8))
 _ON_AN_EDIT, _ON_ALL = 0.35, 0.4
 """Parts of the capital, in (0, 1), staked on each edit doing anything, and on all that the search
 has shown; the rest stays with the test of the final comparison."""
+_PAIRS_AT_ONCE = 3
+"""Most pairs of a round: they tell whether an edit is missed if all of them agree."""
 _SAMPLES = 8
 """About what leaving out one edit takes."""
 
@@ -62,6 +65,7 @@ class Ablation:
         self._state = state
         self._parameters = parameters
         self._lines: list[_Line] = []
+        self._sampled: list[_Line] = []
         self._capital = [0.0] * len(_BETS)
         """Log e-value, by bet, that any edit does anything."""
 
@@ -91,9 +95,18 @@ class Ablation:
 
     def leave_out(self) -> list[Edit]:
         """Leave out each edit that was not yet; those that are not missed, which are to go."""
-        lines = [line for line in self._lines if not line.tested]
+        self._state.samples.carry_out(self.sample())
+        return self.judge()
+
+    def sample(self) -> Activity:
+        """Sample with each edit that was not yet left out, and without."""
         self._state.budget.held = 0
-        self._sample(lines)
+        self._sampled = [line for line in self._lines if not line.tested]
+        yield from self._sample(self._sampled)
+
+    def judge(self) -> list[Edit]:
+        """Those of the edits left out last that are not missed, which are to go."""
+        lines = self._sampled
         idle = [line for line in lines if self._is_idle(line)]
         gone = _apart(reversed(idle))
         for line in lines:
@@ -119,7 +132,7 @@ class Ablation:
         """Keep back samples for the edits that were not left out yet."""
         self._state.budget.held = _SAMPLES * self.untested
 
-    def _sample(self, lines: Sequence[_Line]) -> None:
+    def _sample(self, lines: Sequence[_Line]) -> Activity:
         """Take pairs of samples until it is clear of each line whether it is missed.
 
         Those with it are shared by lines of one task. Where the means do not reach for all, the
@@ -129,23 +142,30 @@ class Ablation:
         made = [(line, state.without(line.edit)) for line in lines]
         running = [(line, document) for line, document in made if document is not None]
         staked: dict[str, list[tuple[Rollout, Rollout]]] = {}
-        for _ in range(p.pairs_again):
+        taken = 0
+        while taken < p.pairs_again:
             open_ones = [(o, d) for o, d in running if len(o.pairs) < o.most]
             running = [(o, d) for o, d in open_ones if p.idle < o.odds < o.clear]
             while running and not state.budget.covers(_size(running)):
                 running.pop()
             if not running:
                 break
-            tasks = dict.fromkeys((line.task for line, _ in running), 1)
-            arms = [(document, {line.task: 1}) for line, document in running]
-            whole, *others = state.samples.take_all([(state.incumbent, tasks), *arms], "trial")
+            at_once = min(_PAIRS_AT_ONCE, p.pairs_again - taken, state.width // _size(running))
+            if not state.budget.covers(at_once * _size(running)):
+                at_once = 1
+            each = {o.task: max(1, at_once) for o, _ in running}
+            taken += max(1, at_once)
+            arms = [(document, {line.task: each[line.task]}) for line, document in running]
+            whole, *others = yield "trial", [(state.incumbent, each), *arms]
             for (line, _), without in zip(running, others, strict=True):
-                pair = whole[line.task][0], without[line.task][0]
-                if not all(rollout.measured for rollout in pair):
-                    continue
-                line.pairs.append(pair)
-                if tasks.pop(line.task, 0):  # each sample is evidence once
-                    staked.setdefault(line.edit.key, []).append(pair)
+                pairs = [
+                    pair
+                    for pair in zip(whole[line.task], without[line.task], strict=True)
+                    if all(rollout.measured for rollout in pair)
+                ]
+                line.pairs += pairs
+                if each.pop(line.task, 0):  # each sample is evidence once
+                    staked.setdefault(line.edit.key, []).extend(pairs)
         self._stake(staked)
 
     def _stake(self, staked: Mapping[str, Sequence[tuple[Rollout, Rollout]]]) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from contextlib import suppress
 from itertools import count, islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_skillopt.gate.data import Sample, Verdict
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Generator, Iterable, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Draw
     from pytest_skillopt.gate.engine import Gate
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
     from pytest_skillopt.suite.sampler import Sampler
     from pytest_skillopt.suite.tasks import SkillTask
+
+    Found: TypeAlias = list[dict[str, list[Rollout]]]
+    Wanted: TypeAlias = Sequence[tuple[Document, Mapping[str, int]]]
+    Activity: TypeAlias = Generator[tuple[str, Wanted], Found, None]
+    """Yields a stream and the samples that it needs next, and is sent those."""
 
 UNMEASURED = "unmeasured"
 """Kind of the end of a training that has nothing to learn from."""
@@ -60,15 +66,41 @@ class Samples:
         return self.take_all([(document, wanted)], stream)[0]
 
     def take_all(
-        self, wanted: Sequence[tuple[Document, Mapping[str, int]]], stream: str
-    ) -> list[dict[str, list[Rollout]]]:
+        self, wanted: Wanted, stream: str
+    ) -> Found:
         """``take`` for several documents in one round, so that all workers have work."""
-        requests = [self._draw(document, counts, stream) for document, counts in wanted]
-        self._budget.require(sum(map(len, requests)))
-        rollouts = iter(self._take([request for group in requests for request in group]))
+        return self._take_round([(stream, wanted)])[0]
+
+    def carry_out(self, *activities: Activity) -> None:
+        """Carry out activities at once: a round takes what each of them needs next.
+
+        Raises:
+            OutOfBudget, StopRun: as ``take``.
+        """
+        waiting = [(one, asked) for one in activities if (asked := next(one, None))]
+        while waiting:
+            found = self._take_round([asked for _, asked in waiting])
+            running = list(zip(waiting, found, strict=True))
+            waiting = []
+            for (one, _), answer in running:
+                with suppress(StopIteration):
+                    waiting.append((one, one.send(answer)))
+
+    def _take_round(self, asked: Sequence[tuple[str, Wanted]]) -> list[Found]:
+        requests = [
+            request
+            for stream, wanted in asked
+            for document, counts in wanted
+            for request in self._draw(document, counts, stream)
+        ]
+        self._budget.require(len(requests))
+        rollouts = iter(self._take(requests))
         return [
-            {task: list(islice(rollouts, number)) for task, number in counts.items()}
-            for _, counts in wanted
+            [
+                {task: list(islice(rollouts, number)) for task, number in counts.items()}
+                for _, counts in wanted
+            ]
+            for _, wanted in asked
         ]
 
     def _draw(

@@ -51,11 +51,17 @@ class TrainingState:
         stages: Stages,
         budget: Budget,
         observer: Observer,
+        width: int = 1,
     ) -> None:
+        """Args:
+        width: rollouts that run at once, at least 1; a search that has many takes its samples in
+            fewer rounds.
+        """
         self.context = context
         self.skill = skill
         self.stages = stages
         self.budget = budget
+        self.width = width
         self.start = context.document
         self.incumbent = context.document
         self.base = context.document

@@ -75,6 +75,7 @@ class Trainer:
         prompt: Callable[[str], str | None] | None = None,
         observer: Observer | None = None,
         parameters: TrialParameters | None = None,
+        width: int = 0,
     ) -> None:
         """Args:
         document: the skill as it is on disk.
@@ -90,6 +91,8 @@ class Trainer:
         stages: replacements of single stages.
         prompt: returns a template in the place of a built-in one, or None.
         parameters: of the search ``trials``; its defaults fit suites of 10 to 200 tests.
+        width: rollouts at once that the search goes by; 0 for as many as run at once now. A run
+            that is continued needs that of its beginning.
 
         Raises:
             ValueError: no train or no val task, or a template or preference that cannot be read.
@@ -135,6 +138,7 @@ class Trainer:
             stages=stages or builtin_stages(settings),
             budget=budget,
             observer=observer or Observer(),
+            width=width or sampler.at_once,
         )
         self._final = FinalComparison(self._state, begun)
         self._state.history.notes += notes_on_search(settings)

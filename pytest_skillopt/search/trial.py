@@ -53,6 +53,7 @@ class Trial:
         self.after = {task: TaskRecord(record.task) for task, record in self.before.items()}
         self._parameters = parameters
         self._bar = bar
+        self._most = parameters.most_samples
         self._credit = dict.fromkeys(self.before, 0.0)
         """Passes, and failures further on in the test at a part of a pass."""
         self._taken = dict.fromkeys(self.before, 0)
@@ -72,9 +73,21 @@ class Trial:
             return "lost"
         return "open"
 
-    def wants(self) -> dict[str, int]:
-        """Tasks to sample next, once each; empty when the trial is over."""
-        return dict.fromkeys(self._next_tasks(), 1) if self.outcome == "open" else {}
+    def wants(self, *, ahead: bool = False) -> dict[str, int]:
+        """Tasks to sample next, with how often; empty when the trial is over.
+
+        Args:
+            ahead: once a task has done better, ask for all samples that a win takes at best.
+        """
+        if self.outcome != "open":
+            return {}
+        wanted = dict.fromkeys(self._next_tasks(), 1)
+        while ahead and any(self._credit.values()) and self._at_best(wanted) < self._bar:
+            left = [t for t in wanted if self._room(t) > wanted[t]]
+            if not left or sum(self._taken.values()) + sum(wanted.values()) >= self._most:
+                break
+            wanted[min(left, key=wanted.__getitem__)] += 1
+        return wanted
 
     def tell(self, found: Mapping[str, Sequence[Rollout]]) -> None:
         """Take in samples of the document; those that are no measurement are only counted."""
@@ -110,14 +123,26 @@ class Trial:
 
     def _next_tasks(self) -> list[str]:
         """The least sampled tasks, those that do well first: a win is found sooner."""
-        if sum(self._taken.values()) >= self._parameters.most_samples:
+        if sum(self._taken.values()) >= self._most:
             return []
-        open_tasks = [t for t in self.before if self._taken[t] < self._parameters.most_per_task]
+        open_tasks = [task for task in self.before if self._room(task)]
         order = sorted(open_tasks, key=lambda t: (self._taken[t], -self._credit[t]))
         return order[:_TASKS_A_LOOK]
 
-    def _log_ratio(self, task: str) -> float:
+    def _room(self, task: str) -> int:
+        """Samples that may still be taken of a task."""
+        return self._parameters.most_per_task - self._taken[task]
+
+    def _at_best(self, wanted: Mapping[str, int]) -> float:
+        """The log likelihood ratio if all of these samples pass."""
+        return sum(self._log_ratio(task, wanted.get(task, 0)) for task in self.before)
+
+    def _log_ratio(self, task: str, more: int = 0) -> float:
+        """Args:
+        more: samples that are taken to pass beside those that there are.
+        """
         before, n, credit = self.before[task], self.after[task].n, self._credit[task]
+        n, credit = n + more, credit + more
         plain = (before.passed + 0.5) / (before.n + 1)
         plain = min(max(plain, _LEAST_RATE), _LARGEST_RATE)
         lifted = max(self._parameters.lifted, plain + _LEAST_LIFT)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.search.parameters import TrialParameters
+    from pytest_skillopt.search.samples import Activity
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
@@ -275,7 +276,12 @@ class TrialSearch:
         tried = False
         while not self._many_untested and (trials := self._next_trials()):
             self._sample(trials)
-            for trial in trials:
+            # Those that lost first: what they show is of the working skill that there was.
+            for trial in sorted(trials, key=lambda trial: trial.outcome == "won"):
+                if trial.outcome == "won" and not self._is_needed(trial):
+                    for edit in trial.edits:
+                        self._pool.add(edit)
+                    continue
                 self._row.tried += 1
                 if trial.outcome == "won":
                     self._join(trial, trial.edits)
@@ -285,21 +291,29 @@ class TrialSearch:
         return tried
 
     def _next_trials(self) -> list[Trial]:
-        """Those to carry out at once: on tasks of their own, in the order of the select stage."""
+        """Those to carry out at once, in the order of the select stage.
+
+        With few workers they are on tasks of their own, so that no sample is in vain.
+        """
         failing = {record.task.id: record for record in self._tasks.failing()}
         waiting = [e for e in self._pool.waiting if not failing.keys().isdisjoint(e.tasks)]
         context = self._context().at(budget=UNBOUNDED)
         chosen = self._state.stages.select(Patch(tuple(waiting)), context)
         trials: list[Trial] = []
         busy: set[str] = set()
+        apart = self._state.width <= self._parameters.edits_at_once
         for edit in chosen.edits:
-            if len(trials) >= self._parameters.edits_at_once:
+            if len(trials) >= max(self._parameters.edits_at_once, self._state.width):
                 break
             asking = [failing[task] for task in edit.tasks if task in failing]
             if asking and busy.isdisjoint(edit.tasks) and (trial := self._open([edit], asking)):
                 trials.append(trial)
-                busy |= set(edit.tasks)
+                busy |= set(edit.tasks) if apart else set()
         return trials
+
+    def _is_needed(self, trial: Trial) -> bool:
+        """Whether a task of the trial still fails: another edit may have joined meanwhile."""
+        return any(record.task.id in trial.before for record in self._tasks.failing())
 
     def _open(self, edits: Sequence[Edit], asking: Sequence[TaskRecord]) -> Trial | None:
         """A trial of the edits that fit the working skill; None where none does."""
@@ -323,8 +337,12 @@ class TrialSearch:
 
     def _sample(self, trials: Sequence[Trial]) -> None:
         """Sample until all are decided."""
-        while running := [(trial, wants) for trial in trials if (wants := trial.wants())]:
-            found = self._state.samples.take_all([(t.document, w) for t, w in running], "trial")
+        self._state.samples.carry_out(self._sampling(trials))
+
+    def _sampling(self, trials: Sequence[Trial]) -> Activity:
+        ahead = self._state.width > self._parameters.edits_at_once
+        while running := [(t, wants) for t in trials if (wants := t.wants(ahead=ahead))]:
+            found = yield "trial", [(trial.document, wants) for trial, wants in running]
             for (trial, _), rollouts in zip(running, found, strict=True):
                 trial.tell(rollouts)
 
