@@ -83,7 +83,7 @@ def ask_analysts(
 ) -> list[tuple[list[TaskRecord], FormT]]:
     """Ask an analyst about each minibatch of each draw; return the answered ones with answers."""
     drawn = [
-        (f"{template}/{draw}/{number}", batch)
+        (f"{template}/{draw}/{number}", draw if context.at_once else 0, batch)
         for draw in range(context.draw, context.draw + context.repeat)
         for number, batch in enumerate(
             minibatches(records, context.minibatch, context, f"{template}/{draw}")
@@ -94,14 +94,14 @@ def ask_analysts(
             "reflect",
             template,
             form,
-            ("Rollouts", evidence(batch, context)),
+            ("Rollouts", evidence(batch, context) + (f"\n\nYou are analyst {n + 1}." if n else "")),
             label=name,
             budget=context.budget,
         )
-        for name, batch in drawn
+        for name, n, batch in drawn
     ]
     answers = zip(drawn, context.calls.ask(questions), strict=True)
-    return [(batch, answer) for (_, batch), answer in answers if answer is not None]
+    return [(batch, answer) for (*_, batch), answer in answers if answer is not None]
 
 
 def ids(batch: Sequence[TaskRecord]) -> tuple[str, ...]:

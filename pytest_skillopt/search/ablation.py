@@ -16,7 +16,7 @@ from pytest_skillopt.edits.records import goes_further
 from pytest_skillopt.gate.statistics import log_bayes_factor
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.search.samples import Activity
@@ -65,7 +65,10 @@ class Ablation:
         self._state = state
         self._parameters = parameters
         self._lines: list[_Line] = []
-        self._sampled: list[_Line] = []
+        self.sampled: list[_Line] = []
+        """Edits that were left out and are still to be judged."""
+        self._staked: dict[str, list[tuple[Rollout, Rollout]]] = {}
+        """By key of an edit, pairs that the capital is still to be staked on."""
         self._capital = [0.0] * len(_BETS)
         """Log e-value, by bet, that any edit does anything."""
 
@@ -101,12 +104,13 @@ class Ablation:
     def sample(self) -> Activity:
         """Sample with each edit that was not yet left out, and without."""
         self._state.budget.held = 0
-        self._sampled = [line for line in self._lines if not line.tested]
-        yield from self._sample(self._sampled)
+        self.sampled = [line for line in self._lines if not line.tested]
+        yield from self._sample(self.sampled)
 
     def judge(self) -> list[Edit]:
         """Those of the edits left out last that are not missed, which are to go."""
-        lines = self._sampled
+        lines, self.sampled = self.sampled, []
+        self._stake()
         idle = [line for line in lines if self._is_idle(line)]
         gone = _apart(reversed(idle))
         for line in lines:
@@ -141,7 +145,6 @@ class Ablation:
         state, p = self._state, self._parameters
         made = [(line, state.without(line.edit)) for line in lines]
         running = [(line, document) for line, document in made if document is not None]
-        staked: dict[str, list[tuple[Rollout, Rollout]]] = {}
         taken = 0
         while taken < p.pairs_again:
             open_ones = [(o, d) for o, d in running if len(o.pairs) < o.most]
@@ -165,10 +168,9 @@ class Ablation:
                 ]
                 line.pairs += pairs
                 if each.pop(line.task, 0):  # each sample is evidence once
-                    staked.setdefault(line.edit.key, []).extend(pairs)
-        self._stake(staked)
+                    self._staked.setdefault(line.edit.key, []).extend(pairs)
 
-    def _stake(self, staked: Mapping[str, Sequence[tuple[Rollout, Rollout]]]) -> None:
+    def _stake(self) -> None:
         """Stake a part of the capital on each edit that was left out.
 
         A pair of samples is worth what it is likelier under the two rates of a bet than under their
@@ -176,7 +178,7 @@ class Ablation:
         Grünwald 2024, arXiv 2106.02693). None has chosen its edit, and the edits that are dropped
         after it count too, so that the capital is an e-value against "no edit does anything".
         """
-        for pairs in staked.values():
+        for pairs in self._staked.values():
             for number, (low, high) in enumerate(_BETS):
                 mean = (low + high) / 2
                 own = sum(
@@ -185,6 +187,7 @@ class Ablation:
                     for one, other in pairs
                 )
                 self._capital[number] += math.log1p(_ON_AN_EDIT * math.expm1(own))
+        self._staked = {}
         capital = sum(math.exp(min(value, 50.0)) for value in self._capital) / len(_BETS)
         self._state.prior = 1 - _ON_ALL + _ON_ALL * capital
 

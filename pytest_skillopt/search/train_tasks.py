@@ -48,6 +48,11 @@ class TrainTasks:
         measured = [record for record in self._records.values() if record.n]
         return bool(measured) and all(not record.failed for record in measured)
 
+    @property
+    def further(self) -> int:
+        """Tasks that ``widen`` takes in."""
+        return len(self._unseen[: self._size])
+
     def failing(self) -> list[TaskRecord]:
         """Tasks that fail reliably, those that never passed first."""
         least = self._parameters.failures

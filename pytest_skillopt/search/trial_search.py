@@ -26,7 +26,7 @@ from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.records import TaskRecord
@@ -267,6 +267,7 @@ class TrialSearch:
             budget=self._settings.edit_budget,
             minibatch=1,
             repeat=self._parameters.calls_per_task,
+            at_once=self._wide,
         )
 
     # Trials.
@@ -274,21 +275,39 @@ class TrialSearch:
     def _try_waiting(self) -> bool:
         """Try the edits that wait, the best supported first, several at once."""
         tried = False
-        while not self._many_untested and (trials := self._next_trials()):
-            self._sample(trials)
-            # Those that lost first: what they show is of the working skill that there was.
-            for trial in sorted(trials, key=lambda trial: trial.outcome == "won"):
-                if trial.outcome == "won" and not self._is_needed(trial):
-                    for edit in trial.edits:
-                        self._pool.add(edit)
-                    continue
-                self._row.tried += 1
-                if trial.outcome == "won":
-                    self._join(trial, trial.edits)
-                else:
-                    self._lose(trial)
+        while (self._wide or not self._many_untested) and (trials := self._next_trials()):
+            try:
+                self._state.samples.carry_out(self._sampling(trials), *self._beside(trials))
+            finally:
+                self._decide(trials)
             tried = True
         return tried
+
+    def _beside(self, trials: Sequence[Trial]) -> Iterator[Activity]:
+        """With idle workers, what else is to be done soon."""
+        if not self._wide:
+            return
+        if self._ablation.untested:
+            yield self._ablation.sample()
+        if self._state.width >= self._tasks.further + 2 * len(trials) and self._tasks.widen():
+            yield self._tasks.looking(self._state.incumbent)
+
+    def _decide(self, trials: Sequence[Trial]) -> None:
+        """Let winners join; what is not decided yet, or not needed any more, waits again."""
+        if self._ablation.sampled:
+            self._drop(self._ablation.judge())
+        # Those that lost first: what they show is of the working skill that there was.
+        for trial in sorted(trials, key=lambda trial: trial.outcome == "won"):
+            outcome = trial.outcome
+            if outcome == "open" or (outcome == "won" and not self._is_needed(trial)):
+                for edit in trial.edits:
+                    self._pool.add(edit)
+                continue
+            self._row.tried += 1
+            if outcome == "won":
+                self._join(trial, trial.edits)
+            else:
+                self._lose(trial)
 
     def _next_trials(self) -> list[Trial]:
         """Those to carry out at once, in the order of the select stage.
@@ -301,14 +320,13 @@ class TrialSearch:
         chosen = self._state.stages.select(Patch(tuple(waiting)), context)
         trials: list[Trial] = []
         busy: set[str] = set()
-        apart = self._state.width <= self._parameters.edits_at_once
         for edit in chosen.edits:
             if len(trials) >= max(self._parameters.edits_at_once, self._state.width):
                 break
             asking = [failing[task] for task in edit.tasks if task in failing]
             if asking and busy.isdisjoint(edit.tasks) and (trial := self._open([edit], asking)):
                 trials.append(trial)
-                busy |= set(edit.tasks) if apart else set()
+                busy |= set() if self._wide else set(edit.tasks)
         return trials
 
     def _is_needed(self, trial: Trial) -> bool:
@@ -331,6 +349,11 @@ class TrialSearch:
         return Trial(fitting, document, asking, p, p.upper + self._later) if fitting else None
 
     @property
+    def _wide(self) -> bool:
+        """Whether there are workers for more than the trials of a few edits."""
+        return self._state.width > self._parameters.edits_at_once
+
+    @property
     def _later(self) -> float:
         """What is added to the bars of trials and of leaving out."""
         return self._parameters.later if self._epoch > 1 else 0.0
@@ -340,8 +363,10 @@ class TrialSearch:
         self._state.samples.carry_out(self._sampling(trials))
 
     def _sampling(self, trials: Sequence[Trial]) -> Activity:
-        ahead = self._state.width > self._parameters.edits_at_once
-        while running := [(t, wants) for t in trials if (wants := t.wants(ahead=ahead))]:
+        covers = self._state.budget.covers
+        while running := [(t, wants) for t in trials if (wants := t.wants(ahead=self._wide))]:
+            while len(running) > 1 and not covers(sum(sum(w.values()) for _, w in running)):
+                running.pop()
             found = yield "trial", [(trial.document, wants) for trial, wants in running]
             for (trial, _), rollouts in zip(running, found, strict=True):
                 trial.tell(rollouts)
