@@ -51,12 +51,12 @@ def train(run: Run, display: Display) -> Result:
 def _train_all(run: Run, display: Display) -> list[TrainOutcome]:
     """Train one skill after the other, each with an equal part of the budget that is left."""
     outcomes: list[TrainOutcome] = []
-    caps, spent = Caps.of(run.settings), Caps()
+    caps, spent, width = Caps.of(run.settings), Caps(), _width(run)
     for number, skill in enumerate(run.documents):
         share = caps.share(spent, len(run.documents) - number)
         if len(run.documents) > 1:
             display.line(f"skillopt: {skill}, skill {number + 1} of {len(run.documents)}")
-        outcome = _train_skill(run, display, skill, share.put_into(run.settings))
+        outcome = _train_skill(run, display, skill, share.put_into(run.settings), width)
         outcomes.append(outcome)
         run.notes += outcome.notes
         spent = spent.plus(outcome.spent)
@@ -65,7 +65,19 @@ def _train_all(run: Run, display: Display) -> list[TrainOutcome]:
     return outcomes
 
 
-def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> TrainOutcome:
+def _width(run: Run) -> int:
+    """Rollouts at once that the search goes by: of the first session, whatever workers there are
+    now, so that a run that is continued asks for the same samples."""
+    widths = (entry.data["rollouts"] for entry in run.journal.entries if entry.kind == "width")
+    if not (width := next(widths, 0)):
+        width = run.sampler.at_once
+        run.journal.write("width", {"rollouts": width})
+    return width
+
+
+def _train_skill(
+    run: Run, display: Display, skill: str, settings: Settings, width: int
+) -> TrainOutcome:
     display.begin("step 1")
     outcome = Trainer(
         run.documents[skill],
@@ -83,6 +95,7 @@ def _train_skill(run: Run, display: Display, skill: str, settings: Settings) -> 
         stages=hooked_stages(display.config, settings),
         prompt=hooked_prompt(display.config),
         observer=_Observer(run, display),
+        width=width,
     ).run()
     if outcome.verdict is not None:
         about = {"skill": skill, "candidate": outcome.proposal.version}

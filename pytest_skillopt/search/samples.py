@@ -65,9 +65,7 @@ class Samples:
         """
         return self.take_all([(document, wanted)], stream)[0]
 
-    def take_all(
-        self, wanted: Wanted, stream: str
-    ) -> Found:
+    def take_all(self, wanted: Wanted, stream: str) -> Found:
         """``take`` for several documents in one round, so that all workers have work."""
         return self._take_round([(stream, wanted)])[0]
 

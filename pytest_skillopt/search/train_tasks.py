@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.search.parameters import TrialParameters
-    from pytest_skillopt.search.samples import Activity
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
 
@@ -48,11 +47,6 @@ class TrainTasks:
         measured = [record for record in self._records.values() if record.n]
         return bool(measured) and all(not record.failed for record in measured)
 
-    @property
-    def further(self) -> int:
-        """Tasks that ``widen`` takes in."""
-        return len(self._unseen[: self._size])
-
     def failing(self) -> list[TaskRecord]:
         """Tasks that fail reliably, those that never passed first."""
         least = self._parameters.failures
@@ -61,15 +55,8 @@ class TrainTasks:
 
     def look(self, document: Document) -> None:
         """Sample what is not known yet; a task that failed is sampled until that is certain."""
-        self._state.samples.carry_out(self.looking(document))
-
-    def looking(self, document: Document) -> Activity:
-        """``look``, beside what else goes on."""
         while wanted := {t.id: 1 for t in self._seen if self._is_open(t.id)}:
-            failed = [task for task in wanted if task in self._records]
-            if len(wanted) + len(failed) <= self._state.width // 2:
-                wanted |= dict.fromkeys(failed, 2)
-            (found,) = yield "train", [(document, wanted)]
+            found = self._state.samples.take(document, wanted, "train")
             for task in self._seen:
                 if task.id in found:
                     known = self._records.get(task.id, TaskRecord(task))

@@ -26,7 +26,7 @@ from pytest_skillopt.skill.edits import Edit
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pytest_skillopt.edits.material import Context
     from pytest_skillopt.edits.records import TaskRecord
@@ -277,20 +277,13 @@ class TrialSearch:
         tried = False
         while (self._wide or not self._many_untested) and (trials := self._next_trials()):
             try:
-                self._state.samples.carry_out(self._sampling(trials), *self._beside(trials))
+                # Edits that joined before are left out at the same time.
+                beside = [self._ablation.sample()] if self._wide and self._ablation.untested else []
+                self._state.samples.carry_out(self._sampling(trials), *beside)
             finally:
                 self._decide(trials)
             tried = True
         return tried
-
-    def _beside(self, trials: Sequence[Trial]) -> Iterator[Activity]:
-        """With idle workers, what else is to be done soon."""
-        if not self._wide:
-            return
-        if self._ablation.untested:
-            yield self._ablation.sample()
-        if self._state.width >= self._tasks.further + 2 * len(trials) and self._tasks.widen():
-            yield self._tasks.looking(self._state.incumbent)
 
     def _decide(self, trials: Sequence[Trial]) -> None:
         """Let winners join; what is not decided yet, or not needed any more, waits again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -19,27 +20,36 @@ if TYPE_CHECKING:
 class FakeState:
     """A working skill whose samples come from a table of signs, in turn."""
 
-    def __init__(self, toy: ModuleType, left: int = 1000, **signs: str) -> None:
+    def __init__(self, toy: ModuleType, left: int = 1000, width: int = 1, **signs: str) -> None:
         self.incumbent, self.prior = "all", 1.0
         self.settings = SimpleNamespace(pruning=True)
         self.budget = SimpleNamespace(held=0, left=lambda: left, covers=lambda n: n <= left)
         self.samples = self.history = self
-        self.taken = 0
+        self.taken, self.width = 0, width
+        self.rounds = 0
         self._toy = toy
         self._signs = {name: itertools.cycle(outcomes) for name, outcomes in signs.items()}
 
     def without(self, edit: Any) -> str:
         return str(edit.content)
 
-    def take_all(self, wanted: Any, stream: str) -> Any:
-        return [{task: self._draw(name) for task in tasks} for name, tasks in wanted]
+    def carry_out(self, activity: Any) -> None:
+        found = None
+        with suppress(StopIteration):
+            while True:
+                _, wanted = activity.send(found)
+                self.rounds += 1
+                found = [
+                    {task: [self._draw(name) for _ in range(n)] for task, n in tasks.items()}
+                    for name, tasks in wanted
+                ]
 
     def left_out(self, edit: Any, effects: Any) -> None:
         """For the report."""
 
     def _draw(self, name: str) -> Any:
         self.taken += 1
-        return self._toy.make_record("t0", next(self._signs[name])).rollouts
+        return self._toy.make_record("t0", next(self._signs[name])).rollouts[0]
 
 
 def make_ablation(toy: ModuleType, state: FakeState, *names: str) -> Ablation:
@@ -57,6 +67,16 @@ def test_an_edit_that_is_missed_stays_and_one_that_is_not_goes(toy: ModuleType) 
     assert [edit.content for edit in ablation.leave_out()] == ["idle"]
     assert ablation.untested == 0
     assert state.taken <= 2 * 2 * TrialParameters().pairs
+
+
+def test_many_workers_take_several_pairs_a_round(toy: ModuleType) -> None:
+    rounds = []
+    for width in (1, 32):
+        state = FakeState(toy, width=width, all="+", useful="-", idle="+")
+        ablation = make_ablation(toy, state, "useful", "idle")
+        assert [edit.content for edit in ablation.leave_out()] == ["idle"]
+        rounds.append(state.rounds)
+    assert rounds == [3, 1]
 
 
 def test_what_stays_unclear_goes(toy: ModuleType) -> None:

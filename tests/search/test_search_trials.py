@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,10 +17,13 @@ from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Sampler, StopRun
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import ModuleType
+
+    from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
 JUNK = "- Take care over small things."
 
@@ -356,3 +360,46 @@ def test_a_gate_that_cannot_be_paid_for_is_said_to_be_why_nothing_changes(toy: M
     assert not streams(sampler).keys() & {"fresh", "final"}
     whys = {(row.status, row.why) for row in outcome.edits}
     assert whys == {("dropped", "the gate's decision about it was not completed")}
+
+
+@dataclass
+class RoundCounter(Sampler):
+    """Hands requests on, and counts how often."""
+
+    inner: Any
+    width: int
+    rounds: int = 0
+
+    rollouts_left = None
+    ended = ""
+
+    @property
+    def at_once(self) -> int:
+        return self.width
+
+    def add_version(self, skill: str, content: bytes) -> str:
+        return str(self.inner.add_version(skill, content))
+
+    def request(self, task: str, version: str, stream: str, index: int) -> Any:
+        return self.inner.request(task, version, stream, index)
+
+    def take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
+        self.rounds += 1
+        return list(self.inner.take(requests))
+
+
+def test_many_workers_search_in_fewer_rounds(toy: ModuleType) -> None:
+    found = []
+    for width in (1, 32, 32):
+        world = toy.make_world()
+        tasks = toy.make_tasks(world)
+        sampler = RoundCounter(toy.ToySampler(world, tasks), width)
+        document, settings = Document.from_bytes(toy.SKILL), Settings.make(max_rollouts=900)
+        outcome = Trainer(document, tasks, sampler, toy.ToyOptimizer(), settings).run()
+        assert outcome.status == "accepted"
+        gain = world.mean(outcome.after.text, world.needs)
+        found.append((sampler.rounds, gain, outcome.after.text))
+    one, many, again = found
+    assert many == again
+    assert many[0] < one[0] / 2
+    assert many[1] >= one[1] - 0.1
