@@ -395,11 +395,12 @@ def test_many_workers_search_in_fewer_rounds(toy: ModuleType) -> None:
         tasks = toy.make_tasks(world)
         sampler = RoundCounter(toy.ToySampler(world, tasks), width)
         document, settings = Document.from_bytes(toy.SKILL), Settings.make(max_rollouts=900)
-        outcome = Trainer(document, tasks, sampler, toy.ToyOptimizer(), settings).run()
+        model = toy.ToyOptimizer(useful=0.2)
+        outcome = Trainer(document, tasks, sampler, model, settings).run()
         assert outcome.status == "accepted"
         gain = world.mean(outcome.after.text, world.needs)
         found.append((sampler.rounds, gain, outcome.after.text))
     one, many, again = found
     assert many == again
-    assert many[0] < one[0] / 2
+    assert many[0] < 0.75 * one[0]
     assert many[1] >= one[1] - 0.1
