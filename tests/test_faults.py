@@ -114,17 +114,17 @@ def test_a_run_killed_again_and_again_pays_for_nothing_twice(
 
 def test_a_run_is_continued_as_wide_as_it_was_begun(project: FaultProject) -> None:
     project.server.hold(after=30)
-    process = project.start("-p", "no:xdist", "--skillopt-lanes=8")
+    process = project.start("-n1", "--skillopt-lanes=8")
     assert wait_for(functools.partial(_has_served, project, 20), process)
     process.kill()
     process.communicate()
     project.server.release()
-    project.run("-p", "no:xdist", "--skillopt-resume=latest")
+    project.run("-n1", "--skillopt-resume=latest")
     continued = outcome(project.result)
     assert [entry["data"] for entry in project.journal("width")] == [{"rollouts": 8}]
     project.clear()
     project.skill.write_bytes(SKILL)
-    project.run("-p", "no:xdist", "--skillopt-lanes=8")
+    project.run("-n1", "--skillopt-lanes=8")
     assert outcome(project.result) == continued
 
 

@@ -62,7 +62,6 @@ class Context:
     """True if the optimizer decides how many edits are kept."""
     draw: int = 0
     """Number of the first draw; candidates of one step differ in it."""
-    """Number of the first draw; candidates raced in one step differ in it."""
     at_once: bool = False
     """Each analyst is told its number, so that equal questions are not put one after the other."""
 
