@@ -13,6 +13,7 @@ from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, Warn
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import check_together, suite_rate
+from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.stages import Stages, builtin_stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
@@ -70,7 +71,8 @@ def _width(run: Run) -> int:
     now, so that a run that is continued asks for the same samples."""
     widths = (entry.data["rollouts"] for entry in run.journal.entries if entry.kind == "width")
     if not (width := next(widths, 0)):
-        width = run.sampler.at_once
+        tasks = sum(task.split != "test" for task in run.tasks)
+        width = TrialParameters().width(run.sampler.at_once, tasks, Caps.of(run.settings))
         run.journal.write("width", {"rollouts": width})
     return width
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_skillopt.model.limits import Caps
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,9 @@ class TrialParameters:
     turned a task which asked for it."""
     edits_at_once: int = 4
     """Edits on trial at the same time, on tasks of their own."""
+    wide_samples: int = 8
+    """Samples for each train and val task that a cap must allow for a search to use all workers:
+    trials beside each other cost samples that a small cap does not have."""
     joint_edits: int = 5
     """Edits that lost alone and are tried together for the task that asked for them."""
     groups: int = 6
@@ -84,6 +91,18 @@ class TrialParameters:
     """Optimizer calls that need no samples before them."""
     calls_for_sample: float = 0.06
     """The same for each sample taken: ideas beyond those that can be tried are paid for in vain."""
+
+    def width(self, at_once: int, tasks: int, caps: Caps) -> int:
+        """Return how many rollouts at once the search goes by.
+
+        Args:
+            at_once: rollouts that can run at once, at least 1.
+            tasks: train and val tasks.
+            caps: of the training.
+        """
+        most = [cap for cap in (caps.rollouts, caps.calls) if cap]
+        small = bool(most) and min(most) < self.wide_samples * tasks
+        return min(at_once, self.edits_at_once) if small else at_once
 
     def search_samples(self, tasks: int) -> int:
         """Samples that the search may take in a suite of so many train and val tasks."""

@@ -91,8 +91,8 @@ class Trainer:
         stages: replacements of single stages.
         prompt: returns a template in the place of a built-in one, or None.
         parameters: of the search ``trials``; its defaults fit suites of 10 to 200 tests.
-        width: rollouts at once that the search goes by; 0 for as many as run at once now. A run
-            that is continued needs that of its beginning.
+        width: rollouts at once that the search goes by; 0 for as many as run at once now, fewer
+            under a small cap. A run that is continued needs that of its beginning.
 
         Raises:
             ValueError: no train or no val task, or a template or preference that cannot be read.
@@ -112,6 +112,7 @@ class Trainer:
             on_usage=budget.called,
             interrupted=lambda: sampler.ended,
         )
+        suite = sum(task.split != "test" for task in tasks)
         contracts = contracts_of([task for task in tasks if task.split in ("train", "both")])
         context = Context(
             document=document,
@@ -138,7 +139,7 @@ class Trainer:
             stages=stages or builtin_stages(settings),
             budget=budget,
             observer=observer or Observer(),
-            width=width or sampler.at_once,
+            width=width or self._parameters.width(sampler.at_once, suite, Caps.of(settings)),
         )
         self._final = FinalComparison(self._state, begun)
         self._state.history.notes += notes_on_search(settings)
