@@ -611,9 +611,9 @@ def test_a_task_that_exits_fails_and_the_others_are_trained(project: FaultProjec
     project.run(*WORKERS)
     (skill,) = project.result["skills"]
     assert skill["status"] == "accepted"
-    passed = {row["id"]: row["after"]["passed"] for row in skill["tasks"]}
-    assert passed.pop(f"test_greeting.py::test_greeting[{NAMES[0]}]") == 0
-    assert set(passed.values()) == {2}
+    after = {row["id"]: row["after"] for row in skill["tasks"]}
+    assert after.pop(f"test_greeting.py::test_greeting[{NAMES[0]}]")["passed"] == 0
+    assert all(0 < row["passed"] == row["n"] for row in after.values())
     assert project.journal("error") == []
 
 

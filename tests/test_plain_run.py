@@ -115,8 +115,9 @@ def test_the_marker_is_listed(project: pytest.Pytester) -> None:
     ],
 )
 def test_a_wrong_marker_is_an_error_of_the_test_and_stops_a_mode(
-    project: pytest.Pytester, arguments: str, message: str
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, arguments: str, message: str
 ) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-this-test")
     project.makepyfile(
         f"""
         import pytest
@@ -128,7 +129,7 @@ def test_a_wrong_marker_is_an_error_of_the_test_and_stops_a_mode(
     plain = project.runpytest()
     plain.assert_outcomes(errors=1)
     plain.stdout.fnmatch_lines([f"test_*.py::test_it: {message}"])
-    mode = project.runpytest("--skillopt-train")
+    mode = project.runpytest("--skillopt-train", "--skillopt-optimizer=openai:m")
     assert mode.ret == pytest.ExitCode.USAGE_ERROR
     mode.stderr.fnmatch_lines([f"ERROR: test_*.py::test_it: {message}"])
 

@@ -141,20 +141,3 @@ def test_a_wrong_line_is_a_usage_error_that_names_it(
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines(["*skillopt_requests, line 9 (optimizer.temprature): write*"])
     assert chat_server.calls == 0
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("api_key_env = X", "key_env = VARIABLE"),
-        ("temperature = 0", "target.temperature = NUMBER"),
-        ("max_output_tokens = 5", "max_output_tokens = NUMBER"),
-    ],
-)
-def test_a_setting_that_became_a_line_says_so(
-    pytester: pytest.Pytester, old: str, new: str
-) -> None:
-    pytester.makeini(f"[pytest]\nskillopt_{old}\n")
-    done = pytester.runpytest_inprocess("--skillopt")
-    assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines([f"*no setting any more: write it as a line of *: {new}"])

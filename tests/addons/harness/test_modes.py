@@ -79,7 +79,7 @@ def test_workers_of_tx_and_the_words_of_the_report(greeter: Project) -> None:
     assert result["versions"]["stub"] == VERSION
     assert [row["before"]["passed"] for row in result["skills"][0]["tasks"]] == [1] * 6
     notes = "\n".join(result["notes"])
-    assert "was read in no rollout: the agent never asked for it" in notes
+    assert "was read in no rollout: the agent never requested it" in notes
     assert "coding agents ran without a sandbox" in notes
     (summary,) = (greeter.path / ".skillopt" / "runs").glob("*/summary.md")
     assert "was read in no rollout" in summary.read_text()

@@ -443,7 +443,7 @@ def test_tampered_proposal_pushes_nothing(
     project.propose()
     project.tamper(path="other.txt")
     assert main(["propose"]) == 1
-    assert "other.txt: not a skill file" in capsys.readouterr().err
+    assert "other.txt: not one of the skill files" in capsys.readouterr().err
     assert project.branches().keys() == {"main"}
     assert github.calls == []
 

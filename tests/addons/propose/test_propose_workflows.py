@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
+from pytest_skillopt import __version__
+
 REPOSITORY = Path(__file__).parents[3]
 ACTION = REPOSITORY / "action.yml"
 WORKFLOW = REPOSITORY / "example_project" / ".github" / "workflows" / "skillopt.yml"
@@ -45,11 +47,10 @@ def test_both_files_use_the_same_commits() -> None:
 
 def test_what_the_templates_install_is_there(tmp_path: Path) -> None:
     """Nothing is on an index: the wheel that the page says to keep is enough for each command."""
-    about = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    name = f"pytest_skillopt-{about['version']}"
+    name = f"pytest_skillopt-{__version__}"
     (tmp_path / "vendor").mkdir()
     with zipfile.ZipFile(tmp_path / "vendor" / f"{name}-py3-none-any.whl", "w") as wheel:
-        said = f"Metadata-Version: 2.1\nName: pytest-skillopt\nVersion: {about['version']}\n"
+        said = f"Metadata-Version: 2.1\nName: pytest-skillopt\nVersion: {__version__}\n"
         wheel.writestr(f"{name}.dist-info/METADATA", said)
         wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
     project = tmp_path / "pyproject.toml"
