@@ -424,7 +424,7 @@ class Faulty:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("-p", "no:xdist"), (*WORKERS, "--skillopt-lanes=4")], ids=["serial", "lanes"]
+    "arguments", [("-p", "no:xdist"), (*WORKERS, "--skillopt-lanes=2")], ids=["serial", "lanes"]
 )
 def test_faults_of_the_server_are_no_failures(
     project: FaultProject, undisturbed: list[dict[str, Any]], arguments: tuple[str, ...]
@@ -630,7 +630,7 @@ def in_this_process(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_the_result_is_the_same_in_lanes_of_workers(
     tmp_path: Path, in_this_process: dict[str, Any]
 ) -> None:
-    assert _train_invoices(tmp_path, *WORKERS, "--skillopt-lanes=8") == in_this_process
+    assert _train_invoices(tmp_path, *WORKERS, "--skillopt-lanes=2") == in_this_process
 
 
 def test_the_result_is_the_same_on_other_machines(

@@ -105,7 +105,8 @@ class DefaultGate(SequentialGate):
             return self._judge("rejected", reason, found)
         yield from self._look_again()
         found, breaks = self._weigh(), self.named_breaks()
-        if not self._good(found, self._enough):
+        # Chance is ruled out by now; further samples of what looks broken only weigh on the net.
+        if not self._good(found, self._enough, luck=1.0):
             return self._judge("rejected", f"{breaks}{self._doubt(found)}", found)
         if fallen := self.fallen_side():
             return self._judge("rejected", f"{breaks}{fallen}", found)
@@ -210,11 +211,20 @@ class DefaultGate(SequentialGate):
     def _enough(self) -> float:
         return ENOUGH if self._limit >= THIN_SAMPLES * len(self.tasks) else THIN
 
-    def _good(self, found: Weighed, doubt: float, memorised: float = MEMORISED) -> bool:
-        """Whether the posterior speaks for the edit, with so many times alpha left to chance."""
+    def _good(
+        self,
+        found: Weighed,
+        doubt: float,
+        memorised: float = MEMORISED,
+        luck: float | None = None,
+    ) -> bool:
+        """Return whether the posterior speaks for the edit, with ``doubt`` alpha left to chance.
+
+        ``luck`` is the largest p-value of "nothing changed"; alpha by default.
+        """
         return (
             found.chance >= 1 - doubt * self.alpha
-            and self._chance_of_luck(found) <= self.alpha
+            and self._chance_of_luck(found) <= (self.alpha if luck is None else luck)
             and found.held_out >= FALLEN
             and (not self._held_out or found.memorised <= memorised)
             and (doubt > 1 or self._rises())

@@ -93,7 +93,7 @@ class TrialParameters:
     """The same for each sample taken: ideas beyond those that can be tried are paid for in vain."""
 
     def width(self, at_once: int, tasks: int, caps: Caps) -> int:
-        """Return how many rollouts at once the search goes by.
+        """Return how many rollouts at once the search goes by; 1 if it gains nothing by more.
 
         Args:
             at_once: rollouts that can run at once, at least 1.
@@ -102,7 +102,7 @@ class TrialParameters:
         """
         most = [cap for cap in (caps.rollouts, caps.calls) if cap]
         small = bool(most) and min(most) < self.wide_samples * tasks
-        return min(at_once, self.edits_at_once) if small else at_once
+        return 1 if small or at_once <= self.edits_at_once else at_once
 
     def search_samples(self, tasks: int) -> int:
         """Samples that the search may take in a suite of so many train and val tasks."""
