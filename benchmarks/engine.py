@@ -185,7 +185,7 @@ def pytest_configure(config: Any) -> None:
 
 def _measure_large() -> None:
     """Write down the seconds of the rollouts and of the report."""
-    from pytest_skillopt.modes import conduct
+    from pytest_skillopt import modes
     from pytest_skillopt.suite.sampler import Sampler
 
     seconds: dict[str, float] = {}
@@ -204,7 +204,7 @@ def _measure_large() -> None:
         setattr(owner, name, call)
 
     measured(Sampler, "take")
-    measured(conduct, "write_reports")
+    measured(modes, "write_reports")
 
 
 @dataclass

@@ -37,7 +37,7 @@ from pytest_skillopt.gate.data import (
     Verdict,
 )
 from pytest_skillopt.gate.engine import run_gate
-from pytest_skillopt.search.stages import make_gate
+from pytest_skillopt.search.extensions import make_gate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -183,15 +183,17 @@ def drive(
     roll: Callable[[Arm, int], bool],
     memory: dict[str, Any],
 ) -> Verdict:
-    """Run a decision; ``memory`` holds the incumbent's tape and the number of decisions."""
+    """Run a decision; ``memory`` holds the incumbent's samples and the number of decisions."""
     ids = [f"{i:05d}" for i in range(n)]
     store: dict[tuple[Arm, str, str, int], bool] = memory.setdefault("store", {})
-    tape: dict[str, int] = memory.setdefault("tape", {})
+    drawn: dict[str, int] = memory.setdefault("drawn", {})
     before = memory["before"] = memory.get("before", -1) + 1
-    gate = make_gate(name, [GateTask(i) for i in ids], options, tape=tape, decisions_before=before)
+    gate = make_gate(
+        name, [GateTask(i) for i in ids], options, drawn=drawn, decisions_before=before
+    )
     verdict = run_gate(gate, lambda draws: [_answer(draw, store, roll) for draw in draws])
     goes_on: Arm = CANDIDATE if verdict.accepted else INCUMBENT
-    memory["tape"] = gate.tape(goes_on)
+    memory["drawn"] = gate.drawn(goes_on)
     memory["store"] = {
         (INCUMBENT, task, stream, index): passed
         for (arm, task, stream, index), passed in store.items()

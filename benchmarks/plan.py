@@ -15,8 +15,8 @@ from worlds.proposer import Proposer
 from worlds.target import WorldExecutor
 from worlds.world import SKILL, START, make_world
 
-from pytest_skillopt.mode import Mode
 from pytest_skillopt.modes.plan import most_rollouts
+from pytest_skillopt.options import Mode
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document

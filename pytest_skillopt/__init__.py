@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pytest_skillopt.edits.material import Context as Context
+    from pytest_skillopt.edits.context import Context as Context
     from pytest_skillopt.edits.patches import Patch as Patch
     from pytest_skillopt.edits.records import TaskRecord as TaskRecord
     from pytest_skillopt.edits.update import Update as Update
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.engine import Gate as Gate
     from pytest_skillopt.model.agent import Agent as Agent
     from pytest_skillopt.model.agent import Reply as Reply
+    from pytest_skillopt.model.roles import chat_model as chat_model
     from pytest_skillopt.model.types import CacheMiss as CacheMiss
     from pytest_skillopt.model.types import CapReached as CapReached
     from pytest_skillopt.model.types import Completion as Completion
@@ -26,13 +27,12 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.types import Role as Role
     from pytest_skillopt.model.types import ToolCall as ToolCall
     from pytest_skillopt.model.types import Usage as Usage
-    from pytest_skillopt.models import chat_model as chat_model
     from pytest_skillopt.run.result import Result as Result
     from pytest_skillopt.run.result import StepRow as StepRow
+    from pytest_skillopt.search.extensions import GateQuestion as GateQuestion
+    from pytest_skillopt.search.extensions import Stages as Stages
+    from pytest_skillopt.search.extensions import open_gate as open_gate
     from pytest_skillopt.search.parameters import TrialParameters as TrialParameters
-    from pytest_skillopt.search.stages import GateQuestion as GateQuestion
-    from pytest_skillopt.search.stages import Stages as Stages
-    from pytest_skillopt.search.stages import open_gate as open_gate
     from pytest_skillopt.search.trainer import Trainer as Trainer
     from pytest_skillopt.skill.document import Document as Document
     from pytest_skillopt.skill.edits import Edit as Edit
@@ -45,17 +45,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES = {
-    "edits.material": "Context",
+    "edits.context": "Context",
     "edits.patches": "Patch",
     "edits.records": "TaskRecord",
     "edits.update": "Update update",
     "gate.engine": "Gate",
     "model.agent": "Agent Reply",
     "model.types": "CacheMiss CapReached Completion Model ModelFault Role ToolCall Usage",
-    "models": "chat_model",
+    "model.roles": "chat_model",
     "run.result": "Result StepRow",
     "search.parameters": "TrialParameters",
-    "search.stages": "GateQuestion Stages open_gate",
+    "search.extensions": "GateQuestion Stages open_gate",
     "search.trainer": "Trainer",
     "skill.document": "Document",
     "skill.edits": "Edit",

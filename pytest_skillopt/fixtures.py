@@ -67,7 +67,7 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
     assets/ the system prompt is the body, and the model has a tool that reads those files.
     """
     from pytest_skillopt.model.agent import Agent
-    from pytest_skillopt.models import Models
+    from pytest_skillopt.model.roles import Models
     from pytest_skillopt.skill.files import reader
     from pytest_skillopt.suite.context import GuardedModel, recorder
 
@@ -95,7 +95,7 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
     ``skill_judge(rubric, answer, votes=1)`` returns a ``Judgement`` with .score and .reason.
     """
     from pytest_skillopt.model.judge import Judge
-    from pytest_skillopt.models import Models
+    from pytest_skillopt.model.roles import Models
     from pytest_skillopt.suite.context import GuardedModel, recorder
 
     running = recorder(request)

@@ -12,7 +12,7 @@ import pytest
 
 from pytest_skillopt.addons import addons, merged
 from pytest_skillopt.fixtures import _skillopt_skill, rollout, skill, skill_agent, skill_judge
-from pytest_skillopt.mode import Mode, add_mode_options, refuse_bare_options
+from pytest_skillopt.options import Mode, add_mode_options, refuse_bare_options
 from pytest_skillopt.settings import add_quiet_keys, add_settings, refuse_key_as_option
 
 __all__ = ["_skillopt_skill", "rollout", "skill", "skill_agent", "skill_judge"]

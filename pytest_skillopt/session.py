@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.models import Services
+from pytest_skillopt.model.roles import Services
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.untrusted import logger
@@ -20,7 +20,7 @@ from pytest_skillopt.untrusted import logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
-    from pytest_skillopt.mode import Mode
+    from pytest_skillopt.options import Mode
     from pytest_skillopt.report.text import Line
     from pytest_skillopt.run.result import Result
     from pytest_skillopt.suite.executor import WorkersExecutor
@@ -84,7 +84,7 @@ class Controller:
     def _work(self, executor: WorkersExecutor, tasks: list[SkillTask]) -> None:
         _LOG.info("%s begins with %d tasks", self._mode.flag, len(tasks))
         if tasks:
-            from pytest_skillopt.modes.conduct import conduct
+            from pytest_skillopt.modes import conduct
 
             self.result, self._reports = conduct(
                 self._config, self._mode, self.settings, executor, tasks, self._services
@@ -102,7 +102,7 @@ class Controller:
         if terminal := self._config.pluginmanager.get_plugin("terminalreporter"):
             terminal.stats.pop("", None)  # pytest searches this list once for each failure
         if self.result is not None:
-            from pytest_skillopt.modes.conduct import fails_the_session
+            from pytest_skillopt.modes import fails_the_session
 
             if self.result.status == "interrupted":
                 raise KeyboardInterrupt

@@ -10,8 +10,8 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.limits import RemoteMeter
+from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import Completion
-from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.suite.remote import WorkerLoop, link
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 

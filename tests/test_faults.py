@@ -283,7 +283,7 @@ def test_the_last_question_of_a_worker_that_is_killed_keeps_nobody_waiting(
 import os, pytest, signal, threading
 from pathlib import Path
 from pytest_skillopt.model.limits import CallEstimate, Meter
-from pytest_skillopt.models import Models
+from pytest_skillopt.model.roles import Models
 
 PID = Path(__file__).with_name("pid")
 ask, forget, given_up = Meter.ask, Meter.forget, threading.Event()

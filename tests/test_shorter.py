@@ -15,8 +15,8 @@ from sessions import clean_environment
 
 from pytest_skillopt.cli import main
 from pytest_skillopt.gate.shorter import non_inferior
-from pytest_skillopt.mode import Mode
 from pytest_skillopt.modes.plan import most_rollouts
+from pytest_skillopt.options import Mode
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document

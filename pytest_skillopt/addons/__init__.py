@@ -10,7 +10,7 @@ need them. The core also reads these names:
 ``MARKER``
     Further arguments of the marker ``skill_task``: by name, a check and a noun for the error.
 ``SEARCHES``, ``GATES``
-    Entries of the registries in ``search/registry.py`` and ``gate/gates.py``.
+    Entries of the registries in ``search/extensions.py`` and ``gate/gates.py``.
 ``add_commands``
     A function that adds commands to ``pytest-skillopt``, as ``argparse`` subparsers.
 """

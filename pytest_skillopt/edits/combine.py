@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import EditCount, Ranking
-from pytest_skillopt.edits.material import UNBOUNDED, numbered
+from pytest_skillopt.edits.context import UNBOUNDED, numbered
 from pytest_skillopt.edits.patches import Patch, deduplicate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pytest_skillopt.edits.calls import Edits
-    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.skill.edits import Edit
 
 _WORD = re.compile(r"\w+")

@@ -18,7 +18,7 @@ from pytest_skillopt.skill.edits import Edit, apply
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.skill.document import Document
 

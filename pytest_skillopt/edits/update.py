@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.material import numbered
+from pytest_skillopt.edits.context import numbered
 from pytest_skillopt.edits.vetting import Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit

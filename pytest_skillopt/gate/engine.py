@@ -64,8 +64,8 @@ class Gate(Protocol):
     def tell(self, samples: Iterable[Sample]) -> None:
         """Answer draws, in any order and in any portions."""
 
-    def tape(self, arm: Arm) -> dict[str, int]:
-        """Length of the arm's tape by task: hand it to the next gate, for the arm that goes on."""
+    def drawn(self, arm: Arm) -> dict[str, int]:
+        """Count the samples that the next gate may reuse, by task, for the arm that goes on."""
 
 
 def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> Verdict:
@@ -84,7 +84,7 @@ class SequentialGate:
 
     Args:
         tasks: the suite, in any order.
-        tape: how many samples of the incumbent's stream ``tape`` have been drawn before, by task.
+        drawn: how many samples of the incumbent's stream ``tape`` have been drawn before, by task.
             A function of earlier decisions alone, so that a verdict is one too.
         decision: names the fresh streams of this decision.
         decisions_before: decisions taken earlier in this run, for the spending of ``alpha_run``.
@@ -104,7 +104,7 @@ class SequentialGate:
         tasks: Sequence[GateTask],
         options: GateOptions | None = None,
         *,
-        tape: Mapping[str, int] | None = None,
+        drawn: Mapping[str, int] | None = None,
         decision: int | str | None = None,
         decisions_before: int = 0,
     ) -> None:
@@ -115,7 +115,7 @@ class SequentialGate:
         self.counts = Counts(names, self.options.metric)
         self.must_pass = frozenset(task.id for task in tasks if task.must_pass)
         self.triggers = {task.id: task.trigger for task in tasks if task.trigger is not None}
-        self.old_tape = dict(tape or {})
+        self.drawn_before = dict(drawn or {})
         self.streams: dict[Arm, str] = {INCUMBENT: TAPE, CANDIDATE: SCREEN}
         """Where further samples of an arm come from, unless a step says otherwise."""
         self.decision = decision if decision is not None else decisions_before + 1
@@ -155,7 +155,7 @@ class SequentialGate:
         if self._batch and None not in self._batch.values():
             self._go_on()
 
-    def tape(self, arm: Arm) -> dict[str, int]:
+    def drawn(self, arm: Arm) -> dict[str, int]:
         lengths = {task: self._drawn[Want(arm, task, TAPE)] for task in self.counts.all_tasks}
         return {task: length for task, length in lengths.items() if length}
 

@@ -42,7 +42,7 @@ class RegressionCheck(SequentialGate):
         p_value = 1.0
         for look in range(1, self.looks + 1):
             for rounds in range((look - 1) * self.options.kc, look * self.options.kc):
-                yield self._lay_tape(max(rounds + 1, self.options.k0))
+                yield self._more_of_baseline(max(rounds + 1, self.options.k0))
                 short = [t for t in self.tasks if len(self.counts[CANDIDATE, t].rounds) <= rounds]
                 yield self.wants(CANDIDATE, short, TAPE)
                 found = yield from self._follow_suspicious()
@@ -61,13 +61,15 @@ class RegressionCheck(SequentialGate):
             f"looks worse, but may be chance: {self._moved(p_value)}; {self._missing()} would tell",
         )
 
-    def _lay_tape(self, length: int) -> list[Want]:
+    def _more_of_baseline(self, length: int) -> list[Want]:
         """What every task lacks of so many samples of the baseline, or of those there were
         before."""
         return [
             Want(INCUMBENT, task, TAPE)
             for task in self.tasks
-            for _ in range(self.counts[INCUMBENT, task].n, max(self.old_tape.get(task, 0), length))
+            for _ in range(
+                self.counts[INCUMBENT, task].n, max(self.drawn_before.get(task, 0), length)
+            )
         ]
 
     def _evidence(self) -> float:
@@ -98,7 +100,7 @@ class RegressionCheck(SequentialGate):
         """Of the suite's loss, over rounds whose number no outcome has chosen."""
         strata = []
         for task in self.tasks:
-            old_n = max(self.old_tape.get(task, 0), self.options.k0, rounds)
+            old_n = max(self.drawn_before.get(task, 0), self.options.k0, rounds)
             old = sum(self.counts[INCUMBENT, task].rounds[:old_n])
             new = sum(self.counts[CANDIDATE, task].rounds[:rounds])
             strata.append((old, old_n, new, rounds))

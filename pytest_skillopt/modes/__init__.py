@@ -1,32 +1,201 @@
-"""Find the function of a mode, from a ``Run`` to a ``Result``, by the mode's name.
+"""Carry out a mode on the collected tasks and write its result.
 
-To add a mode, write the function, add a row to ``carry_out`` here, and the option that selects it
-to ``mode.py``; ``report/live.py`` holds a word for what it does, ``run/result.py`` its name.
+To add a mode, write its function, add it to ``MODES`` here, and the option that selects it to
+``options.py``; ``report/live.py`` holds a word for what it does, ``run/result.py`` its name.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import contextlib
+import functools
+import os
+import socket
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from pytest_skillopt.model.types import CacheError, ModelConfigError
+from pytest_skillopt.modes import measure
+from pytest_skillopt.modes.opening import opened
+from pytest_skillopt.modes.plan import expected
+from pytest_skillopt.modes.train import train
+from pytest_skillopt.report.junit import task_properties
+from pytest_skillopt.report.live import Display
+from pytest_skillopt.report.runs import write_reports
+from pytest_skillopt.report.words import plural
+from pytest_skillopt.run.directory import RunError
+from pytest_skillopt.run.journal import JournalError
+from pytest_skillopt.run.result import Arm, TaskRow
+from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.splits import SplitError
 
 if TYPE_CHECKING:
-    from pytest_skillopt.mode import Name
-    from pytest_skillopt.report.live import Display
+    from collections.abc import Callable, Iterator
+
+    from pytest_skillopt.model.roles import Services
+    from pytest_skillopt.modes.plan import Expected
+    from pytest_skillopt.options import Mode, Name
     from pytest_skillopt.run.openrun import Run
-    from pytest_skillopt.run.result import Result
+    from pytest_skillopt.run.result import Result, Status
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.executor import WorkersExecutor
+    from pytest_skillopt.suite.tasks import SkillTask
+
+MODES: dict[Name, Callable[[Run, Display], Result]] = {
+    "evaluate": measure.evaluate,
+    "train": train,
+    "check": measure.check,
+    "compare": measure.compare,
+    "aa": measure.aa,
+}
+"""The function of each mode: from an open run to its result."""
+
+Outcome = Literal["passed", "failed", "skipped"]
 
 
-def carry_out(name: Name, run: Run, display: Display) -> Result:
-    """Carry out a mode; only a training imports the search."""
-    if name == "train":
-        from pytest_skillopt.modes.train import train
+def conduct(
+    config: pytest.Config,
+    mode: Mode,
+    settings: Settings,
+    executor: WorkersExecutor,
+    tasks: list[SkillTask],
+    services: Services,
+) -> tuple[Result, list[pytest.TestReport]]:
+    """Carry out a mode, write its result, and return it with a pytest report for each task.
 
-        return train(run, display)
-    from pytest_skillopt.modes import measure
+    Raises:
+        pytest.UsageError: the suite, a skill, a model or the run cannot be used as it is.
+    """
+    display = Display(config)
+    with (
+        _as_usage_errors(),
+        opened(config, mode, settings, executor, tasks, services, display.rollout) as run,
+    ):
+        plan = expected(run.tasks, mode, settings)
+        display.header(run, typical=plan.typical, most=plan.most)
+        _journal_plan(run, plan)
+        try:
+            found = _carry_out(run, display)
+        finally:
+            display.end()
+        notes = filter(None, config.hook.pytest_skillopt_notes(config=config, result=found))
+        found = found.model_copy(update={"notes": [*found.notes, *notes]})
+        folder = run.directory.path
+        result = _noted(found, "the report", lambda: write_reports(folder, found))
+    tell = functools.partial(config.hook.pytest_skillopt_finished, config=config, folder=folder)
+    result = _noted(result, "a plugin's output", lambda: tell(result=found))
+    return result, list(task_reports(run, result))
 
-    modes = {
-        "evaluate": measure.evaluate,
-        "check": measure.check,
-        "compare": measure.compare,
-        "aa": measure.aa,
-    }
-    return modes[name](run, display)
+
+def _journal_plan(run: Run, plan: Expected) -> None:
+    """Record what a follower of the run needs to know about this session."""
+    caps = ("max_rollouts", "max_calls", "max_tokens", "max_cost", "max_time")
+    run.journal.write(
+        "plan",
+        {
+            "tasks": [[task.id, task.split] for task in run.tasks],
+            "typical": plan.typical,
+            "most": plan.most,
+            "caps": {cap: getattr(run.settings, cap) for cap in caps},
+            "models": dict(run.roles),
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+        },
+    )
+
+
+def fails_the_session(mode: Mode, result: Result) -> bool:
+    """Return whether the result makes pytest exit with 1, whatever the tests' outcomes."""
+    if mode.name == "check" and result.skills:
+        return result.status == "rejected" or (mode.strict and result.status == "unmeasured")
+    return result.status == "unmeasured"
+
+
+def _carry_out(run: Run, display: Display) -> Result:
+    """Run the mode; turn a stop or an error on the way into a result as well."""
+    status: Status = "unmeasured"
+    try:
+        return MODES[run.mode.name](run, display)
+    except StopRun as stop:
+        reason = stop.reason
+        if stop.kind == "interrupted":
+            status = "interrupted"
+    except KeyboardInterrupt:
+        status, reason = "interrupted", "the session was interrupted"
+    except JournalError as error:
+        reason = f"the journal could not be written: {error}"
+    except OSError as error:
+        reason = f"a file of the run could not be read or written: {error}"
+    return run.result(status, reason, [], resume=run.resume_command)
+
+
+def _noted(result: Result, what: str, write: Callable[[], object]) -> Result:
+    """Write something; if that fails, e.g. on a full disk, keep the result and add a note."""
+    try:
+        write()
+    except OSError as error:
+        note = f"{what} could not be written: {error}"
+        return result.model_copy(update={"notes": [*result.notes, note]})
+    return result
+
+
+@contextlib.contextmanager
+def _as_usage_errors() -> Iterator[None]:
+    try:
+        yield
+    except (SkillError, SplitError, RunError, ModelConfigError, CacheError, JournalError) as error:
+        raise pytest.UsageError(str(error)) from error
+
+
+def task_reports(run: Run, result: Result) -> Iterator[pytest.TestReport]:
+    """Yield the tasks as test cases: with ``--skillopt`` judged by their pass rate, else passed.
+
+    Each task has a report for the call and one for the teardown, where junitxml closes a case.
+    """
+    judged = run.mode.name == "evaluate"
+    least = {task.id: task.min_pass_rate for task in run.tasks}
+    rows = [row for skill in result.skills for row in skill.tasks]
+    if run.mode.name == "train":  # also the tasks measured only by the search
+        unknown = run.sampler.usage.keys() - {row.id for row in rows}
+        missing = [task for task in run.tasks if task.id in unknown]
+        rows += [TaskRow(id=task.id, split=task.split, before=Arm()) for task in missing]
+    for row in rows:
+        outcome: Outcome = "passed"
+        said = ""
+        if judged:
+            own = least.get(row.id)
+            outcome, said = _judge(row, run.settings.min_pass_rate if own is None else own)
+            if result.status == "measured" and not row.before.n and not row.before.errors:
+                outcome, said = "skipped", "not measured: a cap ended the run before that"
+        path, _, rest = row.id.partition("::")
+        ends: dict[Literal["call", "teardown"], Outcome]
+        ends = {"call": outcome, "teardown": "passed"}
+        for when, ended in ends.items():
+            yield pytest.TestReport(
+                nodeid=row.id,
+                location=(path, None, rest.replace("::", ".")),
+                keywords={},
+                outcome=ended,
+                longrepr=(path, 0, said) if ended == "skipped" else said or None,
+                when=when,
+                user_properties=task_properties(row),
+                skillopt_measured=not judged,
+            )
+
+
+def _judge(row: TaskRow, least: float) -> tuple[Outcome, str]:
+    arm = row.before
+    met = f"\n{arm.sample.message}" if arm.sample and arm.sample.message else ""
+    if row.skipped:
+        return "skipped", "skipped in every rollout"
+    if not arm.n and not arm.errors:
+        return "failed", "never measured: the run ended before that"
+    if not arm.n:
+        ended = plural(arm.errors, "rollout")
+        return "failed", f"never measured: {ended} ended in an infrastructure error{met}"
+    if arm.passed / arm.n >= least:
+        return "passed", ""
+    failed = arm.sample is not None and arm.sample.outcome == "failed"
+    said = f"passed {arm.passed} of {arm.n} rollouts, min_pass_rate is {least:g}"
+    return "failed", said + (met if failed else "")

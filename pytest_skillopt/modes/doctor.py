@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.mode import MODES
 from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import CapReached, ModelConfigError, ModelError
-from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.opening import probed_roles, wanted_roles
 from pytest_skillopt.modes.skills import read_documents, skills_of
+from pytest_skillopt.options import MODES
 from pytest_skillopt.report import words
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.scan import check_command

@@ -18,9 +18,9 @@ from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Arm, Comparison, SkillResult
+from pytest_skillopt.search.extensions import configured_gate, gate_options, gate_tasks
 from pytest_skillopt.search.outcome import arm_of, comparison, suite_rate, task_row, task_rows
 from pytest_skillopt.search.samples import sample_of
-from pytest_skillopt.search.stages import configured_gate, gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.rollouts import Rollout
@@ -337,9 +337,9 @@ def _check_skill(run: Run, skill: str) -> SkillResult:
         status, reason = "unchanged", f"{skill} is the same as at {run.mode.ref}: nothing was run"
     else:
         stored = read_baseline(run, skill, then.version)
-        tape = {task: len(found) for task, found in stored.items()}
+        drawn = {task: len(found) for task, found in stored.items()}
         tasks = gate_tasks(run.tasks_of(skill))
-        gate = RegressionCheck(tasks, gate_options(run.settings), tape=tape)
+        gate = RegressionCheck(tasks, gate_options(run.settings), drawn=drawn)
         result = compared(run, skill, gate, then, now, stored)
         return result.model_copy(update={"val": result.suite})
     return _of_one_version(skill, now, status, reason)

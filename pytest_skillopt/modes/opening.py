@@ -10,8 +10,8 @@ import pytest
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import PROVIDER, check_prices, model_config, provider_of
 from pytest_skillopt.model.limits import Meter
+from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import ROLES, ModelConfigError
-from pytest_skillopt.models import MODELS, Models
 from pytest_skillopt.modes.plan import notes_on_tasks
 from pytest_skillopt.modes.skills import (
     RevisionError,
@@ -34,8 +34,8 @@ from pytest_skillopt.run.openrun import (
     earlier_usage,
 )
 from pytest_skillopt.run.pending import finish_writing
+from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.outcome import most_increase
-from pytest_skillopt.search.registry import notes_on_search
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import skill_files
 from pytest_skillopt.skill.scan import check_command
@@ -44,9 +44,9 @@ from pytest_skillopt.suite.sampler import Sampler
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from pytest_skillopt.mode import Mode
+    from pytest_skillopt.model.roles import Services
     from pytest_skillopt.model.types import Role
-    from pytest_skillopt.models import Services
+    from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.executor import WorkersExecutor

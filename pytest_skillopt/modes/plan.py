@@ -17,9 +17,9 @@ from pytest_skillopt.modes.skills import skills_of, split_tasks
 from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
+from pytest_skillopt.search.extensions import added_search, notes_on_search
 from pytest_skillopt.search.final_comparison import kept_back, shortage
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.search.registry import added_search, notes_on_search
 from pytest_skillopt.suite.selection import describe_tasks, keep_tasks
 from pytest_skillopt.suite.splits import BOTH, SPLITS, SplitError
 from pytest_skillopt.untrusted import no_command
@@ -27,8 +27,8 @@ from pytest_skillopt.untrusted import no_command
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_skillopt.mode import Mode
     from pytest_skillopt.model.types import Role
+    from pytest_skillopt.options import Mode
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask
 

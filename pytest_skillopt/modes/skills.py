@@ -17,7 +17,7 @@ from pytest_skillopt.suite.splits import assign_splits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.mode import Mode
+    from pytest_skillopt.options import Mode
     from pytest_skillopt.run.directory import Home
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.tasks import SkillTask

@@ -10,11 +10,11 @@ from pytest_skillopt.modes.measure import joined_reasons, without_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.pending import write_skill
 from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, WarningRow
+from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import check_together, suite_rate
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.search.stages import Stages, builtin_stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
 from pytest_skillopt.skill.document import SkillError
@@ -94,7 +94,7 @@ def _train_skill(
             if entry.kind == BEGUN and entry.data["skill"] == skill
         ],
         root=run.root,
-        stages=hooked_stages(display.config, settings),
+        stages=Stages.hooked(display.config, settings),
         prompt=hooked_prompt(display.config),
         observer=_Observer(run, display),
         width=width,
@@ -205,34 +205,6 @@ def _hunks(outcome: TrainOutcome) -> list[Hunk]:
         tasks = list(dict.fromkeys(task for row in rows for task in row.tasks))
         shown.append(Hunk(diff=hunk.diff, reasons=reasons, tasks=tasks, edits=rows))
     return shown
-
-
-def hooked_stages(config: pytest.Config, settings: Settings) -> Stages:
-    """Return the built-in stages, each behind its hook if anybody implements that.
-
-    If no hook answers for the gate, the training knows that it is the built-in one.
-    """
-    builtin = builtin_stages(settings)
-
-    def stage(name: str, *names: str) -> Callable[..., Any]:
-        hook = getattr(config.hook, f"pytest_skillopt_{name}")
-        own: Callable[..., Any] = getattr(builtin, name)
-        if not hook.get_hookimpls():
-            return own
-
-        def ask(*values: Any) -> Any:
-            found = hook(config=config, **dict(zip(names, values, strict=True)))
-            return own(*values) if found is None else found
-
-        return ask
-
-    return Stages(
-        reflect=stage("reflect", "records", "context"),
-        aggregate=stage("aggregate", "patches", "context"),
-        select=stage("select", "patch", "context"),
-        update=stage("update", "patch", "context"),
-        gate=stage("gate", "question"),
-    )
 
 
 def hooked_prompt(config: pytest.Config) -> Callable[[str], str | None] | None:

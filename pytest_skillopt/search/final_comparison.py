@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.gate.shorter import ShorterGate
-from pytest_skillopt.search.stages import gate_options, gate_tasks
+from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class FinalComparison:
     def _leave_out_what_broke(self, broken: Sequence[str]) -> bool:
         """Go on without the edit with which these tasks fail and without which they pass."""
         state = self._state
-        left_out = [(line, state.without(line)) for line in state.lines if len(state.lines) > 1]
+        left_out = [(line, state.without(line)) for line in state.edits if len(state.edits) > 1]
         shorter = [(line, short) for line, short in left_out if short is not None]
         if not shorter:
             return False

@@ -60,7 +60,7 @@ class Harm:
         Args:
             doubt: posterior probability of harm, in (0, 1), from which it is sampled for.
         """
-        p, lines = self._parameters, self._state.lines
+        p, lines = self._parameters, self._state.edits
         for left in reversed(range(_ROUNDS + 1) if lines else ()):
             seen = self._seen()
             models = {line: _Model(seen, line) for line in (None, *lines)}
@@ -82,7 +82,7 @@ class Harm:
 
     def _seen(self) -> Seen:
         """Samples of train tasks with the edits that each asked for, and none that was harmful."""
-        lines = self._state.lines
+        lines = self._state.edits
         seen: dict[str, list[tuple[Held, bool]]] = {task.id: [] for task in self._state.train}
         for document, outcomes in self._state.samples.outcomes():
             if any(_holds(document, line) for line in self._found):
@@ -109,13 +109,13 @@ class Harm:
         Those whose chance to pass varies most over what may be the case: under the working skill,
         or without the likeliest edits, for tasks that have passed without them.
         """
-        lines = sorted(self._state.lines, key=lambda line: -odds[line])
+        lines = sorted(self._state.edits, key=lambda line: -odds[line])
         sums = list(itertools.accumulate(odds[line] for line in lines))
         half = sum(value < sums[-1] / 2 for value in sums) + 1
         best: tuple[float, Document | None, list[str]] = (0.0, None, [])
         for count in (0, 1, half):
             held = frozenset(lines[count:])
-            document = rebuild(self._state.base, [x for x in self._state.lines if x in held])
+            document = rebuild(self._state.base, [x for x in self._state.edits if x in held])
             told = {
                 task: _variance(
                     [(odds[s], model.chance(task, held)) for s, model in models.items()]

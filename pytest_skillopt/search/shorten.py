@@ -15,7 +15,7 @@ from pytest_skillopt.search.budget import OutOfBudget
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.search.final_comparison import FinalComparison, Measured
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.edits import Edit

@@ -14,20 +14,25 @@ from pytest_skillopt.edits.patches import whole_body
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, Verdict
 from pytest_skillopt.gate.shorter import ShorterGate
+from pytest_skillopt.search.extensions import (
+    GateQuestion,
+    added_search,
+    gate_options,
+    gate_tasks,
+    open_gate,
+)
 from pytest_skillopt.search.history import History
-from pytest_skillopt.search.registry import decides_at_the_end
 from pytest_skillopt.search.samples import Samples
-from pytest_skillopt.search.stages import GateQuestion, gate_options, gate_tasks, open_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.gate.engine import Gate
     from pytest_skillopt.search.budget import Budget
+    from pytest_skillopt.search.extensions import Stages
     from pytest_skillopt.search.history import Observer
-    from pytest_skillopt.search.stages import Stages
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
@@ -66,7 +71,7 @@ class TrainingState:
         self.incumbent = context.document
         self.base = context.document
         """What the accepted lines are applied to: the start, or the last rewrite."""
-        self.lines: list[Edit] = []
+        self.edits: list[Edit] = []
         """Accepted edits that make the incumbent out of the base, in order."""
         self.train = [task for task in tasks if task.split in ("train", "both")]
         self.val = [task for task in tasks if task.split in ("val", "both")]
@@ -77,10 +82,11 @@ class TrainingState:
         self.prior = 1.0
         """E-value of the search's own samples against "no edit does anything"."""
         self._older: list[Edit] = []
-        self._tape: dict[str, int] = {}
+        self._drawn: dict[str, int] = {}
         self._judged: set[str] = set()
         self.at_the_end = (
-            decides_at_the_end(self.settings)
+            self.settings.gate == "sequential"
+            and added_search(self.settings) is None
             and stages.gate(self._question(gate_options(self.settings), {})) is None
         )
         """The last comparison is the only decision, and edits join the incumbent without a gate."""
@@ -97,7 +103,7 @@ class TrainingState:
     @property
     def accepted(self) -> list[Edit]:
         """What made the incumbent out of the start, in order."""
-        return [*self._older, *self.lines]
+        return [*self._older, *self.edits]
 
     @property
     def targets(self) -> list[str]:
@@ -165,7 +171,7 @@ class TrainingState:
         if verdict.decision != "unmeasured":
             self._judged.add(candidate.version)
         self.history.record("verdict", candidate.version, verdict)
-        self._tape = gate.tape("candidate" if verdict.accepted else "incumbent")
+        self._drawn = gate.drawn("candidate" if verdict.accepted else "incumbent")
         if verdict.accepted:
             self.adopt(candidate, edits)
         return best, verdict
@@ -188,18 +194,18 @@ class TrainingState:
         reason = f"refused before the gate: {checked.detail or checked.why}"
         return Verdict("rejected", reason, gate=VETTING, metric=self.settings.metric)
 
-    def open_gate(self, options: GateOptions, tape: Mapping[str, int] | None = None) -> Gate:
+    def open_gate(self, options: GateOptions, drawn: Mapping[str, int] | None = None) -> Gate:
         """A gate on the val tasks, with a decision number of its own.
 
         Args:
-            tape: that of the document before, where it is not the incumbent.
+            drawn: samples drawn for the document before, if that is not the incumbent.
         """
-        question = self._question(options, self._tape if tape is None else tape)
+        question = self._question(options, self._drawn if drawn is None else drawn)
         return self.stages.gate(question) or open_gate(question)
 
-    def _question(self, options: GateOptions, tape: Mapping[str, int]) -> GateQuestion:
+    def _question(self, options: GateOptions, drawn: Mapping[str, int]) -> GateQuestion:
         tasks, number = tuple(gate_tasks(self.val)), len(self.verdicts)
-        return GateQuestion(self.settings.gate, tasks, options, dict(tape), f"{number}", number)
+        return GateQuestion(self.settings.gate, tasks, options, dict(drawn), f"{number}", number)
 
     def shorter_gate(self, decision: str) -> ShorterGate:
         """The gate on the whole suite that a shorter skill has to pass on the way."""
@@ -214,19 +220,19 @@ class TrainingState:
             edits: that make it out of the incumbent, each of them checked.
         """
         self.incumbent = candidate
-        rebuilt = rebuild(self.base, [*self.lines, *edits])
+        rebuilt = rebuild(self.base, [*self.edits, *edits])
         if rebuilt == candidate and all(edit.origin in _LINES for edit in edits):
-            self.lines += edits
+            self.edits += edits
         else:
-            self._older += [*self.lines, *edits]
-            self.base, self.lines = candidate, []
+            self._older += [*self.edits, *edits]
+            self.base, self.edits = candidate, []
 
     def mark(self) -> Callable[[], None]:
         """A function that makes the incumbent again what it is now."""
-        incumbent, base, older, lines = self.incumbent, self.base, [*self._older], [*self.lines]
+        incumbent, base, older, lines = self.incumbent, self.base, [*self._older], [*self.edits]
 
         def go_back() -> None:
-            self.incumbent, self.base, self._older, self.lines = incumbent, base, older, lines
+            self.incumbent, self.base, self._older, self.edits = incumbent, base, older, lines
 
         return go_back
 
@@ -243,14 +249,14 @@ class TrainingState:
 
     def without(self, line: Edit) -> Document | None:
         """The incumbent without one of its lines; None where another one builds on it."""
-        return rebuild(self.base, [other for other in self.lines if other != line])
+        return rebuild(self.base, [other for other in self.edits if other != line])
 
     def drop(self, lines: Sequence[Edit], why: str) -> bool:
         """Go on without some of the lines; False where there are none, or others build on them."""
-        kept = [line for line in self.lines if line not in lines]
+        kept = [line for line in self.edits if line not in lines]
         short = rebuild(self.base, kept)
         if short is None or not lines:
             return False
         self.history.settle(lines, "dropped", why)
-        self.incumbent, self.lines, self._tape = short, kept, {}
+        self.incumbent, self.edits, self._drawn = short, kept, {}
         return True

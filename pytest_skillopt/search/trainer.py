@@ -11,11 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import UNREADABLE, Calls, Prompts
-from pytest_skillopt.edits.material import Context, contracts_of, read_preferences
+from pytest_skillopt.edits.context import Context, contracts_of, read_preferences
 from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.search.budget import SPENT, Budget
+from pytest_skillopt.search.extensions import Stages, added_search, notes_on_search
 from pytest_skillopt.search.final_comparison import FinalComparison, shortage
 from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.outcome import (
@@ -27,10 +28,8 @@ from pytest_skillopt.search.outcome import (
     task_rows,
 )
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.search.registry import added_search, notes_on_search
 from pytest_skillopt.search.samples import UNMEASURED
 from pytest_skillopt.search.shorten import ShortenSearch, shorten_accepted
-from pytest_skillopt.search.stages import Stages, builtin_stages
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
 from pytest_skillopt.skill.files import file_names
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.types import Model
     from pytest_skillopt.run.result import Status
+    from pytest_skillopt.search.extensions import RunsSearch
     from pytest_skillopt.search.final_comparison import Measured
-    from pytest_skillopt.search.registry import RunsSearch
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.executor import Executor
@@ -136,7 +135,7 @@ class Trainer:
             tasks,
             skill=skill,
             sampler=sampler,
-            stages=stages or builtin_stages(settings),
+            stages=stages or Stages.of(settings),
             budget=budget,
             observer=observer or Observer(),
             width=width or self._parameters.width(sampler.at_once, suite, Caps.of(settings)),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import UNREADABLE
 from pytest_skillopt.edits.compose import as_edits, rebuild
-from pytest_skillopt.edits.material import UNBOUNDED
+from pytest_skillopt.edits.context import UNBOUNDED
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.search.ablation import Ablation
@@ -28,7 +28,7 @@ from pytest_skillopt.suite.sampler import StopRun
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.search.samples import Activity
@@ -158,8 +158,8 @@ class TrialSearch:
         state = self._state
         if state.at_the_end or state.incumbent == state.start:
             return
-        candidate, lines = state.incumbent, state.lines
-        state.incumbent, state.lines = state.base, []
+        candidate, lines = state.incumbent, state.edits
+        state.incumbent, state.edits = state.base, []
         try:
             _, verdict = state.race([(candidate, lines)], self._epoch, self._tasks.records)
         except StopRun:
@@ -400,7 +400,7 @@ class TrialSearch:
             self._pool.reopen(failing.task.id for failing in self._tasks.failing())
             self._together.clear()
             return True
-        if not self._together or self._drawn >= self._parameters.groups or self._state.lines:
+        if not self._together or self._drawn >= self._parameters.groups or self._state.edits:
             return False
         self._drawn += 1
         self._together.clear()

@@ -255,7 +255,7 @@ class Recorder:
         return price
 
     def _settings(self) -> Settings:
-        from pytest_skillopt.models import Models
+        from pytest_skillopt.model.roles import Models
         from pytest_skillopt.settings import Settings
 
         return Models.of(self.config).settings if self.config else Settings()

@@ -60,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def call_through_the_controller(config: pytest.Config) -> None:
     """Have the controller make the model calls of this worker, as in a training."""
-    from pytest_skillopt.models import MODELS
+    from pytest_skillopt.model.roles import MODELS
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.worker import RemoteModels
 
@@ -70,7 +70,7 @@ def call_through_the_controller(config: pytest.Config) -> None:
 
 def model_services(config: pytest.Config) -> dict[str, Callable[..., Any]]:
     from pytest_skillopt.model.limits import Meter
-    from pytest_skillopt.models import MODELS, Models, Services
+    from pytest_skillopt.model.roles import MODELS, Models, Services
     from pytest_skillopt.settings import Settings
 
     services, meter = Services(), Meter()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import Calls, Prompts
-from pytest_skillopt.edits.material import Context
+from pytest_skillopt.edits.context import Context
 from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.vetting import Vetting

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.search.extensions import Stages, open_gate
 from pytest_skillopt.search.final_comparison import kept_back
-from pytest_skillopt.search.stages import Stages, open_gate
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document

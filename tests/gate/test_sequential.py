@@ -15,7 +15,7 @@ from pytest_skillopt.gate import posterior
 from pytest_skillopt.gate.counts import Counts
 from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Verdict
 from pytest_skillopt.gate.engine import run_gate
-from pytest_skillopt.search.stages import make_gate
+from pytest_skillopt.search.extensions import make_gate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

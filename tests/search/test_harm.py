@@ -84,7 +84,7 @@ def test_an_edit_that_another_one_builds_on_is_not_blamed(toy: ModuleType, built
     ]
     state: Any = SimpleNamespace(
         base=base,
-        lines=lines,
+        edits=lines,
         train=tasks,
         budget=SimpleNamespace(covers=lambda samples: False),
         samples=SimpleNamespace(outcomes=lambda: outcomes),

@@ -12,8 +12,8 @@ import pytest
 
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.update import Update
+from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.search.stages import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document

@@ -12,7 +12,7 @@ from simulation.server import parse, respond
 
 from pytest_skillopt.edits.calls import Calls, Edits, Prompts, Ranking
 from pytest_skillopt.edits.combine import aggregate
-from pytest_skillopt.edits.material import Context
+from pytest_skillopt.edits.context import Context
 from pytest_skillopt.edits.memory import Memory
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.records import TaskRecord

@@ -57,7 +57,7 @@ def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | N
     if "skill_harness" not in getattr(item, "fixturenames", ()):
         return None
     from pytest_skillopt.addons.harness.binding import identify
-    from pytest_skillopt.models import Models
+    from pytest_skillopt.model.roles import Models
 
     return identify(item, Models.of(item.config).settings, source, skill)
 
@@ -74,7 +74,7 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
     if not any(task.agent for task in tasks):
         return None
     from pytest_skillopt.addons.harness.processes import resolve
-    from pytest_skillopt.models import Models
+    from pytest_skillopt.model.roles import Models
 
     confined = resolve(Models.of(config).settings.of(HarnessSettings).sandbox)
     if confined != "none":

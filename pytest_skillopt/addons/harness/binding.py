@@ -20,8 +20,8 @@ from pytest_skillopt.addons.harness.processes import Runner, bundled_path, resol
 from pytest_skillopt.addons.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.config import OPENAI_URL
+from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import ModelConfigError
-from pytest_skillopt.models import Models
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.suite import context as rollouts
 from pytest_skillopt.suite.interrupts import before_the_end

@@ -22,7 +22,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     """Make the model for a role set to ``handoff``: a person, or an agent that a person uses."""
     from pytest_skillopt.model.config import provider_of
-    from pytest_skillopt.models import Models
+    from pytest_skillopt.model.roles import Models
 
     models = Models.of(config)
     if provider_of(models.settings, role) != "handoff":
@@ -41,7 +41,7 @@ def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
     if not judged or result.simulated or result.mode in ("evaluate", "aa"):
         return None
     from pytest_skillopt.addons.mine.calibrate import doubt
-    from pytest_skillopt.models import Models
+    from pytest_skillopt.model.roles import Models
     from pytest_skillopt.run.directory import Home
 
     home = Home(config.rootpath / Models.of(config).settings.dir)

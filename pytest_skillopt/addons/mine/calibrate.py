@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.mine import MineError
 from pytest_skillopt.model.judge import Judge
-from pytest_skillopt.models import Models
+from pytest_skillopt.model.roles import Models
 from pytest_skillopt.report.words import percent, plural
 from pytest_skillopt.run.directory import Home
 from pytest_skillopt.untrusted import shown

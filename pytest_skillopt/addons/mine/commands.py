@@ -60,7 +60,7 @@ def _add_common(parser: argparse.ArgumentParser, output: str, most: int) -> None
 
 def _init(args: argparse.Namespace) -> int:
     from pytest_skillopt.addons.mine import configured, nearest_skill
-    from pytest_skillopt.addons.mine.suite import init
+    from pytest_skillopt.addons.mine.drafts import init
 
     skill = nearest_skill(args.skill.resolve())
     return configured(
@@ -72,7 +72,7 @@ def _init(args: argparse.Namespace) -> int:
 
 def _mine(args: argparse.Namespace) -> int:
     from pytest_skillopt.addons.mine import configured, nearest_skill
-    from pytest_skillopt.addons.mine.suite import mine
+    from pytest_skillopt.addons.mine.drafts import mine
 
     skill = nearest_skill(args.skill.resolve())
     source = args.source.resolve()

@@ -8,7 +8,7 @@ from pytest_skillopt.addons.published.settings import PublishedSettings
 
 if TYPE_CHECKING:
     from pytest_skillopt.gate.engine import SequentialGate
-    from pytest_skillopt.search.registry import Search
+    from pytest_skillopt.search.extensions import Search
 
 
 def _search() -> Search:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Reminders
-from pytest_skillopt.edits.material import quote
+from pytest_skillopt.edits.context import quote
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.reflect import ask_analysts, ids
 from pytest_skillopt.edits.vetting import Refusal
@@ -21,7 +21,7 @@ from pytest_skillopt.skill.edits import Edit, protected_texts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.skill.document import Document, Region

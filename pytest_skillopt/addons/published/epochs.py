@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.addons.published.blocks import GUIDANCE, get_block, set_block
 from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Guidance
-from pytest_skillopt.edits.material import evidence, quote
+from pytest_skillopt.edits.context import evidence, quote
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.document import SkillError
@@ -20,7 +20,7 @@ from pytest_skillopt.skill.edits import Edit
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.compose import rebuild
 from pytest_skillopt.search.ablation import log_odds
-from pytest_skillopt.search.stages import gate_options
+from pytest_skillopt.search.extensions import gate_options
 
 if TYPE_CHECKING:
     from pytest_skillopt.search.state import TrainingState
@@ -26,10 +26,10 @@ def prune(state: TrainingState) -> None:
     stays.
     """
     idle = idle_edits(state, 2 * state.settings.rollouts)
-    short = rebuild(state.base, [edit for edit in state.lines if edit not in idle])
+    short = rebuild(state.base, [edit for edit in state.edits if edit not in idle])
     if short is None or short == state.incumbent:
         return
-    gate = state.open_gate(gate_options(state.settings), tape={})
+    gate = state.open_gate(gate_options(state.settings), drawn={})
     verdict = state.samples.decide(gate, short, state.incumbent)
     state.verdicts.append(verdict)
     state.history.record("pruning", short.version, verdict)
@@ -50,7 +50,7 @@ def idle_edits(state: TrainingState, samples: int) -> list[Edit]:
     known = {task.id for task in state.train}
     ablated: list[tuple[Edit, list[str]]] = []
     arms: list[tuple[Document, dict[str, int]]] = []
-    for edit in state.lines:
+    for edit in state.edits:
         without = state.without(edit)
         tasks = [task for task in edit.tasks if task in known][:_TASKS]
         if without is not None and without != state.incumbent and tasks:

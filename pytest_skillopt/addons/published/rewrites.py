@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import Body
 from pytest_skillopt.edits.combine import notes
-from pytest_skillopt.edits.material import numbered, quote
+from pytest_skillopt.edits.context import numbered, quote
 from pytest_skillopt.edits.patches import Patch, deduplicate, whole_body
 from pytest_skillopt.edits.reflect import ask_analysts, ids
 from pytest_skillopt.edits.update import Update, update
@@ -18,7 +18,7 @@ from pytest_skillopt.skill.edits import protected_texts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.skill.edits import Edit
 

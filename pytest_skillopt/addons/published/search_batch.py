@@ -18,13 +18,12 @@ from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.update import update as apply_edits
 from pytest_skillopt.gate.counts import counted
 from pytest_skillopt.gate.data import VETTING
-from pytest_skillopt.search.registry import Search
-from pytest_skillopt.search.stages import Stages
+from pytest_skillopt.search.extensions import Search, Stages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from pytest_skillopt.edits.material import Context
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.search.state import TrainingState

@@ -14,7 +14,7 @@ from pytest_skillopt.addons.published.search_batch import batch_size
 from pytest_skillopt.addons.published.stages import aggregate_published
 from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.update import Update
-from pytest_skillopt.search.stages import Stages, builtin_stages
+from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -338,7 +338,7 @@ def test_a_stage_may_hand_over_any_good_document(toy: ModuleType) -> None:
 def test_a_whole_body_from_a_stage_is_trained_on(toy: ModuleType) -> None:
     rules = "\n".join(toy.rule(n) for n in range(4))
     stages = replace(
-        builtin_stages(Settings(search="batch")),
+        Stages.of(Settings(search="batch")),
         reflect=lambda records, context: [Patch(body=f"# Toy\n\n{rules}")],
     )
     outcome = train(toy, toy.make_world(), toy.ToyOptimizer(), stages=stages)

@@ -14,8 +14,8 @@ from pydantic import BaseModel, Field
 
 from pytest_skillopt.addons.mine import MineError, confirmed
 from pytest_skillopt.addons.mine.sessions import clean, distinct, read_requests
+from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import ask_json
-from pytest_skillopt.models import Models
 from pytest_skillopt.report.words import plural
 from pytest_skillopt.settings import ini
 from pytest_skillopt.skill.document import Document, SkillError

@@ -1,0 +1,178 @@
+"""The replaceable parts of a training: the search, its stages, and the gate.
+
+An add-on declares further searches in its table ``SEARCHES``: by name, a function that returns a
+``Search``, so that nothing of a search is imported before it is chosen. The stages are plain
+callables; ``Stages.hooked`` puts the implementations of a user's hooks in their place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pytest_skillopt.addons import merged
+from pytest_skillopt.edits.combine import aggregate, select
+from pytest_skillopt.edits.reflect import reflect
+from pytest_skillopt.edits.update import update
+from pytest_skillopt.gate.data import GateOptions, GateTask
+from pytest_skillopt.gate.gates import gate_class
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    import pytest
+
+    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.patches import Patch
+    from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.edits.update import Update
+    from pytest_skillopt.gate.engine import Gate
+    from pytest_skillopt.settings import Settings
+    from pytest_skillopt.suite.tasks import SkillTask
+
+
+class RunsSearch(Protocol):
+    """A search over one training's state."""
+
+    def run(self) -> str:
+        """Search to the end and say why it ended; StopRun if something else ends it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """A search of an add-on.
+
+    Args:
+        make: makes it over a ``search.state.TrainingState``.
+        most: from the numbers of train and val tasks to rollouts and optimizer calls at most.
+        stages: returns the ``Stages`` that it takes.
+    """
+
+    make: Callable[..., RunsSearch]
+    most: Callable[[int, int, Settings], tuple[int, int]]
+    stages: Callable[[], Stages]
+
+
+def added_search(settings: Settings) -> Search | None:
+    """Return the search of the settings if an add-on brings it, None for a built-in one."""
+    load = merged("SEARCHES").get(settings.search)
+    found: Search | None = load() if load else None
+    return found
+
+
+def notes_on_search(settings: Settings) -> Iterator[str]:
+    """List the settings that have no effect in the search that is chosen."""
+    for known, value in settings.fields():
+        only = known.metadata["search"]
+        if only not in ("", settings.search) and value != known.default:
+            yield (
+                f"skillopt_{known.name} changes nothing here, it is for --skillopt-search={only}"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class GateQuestion:
+    """One decision: its tasks, its rule, and the samples drawn before it."""
+
+    name: str
+    tasks: tuple[GateTask, ...]
+    options: GateOptions
+    drawn: Mapping[str, int] = field(default_factory=dict)
+    """Number of samples already drawn for the incumbent, by task."""
+    decision: str = "1"
+    """Names the fresh streams of this decision."""
+    decisions_before: int = 0
+
+
+def gate_tasks(tasks: Iterable[SkillTask]) -> list[GateTask]:
+    """Describe tasks to a gate."""
+    return [GateTask(task.id, task.must_pass, task.trigger) for task in tasks]
+
+
+def gate_options(settings: Settings) -> GateOptions:
+    """Select the settings that a gate follows."""
+    return GateOptions(
+        metric=settings.metric,
+        rollouts=settings.rollouts,
+        alpha=settings.gate_alpha,
+        k0=settings.gate_k0,
+        kc=settings.gate_kc,
+        kmax=settings.gate_kmax,
+        margin=settings.gate_margin,
+        alpha_run=settings.gate_alpha_run,
+        veto=settings.gate_veto,
+        most=settings.final_rollouts,
+        max_error_rate=settings.max_error_rate,
+    )
+
+
+def configured_gate(settings: Settings, tasks: Sequence[GateTask]) -> Gate:
+    """Make the gate of the settings for one decision on these tasks."""
+    return make_gate(settings.gate, tasks, gate_options(settings))
+
+
+def open_gate(question: GateQuestion) -> Gate:
+    """Make the built-in gate that a question names."""
+    known = {f.name: getattr(question, f.name) for f in fields(question)}
+    return make_gate(**known)
+
+
+def make_gate(
+    name: str, tasks: Sequence[GateTask], options: GateOptions | None = None, **known: Any
+) -> Gate:
+    """Make a gate by its name, a value of the setting ``gate``.
+
+    Args:
+        name: the gate's name.
+        tasks: its tasks.
+        options: its options; None for the defaults.
+        known: ``drawn``, ``decision`` and ``decisions_before`` of ``SequentialGate``.
+
+    Raises:
+        ValueError: an unknown name, or a task that is there twice.
+    """
+    return gate_class(name)(tasks, options, **known)
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The stages of a step after the rollouts, in their order; each can be replaced."""
+
+    reflect: Callable[[Sequence[TaskRecord], Context], Sequence[Patch]] = reflect
+    aggregate: Callable[[Sequence[Patch], Context], Patch] = aggregate
+    select: Callable[[Patch, Context], Patch] = select
+    update: Callable[[Patch, Context], Update] = update
+    gate: Callable[[GateQuestion], Gate | None] = lambda question: None
+    """None leaves the decision to the built-in gate."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Stages:
+        """Return the stages of the search that the settings choose."""
+        search = added_search(settings)
+        return search.stages() if search else cls()
+
+    @classmethod
+    def hooked(cls, config: pytest.Config, settings: Settings) -> Stages:
+        """Return these stages, each behind its hook if anybody implements that."""
+        builtin = cls.of(settings)
+
+        def stage(name: str, *names: str) -> Callable[..., Any]:
+            hook = getattr(config.hook, f"pytest_skillopt_{name}")
+            own: Callable[..., Any] = getattr(builtin, name)
+            if not hook.get_hookimpls():
+                return own
+
+            def ask(*values: Any) -> Any:
+                found = hook(config=config, **dict(zip(names, values, strict=True)))
+                return own(*values) if found is None else found
+
+            return ask
+
+        return cls(
+            reflect=stage("reflect", "records", "context"),
+            aggregate=stage("aggregate", "patches", "context"),
+            select=stage("select", "patch", "context"),
+            update=stage("update", "patch", "context"),
+            gate=stage("gate", "question"),
+        )
