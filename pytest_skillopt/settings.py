@@ -68,6 +68,7 @@ class Settings:
     # the suite
     skill: str = _option("", "skill file (default: the only SKILL.md)")
     split: str = _option("2:1:1", "ratio of train:val:test tasks", metavar="T:V:T")
+    split_seed: int = setting(0, "seed of the splits; another number assigns them anew", low=0)
     seed: int = _option(0, "seed for all random choices", low=0)
     rollouts: int = _option(3, "K, rollouts per task and version", low=1)
     lanes: int = _option(1, "concurrent rollouts per worker", low=1, high=256)

@@ -71,7 +71,7 @@ def opened(
     """
     root = config.rootpath
     home = Home(root / settings.dir)
-    tasks, notes = split_tasks(tasks, settings.split, mode)
+    tasks, notes = split_tasks(tasks, settings, mode)
     notes += finish_writing(root, home, skills_of(tasks))
     documents = read_documents(root, tasks, settings, init=mode.init)
     if settings.scan and mode.name == "train":

@@ -61,7 +61,7 @@ class Plan:
         others = keep_tasks(self._config, items)
         tasks = describe_tasks(self._config, self.settings, items)
         try:
-            self.tasks, notes = split_tasks(tasks, self.settings.split, self.mode)
+            self.tasks, notes = split_tasks(tasks, self.settings, self.mode)
         except SplitError as error:
             raise pytest.UsageError(str(error)) from None
         home = Home(self._config.rootpath / self.settings.dir)

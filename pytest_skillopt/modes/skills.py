@@ -32,7 +32,7 @@ NONE = "none"
 
 
 def split_tasks(
-    tasks: Sequence[SkillTask], ratio: str, mode: Mode
+    tasks: Sequence[SkillTask], settings: Settings, mode: Mode
 ) -> tuple[list[SkillTask], list[str]]:
     """Assign each skill's tasks to splits, for a training only; return tasks and notes.
 
@@ -45,7 +45,7 @@ def split_tasks(
     notes: list[str] = []
     for skill in skills_of(tasks):
         group = [task for task in tasks if task.skill == skill]
-        assigned, said = assign_splits(group, ratio)
+        assigned, said = assign_splits(group, settings.split, settings.split_seed)
         split.update((task.id, task) for task in assigned)
         notes += said
     return [split[task.id] for task in tasks], notes

@@ -2,19 +2,22 @@
 
 A task's split follows from a hash of its group, so that adding a task moves no other. Groups are
 moved, with a note, only if a small suite would be far from the ratio. The ratio holds approximately
-for the tasks of each skill, and among them for each kind of trigger task.
+for the tasks of each skill, and among them for each kind of trigger task. Near-duplicates are kept
+in one split: a memorised answer would count as a gain in another one.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import re
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence, Set
 
     from pytest_skillopt.suite.tasks import SkillTask
 
@@ -27,6 +30,8 @@ _TOLERANCE = 0.34
 """Largest relative deviation of a split from its share before groups are moved."""
 _ALIKE, _FEWEST_WORDS = 0.8, 6
 """Smallest similarity of near-duplicates, and smallest number of words of a task compared."""
+_MOST_TOGETHER = 0.25
+"""Largest share of the tasks that near-duplicates are kept together; more share a template."""
 
 
 class SplitError(ValueError):
@@ -51,8 +56,12 @@ def parse_ratio(text: str) -> tuple[float, float, float]:
     return (numbers[0] / total, numbers[1] / total, numbers[2] / total)
 
 
-def assign_splits(tasks: Sequence[SkillTask], ratio: str) -> tuple[list[SkillTask], list[str]]:
+def assign_splits(
+    tasks: Sequence[SkillTask], ratio: str, seed: int = 0
+) -> tuple[list[SkillTask], list[str]]:
     """Return the tasks with their splits, in order, and notes for the report.
+
+    Another ``seed`` assigns anew.
 
     Raises:
         SplitError: an unknown split name, an empty val split, or one content in two splits.
@@ -66,7 +75,8 @@ def assign_splits(tasks: Sequence[SkillTask], ratio: str) -> tuple[list[SkillTas
         few = f"fewer than {SMALLEST_SPLIT_SUITE} tasks: no split"
         note = f"{few}, the improvement is measured on the tasks the edits came from"
         return [replace(task, split=BOTH) for task in tasks], [note] if tasks else []
-    units = [_Unit(members, shares) for members in _together(tasks)]
+    alike = _near_duplicates_of(tasks)
+    units = [_Unit(members, shares, seed) for members in _together(tasks, alike)]
     kinds: dict[tuple[str, bool | None], list[_Unit]] = {}
     for unit in units:
         kinds.setdefault((unit.tasks[0].skill, unit.tasks[0].trigger), []).append(unit)
@@ -84,46 +94,75 @@ def assign_splits(tasks: Sequence[SkillTask], ratio: str) -> tuple[list[SkillTas
         more = f" and {len(moved) - 3} more" if len(moved) > 3 else ""
         notes.append(f"moved, because the splits were far from their share: {names}{more}")
     assigned = [replace(task, split=split[task.id]) for task in tasks]
-    return assigned, notes + _leaking(assigned)
+    return assigned, notes + _about_near_duplicates(assigned, alike)
 
 
-def _leaking(tasks: Sequence[SkillTask]) -> list[str]:
-    """Note the tasks of val and test that are near-duplicates of a task in another split.
+def near_duplicates(sets: Sequence[Set[Any]]) -> list[int]:
+    """Return for each set the number of the first one that it nearly equals, which may be its own.
 
-    Near-duplicates have a Jaccard index of the word triples in their parameters' texts of at least
-    ``_ALIKE``; all numbers count as the same word. Tasks with few words are ignored, since the
-    words may be mere names.
+    Nearly equal sets have a Jaccard index of at least ``_ALIKE``. Prefix and positional filtering
+    (Xiao, Wang, Lin, Yu 2008, "Efficient similarity joins for near duplicate detection"): in a
+    common order, rare elements first, nearly equal sets share an element among the first few of
+    each, with enough elements after it. Only such pairs are compared.
     """
-    seen: list[tuple[SkillTask, set[tuple[str, ...]]]] = []
-    alike: list[tuple[SkillTask, SkillTask]] = []
-    for task in sorted(tasks, key=lambda task: SPLITS.index(task.split)):
-        words = re.findall(r"[^\W\d]+|\d+", _words(task.text))
-        if len(words) < _FEWEST_WORDS:
-            continue
-        folded = ["0" if word.isdigit() else word for word in words]
-        triples: set[tuple[str, ...]] = set(zip(folded, folded[1:], folded[2:], strict=False))
-        twin = next(
-            (
-                other
-                for other, its in seen
-                if other.split != task.split
-                and min(len(its), len(triples)) >= _ALIKE * max(len(its), len(triples))
-                and len(triples & its) >= _ALIKE * len(triples | its)
-            ),
-            None,
+    common = Counter(element for each in sets for element in each)
+    kept: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    found = []
+    for number, each in enumerate(sets):
+        ordered = sorted(each, key=lambda element: (common[element], element))
+        first = ordered[: len(each) - math.ceil(_ALIKE * len(each)) + 1]
+        near = (
+            other
+            for at, element in enumerate(first)
+            for its, other in kept[element]
+            if min(len(each) - at, len(sets[other]) - its) * (1 + _ALIKE) / _ALIKE + 1e-9
+            >= len(each) + len(sets[other])
         )
-        if twin is not None:
-            alike.append((twin, task))
-        seen.append((task, triples))
-    if not alike:
-        return []
-    twin, task = alike[0]
-    are = "1 task of val and test is" if len(alike) == 1 else f"{len(alike)} of val and test are"
-    return [
-        f"{are} nearly the same as one in another split, such as {task.id} ({task.split}) "
-        f"and {twin.id} ({twin.split}): memorised answers count as a gain there; keep such tasks "
-        "together with group="
-    ]
+        alike = [o for o in near if len(each & sets[o]) >= _ALIKE * len(each | sets[o])]
+        if not alike:
+            for at, element in enumerate(first):
+                kept[element].append((at, number))
+        found.append(min(alike, default=number))
+    return found
+
+
+def _near_duplicates_of(tasks: Sequence[SkillTask]) -> list[list[str]]:
+    """Group the ids of tasks with nearly the same word triples in their parameters' texts.
+
+    All numbers count as the same word. Tasks with few words are ignored, since the words may be
+    mere names.
+    """
+    read: list[tuple[SkillTask, Set[tuple[str, ...]]]] = []
+    for task in tasks:
+        words = re.findall(r"[^\W\d]+|\d+", _words(task.text))
+        folded = ["0" if word.isdigit() else word for word in words]
+        if len(words) >= _FEWEST_WORDS:
+            read.append((task, set(zip(folded, folded[1:], folded[2:], strict=False))))
+    groups: dict[int, list[str]] = {}
+    for (task, _), first in zip(read, near_duplicates([t for _, t in read]), strict=True):
+        groups.setdefault(first, []).append(task.id)
+    return [group for group in groups.values() if len(group) > 1]
+
+
+def _about_near_duplicates(tasks: Sequence[SkillTask], alike: Sequence[list[str]]) -> list[str]:
+    """Note the near-duplicates: those in one split, and those in several."""
+    split = {task.id: task.split for task in tasks}
+    apart = [group for group in alike if len({split[task] for task in group}) > 1]
+    together = [group for group in alike if group not in apart]
+    notes = []
+    if together:
+        count = sum(map(len, together))
+        example = " and ".join(together[0][:2])
+        notes.append(f"nearly the same and kept in one split: {count} tasks, such as {example}")
+    if apart:
+        twin, *others = sorted(apart[0], key=lambda task: SPLITS.index(split[task]))
+        task = next(other for other in others if split[other] != split[twin])
+        notes.append(
+            f"{sum(map(len, apart))} tasks in several splits are nearly the same, such as {task} "
+            f"({split[task]}) and {twin} ({split[twin]}): memorised answers count as a gain there; "
+            "keep such tasks together with group="
+        )
+    return notes
 
 
 def _words(text: str) -> str:
@@ -144,8 +183,11 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _together(tasks: Iterable[SkillTask]) -> list[list[SkillTask]]:
-    """Group the tasks that must stay together: same group, or same content under two names."""
+def _together(tasks: Sequence[SkillTask], alike: Iterable[Sequence[str]]) -> list[list[SkillTask]]:
+    """Group the tasks that stay together: same group, same content under two names, or alike.
+
+    Near-duplicates with different marks stay apart, as do those that are many of the tasks.
+    """
     parent: dict[str, str] = {}
 
     def find(key: str) -> str:
@@ -154,22 +196,29 @@ def _together(tasks: Iterable[SkillTask]) -> list[list[SkillTask]]:
             key = parent[key]
         return key
 
-    tasks = list(tasks)
     for task in tasks:
         a, b = find(f"group {task.group}"), find(f"source {task.source}")
         parent[max(a, b)] = min(a, b)
     members: dict[str, list[SkillTask]] = {}
     for task in tasks:
         members.setdefault(find(f"group {task.group}"), []).append(task)
-    return list(members.values())
+    units = list(members.values())
+    for ids in alike:
+        joined = [unit for unit in units if any(task.id in ids for task in unit)]
+        whole = [task for unit in joined for task in unit]
+        marks = {task.split for task in whole if task.split}
+        one_kind = len(marks) < 2 and len({task.trigger for task in whole}) == 1
+        if one_kind and len(whole) <= max(2, _MOST_TOGETHER * len(tasks)):
+            units = [unit for unit in units if unit not in joined] + [whole]
+    return units
 
 
 class _Unit:
     """Tasks that must stay together, with their split; SplitError if marks name two."""
 
-    def __init__(self, tasks: list[SkillTask], shares: dict[str, float]) -> None:
+    def __init__(self, tasks: list[SkillTask], shares: dict[str, float], seed: int) -> None:
         self.tasks = tasks
-        group = min(task.group for task in tasks)
+        group = (f"{seed} " if seed else "") + min(task.group for task in tasks)
         self.place = int.from_bytes(hashlib.sha256(group.encode()).digest()[:8]) / 2**64
         """Fixed position in [0, 1)."""
         marks = {task.split: task for task in tasks if task.split}

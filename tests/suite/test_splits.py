@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -100,6 +102,37 @@ def test_nearly_the_same_task_in_several_splits_is_said() -> None:
     assert prompts([" ".join(word + "abcdefghijkl"[n] for word in words) for n in range(12)]) == []
     assert prompts([f"Greet guest {n}." for n in range(12)]) == [], "mere names"
     assert prompts([f"Greet the guest politely, as ever, in the name of {n}" for n in words]) != []
+
+
+def test_pairs_of_nearly_the_same_tasks_are_kept_together_and_said_once() -> None:
+    words = [f"{a}{b}" for a in "xyz" for b in "klmn"]
+
+    def tasks(split: str = "") -> list[SkillTask]:
+        texts = [" ".join(word + "abcdefghijkl"[n] for word in words) for n in range(12)]
+        made = [(f"t{n}", text, "") for n, text in enumerate(texts)]
+        made += [(f"u{n}", f"{text} 7", split) for n, text in enumerate(texts[:6])]
+        return [
+            SkillTask(id=name, split=split, text=f"def test(): ...\n{json.dumps([text])}")
+            for name, text, split in made
+        ]
+
+    assigned, notes = assign_splits(tasks(), "2:1:1")
+    splits = by_id(assigned)
+    assert [splits[f"t{n}"] for n in range(6)] == [splits[f"u{n}"] for n in range(6)]
+    assert set(splits.values()) == set(SPLITS)
+    (said,) = [note for note in notes if "nearly the same" in note]
+    assert said == "nearly the same and kept in one split: 12 tasks, such as t0 and u0"
+    marked = [replace(t, split="train") if t.id == "t0" else t for t in tasks("val")]
+    splits = by_id(assign_splits(marked, "2:1:1")[0])
+    assert (splits["t0"], splits["u0"], splits["t1"]) == ("train", "val", "val"), "marks win"
+
+
+def test_another_seed_assigns_the_splits_anew() -> None:
+    found = [by_id(assign_splits(suite(40), "2:1:1", seed)[0]) for seed in (0, 0, 1, 2)]
+    assert found[0] == found[1]
+    assert len({tuple(sorted(each.items())) for each in found}) == 3
+    for each in found:
+        assert Counter(each.values())["train"] == pytest.approx(20, abs=7)
 
 
 def test_a_small_suite_without_marks_is_both() -> None:

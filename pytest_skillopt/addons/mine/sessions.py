@@ -7,13 +7,12 @@ searched for turns of the user; text in them that was written by a tool or machi
 from __future__ import annotations
 
 import json
-import math
 import re
-from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.mine import MineError
+from pytest_skillopt.suite.splits import near_duplicates
 from pytest_skillopt.untrusted import printable, redact
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ _MOST_CLEANED = 2 * LONGEST
 """Maximum characters of a turn before cleaning, which may shorten it."""
 _MOST_FILES = 2_000
 _MOST_BYTES = 100_000_000
-_ALIKE = 0.8
-"""Share of common words from which two requests are near duplicates."""
 
 _MACHINE = re.compile(
     r"\s*(?:<[a-zA-Z][\w-]*[ >]|# AGENTS\.md|Caveat: |\[Request interrupted|This session is being)"
@@ -141,26 +138,9 @@ def clean(text: str) -> str:
 
 
 def distinct(texts: Iterable[str]) -> Iterator[str]:
-    """Yield the first of each group of near duplicates.
-
-    Prefix and positional filtering (Xiao, Wang, Lin, Yu 2008, "Efficient similarity joins for near
-    duplicate detection"): in a common order of words, rare ones first, near duplicates share a word
-    among the first few of each, with enough words after it. Only such pairs are compared.
-    """
+    """Yield the first of each group of near duplicates, by their words."""
     read = [(text, set(re.findall(r"\w+", text.lower()))) for text in texts]
-    common = Counter(word for _, words in read for word in words)
-    kept: dict[str, list[tuple[int, set[str]]]] = defaultdict(list)
-    for text, words in read:
-        ordered = sorted(words, key=lambda word: (common[word], word))
-        first = ordered[: len(words) - math.ceil(_ALIKE * len(words)) + 1]
-        near = (
-            other
-            for at, word in enumerate(first)
-            for its, other in kept[word]
-            if min(len(words) - at, len(other) - its) * (1 + _ALIKE) / _ALIKE + 1e-9
-            >= len(words) + len(other)
-        )
-        if words and not any(len(words & o) >= _ALIKE * len(words | o) for o in near):
-            for at, word in enumerate(first):
-                kept[word].append((at, words))
-            yield text
+    read = [(text, words) for text, words in read if words]
+    for number, first in enumerate(near_duplicates([words for _, words in read])):
+        if first == number:
+            yield read[number][0]
