@@ -188,7 +188,7 @@ def quote(text: str, limit: int = _TRANSCRIPT_CHARS) -> str:
 
 
 def evidence(records: Sequence[TaskRecord], context: Context) -> str:
-    """Describe tasks, each with its worst failing rollout and its best passing one."""
+    """Describe tasks, each with its worst rollout, and its best one if that is clearly better."""
     shown = [(record, _choose(record, context.settings.contrastive)) for record in records]
     count = sum(len(rollouts) for _, rollouts in shown)
     room = max(_LEAST_CHARS, min(_TRANSCRIPT_CHARS, _EVIDENCE_CHARS // max(1, count)))
@@ -204,9 +204,17 @@ def numbered(edits: Sequence[Edit]) -> str:
 
 
 def _choose(record: TaskRecord, contrastive: bool) -> list[Rollout]:
-    worst = sorted(record.failures, key=lambda rollout: rollout.score or 0.0)[:1]
-    best = sorted(record.successes, key=lambda rollout: -(rollout.score or 0.0))[:1]
-    return [*worst, *best] if contrastive or not worst else worst
+    """Choose the worst rollout and, for a contrast, the best one; of a passing task the best."""
+    if not record.n:
+        return []
+    worst, best = min(record.rollouts, key=_goodness), max(record.rollouts, key=_goodness)
+    if contrastive and record.contrasts:
+        return [worst, best]
+    return [worst if record.failed else best]
+
+
+def _goodness(rollout: Rollout) -> tuple[bool, float]:
+    return rollout.passed, rollout.score or 0.0
 
 
 def _describe_task(
@@ -227,6 +235,8 @@ def _describe_rollout(rollout: Rollout, feedback: str, room: int) -> str:
     lines = [f"### A rollout that {rollout.outcome}", ""]
     if not rollout.passed:
         lines += _describe_failure(rollout, feedback)
+    elif rollout.score not in (None, 1.0):
+        lines += [f"Score: {rollout.score:g}", ""]
     turns = "\n\n".join(f"[{turn.role}]\n{turn.content}" for turn in rollout.transcript)
     if turns:
         lines += ["Transcript:", quote(turns, room)]

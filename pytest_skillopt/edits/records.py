@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 _VARYING = re.compile(r"""\d+|'[^']*'|"[^"]*"|\s+""")
 _SIGNATURE_LENGTH = 120
 _CLEARLY_BETTER = 0.2
-"""Rise of a soft score, in [0, 1], from which a failure counts as progress."""
+"""Difference of two scores, in [0, 1], from which one rollout is clearly better than another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,17 @@ class TaskRecord:
     def mixed(self) -> bool:
         """True if it both passed and failed under one version."""
         return 0 < self.passed < self.n
+
+    @property
+    def spread(self) -> float:
+        """Largest difference between two scores under one version, in [0, 1]."""
+        scores = [rollout.score or 0.0 for rollout in self.rollouts]
+        return max(scores) - min(scores) if scores else 0.0
+
+    @property
+    def contrasts(self) -> bool:
+        """True if rollouts differ clearly: one passed and one failed, or their scores differ."""
+        return self.mixed or self.spread >= _CLEARLY_BETTER
 
     @property
     def failures(self) -> tuple[Rollout, ...]:

@@ -25,8 +25,8 @@ def reflect(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
     failing = [record for record in records if record.failed]
     passing = [record for record in records if record.n and not record.failed]
     return [
-        *_edits("reflect_failures", failing, context),
-        *_edits("reflect_successes", passing, context),
+        *ask_for_edits("reflect_failures", failing, context),
+        *ask_for_edits("reflect_successes", passing, context),
     ]
 
 
@@ -64,11 +64,14 @@ def _pack(groups: Iterable[list[TaskRecord]], size: int) -> list[list[TaskRecord
 
 
 def _informative(record: TaskRecord) -> float:
-    """Return a sort key that puts tasks with mixed samples first."""
-    return abs(record.rate - 0.5) if record.mixed else 1.0
+    """Return a sort key that puts tasks with mixed samples first, then those with a wide spread."""
+    return abs(record.rate - 0.5) if record.mixed else 1.0 - record.spread * record.contrasts / 2
 
 
-def _edits(template: str, records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
+def ask_for_edits(
+    template: str, records: Sequence[TaskRecord], context: Context
+) -> Iterator[Patch]:
+    """Ask analysts by a template; yield one patch for each that proposed edits."""
     for batch, answer in ask_analysts(template, context.form, records, context):
         about = {"reason": answer.reasoning, "tasks": ids(batch), "step": context.step}
         edits = [
@@ -111,4 +114,4 @@ def ids(batch: Sequence[TaskRecord]) -> tuple[str, ...]:
 def _origin(batch: Sequence[TaskRecord]) -> Origin:
     if not any(record.failed for record in batch):
         return "success"
-    return "contrast" if all(record.mixed for record in batch) else "failure"
+    return "contrast" if all(record.contrasts for record in batch) else "failure"

@@ -25,6 +25,7 @@ class PublishedSettings:
     accumulation: int = _batch(1, low=1)
     merge_batch_size: int = _batch(8, low=2)
     failure_only: bool = _batch(False)
+    contrasts: int = _batch(0, low=0)
     update_mode: str = _batch(
         "patch", choices=("patch", "rewrite_from_suggestions", "full_rewrite_minibatch")
     )

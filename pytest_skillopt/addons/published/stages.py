@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 def reflect_published(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
     """Reflect, according to ``failure_only``, ``update_mode`` and ``skill_aware``.
 
-    With the latter, tasks that pass only sometimes are lapses and get reminders.
+    With the latter, tasks that pass only sometimes are lapses and get reminders. With ``contrasts``
+    one more analyst sees the tasks with the widest spread of scores.
     """
     settings = context.settings.of(PublishedSettings)
     failing = [record for record in records if record.failed]
@@ -32,7 +33,11 @@ def reflect_published(records: Sequence[TaskRecord], context: Context) -> list[P
     lapses = [r for r in failing if r.mixed and settings.skill_aware]
     others = [record for record in failing if record not in lapses]
     edits = reflect.reflect([*others, *passing], context)
-    return [*edits, *reflect_lapses(lapses, context)]
+    wide = sorted((r for r in records if r.contrasts), key=lambda r: -r.spread)
+    wide = wide[: settings.contrasts]
+    together = context.at(minibatch=max(1, len(wide)))
+    contrasts = reflect.ask_for_edits("reflect_contrasts", wide, together)
+    return [*edits, *contrasts, *reflect_lapses(lapses, context)]
 
 
 def aggregate_published(patches: Sequence[Patch], context: Context) -> Patch:

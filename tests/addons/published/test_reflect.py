@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -82,6 +83,34 @@ def test_contrast_shows_both_sides_the_most_informative_first(toy: ModuleType) -
     assert "Passed 2 of 3 rollouts" in mixed
     (plain,) = prompts_of(toy, records, failure_only=True, contrastive=False)
     assert "reply 0 of mixed" not in plain
+
+
+def scored(toy: ModuleType, name: str, *scores: float) -> Any:
+    record = toy.make_record(name, "-" * len(scores))
+    rows = zip(record.rollouts, scores, strict=True)
+    return replace(record, rollouts=tuple(replace(r, score=score) for r, score in rows))
+
+
+def test_scores_of_one_task_that_differ_are_a_contrast_too(toy: ModuleType) -> None:
+    records = [scored(toy, "flat", 0.5, 0.6), scored(toy, "wide", 0.2, 0.8)]
+    (prompt,) = prompts_of(toy, records, failure_only=True)
+    wide, flat = prompt[prompt.index("Task 1: wide") :].split("## Task 2: flat")
+    assert wide.index("Score: 0.2") < wide.index("Score: 0.8")
+    assert "Score: 0.5" in flat
+    assert "Score: 0.6" not in flat
+    (patch,) = reflect([scored(toy, "wide", 0.2, 0.8)], toy.make_context())
+    assert patch.edits[0].origin == "contrast"
+
+
+def test_one_more_analyst_sees_the_widest_contrasts(toy: ModuleType) -> None:
+    records = [scored(toy, f"t{n}", 0.1, 0.1 + n / 10) for n in range(9)]
+    *others, last = prompts_of(toy, records, failure_only=True, contrasts=6, minibatch=3)
+    assert len(others) == 3
+    assert last.startswith("You improve a skill")
+    assert "a good and a bad rollout" in last
+    assert [n for n in range(9) if f": t{n}\n" in last] == [3, 4, 5, 6, 7, 8]
+    flat = [toy.make_record("a", "--")]
+    assert len(prompts_of(toy, flat, contrasts=6)) == 1, "no contrast, no call"
 
 
 @pytest.mark.parametrize(
