@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
 
+    Keep = Callable[[Completion], object]
+
 _LOG = logger(__name__)
 FIRST_DELAY = 0.25
 DELAY_FACTOR = 3.0
@@ -83,12 +85,13 @@ _AWAITED = "http11.receive_response_body.started"
 _READING = _ReadingLock()
 
 
-class ChatModel:
-    """A thread-safe ``Model``; ModelConfigError without a key.
+class Client:
+    """Sends requests to a model's server, from any thread, within the limits and with retries.
+
+    A subclass makes the requests and overrides ``_send``. ModelConfigError without a key.
 
     Args:
         throttle: asked before each call; None: no limits, but a provider's pauses are observed.
-        cache: replies that are already paid for; None: every call is sent.
         sleep: waits a number of seconds; None: a wait that ``close`` ends.
         jitter: returns a random number in [0, 1).
     """
@@ -98,16 +101,12 @@ class ChatModel:
         config: ModelConfig,
         *,
         throttle: Throttle | None = None,
-        cache: Replies | None = None,
         sleep: Callable[[float], object] | None = None,
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.config = config
         self.name = config.name
-        self.fingerprint = config.fingerprint
-        self.simulated = config.simulated
         self._throttle: Throttle = throttle or Meter()
-        self._replies = cache or Replies("off")
         self._headers = config.headers()
         self._key = NO_KEY if config.key_command else config.api_key()
         self._ended = threading.Event()
@@ -117,75 +116,6 @@ class ChatModel:
         self._sdk_lock = threading.Lock()
         self._takes_schema = True
 
-    def complete(
-        self,
-        messages: Sequence[dict[str, Any]],
-        *,
-        sample: str,
-        stage: str = "",
-        task: str = "",
-        tools: Sequence[dict[str, Any]] = (),
-        response_format: dict[str, Any] | None = None,
-    ) -> Completion:
-        account = (self.config.role, stage, task)
-        key, request = self._request(messages, sample, tools, response_format)
-        with self._replies.claim(key, self._wait):
-            what = f"the {stage or 'model'} call" + (f" of {task}" if task else "")
-            found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
-            if found is None:
-                return self._pay(key, request, account)
-        found = dataclasses.replace(found, usage=self._free(found, request))
-        self._throttle.note(found.usage, account)
-        return found
-
-    def _free(self, found: Completion, request: dict[str, Any]) -> Usage:
-        """Return the usage of a cached reply, with its original tokens at today's price."""
-        asked, said = found.usage.input_tokens, found.usage.output_tokens
-        if not (asked or said):
-            asked, said = map(estimate_tokens, (json.dumps(request["messages"]), found.text))
-        return self.config.usage(asked, said).again()
-
-    def probe(self) -> str:
-        """Check with one tiny call, cached like any other, that the model and the key work.
-
-        Returns:
-            A passing fault in words; empty if there is none.
-
-        Raises:
-            ModelConfigError: the server refuses the model or the key.
-        """
-        key, request = self._request([{"role": "user", "content": PROBE}], "probe", (), None)
-        if self.simulated or self._replies.mode == "ro" or self._replies.find(key) is not None:
-            return ""
-        account = (self.config.role, "probe", "")
-        try:
-            self._call(key, request, account)
-        except ModelFault as fault:
-            if fault.fallback is not None:
-                self._replies.keep(key, fault.fallback)
-                return ""
-            said = f"{self.name}: {fault}"
-            if fault.fatal or (400 <= fault.status < 500 and not fault.retry):
-                words = f"the {self.config.role} model cannot be used: {said}"
-                raise ModelConfigError(words) from None
-            return said
-        return ""
-
-    def ping(self) -> str:
-        """Check at no cost that the server answers a request for its models in any way.
-
-        Returns:
-            The fault in words; empty if it answers.
-        """
-        try:
-            self._client().get("/models", cast_to=bytes, options={"headers": self._login()})
-        except Exception as error:
-            fault = classify(error)
-            if fault is None:
-                raise
-            return "" if fault.status or fault.answered else f"{self.name}: {fault}"
-        return ""
-
     def close(self) -> None:
         """Close the connections; calls in flight end at once and are not repeated."""
         self._ended.set()
@@ -194,49 +124,27 @@ class ChatModel:
                 self._sdk.close()
                 self._sdk = None
 
-    def _request(
-        self,
-        messages: Sequence[dict[str, Any]],
-        sample: str,
-        tools: Sequence[dict[str, Any]],
-        response_format: dict[str, Any] | None,
-    ) -> tuple[str, dict[str, Any]]:
-        """Return the cache key of the reply and the arguments of the SDK's call."""
-        config = self.config
-        key = request_key(
-            base_url=config.base_url,
-            model=config.model,
-            messages=messages,
-            parameters=config.parameters,
-            tools=tools,
-            response_format=response_format,
-            sample=sample,
-        )
-        request = {"model": config.model, "messages": list(messages), **config.parameters}
-        if tools:
-            request["tools"] = list(tools)
-        if response_format is not None and self._takes_schema:
-            request["response_format"] = response_format
-        if self.simulated:
-            # A simulated model draws by this seed; a real one needs none.
-            request["seed"] = int(hashlib.sha256(sample.encode()).hexdigest()[:8], 16)
-        return key, request
-
-    def _pay(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
+    def _pay(
+        self, request: dict[str, Any], account: tuple[str, str, str], keep: Keep
+    ) -> Completion:
         """Call until a reply, a lasting fault or the end of the retries.
 
-        The reply's usage is the sum over all its calls.
+        Args:
+            request: what ``_send`` is given; its ``messages`` are JSON, for the estimate.
+            account: role, stage and task.
+            keep: called with a reply as soon as it is there, before anything else can fail. The
+                reply's usage is the sum over all its calls.
         """
         attempt = answered = 0
         paid = Usage()
         without_schema = False
         while True:
             try:
-                reply = self._call(key, request, account)
+                reply = self._call(request, account, keep)
                 self._takes_schema &= not without_schema
                 if paid.calls:  # The cached reply must name the usage of all its calls.
                     reply = dataclasses.replace(reply, usage=paid + reply.usage)
-                    self._replies.keep(key, reply)
+                    keep(reply)
                 return reply
             except ModelFault as caught:
                 fault = caught
@@ -252,7 +160,7 @@ class ChatModel:
             if give_up or attempt >= self.config.retries:
                 if fault.fallback is not None:
                     reply = dataclasses.replace(fault.fallback, usage=paid)
-                    self._replies.keep(key, reply)
+                    keep(reply)
                     return reply
                 tries = f" (after {attempt + 1} tries)" if attempt else ""
                 raise ModelFault(f"{self.name}: {fault}{tries}", fatal=fault.fatal, usage=paid)
@@ -263,10 +171,12 @@ class ChatModel:
                 delay = min(LONGEST_DELAY, FIRST_DELAY * DELAY_FACTOR ** (attempt - 1))
                 self._wait(delay * (0.5 + 0.5 * self._jitter()))
 
-    def _call(self, key: str, request: dict[str, Any], account: tuple[str, str, str]) -> Completion:
+    def _call(
+        self, request: dict[str, Any], account: tuple[str, str, str], keep: Keep
+    ) -> Completion:
         """Send one call when the throttle allows it (CapReached, ModelFault).
 
-        The reply is cached before anything else can fail.
+        The reply is kept before anything else can fail.
         """
         call = uuid.uuid4().hex
         estimate = self.config.estimate(json.dumps(request["messages"]))
@@ -281,15 +191,17 @@ class ChatModel:
             with _READING:
                 reply = self._send(request)
             used = reply.usage
-            if self.config.role != "target":  # the test judges the target's reply unchanged
-                reply = dataclasses.replace(reply, text=redact(reply.text))
-            self._replies.keep(key, reply)
+            keep(reply)
             return reply
         except ModelFault as fault:
             used, pause = fault.usage, fault.retry_after
             raise
         finally:
             self._throttle.done(call, used, account, pause)
+
+    def _send(self, request: dict[str, Any]) -> Completion:
+        """Send one request; ModelFault, with its usage, if it brings no reply."""
+        raise NotImplementedError
 
     def _wait(self, seconds: float) -> None:
         self._sleep(seconds)
@@ -298,31 +210,6 @@ class ChatModel:
     def _check_open(self) -> None:
         if self._ended.is_set():
             raise ModelFault("the session has ended")
-
-    def _send(self, request: dict[str, Any]) -> Completion:
-        """Send one HTTP request; ModelFault with its usage if it brings no reply.
-
-        A response that began with status 200 counts as paid: with the provider's usage, else with
-        an estimate.
-        """
-        content = None
-        try:
-            headers = self._login()
-            body = dict(request)
-            body |= body.pop("extra_body", {})
-            # Half the cost of chat.completions.create, which inspects every part of the request.
-            content = self._client().post(
-                "/chat/completions", cast_to=bytes, body=body, options={"headers": headers}
-            )
-            return read_response(content, request["messages"], self.config)
-        except Exception as error:
-            fault = classify(error)
-            if fault is None:
-                raise
-            if not fault.usage.calls and (content is not None or fault.status == 200):
-                asked = estimate_tokens(json.dumps(request["messages"]))
-                fault.usage = self.config.usage(asked, 0, estimated=True)
-            raise fault from None
 
     def _login(self) -> Mapping[str, str]:
         """Return the headers to add to the SDK's own.
@@ -360,6 +247,152 @@ class ChatModel:
                     http_client=client,
                 )
             return self._sdk
+
+
+class ChatModel(Client):
+    """A thread-safe ``Model`` over Chat Completions.
+
+    Args:
+        cache: replies that are already paid for; None: every call is sent.
+        **options: those of ``Client``.
+    """
+
+    def __init__(
+        self, config: ModelConfig, *, cache: Replies | None = None, **options: Any
+    ) -> None:
+        super().__init__(config, **options)
+        self.fingerprint = config.fingerprint
+        self.simulated = config.simulated
+        self._replies = cache or Replies("off")
+
+    def complete(
+        self,
+        messages: Sequence[dict[str, Any]],
+        *,
+        sample: str,
+        stage: str = "",
+        task: str = "",
+        tools: Sequence[dict[str, Any]] = (),
+        response_format: dict[str, Any] | None = None,
+    ) -> Completion:
+        account = (self.config.role, stage, task)
+        key, request = self._request(messages, sample, tools, response_format)
+        with self._replies.claim(key, self._wait):
+            what = f"the {stage or 'model'} call" + (f" of {task}" if task else "")
+            found = self._replies.find(key, f"{what} (sample {sample}, {self.name})")
+            if found is None:
+                return self._pay(request, account, self._keep(key))
+        found = dataclasses.replace(found, usage=self._free(found, request))
+        self._throttle.note(found.usage, account)
+        return found
+
+    def _keep(self, key: str) -> Keep:
+        """Return the function that puts a reply into the cache."""
+        return lambda reply: self._replies.keep(key, reply)
+
+    def _free(self, found: Completion, request: dict[str, Any]) -> Usage:
+        """Return the usage of a cached reply, with its original tokens at today's price."""
+        asked, said = found.usage.input_tokens, found.usage.output_tokens
+        if not (asked or said):
+            asked, said = map(estimate_tokens, (json.dumps(request["messages"]), found.text))
+        return self.config.usage(asked, said).again()
+
+    def probe(self) -> str:
+        """Check with one tiny call, cached like any other, that the model and the key work.
+
+        Returns:
+            A passing fault in words; empty if there is none.
+
+        Raises:
+            ModelConfigError: the server refuses the model or the key.
+        """
+        key, request = self._request([{"role": "user", "content": PROBE}], "probe", (), None)
+        if self.simulated or self._replies.mode == "ro" or self._replies.find(key) is not None:
+            return ""
+        account = (self.config.role, "probe", "")
+        try:
+            self._call(request, account, self._keep(key))
+        except ModelFault as fault:
+            if fault.fallback is not None:
+                self._replies.keep(key, fault.fallback)
+                return ""
+            said = f"{self.name}: {fault}"
+            if fault.fatal or (400 <= fault.status < 500 and not fault.retry):
+                words = f"the {self.config.role} model cannot be used: {said}"
+                raise ModelConfigError(words) from None
+            return said
+        return ""
+
+    def ping(self) -> str:
+        """Check at no cost that the server answers a request for its models in any way.
+
+        Returns:
+            The fault in words; empty if it answers.
+        """
+        try:
+            self._client().get("/models", cast_to=bytes, options={"headers": self._login()})
+        except Exception as error:
+            fault = classify(error)
+            if fault is None:
+                raise
+            return "" if fault.status or fault.answered else f"{self.name}: {fault}"
+        return ""
+
+    def _request(
+        self,
+        messages: Sequence[dict[str, Any]],
+        sample: str,
+        tools: Sequence[dict[str, Any]],
+        response_format: dict[str, Any] | None,
+    ) -> tuple[str, dict[str, Any]]:
+        """Return the cache key of the reply and the arguments of the SDK's call."""
+        config = self.config
+        key = request_key(
+            base_url=config.base_url,
+            model=config.model,
+            messages=messages,
+            parameters=config.parameters,
+            tools=tools,
+            response_format=response_format,
+            sample=sample,
+        )
+        request = {"model": config.model, "messages": list(messages), **config.parameters}
+        if tools:
+            request["tools"] = list(tools)
+        if response_format is not None and self._takes_schema:
+            request["response_format"] = response_format
+        if self.simulated:
+            # A simulated model draws by this seed; a real one needs none.
+            request["seed"] = int(hashlib.sha256(sample.encode()).hexdigest()[:8], 16)
+        return key, request
+
+    def _send(self, request: dict[str, Any]) -> Completion:
+        """Send one HTTP request; ModelFault with its usage if it brings no reply.
+
+        A response that began with status 200 counts as paid: with the provider's usage, else with
+        an estimate.
+        """
+        content = None
+        try:
+            headers = self._login()
+            body = dict(request)
+            body |= body.pop("extra_body", {})
+            # Half the cost of chat.completions.create, which inspects every part of the request.
+            content = self._client().post(
+                "/chat/completions", cast_to=bytes, body=body, options={"headers": headers}
+            )
+            reply = read_response(content, request["messages"], self.config)
+            if self.config.role != "target":  # the test judges the target's reply unchanged
+                reply = dataclasses.replace(reply, text=redact(reply.text))
+            return reply
+        except Exception as error:
+            fault = classify(error)
+            if fault is None:
+                raise
+            if not fault.usage.calls and (content is not None or fault.status == 200):
+                asked = estimate_tokens(json.dumps(request["messages"]))
+                fault.usage = self.config.usage(asked, 0, estimated=True)
+            raise fault from None
 
 
 def _purpose(account: tuple[str, str, str]) -> str:

@@ -10,17 +10,17 @@ import json
 import os
 import re
 from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.harness import processes
 from pytest_skillopt.addons.harness.adapters import Harness, Trace
-from pytest_skillopt.addons.harness.kept import pack, replay
+from pytest_skillopt.addons.harness.kept import Run, pack, replay
 from pytest_skillopt.addons.harness.proxy import Ticket, marks_of
 from pytest_skillopt.addons.harness.workspace import Workspace, leaking
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
-from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault, Usage
+from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import skill_files
 
@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     Folder = str | os.PathLike[str]
 
 _SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
-REVISION = 5
+REVISION = 6
 """Version of the cached runs' format and of the adapters; raise it to invalidate the cache."""
-_TOLD = ("usage", "files", "diff", "skill_used", "skill_read", "exit_status", "seconds")
 _SCRATCH = re.compile(r"[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
 
 
@@ -57,6 +56,16 @@ class HarnessReply(Reply):
     """Wall time of the run, also if it came from the cache."""
     workspace: Path
     _runner: Runner
+
+    @classmethod
+    def of(cls, run: Run, laid: Workspace, runner: Runner) -> HarnessReply:
+        """Make the reply from a run and from the workspace, which has been looked at."""
+        reply = cls(run.text, tool_calls=run.tools, transcript=run.turns, usage=run.usage)
+        reply.files, reply.diff, reply.workspace = laid.files, laid.diff, laid.root
+        reply.skill_used, reply.skill_read = run.skill_used, run.skill_read
+        reply.exit_status, reply.seconds = run.exit_status, run.seconds
+        reply._runner = runner
+        return reply
 
     @property
     def commands(self) -> tuple[str, ...]:
@@ -132,14 +141,10 @@ class HarnessAgent:
             ValueError: ``explicit``, but the harness cannot force a skill.
         """
         __tracebackhide__ = True
-        run, root = self._run(prompt, **options)
-        if run["problem"]:
-            raise ReplyError(run["problem"])
-        tools = tuple(ToolRun(*tool) for tool in run["tools"])
-        reply = HarnessReply(run["text"], tool_calls=tools, transcript=run["turns"])
-        told = {name: run[name] for name in _TOLD}
-        vars(reply).update(told, workspace=root, _runner=self.runner)
-        return reply
+        run, laid = self._run(prompt, **options)
+        if run.problem:
+            raise ReplyError(run.problem)
+        return HarnessReply.of(run, laid, self.runner)
 
     async def aio(self, prompt: str, **options: Any) -> HarnessReply:
         """Call the agent without blocking the event loop."""
@@ -152,7 +157,7 @@ class HarnessAgent:
         ``options`` are those of a call.
         """
         run, _ = self._run(prompt, only_trigger=True, max_turns=max_turns, **options)
-        return bool(run["skill_read"] or run["skill_used"])
+        return run.skill_read or run.skill_used
 
     def _run(
         self,
@@ -166,12 +171,9 @@ class HarnessAgent:
         timeout: float | None = None,
         cache: bool = True,
         only_trigger: bool = False,
-    ) -> tuple[dict[str, Any], Path]:
-        harness, said, root = (
-            self.harness,
-            prompt,
-            Path(os.path.abspath(workspace or self.workspace)),
-        )
+    ) -> tuple[Run, Workspace]:
+        harness, said = self.harness, prompt
+        root = Path(os.path.abspath(workspace or self.workspace))
         if explicit:
             if not harness.explicit:
                 raise ValueError(f"{harness.name} cannot force a skill: omit explicit")
@@ -198,16 +200,14 @@ class HarnessAgent:
             if run is None:
                 run = self._make(laid, *given)
             with _reached(root):
-                changed, packed = laid.look(), None
-                if is_new and replies is not None:
-                    packed = pack({**run, "usage": asdict(run["usage"])}, laid)
+                laid.look()
+                packed = pack(run, laid) if is_new and replies is not None else None
             if replies is not None and packed is not None:
                 replies.keep(key, Completion(packed))
-            run |= {"files": changed, "diff": laid.diff(changed)}
-        for role, content in (("user", prompt), *run["turns"]):
+        for role, content in (("user", prompt), *run.turns):
             self.recorder.record(role, content)
-        self.recorder.note_skill_read(run["skill_read"])
-        return run, root
+        self.recorder.note_skill_read(run.skill_read)
+        return run, laid
 
     def _check_surroundings(self, root: Path) -> None:
         """Refuse a workspace where the agent could harm the project or read other skills."""
@@ -239,27 +239,30 @@ class HarnessAgent:
         self.asked[text] += 1
         return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
 
-    def _replayed(self, text: str, laid: Workspace) -> dict[str, Any] | None:
+    def _replayed(self, text: str, laid: Workspace) -> Run | None:
         """Return a cached run and repeat its changes to files; None if that is impossible."""
         try:
             with _reached(laid.root):
                 run = replay(text, laid)
         except ValueError:
             return None
-        run["usage"] = usage = Usage(**run["usage"]).again()
-        self.recorder.add_usage(usage)
-        account = ("target", self.recorder.request.stage, self.recorder.request.task)
-        self.proxy.throttle.note(usage, account)
+        run = run.model_copy(update={"usage": run.usage.again()})
+        self.recorder.add_usage(run.usage)
+        self.proxy.throttle.note(run.usage, self._account)
         return run
+
+    @property
+    def _account(self) -> tuple[str, str, str]:
+        return "target", self.recorder.request.stage, self.recorder.request.task
 
     def _make(
         self, laid: Workspace, prompt: str, max_turns: int, limit: float, only_trigger: bool
-    ) -> dict[str, Any]:
+    ) -> Run:
         """Start the agent, wait for it, and return a record of the run."""
         harness, root = self.harness, str(laid.root)
         ticket = Ticket(
             marks_of(self.skill.body, self.skill.text.removesuffix(self.skill.body), prompt),
-            account=("target", self.recorder.request.stage, self.recorder.request.task),
+            account=self._account,
             most_calls=max_turns,
             stop_when_read=only_trigger,
             on_usage=self.recorder.add_usage,
@@ -282,17 +285,17 @@ class HarnessAgent:
             """Replace paths that differ in every run, so that optimizer calls can be cached."""
             return _SCRATCH.sub("~", text.replace(root, "workspace"))
 
-        return {
-            "text": trace.text,
-            "turns": tuple((role, placeless(text)) for role, text in trace.turns),
-            "tools": [(run.name, run.arguments, run.result) for run in trace.tools],
-            "problem": placeless(problem),
-            "skill_used": trace.used(self.skill.name),
-            "skill_read": ticket.skill_read,
-            "exit_status": ended.status,
-            "seconds": round(ended.seconds, 3),
-            "usage": ticket.usage,
-        }
+        return Run(
+            text=trace.text,
+            turns=tuple((role, placeless(text)) for role, text in trace.turns),
+            tools=tuple(trace.tools),
+            problem=placeless(problem),
+            skill_used=trace.used(self.skill.name),
+            skill_read=ticket.skill_read,
+            exit_status=ended.status,
+            seconds=round(ended.seconds, 3),
+            usage=ticket.usage,
+        )
 
     def _problem(self, ticket: Ticket, ended: Ended, trace: Trace, told: bool, limit: float) -> str:
         """Return why there is no answer, if the agent is to blame; empty if there is one.

@@ -39,7 +39,7 @@ _USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _OPENED = pytest.StashKey[tuple[Proxy, Runner]]()
 _LOCK = threading.RLock()
-_URLS: dict[int, str] = {}
+_URLS: dict[Recorder | pytest.Config, str] = {}
 
 
 def _check_kind(skill: str, item: pytest.Item) -> None:
@@ -111,7 +111,7 @@ def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> st
 def open_url(config: pytest.Config, skill: Skill) -> str:
     """Return ``skill.proxy_url``: a base URL for this rollout, or outside one for the session."""
     context = rollouts.current(config)
-    owner = id(context or config)
+    owner = context or config
     with _LOCK:
         if owner in _URLS:
             return _URLS[owner]

@@ -14,23 +14,26 @@ from pydantic import BaseModel
 
 from pytest_skillopt.addons.harness.tree import Entry, is_git
 from pytest_skillopt.addons.harness.workspace import ROOM
-from pytest_skillopt.model.types import Usage  # noqa: TC001 - pydantic reads it
+from pytest_skillopt.model.agent import ToolRun  # noqa: TC001 - pydantic reads it
+from pytest_skillopt.model.types import Usage  # noqa: TC001
 from pytest_skillopt.untrusted import encodable, redact
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from pytest_skillopt.addons.harness.workspace import Workspace
 
     Changes = dict[str, Entry | None]
 
 
-class _Run(BaseModel):
+class Run(BaseModel, frozen=True):
+    """Record of one run of an agent, without its changes to files."""
+
     text: str
-    turns: list[tuple[str, str]]
-    tools: list[tuple[str, str, str]]
-    """Name, arguments and result of each call."""
+    """Last message of the agent."""
+    turns: tuple[tuple[str, str], ...]
+    """Role and content of each turn after the prompt."""
+    tools: tuple[ToolRun, ...]
     problem: str
+    """Why there is no answer, if the agent is to blame; empty if there is one."""
     skill_used: bool
     skill_read: bool
     exit_status: int
@@ -45,18 +48,18 @@ class _Change(BaseModel):
 
 class _Kept(BaseModel):
     mark: str
-    run: _Run
+    run: Run
     changes: dict[str, _Change | None]
 
 
-def pack(run: Mapping[str, Any], laid: Workspace) -> str | None:
-    """Write a run (JSON values) and its changes to files as a text.
+def pack(run: Run, laid: Workspace) -> str | None:
+    """Write a run and its changes to files as a text.
 
     Returns None if the changes are too large, cannot be repeated, or could hide a secret. The
     workspace's path, which differs next time, is replaced by a mark. Names and contents of files
     are decoded as Latin-1, so that secrets in them are found and never cached.
     """
-    changes: dict[str, Any] = {}
+    told, changes = run.model_dump(), dict[str, Any]()
     root, room = os.fsencode(laid.root), ROOM
     is_committed = any(map(is_git, laid.changed))
     for name in laid.changed:
@@ -69,19 +72,19 @@ def pack(run: Mapping[str, Any], laid: Workspace) -> str | None:
             return None  # Replacing the path would break a binary file or a committed one.
         kept = entry and {"mode": entry.mode, "text": data.decode("latin-1")}
         changes[os.fsencode(name).decode("latin-1")] = kept
-    plain = json.dumps([run, changes], ensure_ascii=False)
+    plain = json.dumps([told, changes], ensure_ascii=False)
     marks = (f"{{skillopt-workspace{number or ''}}}" for number in itertools.count())
     mark = next(mark for mark in marks if mark not in plain)
     whole = {
         "mark": mark,
-        "run": _replaced(run, str(laid.root), mark),
+        "run": _replaced(told, str(laid.root), mark),
         "changes": _replaced(changes, root.decode("latin-1"), mark),
     }
     text = json.dumps(whole, ensure_ascii=False)
     return text if encodable(text) == text else None
 
 
-def replay(text: str, laid: Workspace) -> dict[str, Any]:
+def replay(text: str, laid: Workspace) -> Run:
     """Return a run written by ``pack``, and repeat its changes in an equal workspace.
 
     Raises:
@@ -105,8 +108,7 @@ def replay(text: str, laid: Workspace) -> dict[str, Any]:
         for new, old in zip(made.values(), changes.values(), strict=True)
     ):
         raise OSError(f"{laid.root}: repeating a cached run gave other files")
-    run: dict[str, Any] = _replaced(kept.run.model_dump(), kept.mark, str(laid.root))
-    return run
+    return Run.model_validate(_replaced(kept.run.model_dump(), kept.mark, str(laid.root)))
 
 
 def _check(changes: Changes, laid: Workspace) -> None:

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.harness.protocols import read_reply
-from pytest_skillopt.model.client import ChatModel
+from pytest_skillopt.model.client import Client
 from pytest_skillopt.model.faults import classify, estimate_tokens
 from pytest_skillopt.model.types import (
     NO_KEY,
@@ -126,18 +126,16 @@ class Ticket:
             self.failure, self.stopped = self.failure or error, True
 
 
-class Proxy(ChatModel):
-    """Client of the target model that sends the agents' own requests.
+class Proxy:
+    """Server on 127.0.0.1 that passes the requests of current runs on to the target's provider.
 
-    It listens on 127.0.0.1 and serves only registered runs. ``throttle`` is shared with
-    ``skill_agent``.
+    ``throttle`` is shared with ``skill_agent``.
     """
 
     def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
-        super().__init__(config, throttle=throttle, sleep=lambda s: self.served.ticket.wait(s))
-        self.throttle = throttle
+        self.config, self.throttle = config, throttle
+        self.upstream = _Upstream(config, throttle)
         self.tickets: dict[str, Ticket] = {}
-        self.served = threading.local()
         self._server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"proxy": self}))
         # Closing takes one poll interval.
         threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
@@ -155,10 +153,31 @@ class Proxy(ChatModel):
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
-        super().close()
+        self.upstream.close()
+
+
+class _Upstream(Client):
+    """Client of the target's provider, for requests in any of the four protocols."""
+
+    def __init__(self, config: ModelConfig, throttle: Throttle) -> None:
+        super().__init__(config, throttle=throttle, sleep=lambda s: self._served.ticket.wait(s))
+        self._served = threading.local()
+
+    def forward(self, ticket: Ticket, **request: Any) -> Completion:
+        """Pass on a request of a run.
+
+        Args:
+            ticket: of the run.
+            **request: arguments of ``_post``; ``messages`` is its JSON text.
+
+        Raises:
+            ModelError: the provider has failed, or a cap is reached.
+        """
+        self._served.ticket = ticket
+        return self._pay(request, ticket.account, lambda reply: None)
 
     def _send(self, request: dict[str, Any]) -> Completion:
-        began, ticket = time.monotonic(), self.served.ticket
+        began, ticket = time.monotonic(), self._served.ticket
         asked, said, used = request["messages"], "", Usage()
         try:
             said = self._post(**request).decode(errors="replace")
@@ -263,9 +282,8 @@ class _Handler(BaseHTTPRequestHandler):
                 _LOG.info("an agent in %s may make no further call", ticket.account[2])
                 return self._refuse(400, "this run may make no further call")
             try:
-                proxy.served.ticket = ticket
                 request = {"messages": text, "body": body, "speaks": speaks, "path": path}
-                reply = proxy._pay("", request | {"headers": self.headers}, ticket.account)
+                reply = proxy.upstream.forward(ticket, **request, headers=self.headers)
                 ticket.count(reply.usage)
             except Exception as error:
                 if isinstance(error, ModelFault):

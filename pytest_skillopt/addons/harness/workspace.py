@@ -82,27 +82,30 @@ class Workspace:
         except OSError:
             return False
 
-    def look(self) -> dict[str, str]:
-        """Find the changed files: ``added``, ``changed`` or ``removed``, by path."""
-        self.after, found, absent = self._snapshot(), {}, Entry(0)
+    def look(self) -> None:
+        """Find what has changed since the skills were installed."""
+        self.after, absent = self._snapshot(), Entry(0)
         self.changed = [
             name
             for name in sorted(self.before.keys() | self.after.keys())
             if self.before.get(name, absent)[:2] != self.after.get(name, absent)[:2]
         ]
+
+    @property
+    def files(self) -> dict[str, str]:
+        """Changed files: ``added``, ``changed`` or ``removed``, by path."""
+        found = {}
         for name in self.changed:
             old, new = _is_file(self.before.get(name)), _is_file(self.after.get(name))
             if (old or new) and not is_git(name):
                 found[name] = "changed" if old and new else "removed" if old else "added"
         return found
 
-    def diff(self, files: Mapping[str, str]) -> str:
-        """Return the changes found by ``look`` as a unified diff of bounded size.
-
-        Of a file that is not text it only has the name.
-        """
+    @property
+    def diff(self) -> str:
+        """The changes as a unified diff of bounded size; only the names of binary files."""
         whole = ""
-        for name, kind in files.items():
+        for name, kind in self.files.items():
             old = [] if kind == "added" else _lines(self.before[name])
             new = [] if kind == "removed" else _lines(self.after[name])
             shown = os.fsencode(name).decode("utf-8", "backslashreplace")

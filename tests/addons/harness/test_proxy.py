@@ -248,12 +248,12 @@ def test_a_stream_that_ends_too_soon_counts_what_it_has_told(
     """A cap has to see the calls of a provider that breaks off every reply."""
     path, body = PATHS[protocol]
     proxy, limits = setting.open(max_calls=2)
-    whole = proxy._post
+    whole = proxy.upstream._post
 
     def without_its_end(**request: Any) -> bytes:
         return whole(**request).partition(b"\n\n")[0] + b"\n\n" + end
 
-    monkeypatch.setattr(proxy, "_post", without_its_end)
+    monkeypatch.setattr(proxy.upstream, "_post", without_its_end)
     with proxy.serving(ticket := Ticket()) as url:
         assert ask(url, path, {**body, "stream": True})[0] == 400
     assert "the reply broke off" in str(ticket.failure)
