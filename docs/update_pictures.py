@@ -1,37 +1,32 @@
-"""Makes the pictures of docs/watching.md from a training of the example; needs Chromium.
+"""Make the pictures of the README and docs/reports.md from a training of the example.
 
-python docs/update_pictures.py
+python docs/update_pictures.py          needs Chromium
 """
 
 from __future__ import annotations
 
 import base64
-import importlib.util
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.watch.server import Watch
 
-if TYPE_CHECKING:
-    from types import ModuleType
-
 ROOT = Path(__file__).parent.parent
 PICTURES = ROOT / "docs" / "pictures"
-DRIVER = ROOT / "tests" / "report" / "browser" / "conftest.py"
+sys.path.insert(0, str(ROOT / "tests" / "_support"))
+
+from browser import Browser  # noqa: E402
 
 
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("browser", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def take(browser: Browser, name: str, width: int, height: int) -> None:
+    """Write the top of the page that is open into a picture of this size."""
+    clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+    taken = browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
+    (PICTURES / f"{name}.png").write_bytes(base64.b64decode(taken["data"]))
 
 
 def main() -> None:
@@ -43,15 +38,15 @@ def main() -> None:
     server = Watch(run)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        browser = load(DRIVER).Browser("chromium", Path(profile))
+        browser = Browser("chromium", Path(profile))
         for name, width, dark in (("watch-light", 1280, False), ("watch-dark", 390, True)):
             browser.open_url(server.url, width=width, dark=dark)
             drawn = "document.querySelector('.cells i') && !document.getAnimations().length"
             while not browser.evaluate(f"Boolean({drawn})"):
                 time.sleep(0.1)
-            clip = {"x": 0, "y": 0, "width": width, "height": 1400, "scale": 1}
-            taken = browser.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-            (PICTURES / f"{name}.png").write_bytes(base64.b64decode(taken["data"]))
+            take(browser, name, width, 1400)
+        browser.open(run / "report.html", width=1000)
+        take(browser, "report", 1000, 912)
         browser.close()
     server.shutdown()
 

@@ -1,7 +1,7 @@
 """A pytest-xdist worker of a session with a mode on.
 
 The controller makes the model calls of all workers: there is one client, one cache, one account and
-one set of limits, and no worker imports the SDK. See docs/decisions/engine-cost.md.
+one set of limits, and no worker imports the SDK. See docs/decisions/workers.md.
 """
 
 from __future__ import annotations

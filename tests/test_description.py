@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from chat_server import ChatServer
 
-PAGE = (Path(__file__).parent.parent / "docs" / "descriptions.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "more-to-train.md").read_text(encoding="utf-8")
 TESTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
 HEAD = "---\nname: house-greeting\ndescription: {}\nlicense: MIT # ours\n---\n"
 START = HEAD.format("For lists.") + "# House greeting\n\nSay hello.\n"

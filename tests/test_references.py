@@ -23,9 +23,9 @@ from pytest_skillopt.skill.files import check_trained, write_version
 if TYPE_CHECKING:
     from chat_server import ChatServer
 
-PAGE = (Path(__file__).parent.parent / "docs" / "references.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parent.parent / "docs" / "more-to-train.md").read_text(encoding="utf-8")
 SKILL, STYLE = re.findall(r"^```text\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
-TESTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
+TESTS = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[1]
 RULE = "End every greeting with an exclamation mark."
 NAMED = "Call every guest by name."
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the option and its ini keys (see ``docs/evals.md``)."""
+    """Declare the option and its ini keys (see ``docs/no-tests-yet.md``)."""
     text = "collect the evals.json of skills as tests"
     parser.getgroup("skillopt").addoption("--skillopt-evals", action="store_true", help=text)
     # pytest --help hides a key with an empty text.

@@ -84,8 +84,8 @@ def test_a_placebo_is_rejected(project: Project) -> None:
 
 def test_a_description_is_trained_on_what_codex_asks_for(project: Project) -> None:
     """The provider asks for the skill where its description fits the request."""
-    page = (Path(__file__).parents[3] / "docs" / "descriptions.md").read_text(encoding="utf-8")
-    (tests,) = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    page = (Path(__file__).parents[3] / "docs" / "more-to-train.md").read_text(encoding="utf-8")
+    tests, _ = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     project.skill.write_text(START.replace("How this house writes a greeting file", "Lists"))
     (project.path / "test_trigger.py").write_text(tests)
     new = "Welcomes visitors. Use when a visitor is to be welcomed."
