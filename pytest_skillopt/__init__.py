@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.rollouts import Rollout as Rollout
     from pytest_skillopt.suite.tasks import SkillTask as SkillTask
 
-__version__ = "0.1.0"
+    __version__: str
 
 _NAMES = {
     "edits.context": "Context",
@@ -71,4 +71,6 @@ __all__ = [*_HOMES]
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(import_module(f"pytest_skillopt.{_HOMES[name]}"), name)
+    if name == "__version__":
+        return import_module("importlib.metadata").version("pytest-skillopt")
     raise AttributeError(f"module 'pytest_skillopt' has no attribute {name!r}")
