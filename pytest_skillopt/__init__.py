@@ -10,8 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from pytest_skillopt.edits.combine import Patch as Patch
     from pytest_skillopt.edits.context import Context as Context
-    from pytest_skillopt.edits.patches import Patch as Patch
     from pytest_skillopt.edits.records import TaskRecord as TaskRecord
     from pytest_skillopt.edits.update import Update as Update
     from pytest_skillopt.edits.update import update as update
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     __version__: str
 
 _NAMES = {
+    "edits.combine": "Patch",
     "edits.context": "Context",
-    "edits.patches": "Patch",
     "edits.records": "TaskRecord",
     "edits.update": "Update update",
     "gate.engine": "Gate",

@@ -16,7 +16,7 @@ from pytest_skillopt.untrusted import no_command, shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from pytest_skillopt.report.text import Line
+    from pytest_skillopt.report.words import Line
     from pytest_skillopt.run.directory import Home
 
 USAGE_ERROR = 4

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator
 
     from pytest_skillopt.options import Mode
-    from pytest_skillopt.report.text import Line
+    from pytest_skillopt.report.words import Line
     from pytest_skillopt.run.result import Result
     from pytest_skillopt.suite.executor import WorkersExecutor
     from pytest_skillopt.suite.tasks import SkillTask
@@ -68,7 +68,7 @@ class Controller:
         if config.getoption("dist", "no") == "no" and self.settings.lanes == 1:
             config.pluginmanager.register(_InProcess(config, self.settings, self._work))
             return
-        from pytest_skillopt.suite.internals.xdist import ensure_worker
+        from pytest_skillopt.suite.internals import ensure_worker
         from pytest_skillopt.suite.workers import XdistRun
 
         ensure_worker(config)
@@ -119,7 +119,7 @@ class Controller:
     def pytest_html_results_summary(self, prefix: list[str]) -> None:
         """Add a link to the report to the page of pytest-html, if that is installed."""
         if self.result is not None:
-            from pytest_skillopt.report.junit import summary_link
+            from pytest_skillopt.report.html import summary_link
 
             report = self._config.rootpath / self.settings.dir / "runs" / self.result.run
             page = self._config.invocation_params.dir / self._config.getoption("htmlpath")
@@ -173,7 +173,7 @@ class _InProcess:
         if session.testsfailed:
             raise session.Interrupted(f"{session.testsfailed} errors during collection")
         tasks = describe_tasks(self._config, self._settings, session.items)
-        from pytest_skillopt.suite.serial import SerialExecutor
+        from pytest_skillopt.suite.runner import SerialExecutor
 
         executor = SerialExecutor(session, timeout=self._settings.timeout)
         try:

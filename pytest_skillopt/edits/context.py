@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_skillopt.edits.calls import Calls
-    from pytest_skillopt.edits.memory import Memory
-    from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.edits.records import Memory, TaskRecord
     from pytest_skillopt.edits.vetting import Vetting
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document

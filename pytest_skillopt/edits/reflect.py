@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.context import evidence
-from pytest_skillopt.edits.patches import Patch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

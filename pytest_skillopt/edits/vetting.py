@@ -7,13 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.skill.contact import stands_in
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.edits import apply
 from pytest_skillopt.skill.files import check_trained
 from pytest_skillopt.skill.leaks import LeakIndex
-from pytest_skillopt.skill.lint import allowed, lint, refused, warned
+from pytest_skillopt.skill.lint import allowed, lint, refused, stands_in, warned
 
 if TYPE_CHECKING:
     from collections.abc import Container, Sequence

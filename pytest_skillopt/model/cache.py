@@ -148,7 +148,9 @@ class DiskCache:
         self._claimed: dict[str, str] = {}
         """Owner of each claim of this process, by key."""
         with _explaining(self.directory):
-            self._cache = self._thread.submit(_open, self.directory).result()
+            options = {"timeout": _BUSY_SECONDS, "disk": TextDisk, **_SETTINGS}
+            opening = self._thread.submit(diskcache.Cache, str(self.directory), **options)
+            self._cache = opening.result()
             how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
             self._claims = os.open(self.directory / "claims", how, 0o600)
 
@@ -306,10 +308,6 @@ def request_key(**fields: Any) -> str:
 def _place(key: str) -> int:
     """Return the byte of the file ``claims`` for a key; it need not exist."""
     return int(hashlib.sha256(key.encode()).hexdigest()[:14], 16)
-
-
-def _open(directory: Path) -> Any:
-    return diskcache.Cache(str(directory), timeout=_BUSY_SECONDS, disk=TextDisk, **_SETTINGS)
 
 
 def _make_private(directory: Path) -> None:

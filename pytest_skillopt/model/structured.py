@@ -153,7 +153,7 @@ def find_json(text: str) -> Any:
             value = _DECODER.decode(candidate)
             if isinstance(value, dict | list):
                 return value
-    return _longest(text)
+    return max(_all_in(text), key=lambda found: found[1] - found[0])[2]
 
 
 def only_json(text: str, form: type[BaseModel]) -> Any:
@@ -175,10 +175,6 @@ def only_json(text: str, form: type[BaseModel]) -> Any:
     if any(isinstance(v, dict) and named & v.keys() and v != last for _, _, v in found):
         raise NoJson("several different JSON objects")
     return last
-
-
-def _longest(text: str) -> Any:
-    return max(_all_in(text), key=lambda found: found[1] - found[0])[2]
 
 
 def _all_in(text: str) -> list[tuple[int, int, Any]]:

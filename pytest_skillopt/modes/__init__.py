@@ -19,10 +19,9 @@ from pytest_skillopt.modes import measure
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.modes.train import train
-from pytest_skillopt.report.junit import task_properties
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.runs import write_reports
-from pytest_skillopt.report.words import plural
+from pytest_skillopt.report.words import plural, task_properties
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow

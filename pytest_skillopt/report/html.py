@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
 import shlex
 from functools import cache
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
@@ -15,11 +17,12 @@ from markupsafe import Markup, escape
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, full_stop, headline
 from pytest_skillopt.report.markdown import environment
-from pytest_skillopt.report.text import clip, one_line, short
+from pytest_skillopt.report.words import clip, one_line, short
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from pytest_skillopt.run.result import Result, RolloutSample, SkillResult, TaskRow
 
@@ -216,3 +219,13 @@ def _transcript(side: str, sample: RolloutSample) -> _Shown:
         turns = [*turns[:first], gap, *turns[len(turns) - MOST_TURNS + first :]]
     message = short(sample.message)
     return {"side": side, "outcome": sample.outcome, "message": message, "turns": turns}
+
+
+def summary_link(result: Result, report: Path, page: Path) -> str:
+    """Make the HTML link to ``report`` for ``page``, which pytest-html writes."""
+    way = os.path.relpath(report.absolute(), page.absolute().parent).replace(os.sep, "/")
+    return str(
+        Markup('<p>skillopt: {answer}. <a href="{url}">The report of run {run}</a></p>').format(
+            answer=headline(result).answer, url=quote(way), run=printable(result.run)
+        )
+    )

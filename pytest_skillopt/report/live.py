@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.report import words
-from pytest_skillopt.report.text import clip, one_line
+from pytest_skillopt.report.words import clip, one_line
 from pytest_skillopt.run.result import UsageRow
 from pytest_skillopt.untrusted import no_command
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
-from pytest_skillopt.report.text import one_line, short
+from pytest_skillopt.report.words import one_line, short
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:

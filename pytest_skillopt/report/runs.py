@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.report import words
 from pytest_skillopt.report.html import render_html
 from pytest_skillopt.report.markdown import step_summary
-from pytest_skillopt.report.text import columns, one_line
+from pytest_skillopt.report.words import columns, one_line
 from pytest_skillopt.run.directory import Home, RunError, replace_file
 from pytest_skillopt.run.result import Result
 

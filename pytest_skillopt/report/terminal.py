@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
 from pytest_skillopt.report.live import step_line
-from pytest_skillopt.report.text import Line, clip, columns, one_line, paragraph
+from pytest_skillopt.report.words import Line, clip, columns, one_line, paragraph
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:

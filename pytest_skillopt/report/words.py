@@ -1,22 +1,24 @@
-"""Words for figures, the same in the terminal, the HTML and the Markdown report."""
+"""Words for figures, the same in every report; harmless, aligned and wrapped text."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
+import textwrap
 from collections import Counter
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.report.text import clip, one_line
 from pytest_skillopt.run.result import EditRow, Hunk
 from pytest_skillopt.settings import Settings, shown
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.sampler import OWN_AGENT
+from pytest_skillopt.untrusted import bound, no_command, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.run.result import (
         Arm,
@@ -30,6 +32,75 @@ if TYPE_CHECKING:
         TaskRow,
         UsageRow,
     )
+
+
+NARROWEST = 40
+"""Minimum width of wrapped text, in columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line with its markup: keywords of pytest's ``TerminalWriter.line``.
+
+    The text never starts a command of a CI service.
+    """
+
+    text: str = ""
+    markup: Mapping[str, bool] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", no_command(self.text))
+
+
+def one_line(text: str) -> str:
+    """Turn untrusted text into one printable line."""
+    return " ".join(printable(text).split())
+
+
+def short(text: str, most: int = 1_200) -> str:
+    """Shorten a text to its beginning and end, ``most`` characters together."""
+    return bound(text, most * 3 // 4, most // 4)
+
+
+def clip(text: str, width: int) -> str:
+    """Cut to at most ``width`` characters; three dots show the cut."""
+    return text if len(text) <= width else text[: max(width - 3, 0)] + "..."
+
+
+def paragraph(
+    text: str,
+    width: int,
+    markup: Mapping[str, bool] | None = None,
+    *,
+    indent: str = "",
+    hang: str = "",
+) -> Iterator[Line]:
+    """Wrap untrusted text into lines; ``hang`` indents those after the first further.
+
+    Text with a node id may exceed the width: no word is broken, so that the id can be copied.
+    """
+    wrapped = textwrap.wrap(
+        one_line(text),
+        max(width, NARROWEST),
+        initial_indent=indent,
+        subsequent_indent=indent + hang,
+        break_on_hyphens=False,
+        break_long_words="::" not in text,
+    )
+    for line in wrapped or [""]:
+        yield Line(line, markup or {})
+
+
+def columns(rows: Sequence[Sequence[str]], align: str, *, indent: str = "  ") -> list[str]:
+    """Align rows in columns as wide as their widest cell; ``align`` has an l or r for each."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(align))]
+    laid = []
+    for row in rows:
+        cells = zip(row, widths, align, strict=True)
+        padded = [cell.rjust(n) if side == "r" else cell.ljust(n) for cell, n, side in cells]
+        laid.append((indent + "  ".join(padded)).rstrip())
+    return laid
+
 
 UNKNOWN = "-"
 
@@ -330,6 +401,36 @@ def some(names: Sequence[str], most: int = 3) -> str:
     """List the first names, and the number of the others."""
     shown = ", ".join(clip(one_line(name), 120) for name in ordered(names)[:most])
     return shown + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def task_properties(row: TaskRow) -> list[tuple[str, str]]:
+    """List the properties of a task's JUnit test case; their names begin with ``skillopt_``.
+
+    Rates are in [0, 1] with four decimals, costs in US dollars with six; a missing measurement has
+    no property. With two versions, ``_after`` marks the figures of the second.
+    """
+    said = [("split", row.split)] if row.split else []
+    said += _arm_properties(row.before, "")
+    if row.after is not None:
+        said += [*_arm_properties(row.after, "_after"), ("change", row.change)]
+    if own := marks(row):
+        said.append(("marks", ", ".join(own)))
+    said += [("calls", str(row.calls)), ("tokens", str(row.tokens))]
+    if row.cost is not None:
+        said.append(("cost", f"{row.cost:.6f}"))
+    return [(f"skillopt_{name}", value) for name, value in said]
+
+
+def _arm_properties(arm: Arm, suffix: str) -> Iterator[tuple[str, str]]:
+    rate = pass_rate(arm)
+    if rate is not None:
+        yield f"pass_rate{suffix}", f"{rate:.4f}"
+    yield f"passed{suffix}", str(arm.passed)
+    yield f"samples{suffix}", str(arm.n)
+    if arm.score is not None:
+        yield f"score{suffix}", f"{arm.score:.4f}"
+    if arm.errors:
+        yield f"errors{suffix}", str(arm.errors)
 
 
 FILTERS = {

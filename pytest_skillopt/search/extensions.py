@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from pytest_skillopt.edits.combine import Patch
     from pytest_skillopt.edits.context import Context
-    from pytest_skillopt.edits.patches import Patch
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.engine import Gate

@@ -14,7 +14,7 @@ import operator
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_skillopt.edits.compose import rebuild
+from pytest_skillopt.edits.update import rebuild
 from pytest_skillopt.skill.document import to_lf
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from pytest_skillopt.run.result import EditRow, StepRow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pytest_skillopt.edits.memory import Memory
-    from pytest_skillopt.edits.records import TaskRecord
+    from pytest_skillopt.edits.records import Memory, TaskRecord
     from pytest_skillopt.edits.vetting import Refusal
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.run.result import EditStatus

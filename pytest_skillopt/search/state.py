@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.compose import rebuild
-from pytest_skillopt.edits.patches import whole_body
+from pytest_skillopt.edits.combine import whole_body
+from pytest_skillopt.edits.update import rebuild
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.gate.data import VETTING, GateOptions, Verdict
 from pytest_skillopt.gate.shorter import ShorterGate

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import UNREADABLE, Calls, Prompts
 from pytest_skillopt.edits.context import Context, contracts_of, read_preferences
-from pytest_skillopt.edits.memory import Memory
+from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.search.budget import SPENT, Budget

@@ -11,8 +11,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING, Literal
 
-from pytest_skillopt.edits.combine import by_support
-from pytest_skillopt.edits.patches import say_the_same, unite
+from pytest_skillopt.edits.combine import by_support, say_the_same, unite
 from pytest_skillopt.edits.records import TaskRecord, goes_further
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import UNREADABLE
-from pytest_skillopt.edits.compose import as_edits, rebuild
+from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.context import UNBOUNDED
-from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.update import as_edits, rebuild
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.search.ablation import Ablation
 from pytest_skillopt.search.budget import OutOfBudget

@@ -164,7 +164,9 @@ class SkillVersions:
         with self._lock:
             if key not in self._directories:
                 self._directories[key] = self._materialise(skill, version)
-                self._drop_oldest()
+                while len(self._directories) > self._kept:
+                    _, oldest = self._directories.popitem(last=False)
+                    remove_folder(oldest.parent)
             self._directories.move_to_end(key)
             return self._directories[key]
 
@@ -186,8 +188,3 @@ class SkillVersions:
         files = {**self.files(skill), **dict(document.files)}
         materialise(directory, files, path.name, document.data)
         return directory
-
-    def _drop_oldest(self) -> None:
-        while len(self._directories) > self._kept:
-            _, directory = self._directories.popitem(last=False)
-            remove_folder(directory.parent)

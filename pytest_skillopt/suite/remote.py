@@ -28,7 +28,7 @@ import pytest
 
 from pytest_skillopt.model import types
 from pytest_skillopt.suite.folders import SkillVersions
-from pytest_skillopt.suite.internals.xdist import worker_input
+from pytest_skillopt.suite.internals import worker_input
 from pytest_skillopt.suite.interrupts import Watchdog, end_now, handling, kill_descendants
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only

@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
+import signal
+import threading
 import time
 import traceback
 import warnings
@@ -24,19 +26,21 @@ import pytest
 
 from pytest_skillopt.model.types import ModelError
 from pytest_skillopt.suite.context import OwnFault, Recorder
+from pytest_skillopt.suite.executor import WorkersExecutor, cheapest
 from pytest_skillopt.suite.folders import remove_folder
-from pytest_skillopt.suite.internals.items import (
+from pytest_skillopt.suite.internals import (
     finish_fixture,
     forget_setup,
     forget_subtests,
     fresh_copy,
+    probe,
     prune_finalizers,
     run_protocol,
     take_stop,
     tear_down_to,
     without,
 )
-from pytest_skillopt.suite.internals.probe import probe
+from pytest_skillopt.suite.interrupts import kill_descendants, sigterm_interrupts
 from pytest_skillopt.suite.outcome import (
     OUTPUT_LIMIT,
     Phase,
@@ -300,3 +304,59 @@ class _RolloutHooks:
         elif running is not None and isinstance(value, Path) and fixturedef.argname == "tmp_path":
             running.temporary.append(value)
         return value
+
+
+_INSIST = 5.0
+"""Interval in seconds at which a rollout that swallows its interrupt is interrupted again."""
+
+
+class SerialExecutor(WorkersExecutor):
+    """Run a queued request whenever ``next`` is called.
+
+    The time-out (in seconds; 0: none) can only interrupt Python code of the main thread, not a C
+    extension; workers (``-n 1``) are ended in any case.
+    """
+
+    def __init__(self, session: pytest.Session, *, timeout: float = 0.0) -> None:
+        super().__init__()
+        self._runner = RolloutRunner(session, self._versions)
+        self._timeout = timeout
+        self._last: RolloutRequest | None = None
+        self._open = contextlib.ExitStack()
+        self._open.enter_context(rollouts_only(session.config))
+        self._open.enter_context(sigterm_interrupts())
+
+    def next(self) -> Rollout:
+        if not self._pending:
+            raise RuntimeError("no rollout is queued")
+        request = self._last = cheapest(self._pending, self._last)
+        try:
+            with _interrupted_after(self._timeout, request.task):
+                return self._runner.run(request)
+        except RolloutTimeout as late:  # raised between the rollout's end and the timer's
+            return Rollout.of_error(request, "timeout", str(late))
+
+    def close(self) -> list[str]:
+        stray = self._runner.close()
+        self._open.close()
+        self._versions.close()
+        return stray
+
+
+@contextlib.contextmanager
+def _interrupted_after(seconds: float, task: str) -> Iterator[None]:
+    if not seconds or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(signum: int, frame: object) -> None:
+        kill_descendants(younger_than=seconds + _INSIST)
+        raise RolloutTimeout(f"{task} took longer than skillopt_timeout={seconds:g} seconds")
+
+    previous = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds, _INSIST)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)

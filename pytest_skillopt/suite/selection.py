@@ -73,7 +73,7 @@ def select_skill(item: pytest.Item) -> None:
     stash[_SELECTED] = item
     live = stash.get(_LIVE, None)
     if live is not None and live[1] != _chosen(item):
-        from pytest_skillopt.suite.internals.items import finish_fixture
+        from pytest_skillopt.suite.internals import finish_fixture
 
         del stash[_LIVE]
         finish_fixture(live[0])

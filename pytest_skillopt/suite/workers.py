@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.suite.executor import ExecutorClosed, Worker, WorkersExecutor
-from pytest_skillopt.suite.internals.xdist import (
+from pytest_skillopt.suite.internals import (
     adopt_restarts,
     wake_controller,
     wrap_shutdown,

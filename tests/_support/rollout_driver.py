@@ -91,7 +91,7 @@ class InProcess:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        from pytest_skillopt.suite.serial import SerialExecutor
+        from pytest_skillopt.suite.runner import SerialExecutor
 
         executor = SerialExecutor(session, timeout=self.timeout)
         try:

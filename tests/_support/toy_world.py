@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.calls import Calls, Prompts
 from pytest_skillopt.edits.context import Context
-from pytest_skillopt.edits.memory import Memory
-from pytest_skillopt.edits.records import TaskRecord
+from pytest_skillopt.edits.records import Memory, TaskRecord
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.types import Completion, Usage
 from pytest_skillopt.settings import Settings

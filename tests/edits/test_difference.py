@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.edits.compose import edit_between
+from pytest_skillopt.edits.update import edit_between
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.memory import Memory
+from pytest_skillopt.edits.records import Memory
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.edits.patches import deduplicate, say_the_same
+from pytest_skillopt.edits.combine import deduplicate, say_the_same
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.update import update
 from pytest_skillopt.run.journal import Journal, JournaledModel

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.edits.combine import by_support, select
-from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.combine import Patch, by_support, select
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:

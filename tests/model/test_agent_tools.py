@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field
 
-from pytest_skillopt.model.tools import make_tool, make_tools
+from pytest_skillopt.model.agent import make_tool, make_tools
 from pytest_skillopt.model.types import CapReached
 
 

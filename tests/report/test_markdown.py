@@ -11,7 +11,7 @@ from markdown_it import MarkdownIt
 
 from pytest_skillopt.report import markdown
 from pytest_skillopt.report.markdown import pull_request_body, step_summary
-from pytest_skillopt.report.text import one_line
+from pytest_skillopt.report.words import one_line
 from pytest_skillopt.run.result import EditRow, Hunk, Result, UsageRow
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.untrusted import printable

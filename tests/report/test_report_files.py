@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 import pytest
 
 from pytest_skillopt.report import runs
-from pytest_skillopt.report.html import render_html
-from pytest_skillopt.report.junit import summary_link, task_properties
+from pytest_skillopt.report.html import render_html, summary_link
 from pytest_skillopt.report.markdown import step_summary
+from pytest_skillopt.report.words import task_properties
 from pytest_skillopt.run.result import Arm, Result, TaskRow
 
 if TYPE_CHECKING:

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.report import live, terminal, text
+from pytest_skillopt.report import live, terminal
 from pytest_skillopt.report.html import render_html
 from pytest_skillopt.report.markdown import pull_request_body, step_summary
 from pytest_skillopt.report.runs import Run, list_runs
+from pytest_skillopt.report.words import one_line, paragraph
 from pytest_skillopt.run.result import Arm, Comparison, EditRow, Rate, Result, StepRow
 
 if TYPE_CHECKING:
@@ -288,8 +289,8 @@ def test_progress_tells_the_total_and_the_time_left() -> None:
 
 @given(st.text(), st.integers(40, 120))
 def test_wrapping_loses_nothing_and_keeps_the_width(words: str, width: int) -> None:
-    line = text.one_line(words)
-    wrapped = [part.text for part in text.paragraph(line, width, indent="  ", hang="  ")]
+    line = one_line(words)
+    wrapped = [part.text for part in paragraph(line, width, indent="  ", hang="  ")]
     assert "".join("".join(wrapped).split()) == "".join(line.split())
     # A space is put into what a CI would carry out.
     assert all(len(part) <= width + 1 + part.count("# #") for part in wrapped)
@@ -344,5 +345,5 @@ def test_no_line_starts_a_command_of_a_ci_however_it_is_wrapped(
 
 def test_a_node_id_is_never_broken() -> None:
     node = f"tests/{'deep/' * 12}test_it.py::test_greeting[Ada-in-a-long-case]"
-    wrapped = [part.text for part in text.paragraph(f"broken: {node}, twice", 40, indent="  ")]
+    wrapped = [part.text for part in paragraph(f"broken: {node}, twice", 40, indent="  ")]
     assert wrapped == ["  broken:", f"  {node},", "  twice"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.edits.compose import rebuild
+from pytest_skillopt.edits.update import rebuild
 from pytest_skillopt.search.harm import Harm
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer

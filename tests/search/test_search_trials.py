@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.parameters import TrialParameters

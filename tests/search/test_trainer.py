@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.edits.memory import Memory
+from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.model.types import CapReached, ModelFault
 from pytest_skillopt.search.history import History, Observer

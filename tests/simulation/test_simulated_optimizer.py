@@ -11,11 +11,9 @@ from simulation.conventions import HARMFUL, USELESS, read
 from simulation.server import parse, respond
 
 from pytest_skillopt.edits.calls import Calls, Edits, Prompts, Ranking
-from pytest_skillopt.edits.combine import aggregate
+from pytest_skillopt.edits.combine import Patch, aggregate
 from pytest_skillopt.edits.context import Context
-from pytest_skillopt.edits.memory import Memory
-from pytest_skillopt.edits.patches import Patch
-from pytest_skillopt.edits.records import TaskRecord
+from pytest_skillopt.edits.records import Memory, TaskRecord
 from pytest_skillopt.edits.reflect import reflect
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.structured import response_format

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 
-from pytest_skillopt.skill.contact import stands_in
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, apply
-from pytest_skillopt.skill.lint import RULES, Finding, allowed, lint, refused, warned
+from pytest_skillopt.skill.lint import RULES, Finding, allowed, lint, refused, stands_in, warned
 
 LINES = json.loads((Path(__file__).parent / "data" / "lines.json").read_text("utf-8"))
 SKILL = "---\nname: read-invoices\n---\n\n# Invoices\n\nAnswer with one JSON object.\n"

@@ -13,35 +13,34 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import pytest_skillopt
+from pytest_skillopt.suite import internals
 from pytest_skillopt.suite.folders import SkillVersions
-from pytest_skillopt.suite.internals import probe, xdist
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
 PACKAGE = Path(pytest_skillopt.__file__).parent
-SUITE = PACKAGE / "suite"
-INTERNALS = [*(SUITE / "internals").glob("*.py"), SUITE / "lanes" / "internals.py"]
+INTERNALS = PACKAGE / "suite" / "internals.py"
 PYTHON = {"_exit", "_current_frames", "_SubParsersAction"}
 """Private names of the standard library that are documented or have no other way."""
 
 
 def test_the_installed_versions_are_as_expected() -> None:
-    probe.probe()
-    probe.probe(xdist.names(), ("pytest-xdist",))
+    internals.probe()
+    internals.probe(internals.xdist_names(), ("pytest-xdist",))
 
 
 def test_a_pytest_without_a_name_is_refused() -> None:
     expected = rf"with pytest {pytest.__version__}, pluggy .*_pytest.main: _no_such_name"
     with pytest.raises(pytest.UsageError, match=expected):
-        probe.probe({pytest.Session: "_setupstate _no_such_name"})
+        internals.probe({pytest.Session: "_setupstate _no_such_name"})
 
 
 def test_an_xdist_without_a_name_is_refused() -> None:
-    changed = {owner: f"{names} _no_such_name" for owner, names in xdist.names().items()}
+    changed = {owner: f"{names} _no_such_name" for owner, names in internals.xdist_names().items()}
     with pytest.raises(pytest.UsageError, match=r"pytest-xdist .*xdist\..*: _no_such_name"):
-        probe.probe(changed, ("pytest-xdist",))
+        internals.probe(changed, ("pytest-xdist",))
 
 
 def _private(module: Path) -> Iterator[str]:
@@ -63,14 +62,13 @@ def _defined(module: Path) -> Iterator[str]:
 
 
 def test_every_private_name_that_is_used_is_looked_for() -> None:
-    known = [*probe.NAMES.values(), *xdist.names().values()]
+    known = [*internals.NAMES.values(), *internals.xdist_names().values()]
     probed = {name for names in known for name in names.split()}
-    used = {name for module in INTERNALS for name in _private(module)}
-    assert used <= probed
+    assert set(_private(INTERNALS)) <= probed
 
 
 def test_nothing_private_of_others_is_used_elsewhere() -> None:
-    elsewhere = [m for m in PACKAGE.rglob("*.py") if m not in INTERNALS]
+    elsewhere = [m for m in PACKAGE.rglob("*.py") if m != INTERNALS]
     own = {name for module in elsewhere for name in _defined(module)} | PYTHON
     used = {(module.name, name) for module in elsewhere for name in _private(module)}
     assert {(module, name) for module, name in used if name not in own} == set()
@@ -83,7 +81,7 @@ def test_nothing_private_of_others_is_used_elsewhere() -> None:
 def test_a_worker_that_dies_while_it_is_started_again(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(xdist, "_RESTART_PAUSE", 0.0)
+    monkeypatch.setattr(internals, "_RESTART_PAUSE", 0.0)
     tries = [error, error, "a worker"]
 
     def clone(node: object) -> object:
@@ -96,7 +94,7 @@ def test_a_worker_that_dies_while_it_is_started_again(
     dsession = SimpleNamespace(_max_worker_restart=8, _clone_node=clone)
     plugins = SimpleNamespace(get_plugin=lambda name: dsession)
     config: Any = SimpleNamespace(pluginmanager=plugins, getoption=lambda *names: None)
-    xdist.adopt_restarts(config, told.append)
+    internals.adopt_restarts(config, told.append)
     node = SimpleNamespace(gateway=SimpleNamespace(id="gw0"))
     assert dsession._clone_node(node) == "a worker"
     tries[:] = [error] * 9
@@ -107,7 +105,7 @@ def test_a_worker_that_dies_while_it_is_started_again(
 def test_a_private_module_that_has_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "_pytest.stash", None)
     with pytest.raises(pytest.UsageError, match=r"with pytest .*_pytest\.stash"):
-        runpy.run_path(probe.__file__)
+        runpy.run_path(internals.__file__)
 
 
 def test_directories_of_versions_do_not_pile_up() -> None:

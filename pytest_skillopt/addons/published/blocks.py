@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.calls import Reminders
+from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.context import quote
-from pytest_skillopt.edits.patches import Patch
 from pytest_skillopt.edits.reflect import ask_analysts, ids
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.document import SkillError, split_lines, to_lf

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.compose import rebuild
+from pytest_skillopt.edits.update import rebuild
 from pytest_skillopt.search.ablation import log_odds
 from pytest_skillopt.search.extensions import gate_options
 

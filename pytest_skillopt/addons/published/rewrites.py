@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.calls import Body
-from pytest_skillopt.edits.combine import notes
+from pytest_skillopt.edits.combine import Patch, deduplicate, notes, whole_body
 from pytest_skillopt.edits.context import numbered, quote
-from pytest_skillopt.edits.patches import Patch, deduplicate, whole_body
 from pytest_skillopt.edits.reflect import ask_analysts, ids
 from pytest_skillopt.edits.update import Update, update
 from pytest_skillopt.edits.vetting import Refusal

@@ -13,7 +13,7 @@ from pytest_skillopt.addons.published.stages import (
     reflect_published,
     update_published,
 )
-from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.update import update as apply_edits
 from pytest_skillopt.gate.counts import counted

@@ -8,7 +8,7 @@ from pytest_skillopt.addons.published.blocks import reflect_lapses, with_reminde
 from pytest_skillopt.addons.published.rewrites import merge_bodies, reflect_bodies, rewritten
 from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits import combine, reflect
-from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import update
 
 if TYPE_CHECKING:

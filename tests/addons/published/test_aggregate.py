@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.published.stages import aggregate_published as aggregate
-from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.combine import Patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.addons.published.pruning import idle_edits
-from pytest_skillopt.edits.compose import rebuild
+from pytest_skillopt.edits.update import rebuild
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_skillopt.addons.published.stages import reflect_published as reflect
 from pytest_skillopt.edits.calls import PromptError, Prompts
-from pytest_skillopt.edits.memory import Memory
+from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.reflect import minibatches
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from pytest_skillopt.addons.published.epochs import group_pairs
 from pytest_skillopt.addons.published.search_batch import batch_size
 from pytest_skillopt.addons.published.stages import aggregate_published
-from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.trainer import Trainer
@@ -269,7 +269,7 @@ def test_update_modes_that_rewrite(toy: ModuleType, mode: str) -> None:
 
 
 def test_a_stage_can_be_replaced(toy: ModuleType) -> None:
-    from pytest_skillopt.edits.patches import Patch
+    from pytest_skillopt.edits.combine import Patch
 
     asked: list[int] = []
 

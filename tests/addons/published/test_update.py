@@ -10,7 +10,7 @@ import pytest
 
 from pytest_skillopt.addons.published.stages import aggregate_published as aggregate
 from pytest_skillopt.addons.published.stages import update_published as update
-from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document

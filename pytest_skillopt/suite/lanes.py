@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import pytest
 
-from pytest_skillopt.suite.lanes.internals import abandon_setup, more_sessions, shared_process
+from pytest_skillopt.suite.internals import abandon_setup, more_sessions, shared_process
 from pytest_skillopt.suite.outcome import OUTPUT_LIMIT
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.runner import RUNNING, RolloutRunner, Running
