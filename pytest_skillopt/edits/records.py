@@ -177,9 +177,7 @@ class Memory:
         An edit that lost once may have lost by chance, and the optimizer would no longer propose
         it; so only edits that lost twice are shown.
 
-        Args:
-            limit: maximum number of edits.
-            accepted: include accepted edits, which the document already contains.
+        At most ``limit`` edits; ``accepted`` includes those that the document already contains.
         """
         shown = [
             tried

@@ -89,12 +89,9 @@ def rebuild(base: Document, edits: Iterable[Edit]) -> Document | None:
 
 
 def as_edits(update: Update, asked: Edit, context: Context) -> Update:
-    """Give an update edits that make its document from the working skill.
+    """Give an update edits that make its document from the working skill, the context's.
 
-    Args:
-        update: the answer of the stage.
-        asked: the edit that the stage was given; the difference gets its tasks.
-        context: context of the call; its document is the working skill.
+    The difference gets the tasks of ``asked``, the edit that the stage was given.
     """
     before, after = context.document, update.document
     if rebuild(before, update.applied) == after:

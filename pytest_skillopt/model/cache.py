@@ -208,9 +208,7 @@ class Replies:
     def find(self, key: str, what: str = "") -> Completion | None:
         """Return the stored reply with its paid tokens, None if there is none.
 
-        Args:
-            key: of the request, see ``request_key``.
-            what: the call in words; empty: a missing reply is never an error.
+        ``what`` is the call in words; empty: a missing reply is never an error.
 
         Raises:
             CacheError: the cache cannot be read.
@@ -268,11 +266,8 @@ class Replies:
         """Hold a key while its reply is paid for.
 
         An equal request waits for that reply, such as one of another session, or a repeated rollout
-        whose first call is still in flight.
-
-        Args:
-            key: of the request, see ``request_key``.
-            wait: waits a number of seconds, or raises if the reply is no longer needed.
+        whose first call is still in flight. ``wait`` waits a number of seconds, or raises if the
+        reply is no longer needed.
         """
         with self._lock:
             claimed = self._claims.setdefault(key, threading.Lock())

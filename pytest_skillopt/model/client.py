@@ -99,12 +99,9 @@ class _Counts(BaseModel):
 def read_response(
     body: bytes, messages: Sequence[dict[str, Any]], config: ModelConfig
 ) -> Completion:
-    """Read the completion from a response.
+    """Read the completion from the body of a response with status 200.
 
-    Args:
-        body: of a response with status 200.
-        messages: of the request, for an estimate if the server reports no usage.
-        config: of the model.
+    ``messages`` serve for an estimate if the server reports no usage.
 
     Raises:
         ModelFault: it is not a completion; holds its usage.

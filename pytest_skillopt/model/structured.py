@@ -116,13 +116,10 @@ def problems(error: ValidationError, whole: str) -> str:
 def trimmed(
     schema: Any, dropped: frozenset[str], *, strict: bool = False, names: bool = False
 ) -> Any:
-    """Copy a JSON schema without some keywords.
+    """Copy a JSON schema, or a part of it, without some keywords.
 
-    Args:
-        schema: the schema, or a part of it.
-        dropped: the keywords to leave out.
-        strict: require all properties of each object, and allow no others.
-        names: the keys of ``schema`` are names, not keywords.
+    ``strict`` requires all properties of each object, and allows no others; ``names``: the keys of
+    ``schema`` are names, not keywords.
     """
     if isinstance(schema, list):
         return [trimmed(item, dropped, strict=strict) for item in schema]

@@ -110,12 +110,7 @@ class Progress:
         self.errors += error
 
     def line(self, seconds: float, spent: str = "") -> str:
-        """Write the progress line.
-
-        Args:
-            seconds: since the run began.
-            spent: the spending so far, in words.
-        """
+        """Write the progress line: ``seconds`` since the run began, spending in words."""
         said = []
         if self.most:
             total = min(self.typical or self.most, self.most)
@@ -157,13 +152,7 @@ class Display:
         self._told = 0
 
     def header(self, run: Run, *, typical: int, most: int) -> None:
-        """Announce the run, with its notes.
-
-        Args:
-            run: the run.
-            typical: typical number of rollouts of such a run.
-            most: maximum number of rollouts.
-        """
+        """Announce the run, with its notes and its typical and maximum number of rollouts."""
         self.line(header_line(run))
         for note in run.notes:
             self.line(f"skillopt: {note}")

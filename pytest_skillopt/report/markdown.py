@@ -47,11 +47,9 @@ _START = re.compile(r"^(?:([-+=/#])|(\d{1,9})([.)]))")
 
 
 def pull_request_body(result: Result, limit: int = 60_000) -> str:
-    """Write the text of a pull request.
+    """Write the text of a pull request in at most ``limit`` bytes of UTF-8, at least 2,000.
 
-    Args:
-        result: the run.
-        limit: maximum bytes of UTF-8, at least 2,000; blocks that do not fit are left out.
+    Blocks that do not fit are left out.
     """
     where = code(f"report.html of run {result.run}", 200)
     pointer = f"Transcripts and all figures: {where}, in the artifact of the job.\n"
@@ -112,7 +110,10 @@ def _environment() -> jinja2.Environment:
         "prose": lambda text, most: Markup(prose(text, most)),
         "code": lambda text, most=300: Markup(code(text, most)),
         "fenced": lambda text, language="": Markup(fenced(text, language)),
-        "diff": _diff,
+        # Each line keeps its sign, so that GitLab takes none for a command.
+        "diff": lambda rows: Markup(
+            fenced("\n".join(text[:MOST_DIFF_LINE] for _, text in rows), "diff")
+        ),
         "tasks": _tasks,
         "rates": _rates,
         "ours": Markup,
@@ -125,11 +126,6 @@ def _environment() -> jinja2.Environment:
         "advise": advise,
     }
     return made
-
-
-def _diff(lines: Sequence[tuple[str, str]]) -> Markup:
-    """Format a diff; each line keeps its sign, so that GitLab takes none for a command."""
-    return Markup(fenced("\n".join(text[:MOST_DIFF_LINE] for _, text in lines), "diff"))
 
 
 def _rates(value: Comparison, none: Rate | None = None) -> Markup:

@@ -33,11 +33,8 @@ def lines(
 ) -> Iterator[Line]:
     """Write the report of a run for a terminal.
 
-    Args:
-        result: the run.
-        width: columns of the terminal.
-        verbose: show every task, every edit, and the usage by stage.
-        live: the run has just ended, so that it can be continued if it ended early.
+    ``width`` is in columns; ``verbose`` shows every task, every edit, and the usage by stage;
+    ``live``: the run has just ended, so that it can be continued if it ended early.
     """
     top = headline(result)
     colour = _TONES.get(top.tone)

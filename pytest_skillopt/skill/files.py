@@ -45,15 +45,10 @@ class NoSkill(SkillError):
 
 
 def find_skill(root: Path, start: Path, skills: Sequence[Path]) -> Path:
-    """Find the skill for the tests in a folder.
+    """Find the skill for the tests in the folder ``start``, among those of ``skill_paths``.
 
     The search goes from the folder up to ``root``; the first folder that has a SKILL.md in it or
     below it decides.
-
-    Args:
-        root: the project's root directory.
-        start: the folder of the tests.
-        skills: all skills of the project, see ``skill_paths``.
 
     Raises:
         NoSkill: there is none.
@@ -109,11 +104,9 @@ def is_searched(path: PurePath) -> bool:
 
 
 def read_skill(path: Path, root: Path) -> Document:
-    """Read a skill file of the project.
+    """Read a skill file, which must lie in the project, links resolved.
 
-    Args:
-        path: absolute, or relative to ``root``.
-        root: the project's root directory; the file must lie in it, links resolved.
+    ``path`` is absolute, or relative to the root directory.
 
     Raises:
         SkillError: missing, not a regular file, outside of the project, unreadable, larger than

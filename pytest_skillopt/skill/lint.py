@@ -161,8 +161,7 @@ def _is_text(decode: Callable[[str], bytes], run: str) -> bool:
 def hidden_markup(text: str) -> Iterator[str]:
     """Yield comments, markup that a page does not show, and marks of chat templates.
 
-    Args:
-        text: added text without its code (``without_code``), which a page shows.
+    ``text`` is added text without its code (``without_code``), which a page shows.
     """
     for pattern in (_HIDDEN, _TURN):
         for match in pattern.finditer(text):
@@ -439,8 +438,6 @@ def lint(
     """Check the text that ``after`` adds to ``before``, in each of its files.
 
     Args:
-        before: the old version.
-        after: the new version.
         allow: names of rules that do not apply.
         max_tokens: largest skill; 0: no bound. A larger skill may keep its size.
         known: checks if an address or a command occurs in another text of the user, such as a train

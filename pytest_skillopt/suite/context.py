@@ -80,7 +80,6 @@ class Recorder:
     In an ordinary run it checks what a test records and discards it.
 
     Args:
-        request: the rollout.
         config: configuration of the session; None: its models are unknown.
         skill_dir: directory with the whole skill, including this version of its file.
         content: the bytes of the version under test.

@@ -30,8 +30,7 @@ _SWEPT: set[str] = set()
 class TemporaryFolder:
     """A folder of this process, marked as in use by a lock that ends with the process.
 
-    Args:
-        prefix: start of its name. Folders with this prefix of ended processes are removed first.
+    Folders of ended processes whose names begin with ``prefix`` are removed first.
     """
 
     def __init__(self, prefix: str) -> None:
@@ -132,8 +131,7 @@ class SkillVersions:
     Content arrives once per process; a directory is made when a rollout first needs it. Nothing is
     read from the project, which may be on another machine.
 
-    Args:
-        kept: number of directories in use at once, kept in addition to the usual ones.
+    ``kept`` directories are in use at once, kept in addition to the usual ones.
     """
 
     def __init__(self, *, kept: int = 0) -> None:

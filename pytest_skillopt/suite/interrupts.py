@@ -41,11 +41,11 @@ def handling(signum: signal.Signals, handler: Callable[[int, object], None]) -> 
 
 def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
     """Raise ``KeyboardInterrupt`` in the main thread on SIGTERM while open."""
-    return handling(signal.SIGTERM, _interrupt)
 
+    def interrupt(signum: int, frame: object) -> None:
+        raise KeyboardInterrupt("SIGTERM")
 
-def _interrupt(signum: int, frame: object) -> None:
-    raise KeyboardInterrupt("SIGTERM")
+    return handling(signal.SIGTERM, interrupt)
 
 
 _PROC = Path("/proc")

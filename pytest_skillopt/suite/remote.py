@@ -144,7 +144,6 @@ class WorkerLoop:
     """The plugin that replaces xdist's loop in a worker.
 
     Args:
-        config: the worker's configuration.
         collect: returns the tasks among the collected items; may raise ``UsageError``.
         lanes: number of concurrent rollouts.
         timeout: seconds after which a rollout ends together with this worker; 0: never.

@@ -72,8 +72,6 @@ class Sampler:
     """Take requests and return their rollouts in the same order.
 
     Args:
-        executor: carries out requests.
-        tasks: the tasks of the run.
         ledger: stores finished rollouts; None: in memory.
         model: fingerprint of the target model.
         settings: the settings; None: the defaults.

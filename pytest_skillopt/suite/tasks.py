@@ -73,12 +73,11 @@ def node_id(item: pytest.Item) -> str:
     """Return the node id without the ``@group`` that xdist's ``--dist=loadgroup`` appends."""
     if not item.config.getoption("loadgroup", False):
         return item.nodeid
-    groups = {_group_name(mark) for mark in item.iter_markers("xdist_group")}
+    groups = {
+        str(mark.args[0] if mark.args else mark.kwargs.get("name", "default"))
+        for mark in item.iter_markers("xdist_group")
+    }
     return item.nodeid.removesuffix("@" + "_".join(sorted(groups)))
-
-
-def _group_name(mark: pytest.Mark) -> str:
-    return str(mark.args[0] if mark.args else mark.kwargs.get("name", "default"))
 
 
 MARKER = "skill_task"
@@ -233,8 +232,7 @@ def _dump(node: ast.AST) -> str:
 def _shown(value: Any) -> Any:
     """Return a parameter as JSON that is the same in every process.
 
-    Returns:
-        The JSON value; None if a part of the parameter is identified only by its address.
+    None if a part of the parameter is identified only by its address.
     """
     try:
         return _stable(value)

@@ -99,7 +99,6 @@ class XdistRun:
     """The controller's plugin and xdist scheduler: it schedules no tests but waits for a job.
 
     Args:
-        config: the session's configuration.
         job: called once, in a separate thread, with the executor and the collected tasks; its
             exception is raised again in the main thread.
         services: functions that workers may call, by name, each in a separate thread. Arguments and
