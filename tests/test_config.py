@@ -342,7 +342,7 @@ def names_in(module: ast.Module) -> Iterator[str]:
         (("--skillopt-train", "--skillopt-resume=nothing"), "there is no training 'nothing'"),
         (("--skillopt-check=nothing",), "is not in a git repository"),
         (("--skillopt-compare", "none", "nothing"), "'nothing' is neither a file nor a version of"),
-        (("--skillopt-train", "-oskillopt_max_cost_increase=much"), "no share such as 20%"),
+        (("--skillopt-train", "-oskillopt_max_cost_increase=much"), "is not a share such as 20%"),
     ],
 )
 def test_wrong_usage_is_told_before_a_worker_starts(

@@ -174,13 +174,13 @@ def test_two_trainings_at_once_pay_for_no_reply_twice(
 def test_a_run_killed_once_the_skill_is_written_ends_too(
     project: FaultProject, undisturbed: list[dict[str, Any]], moment: str
 ) -> None:
-    module = {"write_skill": "train", "write_reports": "conduct"}[moment]
+    module = {"write_skill": "modes.train", "write_reports": "modes"}[moment]
     (project.path / "conftest.py").write_text(
         f"""
 import os, signal
-from pytest_skillopt.modes import {module}
+import pytest_skillopt.{module} as module
 
-original = {module}.{moment}
+original = module.{moment}
 
 def die(*arguments):
     if "{moment}" == "write_skill":
@@ -188,7 +188,7 @@ def die(*arguments):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if "DIE" in os.environ:
-    {module}.{moment} = die
+    module.{moment} = die
 """
     )
     project.run(env={"DIE": "1"}, expect=-signal.SIGKILL)

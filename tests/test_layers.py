@@ -141,3 +141,21 @@ def test_no_two_modules_import_each_other() -> None:
                 below.setdefault(name, set()).update(wanted & paths.keys())
     order = graphlib.TopologicalSorter(below)
     order.prepare()
+
+
+def test_only_its_owner_assigns_to_the_state_of_a_search() -> None:
+    """A field of an object is assigned to by the object itself."""
+    found = []
+    for path in sorted((PACKAGE / "search").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AugAssign | ast.AnnAssign) else targets
+            parts = [part for target in targets for part in ast.walk(target)]
+            found += [
+                f"{path.name}:{part.lineno} {ast.unparse(part)}"
+                for part in parts
+                if isinstance(part, ast.Attribute)
+                and isinstance(part.ctx, ast.Store)
+                and ("state" in ast.unparse(part.value) or "budget" in ast.unparse(part.value))
+            ]
+    assert found == []

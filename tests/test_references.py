@@ -15,8 +15,7 @@ from chat_server import Answer
 from patience import PATIENCE
 from sessions import clean_environment
 
-from pytest_skillopt.run.directory import Home
-from pytest_skillopt.run.pending import finish_writing
+from pytest_skillopt.run.directory import Home, finish_writing, write_skill
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.files import check_trained, write_version
 
@@ -330,7 +329,6 @@ def test_a_version_is_one_sequence_of_bytes() -> None:
 def test_what_a_kill_left_half_written_is_finished_by_the_next_run(
     tmp_path: Path, moves: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from pytest_skillopt.run import pending
 
     skill = lay_out(tmp_path / "skills", BEFORE)
     home = Home(tmp_path / ".skillopt")
@@ -350,9 +348,9 @@ def test_what_a_kill_left_half_written_is_finished_by_the_next_run(
         patch.setattr(Path, "unlink", lambda self, missing_ok=False: None)
         if moves < 3:
             with pytest.raises(KeyboardInterrupt):
-                pending.write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER)
+                write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER)
         else:
-            pending.write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER)
+            write_skill(tmp_path, home, "skills/SKILL.md", BEFORE, AFTER)
     (said,) = finish_writing(tmp_path, home, ["skills/SKILL.md"])
     assert said.startswith("skills/SKILL.md: a run that was killed")
     assert on_disk(skill.parent) == {name: AFTER.file(name).data for name in AFTER.names}

@@ -137,7 +137,7 @@ def test_two_skills_are_made_shorter_in_one_run(project: Project) -> None:
     assert [skill["status"] for skill in found["skills"]] == ["accepted", "accepted"], found
     assert all(WORDS not in project.file(skill).read_text() for skill in SKILLS)
     assert project.improved == list(SKILLS)
-    assert "last comparisons measured changes by +0.0 points" in " ".join(shown.split())
+    assert "final comparisons measured changes by +0.0 points" in " ".join(shown.split())
 
 
 def test_an_interrupted_training_writes_no_skill_and_a_resumed_one_all(project: Project) -> None:

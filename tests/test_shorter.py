@@ -20,7 +20,7 @@ from pytest_skillopt.options import Mode
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -201,7 +201,7 @@ def test_wherever_the_shortening_ends_early_the_accepted_skill_stays(
 
         def stop(taken: int) -> None:
             if taken == end:
-                raise StopRun("the end", kind=kind)
+                raise StopRun("the end", kind=Stop(kind))
 
         sampler.before_take = stop
         settings = Settings(search=search, rollouts=1)

@@ -20,7 +20,7 @@ from pytest_skillopt.model.structured import Answer, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.skill.edits import Edit, EditField, Op
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 from pytest_skillopt.untrusted import redact, strip_invisible
 
 if TYPE_CHECKING:
@@ -166,8 +166,6 @@ FormT = TypeVar("FormT", bound=BaseModel)
 
 _POLL_SECONDS = 0.2
 """Seconds between two checks, while waiting for answers, if the session was interrupted."""
-UNREADABLE = "unreadable"
-"""Kind of stop if the optimizer's replies cannot be read."""
 _MOST_UNREADABLE = 5
 """Unreadable replies in a row, each asked for twice, after which the run stops."""
 _SHOWN = 80
@@ -258,7 +256,7 @@ class Calls:
         except StopRun as stop:
             # Cancel all before waiting, since one may wait for another.
             running = [call for call in begun if not call.cancel()]
-            if stop.kind != "interrupted":
+            if stop.kind is not Stop.INTERRUPTED:
                 for call in running:
                     self._wait(call)  # it is paid for
             raise
@@ -295,9 +293,9 @@ class Calls:
         try:
             while not wait([call], _POLL_SECONDS).done:
                 if reason := self._interrupted():
-                    raise StopRun(reason, kind="interrupted")
+                    raise StopRun(reason, kind=Stop.INTERRUPTED)
         except KeyboardInterrupt as interrupt:
-            raise StopRun("the session was interrupted", kind="interrupted") from interrupt
+            raise StopRun("the session was interrupted", kind=Stop.INTERRUPTED) from interrupt
 
     def _account(self, call: Future[Answer[FormT]]) -> FormT | None:
         self._wait(call)
@@ -320,13 +318,13 @@ class Calls:
             raise StopRun(
                 f"{self._unreadable_in_a_row} replies of the optimizer in a row could not be read "
                 f"({self.came}); try another skillopt_optimizer",
-                kind=UNREADABLE,
+                kind=Stop.UNREADABLE,
             )
         return None
 
     def _lose(self, error: ModelError) -> None:
         if not isinstance(error, ModelFault) or error.fatal:
-            kind = "cap" if isinstance(error, CapReached) else "fatal"
+            kind = Stop.CAP if isinstance(error, CapReached) else Stop.FATAL
             raise StopRun(str(error), kind=kind) from error
         self.lost += 1
         self._lost_in_a_row += 1
@@ -334,7 +332,7 @@ class Calls:
             raise StopRun(
                 f"{self._lost_in_a_row} optimizer calls in a row were not answered, the last: "
                 f"{error}",
-                kind="breaker",
+                kind=Stop.BREAKER,
             )
 
 

@@ -26,7 +26,7 @@ from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.run.journal import JournalError
 from pytest_skillopt.run.result import Arm, TaskRow
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 from pytest_skillopt.suite.splits import SplitError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _journal_plan(run: Run, plan: Expected) -> None:
             "typical": plan.typical,
             "most": plan.most,
             "caps": {cap: getattr(run.settings, cap) for cap in caps},
-            "models": dict(run.roles),
+            "models": run.roles,
             "pid": os.getpid(),
             "host": socket.gethostname(),
         },
@@ -118,7 +118,7 @@ def _carry_out(run: Run, display: Display) -> Result:
         return MODES[run.mode.name](run, display)
     except StopRun as stop:
         reason = stop.reason
-        if stop.kind == "interrupted":
+        if stop.kind is Stop.INTERRUPTED:
             status = "interrupted"
     except KeyboardInterrupt:
         status, reason = "interrupted", "the session was interrupted"

@@ -24,7 +24,7 @@ from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
 from pytest_skillopt.suite.rollouts import Rollout
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +61,7 @@ def evaluate(run: Run, display: Display) -> Result:
         skills = [_ended_early(skill, stop) for skill in skills]
         run.notes.append(f"{stop.reason} after {len(taken)} of {len(requests)} rollouts")
     status: Status = "measured" if all(s.status == "measured" for s in skills) else "unmeasured"
-    if stop is not None and stop.kind == "interrupted":
+    if stop is not None and stop.kind is Stop.INTERRUPTED:
         status = "interrupted"
     return run.result(status, joined_reasons(skills), skills)
 
@@ -93,7 +93,7 @@ def _take_what_fits(run: Run, requests: Sequence[RolloutRequest]) -> list[Rollou
 
 def _ended_early(skill: SkillResult, stop: StopRun) -> SkillResult:
     """Restrict the result to the measured tasks after a cap; discard it after a fault."""
-    if stop.kind != "cap":
+    if stop.kind is not Stop.CAP:
         return skill.model_copy(update={"status": "unmeasured", "reason": stop.reason})
     measured = [row for row in skill.tasks if row.before.n]
     if not measured:
@@ -177,7 +177,7 @@ def compared(
     try:
         verdict = run_gate(gate, take)
     except StopRun as stop:
-        if stop.kind != "cap":
+        if stop.kind is not Stop.CAP:
             raise
         # Keep what was measured; samples that a cap prevented are not evidence.
         undecided = f"stopped before it was decided: {stop.reason}"

@@ -21,7 +21,7 @@ from pytest_skillopt.modes.skills import (
     skills_of,
     split_tasks,
 )
-from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory, RunError
+from pytest_skillopt.run.directory import JOURNAL, Home, RunDirectory, RunError, finish_writing
 from pytest_skillopt.run.journal import Journal, JournalLedger
 from pytest_skillopt.run.openrun import (
     Run,
@@ -33,7 +33,6 @@ from pytest_skillopt.run.openrun import (
     documents_at_start,
     earlier_usage,
 )
-from pytest_skillopt.run.pending import finish_writing
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.outcome import most_increase
 from pytest_skillopt.skill.document import SkillError
@@ -112,7 +111,6 @@ def opened(
             mode=mode,
             settings=settings,
             root=root,
-            home=home,
             directory=directory,
             journal=journal,
             limits=limits,
@@ -132,8 +130,7 @@ def opened(
             command=command_line(config.invocation_params.args),
             fingerprint=fingerprint,
             notes=[*notes, *_notes(config, mode, settings, tasks, documents, journal)],
-            roles={role: model.name for role, model in found.items()},
-            simulated=any(model.simulated for model in found.values()),
+            used=found,
             earlier=earlier_usage(journal.path) if resumed else {},
             unfinished=_unfinished(home, mode, directory, about),
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.shorter import MARGIN
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.modes.measure import joined_reasons, without_skill
+from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
-from pytest_skillopt.run.pending import write_skill
 from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, WarningRow
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.final_comparison import BEGUN
@@ -22,8 +23,6 @@ from pytest_skillopt.skill.files import read_version
 from pytest_skillopt.skill.scan import scan_candidate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
     from pytest_skillopt.report.live import Display
@@ -37,9 +36,24 @@ _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected"
 
 
 def train(run: Run, display: Display) -> Result:
-    """Train all skills and write the accepted ones."""
+    """Train all skills, then write the accepted ones.
+
+    The skills are trained one after the other, each with an equal part of the budget that is left.
+    """
+    outcomes: list[TrainOutcome] = []
+    caps, spent, parameters = Caps.of(run.settings), Caps(), _parameters(run)
+    for number, skill in enumerate(run.documents):
+        share = caps.share(spent, len(run.documents) - number)
+        if len(run.documents) > 1:
+            display.line(f"skillopt: {skill}, skill {number + 1} of {len(run.documents)}")
+        outcome = _train_skill(run, display, skill, share.put_into(run.settings), parameters)
+        outcomes.append(outcome)
+        run.notes += outcome.notes
+        spent = spent.plus(outcome.spent)
+        if outcome.status == "interrupted":
+            break
     margin = MARGIN if run.settings.search == "shorten" else 0.0
-    outcomes, whole = check_together(_train_all(run, display), margin)
+    outcomes, whole = check_together(outcomes, margin)
     if whole:
         run.notes.append(whole)
     results = [_written(run, outcome) for outcome in outcomes]
@@ -49,36 +63,22 @@ def train(run: Run, display: Display) -> Result:
     return run.result(status, joined_reasons(results), results, resume=resume)
 
 
-def _train_all(run: Run, display: Display) -> list[TrainOutcome]:
-    """Train one skill after the other, each with an equal part of the budget that is left."""
-    outcomes: list[TrainOutcome] = []
-    caps, spent, width = Caps.of(run.settings), Caps(), _width(run)
-    for number, skill in enumerate(run.documents):
-        share = caps.share(spent, len(run.documents) - number)
-        if len(run.documents) > 1:
-            display.line(f"skillopt: {skill}, skill {number + 1} of {len(run.documents)}")
-        outcome = _train_skill(run, display, skill, share.put_into(run.settings), width)
-        outcomes.append(outcome)
-        run.notes += outcome.notes
-        spent = spent.plus(outcome.spent)
-        if outcome.status == "interrupted":
-            break
-    return outcomes
+def _parameters(run: Run) -> TrialParameters:
+    """Return the search's parameters with as many rollouts at once as the run began with.
 
-
-def _width(run: Run) -> int:
-    """Rollouts at once that the search goes by: of the first session, whatever workers there are
-    now, so that a run that is continued asks for the same samples."""
+    A run that is continued with another number of workers then asks for the same samples.
+    """
+    parameters = TrialParameters()
     widths = (entry.data["rollouts"] for entry in run.journal.entries if entry.kind == "width")
     if not (width := next(widths, 0)):
         tasks = sum(task.split != "test" for task in run.tasks)
-        width = TrialParameters().width(run.sampler.at_once, tasks, Caps.of(run.settings))
+        width = parameters.width(run.sampler.at_once, tasks, Caps.of(run.settings))
         run.journal.write("width", {"rollouts": width})
-    return width
+    return replace(parameters, at_once=width)
 
 
 def _train_skill(
-    run: Run, display: Display, skill: str, settings: Settings, width: int
+    run: Run, display: Display, skill: str, settings: Settings, parameters: TrialParameters
 ) -> TrainOutcome:
     display.begin("step 1")
     outcome = Trainer(
@@ -88,16 +88,10 @@ def _train_skill(
         JournaledModel(run.models.get("optimizer"), run.journal, display.thinking),
         settings,
         skill=skill,
-        begun=[
-            entry.data
-            for entry in run.journal.entries
-            if entry.kind == BEGUN and entry.data["skill"] == skill
-        ],
         root=run.root,
         stages=Stages.hooked(display.config, settings),
-        prompt=hooked_prompt(display.config),
-        observer=_Observer(run, display),
-        width=width,
+        observer=_Observer(run, display, skill),
+        parameters=parameters,
     ).run()
     if outcome.verdict is not None:
         about = {"skill": skill, "candidate": outcome.proposal.version}
@@ -108,7 +102,12 @@ def _train_skill(
 class _Observer(Observer):
     """Observer that shows each step, calls the hook, and records decisions in the journal."""
 
-    def __init__(self, run: Run, display: Display) -> None:
+    def __init__(self, run: Run, display: Display, skill: str) -> None:
+        self.begun = [
+            entry.data
+            for entry in run.journal.entries
+            if entry.kind == BEGUN and entry.data["skill"] == skill
+        ]
         self._run = run
         self._display = display
 
@@ -205,9 +204,3 @@ def _hunks(outcome: TrainOutcome) -> list[Hunk]:
         tasks = list(dict.fromkeys(task for row in rows for task in row.tasks))
         shown.append(Hunk(diff=hunk.diff, reasons=reasons, tasks=tasks, edits=rows))
     return shown
-
-
-def hooked_prompt(config: pytest.Config) -> Callable[[str], str | None] | None:
-    """Return the hook for templates, None if nobody implements it."""
-    hook = config.hook.pytest_skillopt_prompt
-    return (lambda name: hook(config=config, name=name)) if hook.get_hookimpls() else None

@@ -11,12 +11,12 @@ import sys
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.run.directory import RunError
+from pytest_skillopt.run.directory import Home, RunError
 from pytest_skillopt.run.journal import JournalError, entries_of
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.document import Document
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.limits import Meter
     from pytest_skillopt.model.roles import Models
-    from pytest_skillopt.model.types import Role
+    from pytest_skillopt.model.types import Model, Role
     from pytest_skillopt.options import Mode
-    from pytest_skillopt.run.directory import Home, RunDirectory
+    from pytest_skillopt.run.directory import RunDirectory
     from pytest_skillopt.run.journal import Journal
     from pytest_skillopt.run.result import Status
     from pytest_skillopt.settings import Settings
@@ -57,7 +57,6 @@ class Run:
     mode: Mode
     settings: Settings
     root: Path
-    home: Home
     directory: RunDirectory
     journal: Journal
     limits: Meter
@@ -70,15 +69,26 @@ class Run:
     fingerprint: str = ""
     """Fingerprint of the target model; empty if no task uses one."""
     notes: list[str] = field(default_factory=list)
-    roles: Mapping[str, str] = field(default_factory=dict)
-    """``provider:model`` of the models in use, by role."""
-    simulated: bool = False
+    used: Mapping[Role, Model] = field(default_factory=dict)
+    """Models in use."""
     unfinished: str = ""
     """Name of an earlier run that could be continued instead."""
     earlier: Mapping[tuple[str, str], Usage] = field(default_factory=dict)
     """Usage of earlier sessions of the run, by role and stage."""
-    started: datetime = field(default_factory=lambda: datetime.now(UTC))
-    clock: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=time.monotonic)
+
+    @property
+    def home(self) -> Home:
+        return Home(self.root / self.settings.dir)
+
+    @property
+    def roles(self) -> dict[str, str]:
+        """``provider:model`` of the models in use, by role."""
+        return {role: model.name for role, model in self.used.items()}
+
+    @property
+    def simulated(self) -> bool:
+        return any(model.simulated for model in self.used.values())
 
     def tasks_of(self, skill: str) -> list[SkillTask]:
         return [task for task in self.tasks if task.skill == skill]
@@ -103,16 +113,17 @@ class Run:
             words = "their usage may be missing in the counts"
             self.notes.append(f"rollouts under way when the session ended: {lost}; {words}")
         self.notes += [*_notes_on_left_out(skills), *_notes_on_reading(skills)]
+        took = timedelta(seconds=time.monotonic() - self.began)
         return Result(
             mode=self.mode.name,
             run=self.directory.name,
-            started=self.started.isoformat(timespec="seconds"),
-            seconds=round(time.monotonic() - self.clock, 3),
+            started=(datetime.now(UTC) - took).isoformat(timespec="seconds"),
+            seconds=round(took.total_seconds(), 3),
             status=status,
             reason=reason,
             command=list(self.command),
             skills=[self._with_usage(skill) for skill in skills],
-            models=dict(self.roles),
+            models=self.roles,
             simulated=self.simulated,
             versions=_versions(self.tasks),
             settings=self.settings.to_json(),

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.records import goes_further
 from pytest_skillopt.gate.statistics import log_bayes_factor
+from pytest_skillopt.search.budget import Purpose
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -103,7 +104,7 @@ class Ablation:
 
     def sample(self) -> Activity:
         """Sample with each edit that was not yet left out, and without."""
-        self._state.budget.held = 0
+        self._state.budget.hold(Purpose.ABLATION, 0)
         self.sampled = [line for line in self._lines if not line.tested]
         yield from self._sample(self.sampled)
 
@@ -134,7 +135,7 @@ class Ablation:
 
     def _hold(self) -> None:
         """Keep back samples for the edits that were not left out yet."""
-        self._state.budget.held = _SAMPLES * self.untested
+        self._state.budget.hold(Purpose.ABLATION, _SAMPLES * self.untested)
 
     def _sample(self, lines: Sequence[_Line]) -> Activity:
         """Take pairs of samples until it is clear of each line whether it is missed.
@@ -189,7 +190,7 @@ class Ablation:
                 self._capital[number] += math.log1p(_ON_AN_EDIT * math.expm1(own))
         self._staked = {}
         capital = sum(math.exp(min(value, 50.0)) for value in self._capital) / len(_BETS)
-        self._state.prior = 1 - _ON_ALL + _ON_ALL * capital
+        self._state.set_prior(1 - _ON_ALL + _ON_ALL * capital)
 
 
 def _size(running: Sequence[tuple[_Line, object]]) -> int:

@@ -1,44 +1,56 @@
-"""What a training may still spend, so that the last comparison is always paid for.
+"""Plan what a training may still spend, so that the final comparison is always paid for.
 
-The caps themselves are enforced where calls are made; here they are only planned with. Samples and
-calls that were answered from a ledger or a cache count like paid ones: a resumed or repeated run
-then takes the decisions of the first.
+The caps are enforced where calls are made (``model/limits.py``). Samples and calls that were
+answered from a journal or a cache count like paid ones here, so that a continued or repeated run
+takes the decisions of the first.
 """
 
 from __future__ import annotations
 
 import bisect
 import time
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.limits import CAPS, Caps
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_skillopt.suite.rollouts import Rollout
 
-
-SPENT = "spent"
-"""Kind of the end of a search that has had all that it may take."""
 _OWN = "the search's own bound"
 _LOSS = 1.25
 """Time that a round takes over the durations of its rollouts, since its last ones run alone."""
 
 
+class Purpose(Enum):
+    """Purposes for which samples are reserved."""
+
+    FINAL = "the final comparison and the test split, after the search"
+    ABLATION = "leaving edits out, during the search"
+
+
 class OutOfBudget(StopRun):
-    """The search has to end here, or the last comparison could not be paid for."""
+    """The search ends here, because it would spend a reserve or exceed its bound."""
 
     def __init__(self, reason: str, *, capped: bool = False) -> None:
-        super().__init__(reason, kind="cap" if capped else SPENT)
+        super().__init__(reason, kind=Stop.CAP if capped else Stop.SPENT)
         self.capped = capped
-        """A cap of the user ended it: with a higher one the run could go on."""
+        """True if a cap of the user ended it: with a higher one the run could continue."""
 
 
 class Budget:
-    """Counts what was spent and says what the search may still take."""
+    """Count what was spent, and tell what the search may still take.
+
+    Args:
+        caps: the caps of the training.
+        search_samples: samples that the search may take in all; 0 leaves it to the caps.
+        at_once: returns how many rollouts run at the same time, at least 1.
+        clock: returns seconds.
+    """
 
     def __init__(
         self,
@@ -48,10 +60,6 @@ class Budget:
         at_once: Callable[[], int] = lambda: 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Args:
-        search_samples: samples that the search may take in all; 0 leaves it to the caps.
-        at_once: how many rollouts run at the same time, at least 1.
-        """
         self._caps = caps
         self._search_samples = search_samples
         self._at_once = at_once
@@ -62,19 +70,16 @@ class Budget:
         """Wall seconds of the samples, in ascending order."""
         self._target = Usage()
         self._optimizer = Usage()
-        self.reserve = 0
-        """Samples kept back for the last comparison and the test split."""
-        self.held = 0
-        """Samples kept back for leaving edits out while a search goes on."""
+        self._held = dict.fromkeys(Purpose, 0)
 
     @property
     def samples(self) -> int:
-        """Distinct samples taken so far."""
+        """Number of distinct samples taken so far."""
         return len(self._keys)
 
     @property
     def spent(self) -> Caps:
-        """All that was taken so far, as it counts towards the caps."""
+        """Amounts taken so far, as they count towards the caps."""
         seconds = self._clock() - self._start
         return Caps(self.samples, *_amounts(self._target + self._optimizer), seconds)
 
@@ -88,9 +93,17 @@ class Budget:
     def called(self, usage: Usage) -> None:
         self._optimizer += usage
 
+    def hold(self, purpose: Purpose, samples: int) -> None:
+        """Reserve so many samples for a purpose, in place of what was reserved for it before."""
+        self._held[purpose] = samples
+
+    def held(self, purpose: Purpose) -> int:
+        """Return the number of samples that are reserved for a purpose."""
+        return self._held[purpose]
+
     def release(self) -> None:
-        """The search is over: nothing is kept back any more, and its own bound is gone."""
-        self.reserve = self.held = 0
+        """End the search: free all reserves and lift its own bound."""
+        self._held = dict.fromkeys(Purpose, 0)
         self._search_samples = 0
 
     def allow(self, samples: int) -> None:
@@ -98,8 +111,9 @@ class Budget:
         self._search_samples = self.samples + samples
 
     def left(self) -> int | None:
-        """Samples that the search may still take; None without any bound."""
-        bounds = [left - self.held for left, _ in self._bounds()]
+        """Count the samples that the search may still take; None without any bound."""
+        held = self._held[Purpose.ABLATION]
+        bounds = [left - held for left, _ in self._bounds()]
         return max(0, min(bounds)) if bounds else None
 
     def covers(self, samples: int) -> bool:
@@ -107,13 +121,16 @@ class Budget:
         return left is None or samples <= left
 
     def require(self, samples: int) -> None:
-        """Raises:
-        OutOfBudget: so many samples more would eat up what is kept back.
+        """Check that so many more samples may be taken.
+
+        Raises:
+            OutOfBudget: they would spend a reserve.
         """
         if self.covers(samples):
             return
         _, name = min(self._bounds())
-        kept = f", {self.reserve} are kept for the last comparison" if self.reserve else ""
+        reserve = self._held[Purpose.FINAL]
+        kept = f", {reserve} are reserved for the final comparison" if reserve else ""
         if name == _OWN:
             raise OutOfBudget(f"the search has had its {self.samples} samples{kept}")
         raise OutOfBudget(
@@ -121,9 +138,9 @@ class Budget:
         )
 
     def _bounds(self) -> Iterator[tuple[int, str]]:
-        """What each bound leaves of samples, at the price that one had so far, and its name.
+        """Yield the samples that each bound leaves, at the price of one so far, and its name.
 
-        The reserve is taken off where it shares the bound.
+        The reserve for the final comparison counts against the caps, not the search's own bound.
         """
         if self._search_samples:
             yield self._search_samples - self.samples, _OWN
@@ -131,14 +148,14 @@ class Budget:
         prices = (1.0, *(amount / taken for amount in _amounts(self._target)), self._seconds())
         for name, cap, spent, price in zip(CAPS, self._caps, self.spent, prices, strict=True):
             if cap and (price or spent >= cap):
-                left = int((cap - spent) / price) - self.reserve if price else 0
+                left = int((cap - spent) / price) - self._held[Purpose.FINAL] if price else 0
                 yield left, f"skillopt_{name}"
 
     def _seconds(self) -> float:
-        """That a sample takes at the pace of the rollouts themselves, all workers busy.
+        """Estimate the seconds of a sample at the pace of the rollouts, all workers busy.
 
-        What the optimizer thinks is spent when it has been, and the first rollout of each worker,
-        which starts the worker up, is not what the next ones take.
+        The time of the optimizer counts as spent only; the first rollout of each worker starts the
+        worker up, so the slowest ones are no measure for the next.
         """
         at_once = self._at_once()
         usual = self._durations[:-at_once] or self._durations
@@ -146,5 +163,5 @@ class Budget:
 
 
 def _amounts(usage: Usage) -> tuple[int, int, float]:
-    """Calls, tokens and US dollars, of what was answered from a cache as well."""
+    """Return calls, tokens and US dollars, cached ones included."""
     return usage.calls + usage.cached, usage.tokens, usage.worth

@@ -145,6 +145,8 @@ class Stages:
     update: Callable[[Patch, Context], Update] = update
     gate: Callable[[GateQuestion], Gate | None] = lambda question: None
     """None leaves the decision to the built-in gate."""
+    prompt: Callable[[str], str | None] | None = None
+    """Returns the template of a prompt by its name; None leaves it to the built-in one."""
 
     @classmethod
     def of(cls, settings: Settings) -> Stages:
@@ -175,4 +177,7 @@ class Stages:
             select=stage("select", "patch", "context"),
             update=stage("update", "patch", "context"),
             gate=stage("gate", "question"),
+            prompt=(lambda name: ask_prompt(config=config, name=name))
+            if (ask_prompt := config.hook.pytest_skillopt_prompt).get_hookimpls()
+            else None,
         )

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.gate.shorter import ShorterGate
+from pytest_skillopt.search.budget import Purpose
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
@@ -120,7 +121,7 @@ class FinalComparison:
 
     def set_aside(self, more: int = 0) -> None:
         """Keep samples back for it, for the test split, and so many more."""
-        self._state.budget.reserve = self.kept + self._test_samples + more
+        self._state.budget.hold(Purpose.FINAL, self.kept + self._test_samples + more)
 
     def run(self) -> Measured:
         """Compare.
@@ -187,7 +188,7 @@ class FinalComparison:
         """How this version is compared: as it was begun before, else as the budget allows now."""
         state = self._state
         state.budget.release()
-        state.budget.reserve = self._test_samples
+        state.budget.hold(Purpose.FINAL, self._test_samples)
         candidate = state.incumbent.version
         begun = next((one for one in self._begun if one.candidate == candidate), None)
         if begun is None:

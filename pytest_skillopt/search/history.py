@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 class Observer:
     """Is told what happens, as it happens; this one listens to nothing."""
 
+    begun: Sequence[Mapping[str, Any]] = ()
+    """Data of the records ``final`` of earlier sessions of the run, for the same skill."""
+
     def step(self, row: StepRow) -> None:
         """A step has ended."""
 
@@ -159,10 +162,11 @@ class History:
         self.steps.append(row)
         self.observer.step(row)
 
-    def end_early(self, reason: str) -> None:
-        """Note that there was more to do: with a higher cap, or without the fault."""
+    def end_early(self, reason: str = "") -> None:
+        """Record that something is left undone, by a cap or a fault; note why a search ended."""
         self.ended_early = True
-        self.notes.append(f"the search ended early: {reason}")
+        if reason:
+            self.notes.append(f"the search ended early: {reason}")
 
     def record(self, kind: str, candidate: str, verdict: Verdict) -> None:
         """Tell of a decision about a version."""

@@ -1,4 +1,4 @@
-"""What a training found, the rows that its report is made of, and what holds for all skills."""
+"""The outcome of a training, the rows of its report, and the check of all skills together."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NOTHING = 1e-12
 
 @dataclass(frozen=True, slots=True)
 class TrainOutcome:
-    """What a training found. ``after`` is the document to write; ``before`` where nothing is."""
+    """The outcome of a training; ``after`` is the document to write, or ``before`` again."""
 
     skill: str
     before: Document
@@ -39,17 +39,17 @@ class TrainOutcome:
     status: Status
     reason: str
     proposal: Document
-    """The best that the search found, whether or not it may be written."""
+    """The best version that the search found, even if it may not be written."""
     accepted: tuple[Edit, ...] = ()
     """The edits of ``proposal``, in order, with their reasons and tasks."""
     verdict: Verdict | None = None
-    """That of the final comparison."""
+    """Verdict of the final comparison."""
     resumable: bool = False
-    """Another session could take the run further. Never where the final comparison has reached a
-    verdict: that stands, however often the run is continued."""
+    """True if another session could continue the run; never after the final comparison's verdict,
+    which stands however often the run is continued."""
     suite: Comparison | None = None
     from_search: int = 0
-    """Tasks of ``suite`` whose rate before is that of samples which the search took."""
+    """Tasks of ``suite`` whose rate before comes from samples of the search."""
     val: Comparison | None = None
     test: Comparison | None = None
     steps: tuple[StepRow, ...] = ()
@@ -57,16 +57,16 @@ class TrainOutcome:
     tasks: tuple[TaskRow, ...] = ()
     cost: CostRow | None = field(default=None, compare=False)
     noise: float | None = None
-    """Standard deviation of the pass rate between two evaluations of the skill on disk with so many
-    rollouts as the settings say, by the samples there are of it; None without any."""
+    """Standard deviation of the pass rate between two evaluations of the skill on disk with the
+    setting's number of rollouts, estimated from its samples; None without any."""
     shared_train_val: bool = False
     warnings: tuple[Finding, ...] = ()
-    """What a reader of the change to ``proposal`` should look at."""
+    """Warnings of the lint for a reader of the change to ``proposal``."""
     notes: tuple[str, ...] = ()
     samples: int = 0
     optimizer_calls: int = 0
     spent: Caps = field(default=Caps(), compare=False)
-    """What it took, replies of the cache included, as it counts towards the caps."""
+    """Amounts taken, cached replies included, as they count towards the caps."""
 
 
 def task_rows(
@@ -75,7 +75,7 @@ def task_rows(
     after: Mapping[str, Sequence[Rollout]],
     verdict: Verdict,
 ) -> list[TaskRow]:
-    """A row for each task; ``verdict`` says how it changed."""
+    """Make a row for each task; the verdict tells how it changed."""
     changes = {row.task: row.change for row in verdict.tasks}
     return [
         task_row(
@@ -86,31 +86,31 @@ def task_rows(
 
 
 def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
-    """The pass rates of both arms over the tasks; None where none was measured before."""
+    """Return the pass rates of both arms; None if no task was measured before."""
     before = suite_rate((row.before.passed, row.before.n) for row in rows)
     after = suite_rate((row.after.passed, row.after.n) for row in rows if row.after)
     return Comparison(before=before, after=after) if before else None
 
 
 def most_increase(setting: str) -> float:
-    """``skillopt_max_cost_increase`` as a number: 20 for ``20%``, infinite where it is empty.
+    """Read ``skillopt_max_cost_increase`` in percent: 20 for ``20%``, infinite if it is empty.
 
     Raises:
-        SkillError: it is no number of per cent.
+        SkillError: it is not a percentage.
     """
     try:
         most = float(setting.strip().removesuffix("%")) if setting.strip() else math.inf
     except ValueError:
         most = -1.0
     if most < 0 or math.isnan(most):
-        raise SkillError(f"skillopt_max_cost_increase: {setting!r} is no share such as 20%")
+        raise SkillError(f"skillopt_max_cost_increase: {setting!r} is not a share such as 20%")
     return most
 
 
 def cost_of(
     before: Mapping[str, Sequence[Rollout]], after: Mapping[str, Sequence[Rollout]]
 ) -> CostRow | None:
-    """Tokens and seconds of a rollout, over the tasks that were measured under both versions."""
+    """Average tokens and seconds per rollout over the tasks measured under both versions."""
     old, new = (
         {task: [r for r in rollouts if r.measured] for task, rollouts in sorted(arm.items())}
         for arm in (before, after)
@@ -135,7 +135,7 @@ def _tokens(rollout: Rollout) -> int:
 
 
 def noise_of(at_start: Mapping[str, Sequence[Rollout]], rollouts: int) -> float | None:
-    """How much the suite moves by itself, by the rollouts there are of one version, by task."""
+    """Estimate how much the pass rate varies by chance, from rollouts of one version by task."""
     counts = [
         (sum(bool(r.passed) for r in found), sum(r.measured for r in found))
         for found in at_start.values()
@@ -144,13 +144,13 @@ def noise_of(at_start: Mapping[str, Sequence[Rollout]], rollouts: int) -> float 
 
 
 def suite_rate(counts: Iterable[tuple[int, int]]) -> Rate | None:
-    """Mean over tasks of passed / measured, with a 95 % interval over repeated rollouts.
+    """Average passed / measured over tasks, with a 95 % interval over repeated rollouts.
 
     Args:
         counts: (passed, measured) of each task; tasks that were never measured are left out.
 
     Returns:
-        None when no task was measured.
+        None if no task was measured.
     """
     known = [(passed, n) for passed, n in counts if n]
     if not known:
@@ -172,11 +172,11 @@ def task_row(
     after: Sequence[Rollout],
     change: Change = "same",
 ) -> TaskRow:
-    """The counts of both arms, with one rollout of each as an example.
+    """Make the row of a task: the counts of both arms, with one rollout of each as an example.
 
-    That is a failure where there is one, and an infrastructure error where nothing was measured.
-    A test task is in no decision: its change is by the evidence that a gate weighs. Usage counts
-    both arms. An arm without rollouts was not run.
+    The example is a failure if there is one, or an infrastructure error if nothing was measured.
+    No decision includes a test task: its change follows the evidence that a gate weighs. Usage
+    counts both arms. An arm without rollouts was not run.
     """
     rollouts = [*before, *after]
     used = sum((rollout.usage + rollout.judge_usage for rollout in rollouts), Usage())
@@ -230,50 +230,51 @@ def _example(rollout: Rollout) -> RolloutSample:
 def check_together(
     outcomes: Sequence[TrainOutcome], margin: float = 0.0
 ) -> tuple[list[TrainOutcome], str]:
-    """Take back what may not be written, in the light of all skills of the run.
+    """Withdraw accepted skills that may not be written, considering all skills of the run.
 
-    An interrupted run leaves none. If several skills were accepted, none may be worse in the
-    counts of its own last comparison, and the mean over the tasks of all skills, those that stay
-    as they are included, has to rise strictly.
+    An interrupted run writes none. If several skills were accepted, none may be worse in the
+    counts of its own final comparison, and the mean over the tasks of all skills, unchanged ones
+    included, has to rise strictly.
 
     Args:
+        outcomes: one for each skill.
         margin: fall of a mean pass rate that counts as no worse, in [0, 1), for a search that only
             shortens: the mean over all tasks then has to fall by less.
 
     Returns:
-        The outcomes, and what the whole suite came to in words; empty for fewer than two accepted.
+        The outcomes, and the change of the whole suite in words; empty for fewer than two accepted.
     """
     outcomes = list(outcomes)
     if any(outcome.status == "interrupted" for outcome in outcomes):
         why = "a better skill was found; nothing is written before all skills have been trained"
-        return [_taken_back(o, "interrupted", why) for o in outcomes], ""
+        return [_withdrawn(o, "interrupted", why) for o in outcomes], ""
     if sum(outcome.status == "accepted" for outcome in outcomes) < 2:
         return outcomes, ""
-    why = "accepted alone, but worse in the counts of the last comparison"
+    why = "accepted by itself, but worse in the counts of the final comparison"
     outcomes = [
-        _taken_back(o, "rejected", why) if _fallen(_gains(o)) > margin + _NOTHING else o
+        _withdrawn(o, "rejected", why) if _fallen(_gains(o)) > margin + _NOTHING else o
         for o in outcomes
     ]
     gains = [gain for outcome in outcomes for gain in _gains(outcome)]
     kept = [outcome.skill for outcome in outcomes if outcome.status == "accepted"]
     if kept and _fallen(gains) >= margin - _NOTHING:
         how = f"falls by {100 * margin:g} points or more" if margin else "does not strictly rise"
-        why = f"accepted alone, but the pass rate of the whole suite {how}"
-        outcomes = [_taken_back(o, "rejected", why) for o in outcomes]
+        why = f"accepted by itself, but the pass rate of the whole suite {how}"
+        outcomes = [_withdrawn(o, "rejected", why) for o in outcomes]
     points = -100 * _fallen(gains) + 0.0
     return outcomes, (
         f"with {' and '.join(kept) or 'no skill'} the pass rate of all {len(gains)} tasks that the "
-        f"last comparisons measured changes by {points:+.1f} points"
+        f"final comparisons measured changes by {points:+.1f} points"
     )
 
 
 def _fallen(gains: Sequence[float]) -> float:
-    """The fall of the mean over tasks, in [-1, 1]; 0.0 without tasks."""
+    """Return how much the mean over tasks falls, in [-1, 1]; 0.0 without tasks."""
     return -math.fsum(gains) / max(1, len(gains))
 
 
 def _gains(outcome: TrainOutcome) -> list[float]:
-    """What each train and val task gains, in the counts of the last comparison."""
+    """List the gain of each train and val task in the counts of the final comparison."""
     rows = [row for row in outcome.tasks if row.split != "test" and row.before.n]
     if outcome.status != "accepted":
         return [0.0 for _ in rows]
@@ -284,7 +285,7 @@ def _gains(outcome: TrainOutcome) -> list[float]:
     ]
 
 
-def _taken_back(outcome: TrainOutcome, status: Status, why: str) -> TrainOutcome:
+def _withdrawn(outcome: TrainOutcome, status: Status, why: str) -> TrainOutcome:
     if outcome.status != "accepted":
         return outcome
     return replace(outcome, status=status, after=outcome.before, reason=f"{why}; {outcome.reason}")

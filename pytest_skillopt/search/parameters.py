@@ -81,6 +81,9 @@ class TrialParameters:
     harm_last: float = 0.25
     """The same where no samples are left to look for it."""
 
+    at_once: int = 0
+    """Rollouts at once that the search goes by; 0: as many as can run, fewer under a small cap. A
+    run that is continued needs the number of its beginning."""
     samples_per_task: int = 34
     """Samples that the search may take for each train and val task, the gate's included."""
     least_samples: int = 250
@@ -100,6 +103,8 @@ class TrialParameters:
             tasks: train and val tasks.
             caps: of the training.
         """
+        if self.at_once:
+            return self.at_once
         most = [cap for cap in (caps.rollouts, caps.calls) if cap]
         small = bool(most) and min(most) < self.wide_samples * tasks
         return 1 if small or at_once <= self.edits_at_once else at_once

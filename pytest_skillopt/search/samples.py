@@ -8,7 +8,7 @@ from itertools import count, islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_skillopt.gate.data import Sample, Verdict
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Mapping, Sequence
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     Activity: TypeAlias = Generator[tuple[str, Wanted], Found, None]
     """Yields a stream and the samples that it needs next, and is sent those."""
 
-UNMEASURED = "unmeasured"
-"""Kind of the end of a training that has nothing to learn from."""
 _UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructure error"))
 """Outcomes that measure nothing, with what is said of tasks that ended so."""
 
@@ -158,7 +156,7 @@ class Samples:
         found = {t.id: list(seen.values()) for t in tasks if (seen := self._at_start.get(t.id))}
         if found and not any(rollout.measured for seen in found.values() for rollout in seen):
             reason = f"no train task could be measured: {_why_not(found)}"
-            raise StopRun(reason, kind=UNMEASURED)
+            raise StopRun(reason, kind=Stop.UNMEASURED)
 
     # For a gate.
 

@@ -100,7 +100,7 @@ def shorten_accepted(
     """
     accepted, edits, go_back = state.incumbent, len(state.accepted), state.mark()
     look = 2 * len(state.suite) * state.settings.rollouts
-    state.prior = 1.0
+    state.set_prior(1.0)
     state.budget.allow(samples)
     final.set_aside(LOOKS * look)
     try:

@@ -1,11 +1,13 @@
-"""The state of a training that all parts of it share: the incumbent, and what it changes by.
+"""The state of a training that all its parts share: the incumbent, and the rules that change it.
 
-A search only decides what to sample and what to propose. Here are the rules that hold for every
-search: whatever changes the skill passes the gate, and a version is judged once.
+A search only chooses what to sample and what to propose. Two rules hold for every search: whatever
+changes the skill passes the gate, and a version is judged once. Only this class assigns to its
+fields.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ from pytest_skillopt.search.extensions import (
 )
 from pytest_skillopt.search.history import History
 from pytest_skillopt.search.samples import Samples
+from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,12 +42,24 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.sampler import Sampler
     from pytest_skillopt.suite.tasks import SkillTask
 
-_LINES = ("failure", "contrast", "success")
-"""Origins of edits that are single edits and can be left out again."""
+_SINGLE = ("failure", "contrast", "success")
+"""Origins of single edits, which can be left out again."""
 
 
 class TrainingState:
-    """The incumbent, with the samples, the budget and the history of the training."""
+    """The incumbent, with the samples, the budget and the history of the training.
+
+    Args:
+        context: holds the skill on disk, the settings and the tools of the stages.
+        tasks: the suite of the skill.
+        skill: its path as in the tasks.
+        sampler: takes the samples.
+        stages: the stages of the search.
+        budget: what the training may spend.
+        observer: is told what happens.
+        width: rollouts that run at once, at least 1; a search that has many takes its samples in
+            fewer rounds.
+    """
 
     def __init__(
         self,
@@ -58,10 +73,6 @@ class TrainingState:
         observer: Observer,
         width: int = 1,
     ) -> None:
-        """Args:
-        width: rollouts that run at once, at least 1; a search that has many takes its samples in
-            fewer rounds.
-        """
         self.context = context
         self.skill = skill
         self.stages = stages
@@ -70,7 +81,7 @@ class TrainingState:
         self.start = context.document
         self.incumbent = context.document
         self.base = context.document
-        """What the accepted lines are applied to: the start, or the last rewrite."""
+        """Version that the accepted edits are applied to: the start, or the last rewrite."""
         self.edits: list[Edit] = []
         """Accepted edits that make the incumbent out of the base, in order."""
         self.train = [task for task in tasks if task.split in ("train", "both")]
@@ -84,12 +95,6 @@ class TrainingState:
         self._older: list[Edit] = []
         self._drawn: dict[str, int] = {}
         self._judged: set[str] = set()
-        self.at_the_end = (
-            self.settings.gate == "sequential"
-            and added_search(self.settings) is None
-            and stages.gate(self._question(gate_options(self.settings), {})) is None
-        )
-        """The last comparison is the only decision, and edits join the incumbent without a gate."""
 
     @property
     def settings(self) -> Settings:
@@ -102,22 +107,55 @@ class TrainingState:
 
     @property
     def accepted(self) -> list[Edit]:
-        """What made the incumbent out of the start, in order."""
+        """Edits that made the incumbent out of the start, in order."""
         return [*self._older, *self.edits]
 
     @property
     def targets(self) -> list[str]:
-        """Train tasks on which a change is expected: those that asked for what was accepted, then
-        those that only failed with the start and mostly passed since."""
+        """Train tasks on which a change is expected, the likeliest first.
+
+        These are the tasks that asked for the accepted edits, then those that only failed with the
+        start and mostly passed since.
+        """
         train = {task.id: task for task in self.train if task.split == "train"}
         asked = (task for edit in self.accepted for task in edit.tasks if task in train)
         return list(dict.fromkeys([*asked, *self.samples.mended(train)]))
 
+    @functools.cached_property
+    def at_the_end(self) -> bool:
+        """Whether only the final comparison decides, and edits are adopted without a gate."""
+        return (
+            self.settings.gate == "sequential"
+            and added_search(self.settings) is None
+            and self.stages.gate(self._question(gate_options(self.settings), {})) is None
+        )
+
+    def set_prior(self, e_value: float) -> None:
+        """Record what the search's own samples say against "no edit does anything"."""
+        self.prior = e_value
+
     # The gate.
 
     def judged(self, candidate: Document) -> bool:
-        """Whether the candidate is the incumbent or was before the gate already."""
+        """Check if the candidate is the incumbent or a gate has decided about it."""
         return candidate == self.incumbent or candidate.version in self._judged
+
+    def pass_gate(self, epoch: int, records: Sequence[TaskRecord]) -> None:
+        """Take all adopted edits through the gate at once, unless the final comparison decides.
+
+        Raises:
+            StopRun: the decision was not completed; the edits are dropped.
+        """
+        if self.at_the_end or self.incumbent == self.start:
+            return
+        candidate, edits = self.incumbent, self.edits
+        self.incumbent, self.edits = self.base, []
+        try:
+            _, verdict = self.race([(candidate, edits)], epoch, records)
+        except StopRun:
+            self.history.settle(edits, "dropped", "the gate's decision about it was not completed")
+            raise
+        self.history.decide(edits, verdict)
 
     def race(
         self,
@@ -126,15 +164,17 @@ class TrainingState:
         records: Sequence[TaskRecord],
         about: str = "",
     ) -> tuple[int, Verdict]:
-        """Take a candidate, the best of several, through the gate; this ends a step.
+        """Take the best of some candidates through the gate, and end a step.
 
-        When it is accepted, it is the incumbent. Of several each stands before the gate with its
-        share of alpha, and the best by its first look goes on, the shorter document in a tie. One
-        that the checks object to is not measured at all, whoever made it.
+        If it is accepted, it becomes the incumbent. Each candidate enters its gate with an equal
+        part of alpha, and the best by its first look goes on, the shorter document in a tie. A
+        candidate that the checks refuse is not measured, whoever made it.
 
         Args:
+            candidates: documents, each with the edits that make it out of the incumbent.
+            epoch: number of the epoch, from 1.
             records: of the train tasks that the step has looked at.
-            about: what the step was, where it was no plain one.
+            about: describes the step, if it is not a plain one.
 
         Returns:
             Index of the candidate that went on, and its verdict.
@@ -157,7 +197,9 @@ class TrainingState:
         if not running:
             assert objections[0] is not None
             return 0, objections[0]
-        gates = {i: self.open_gate(self._options(len(running))) for i in running}
+        options = gate_options(self.settings)
+        options = replace(options, alpha=options.alpha / len(running))
+        gates = {i: self.open_gate(options) for i in running}
         looks = {
             i: self.samples.first_look(gates[i], self.incumbent, candidates[i][0]) for i in running
         }
@@ -176,14 +218,10 @@ class TrainingState:
             self.adopt(candidate, edits)
         return best, verdict
 
-    def _options(self, racing: int) -> GateOptions:
-        options = gate_options(self.settings)
-        return replace(options, alpha=options.alpha / racing)
-
     def _vet(self, candidate: Document, edits: Sequence[Edit]) -> Verdict | None:
-        """Refuse a candidate that no edit would have been allowed to make; None where it may be.
+        """Refuse a candidate that no allowed edit could have made; None if it may be measured.
 
-        Edits are checked one by one when they are applied. A stage of the user's may hand over any
+        Edits are checked one by one when they are applied, but a user's stage may return any
         document.
         """
         made = tuple(edits) or (whole_body(step=self.history.step),)
@@ -195,9 +233,10 @@ class TrainingState:
         return Verdict("rejected", reason, gate=VETTING, metric=self.settings.metric)
 
     def open_gate(self, options: GateOptions, drawn: Mapping[str, int] | None = None) -> Gate:
-        """A gate on the val tasks, with a decision number of its own.
+        """Open a gate on the val tasks, with a decision number of its own.
 
         Args:
+            options: those of the decision.
             drawn: samples drawn for the document before, if that is not the incumbent.
         """
         question = self._question(options, self._drawn if drawn is None else drawn)
@@ -208,7 +247,7 @@ class TrainingState:
         return GateQuestion(self.settings.gate, tasks, options, dict(drawn), f"{number}", number)
 
     def shorter_gate(self, decision: str) -> ShorterGate:
-        """The gate on the whole suite that a shorter skill has to pass on the way."""
+        """Open the gate on the whole suite that a shorter skill has to pass during the search."""
         return ShorterGate(gate_tasks(self.suite), gate_options(self.settings), decision=decision)
 
     # The incumbent.
@@ -217,46 +256,43 @@ class TrainingState:
         """Make the candidate the incumbent.
 
         Args:
-            edits: that make it out of the incumbent, each of them checked.
+            candidate: the new version.
+            edits: make it out of the incumbent; each of them is checked.
         """
         self.incumbent = candidate
         rebuilt = rebuild(self.base, [*self.edits, *edits])
-        if rebuilt == candidate and all(edit.origin in _LINES for edit in edits):
+        if rebuilt == candidate and all(edit.origin in _SINGLE for edit in edits):
             self.edits += edits
         else:
             self._older += [*self.edits, *edits]
             self.base, self.edits = candidate, []
 
     def mark(self) -> Callable[[], None]:
-        """A function that makes the incumbent again what it is now."""
-        incumbent, base, older, lines = self.incumbent, self.base, [*self._older], [*self.edits]
+        """Return a function that makes the incumbent again what it is now."""
+        incumbent, base, older, edits = self.incumbent, self.base, [*self._older], [*self.edits]
 
         def go_back() -> None:
-            self.incumbent, self.base, self._older, self.edits = incumbent, base, older, lines
+            self.incumbent, self.base, self._older, self.edits = incumbent, base, older, edits
 
         return go_back
 
     def settle_adopted(self, verdict: Verdict | None) -> None:
-        """Note what became of the edits that went on without a gate: the last comparison's word.
-
-        Args:
-            verdict: None where that was not made.
-        """
+        """Record the final verdict on edits adopted without a gate; None if there is none."""
         if self.at_the_end and verdict and verdict.decision != "unmeasured":
             self.history.decide(self.accepted, verdict)
         elif self.at_the_end:
-            self.history.settle(self.accepted, "dropped", "the last comparison was not completed")
+            self.history.settle(self.accepted, "dropped", "the final comparison was not completed")
 
-    def without(self, line: Edit) -> Document | None:
-        """The incumbent without one of its lines; None where another one builds on it."""
-        return rebuild(self.base, [other for other in self.edits if other != line])
+    def without(self, edit: Edit) -> Document | None:
+        """Return the incumbent without one of its edits; None if another one builds on it."""
+        return rebuild(self.base, [other for other in self.edits if other != edit])
 
-    def drop(self, lines: Sequence[Edit], why: str) -> bool:
-        """Go on without some of the lines; False where there are none, or others build on them."""
-        kept = [line for line in self.edits if line not in lines]
+    def drop(self, edits: Sequence[Edit], why: str) -> bool:
+        """Go on without some of the edits; False if there are none, or others build on them."""
+        kept = [edit for edit in self.edits if edit not in edits]
         short = rebuild(self.base, kept)
-        if short is None or not lines:
+        if short is None or not edits:
             return False
-        self.history.settle(lines, "dropped", why)
+        self.history.settle(edits, "dropped", why)
         self.incumbent, self.edits, self._drawn = short, kept, {}
         return True

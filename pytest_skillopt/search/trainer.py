@@ -1,21 +1,21 @@
-"""Train one skill: search, then compare afresh, then say what may be written.
+"""Train one skill: search, compare the result with the start, and say what may be written.
 
-Rollout, reflect, aggregate, select, update, gate: the search runs these stages and keeps what the
-gate accepts. What it ends with is compared with the start once more, on fresh samples of the whole
-suite. Nothing is written here.
+The search runs the stages (rollout, reflect, aggregate, select, update, gate) and keeps what the
+gate accepts. Its result is compared with the start once more, on fresh samples of the whole suite.
+Nothing is written here.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import UNREADABLE, Calls, Prompts
+from pytest_skillopt.edits.calls import Calls, Prompts
 from pytest_skillopt.edits.context import Context, contracts_of, read_preferences
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.vetting import Vetting
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.search.budget import SPENT, Budget
+from pytest_skillopt.search.budget import Budget
 from pytest_skillopt.search.extensions import Stages, added_search, notes_on_search
 from pytest_skillopt.search.final_comparison import FinalComparison, shortage
 from pytest_skillopt.search.history import Observer
@@ -28,15 +28,14 @@ from pytest_skillopt.search.outcome import (
     task_rows,
 )
 from pytest_skillopt.search.parameters import TrialParameters
-from pytest_skillopt.search.samples import UNMEASURED
 from pytest_skillopt.search.shorten import ShortenSearch, shorten_accepted
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
 from pytest_skillopt.skill.files import file_names
-from pytest_skillopt.suite.sampler import Sampler, StopRun
+from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.types import Model
@@ -49,15 +48,32 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.tasks import SkillTask
 
 
-_ENDED: dict[str, Status] = {
-    **dict.fromkeys(("", "cap", SPENT, UNREADABLE), "unchanged"),
-    "interrupted": "interrupted",
+_ENDED: dict[Stop | None, Status] = {
+    **dict.fromkeys((None, Stop.CAP, Stop.SPENT, Stop.UNREADABLE), "unchanged"),
+    Stop.INTERRUPTED: "interrupted",
 }
 """Status of a run that changes nothing, by the kind of its end; a fault leaves it unmeasured."""
 
 
 class Trainer:
-    """Trains one skill on one suite, with any executor and any model."""
+    """Train one skill on one suite, with any executor and any model.
+
+    Args:
+        document: the skill as it is on disk.
+        tasks: the suite with its splits assigned; all of one skill.
+        sampler: an executor, or a ``suite.sampler.Sampler`` over one. An executor gets a sampler
+            with the limits of the settings that keeps its rollouts in memory.
+        model: the optimizer.
+        settings: with the caps; a cap on rollouts that only the sampler knows holds, too.
+        skill: path of the skill as in the tasks.
+        root: directory of relative paths in the settings.
+        stages: replacements of single stages.
+        observer: is told each step and decision.
+        parameters: of the search ``trials``; its defaults fit suites of 10 to 200 tests.
+
+    Raises:
+        ValueError: no train or no val task, or a template or preference that cannot be read.
+    """
 
     def __init__(
         self,
@@ -68,51 +84,28 @@ class Trainer:
         settings: Settings,
         *,
         skill: str = "SKILL.md",
-        begun: Sequence[Mapping[str, Any]] = (),
         root: Path | None = None,
         stages: Stages | None = None,
-        prompt: Callable[[str], str | None] | None = None,
         observer: Observer | None = None,
         parameters: TrialParameters | None = None,
-        width: int = 0,
     ) -> None:
-        """Args:
-        document: the skill as it is on disk.
-        tasks: the suite with its splits assigned; all of one skill.
-        sampler: an executor, or a ``suite.sampler.Sampler`` over one. An executor gets a sampler
-            with the limits of the settings that keeps its rollouts in memory.
-        model: the optimizer.
-        settings: with the caps; one on rollouts that only the sampler knows holds too.
-        skill: path of the skill as in the tasks.
-        begun: what ``observer.record("final", ...)`` was told of this skill when the run was
-            worked on before; nothing for a new run.
-        root: what relative paths of the settings are relative to.
-        stages: replacements of single stages.
-        prompt: returns a template in the place of a built-in one, or None.
-        parameters: of the search ``trials``; its defaults fit suites of 10 to 200 tests.
-        width: rollouts at once that the search goes by; 0 for as many as run at once now, fewer
-            under a small cap. A run that is continued needs that of its beginning.
-
-        Raises:
-            ValueError: no train or no val task, or a template or preference that cannot be read.
-        """
         if not isinstance(sampler, Sampler):
             sampler = Sampler(sampler, tasks, settings=settings)
         if sampler.rollouts_left and not settings.max_rollouts:
             settings = replace(settings, max_rollouts=sampler.rollouts_left)
         self._parameters = parameters or TrialParameters()
         _check(tasks)
-        budget = Budget(Caps.of(settings), at_once=lambda: sampler.at_once)
+        caps, stages = Caps.of(settings), stages or Stages.of(settings)
+        observer = observer or Observer()
+        budget = Budget(caps, at_once=lambda: sampler.at_once)
         calls = Calls(
             model,
-            Prompts(settings.prompts, prompt, root=root),
+            Prompts(settings.prompts, stages.prompt, root=root),
             workers=settings.optimizer_workers,
             breaker=settings.breaker,
             on_usage=budget.called,
             interrupted=lambda: sampler.ended,
         )
-        suite = sum(task.split != "test" for task in tasks)
-        contracts = contracts_of([task for task in tasks if task.split in ("train", "both")])
         context = Context(
             document=document,
             settings=settings,
@@ -128,56 +121,55 @@ class Trainer:
                 description=settings.train_description,
             ),
             preferences=read_preferences(settings.preferences, root),
-            contracts=contracts,
+            contracts=contracts_of([task for task in tasks if task.split in ("train", "both")]),
         )
+        suite = sum(task.split != "test" for task in tasks)
         self._state = TrainingState(
             context,
             tasks,
             skill=skill,
             sampler=sampler,
-            stages=stages or Stages.of(settings),
+            stages=stages,
             budget=budget,
-            observer=observer or Observer(),
-            width=width or self._parameters.width(sampler.at_once, suite, Caps.of(settings)),
+            observer=observer,
+            width=self._parameters.width(sampler.at_once, suite, caps),
         )
-        self._final = FinalComparison(self._state, begun)
-        self._state.history.notes += notes_on_search(settings)
+        self._final = FinalComparison(self._state, observer.begun)
+        self._state.history.notes.extend(notes_on_search(settings))
 
     def run(self) -> TrainOutcome:
-        """Train. Ends cleanly at caps and faults; only a bug or Ctrl-C raises."""
+        """Train; end cleanly at caps and faults. Only a bug or Ctrl-C raises."""
         state = self._state
         if short := shortage(state.settings, self._final.kept, [*state.suite, *state.test]):
             return self._outcome("unchanged", short)
-        stopped, reason = self._search()
+        stopped = None
+        try:
+            reason = self._search().run()
+        except StopRun as end:
+            stopped, reason = end.kind, end.reason
+            if stopped not in (Stop.SPENT, Stop.UNREADABLE):
+                state.history.end_early(reason)
         if state.incumbent == state.start:
             return self._end_unchanged(stopped, reason)
         return self._compare(stopped, reason)
 
-    def _search(self) -> tuple[str, str]:
-        """Run the search to its end: what ended it before it was done, if anything, and why."""
+    def _search(self) -> RunsSearch:
+        """Make the search that the settings choose."""
         state = self._state
-        search: RunsSearch
         if state.settings.search == "shorten":
-            search = ShortenSearch(state)
-        elif added := added_search(state.settings):
-            search = added.make(state)
-        else:
-            state.budget.allow(self._parameters.search_samples(len(state.suite)))
-            search = TrialSearch(state, self._parameters)
-        try:
-            return "", search.run()
-        except StopRun as end:
-            if end.kind not in (SPENT, UNREADABLE):
-                state.history.end_early(end.reason)
-            return end.kind, end.reason
+            return ShortenSearch(state)
+        if added := added_search(state.settings):
+            return added.make(state)
+        state.budget.allow(self._parameters.search_samples(len(state.suite)))
+        return TrialSearch(state, self._parameters)
 
-    def _end_unchanged(self, stopped: str, reason: str) -> TrainOutcome:
+    def _end_unchanged(self, stopped: Stop | None, reason: str) -> TrainOutcome:
         verdicts, calls = self._state.verdicts, self._state.context.calls
         ended = _ENDED.get(stopped, "unmeasured")
         if ended == "unchanged" and verdicts and verdicts[-1].decision == "unmeasured":
             why = f"a candidate could not be measured: {verdicts[-1].reason}"
             return self._outcome("unmeasured", why)
-        if stopped == UNMEASURED:
+        if stopped is Stop.UNMEASURED:
             return self._outcome("unmeasured", reason)
         if calls.unreadable and calls.unreadable + calls.lost == calls.asked:
             reason = (
@@ -186,13 +178,13 @@ class Trainer:
             )
         return self._outcome(ended, f"no better skill was found: {reason}")
 
-    def _compare(self, stopped: str, reason: str) -> TrainOutcome:
-        """The final comparison; without it nothing may be written."""
+    def _compare(self, stopped: Stop | None, reason: str) -> TrainOutcome:
+        """Make the final comparison, without which nothing may be written."""
         if _ENDED.get(stopped) == "unchanged":
             try:
                 measured = self._final.run()
             except StopRun as end:
-                self._state.history.ended_early = True
+                self._state.history.end_early()
                 stopped, reason = end.kind, end.reason
             else:
                 if self._state.settings.search == "trials,shorten" and measured.verdict.accepted:
@@ -207,7 +199,7 @@ class Trainer:
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
 
     def _within_cost(self, measured: Measured) -> Measured:
-        """Refuse what was accepted and makes each rollout dearer than the user allows."""
+        """Refuse an accepted skill that makes a rollout cost more than the user allows."""
         cost = cost_of(measured.before, measured.after)
         bound = most_increase(self._state.settings.max_cost_increase)
         if not cost or not measured.verdict.accepted or not cost.tokens_before:
@@ -273,7 +265,7 @@ class Trainer:
 
 
 def _present(skill: str, root: Path | None) -> frozenset[str] | None:
-    """Paths of the files beside the skill; None where it does not lie on disk."""
+    """List the paths of the files beside the skill; None if it is not on disk."""
     if root is None or not (root / skill).is_file():
         return None
     return frozenset(file_names(root / skill, root))

@@ -11,19 +11,18 @@ import contextlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import UNREADABLE
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.context import UNBOUNDED
 from pytest_skillopt.edits.update import as_edits, rebuild
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.search.ablation import Ablation
-from pytest_skillopt.search.budget import OutOfBudget
+from pytest_skillopt.search.budget import OutOfBudget, Purpose
 from pytest_skillopt.search.harm import Harm
 from pytest_skillopt.search.train_tasks import TrainTasks
 from pytest_skillopt.search.trial import Pool, Trial
 from pytest_skillopt.skill.document import to_lf
 from pytest_skillopt.skill.edits import Edit
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,20 +128,20 @@ class TrialSearch:
             self._leave_out_at_last()
         except StopRun as end:
             reason = end.reason
-            if end.kind == "cap":
+            if end.kind is Stop.CAP:
                 self._state.history.end_early(reason)
-            elif end.kind == UNREADABLE:
+            elif end.kind is Stop.UNREADABLE:
                 self._row.came = reason
             else:
                 raise
         finally:
             self._tell_the_rest()
-        self._pass_gate()
+        self._state.pass_gate(self._epoch, self._tasks.records)
         return reason
 
     def _leave_out_at_last(self) -> None:
         """Spend what was held for it."""
-        self._state.budget.held = 0
+        self._state.budget.hold(Purpose.ABLATION, 0)
         with contextlib.suppress(OutOfBudget):
             self._leave_out()
             self._undo_harm(self._parameters.harm_early)
@@ -152,21 +151,6 @@ class TrialSearch:
         self._state.history.leave(self._pool.waiting)
         if self._row.asked or self._row.tried or self._row.left_out:
             self._end_round()
-
-    def _pass_gate(self) -> None:
-        """Where the gate is not left to the final comparison, it is asked once, about all lines."""
-        state = self._state
-        if state.at_the_end or state.incumbent == state.start:
-            return
-        candidate, lines = state.incumbent, state.edits
-        state.incumbent, state.edits = state.base, []
-        try:
-            _, verdict = state.race([(candidate, lines)], self._epoch, self._tasks.records)
-        except StopRun:
-            why = "the gate's decision about it was not completed"
-            state.history.settle(lines, "dropped", why)
-            raise
-        state.history.decide(lines, verdict)
 
     def _search(self) -> str:
         tasks = self._tasks

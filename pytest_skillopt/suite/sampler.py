@@ -13,6 +13,7 @@ import math
 import time
 from collections import Counter
 from dataclasses import replace
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_skillopt.model.types import CapReached, Usage
@@ -58,14 +59,29 @@ class MemoryLedger(dict[str, "Rollout"]):
             self[rollout.request.key] = rollout
 
 
+class Stop(StrEnum):
+    """Kinds of the end of a run, or of a search, before it has done all."""
+
+    CAP = "cap"
+    SPENT = "spent"
+    """A search has had all samples that it may take."""
+    INTERRUPTED = "interrupted"
+    FATAL = "fatal"
+    BREAKER = "breaker"
+    """Too many infrastructure errors in a row."""
+    UNREADABLE = "unreadable"
+    """Too many unreadable replies of the optimizer in a row."""
+    UNMEASURED = "unmeasured"
+    """No train task could be measured."""
+
+
 class StopRun(Exception):
     """Stop the run in a state that can be resumed."""
 
-    def __init__(self, reason: str, *, kind: str = "cap") -> None:
+    def __init__(self, reason: str, *, kind: Stop = Stop.CAP) -> None:
         super().__init__(reason)
         self.reason = reason
         self.kind = kind
-        """``cap``, ``fatal``, ``breaker``, ``interrupted``, or a kind of the caller."""
 
 
 class Sampler:
@@ -258,9 +274,9 @@ class Sampler:
         try:
             rollout = self._executor.next()
         except ExecutorClosed as closed:
-            raise StopRun(str(closed), kind="interrupted") from closed
+            raise StopRun(str(closed), kind=Stop.INTERRUPTED) from closed
         except KeyboardInterrupt as interrupt:
-            raise StopRun("the session was interrupted", kind="interrupted") from interrupt
+            raise StopRun("the session was interrupted", kind=Stop.INTERRUPTED) from interrupt
         if rollout.request.key in self._begun:
             self._finish(rollout)
 
@@ -309,10 +325,12 @@ class Sampler:
         if error.kind == "cap":
             stop = StopRun(error.message)
         elif error.fatal or error.kind == "cache":
-            stop = StopRun(f"{request.task}: {error.message}", kind="fatal")
+            stop = StopRun(f"{request.task}: {error.message}", kind=Stop.FATAL)
         elif self._errors_in_a_row >= max(self._settings.breaker, 2 * self._executor.capacity):
             many = f"{self._errors_in_a_row} infrastructure errors in a row"
-            stop = StopRun(f"{many}, the last in {request.task}: {error.message}", kind="breaker")
+            stop = StopRun(
+                f"{many}, the last in {request.task}: {error.message}", kind=Stop.BREAKER
+            )
         else:
             return
         del self._begun[request.key]

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt.edits.calls import NAMES, UNREADABLE, Calls, Guidance, Prompts, Question
+from pytest_skillopt.edits.calls import NAMES, Calls, Guidance, Prompts, Question
 from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, ModelFault, Usage
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -134,7 +134,7 @@ def test_an_optimizer_that_cannot_be_read_is_asked_no_more_after_a_handful() -> 
     calls = Calls(Answering(reply), Prompts(), workers=2)
     with pytest.raises(StopRun, match=r"5 replies .* 'I would rather not.'") as stop:
         calls.ask(questions(118))
-    assert stop.value.kind == UNREADABLE
+    assert stop.value.kind is Stop.UNREADABLE
     assert len(asked) <= 2 * (5 + 2), "five, asked twice each, and what was under way"
 
 

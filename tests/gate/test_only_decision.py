@@ -104,7 +104,7 @@ def test_edits_without_a_verdict_are_dropped(toy: ModuleType, errors: Any, statu
     went_on = [row for row in outcome.edits if row.content in outcome.proposal.text]
     assert went_on
     assert {row.status for row in went_on} == {"dropped"}
-    assert {row.why for row in went_on} == {"the last comparison was not completed"}
+    assert {row.why for row in went_on} == {"the final comparison was not completed"}
 
 
 @pytest.mark.parametrize(

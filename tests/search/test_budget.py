@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.search.budget import Budget, OutOfBudget
+from pytest_skillopt.search.budget import Budget, OutOfBudget, Purpose
 from pytest_skillopt.search.outcome import suite_rate
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 
@@ -49,12 +49,12 @@ def test_without_a_cap_everything_is_covered() -> None:
 def test_every_cap_is_planned_with_at_the_price_seen(caps: Caps, left: int) -> None:
     now = 0.0
     budget = Budget(caps, clock=lambda: now)
-    budget.reserve = 20
+    budget.hold(Purpose.FINAL, 20)
     budget.took(rollouts(10))
     now = 100.0
     assert budget.left() == left
     budget.require(left)
-    with pytest.raises(OutOfBudget, match="20 are kept for the last comparison"):
+    with pytest.raises(OutOfBudget, match="20 are reserved for the final comparison"):
         budget.require(left + 1)
 
 
@@ -85,7 +85,7 @@ def test_a_sample_taken_twice_counts_once() -> None:
 
 def test_what_is_held_back_comes_back() -> None:
     budget = Budget(Caps(), search_samples=100)
-    budget.held = 30
+    budget.hold(Purpose.ABLATION, 30)
     assert budget.left() == 70
     budget.release()
     assert budget.left() is None
@@ -118,7 +118,7 @@ def test_tasks_without_a_measurement_do_not_count() -> None:
 def test_time_is_planned_with_what_rollouts_take_over_the_workers() -> None:
     now = 0.0
     budget = Budget(Caps(seconds=300), at_once=lambda: 8, clock=lambda: now)
-    budget.reserve = 100
+    budget.hold(Purpose.FINAL, 100)
     assert budget.left() is None, "nothing is known yet"
     started = [replace(r, duration=20.0) for r in rollouts(8)]
     budget.took([*started, *(replace(r, duration=1.0) for r in rollouts(88)[8:])])

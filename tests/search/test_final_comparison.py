@@ -13,7 +13,7 @@ from pytest_skillopt.search.history import Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -49,7 +49,6 @@ def train(
         sampler,
         toy.ToyOptimizer(useful=1.0),
         Settings.make(max_rollouts=cap, **settings),
-        begun=list(journal.begun),
         observer=journal,
     ).run()
 
@@ -91,7 +90,7 @@ def test_a_comparison_that_was_cut_short_is_continued(toy: ModuleType, cap: int)
 
     def cut(request: RolloutRequest) -> None:
         if request.stage == "final" and len(final_samples(sampler)) == 2:
-            raise StopRun("killed", kind="interrupted")
+            raise StopRun("killed", kind=Stop.INTERRUPTED)
 
     sampler, journal = toy.ToySampler(world, toy.make_tasks(world)), Journal()
     world.errors = cut
@@ -173,7 +172,7 @@ def train_spoiled(toy: ModuleType, *, stopped: bool = False) -> tuple[TrainOutco
 
     def stop(request: RolloutRequest) -> None:
         if stopped and len(journal.begun) == 2:
-            raise StopRun("the cap is reached", kind="cap")
+            raise StopRun("the cap is reached", kind=Stop.CAP)
 
     world.rate, world.errors = rate, stop
     outcome = Trainer(

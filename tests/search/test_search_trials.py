@@ -17,7 +17,7 @@ from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import Sampler, StopRun
+from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -338,7 +338,7 @@ def test_what_a_cap_keeps_from_being_left_out_still_has_to_pass_the_gate(
     def stop(taken: int) -> None:
         if taken >= 40 and (lasts or not stopped):
             stopped.append(taken)
-            raise StopRun("the cap is reached", kind="cap")
+            raise StopRun("the cap is reached", kind=Stop.CAP)
 
     outcome, sampler = spent_before_the_gate(toy, stop)
     assert stopped[0] == 40

@@ -14,7 +14,7 @@ from pytest_skillopt.search.history import History, Observer
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -131,7 +131,7 @@ def test_a_fault_leaves_the_skill_as_it_was(toy: ModuleType, search: str, at: in
 
     def break_down(taken: int) -> None:
         if taken >= at:
-            raise StopRun("401: wrong key", kind="fatal")
+            raise StopRun("401: wrong key", kind=Stop.FATAL)
 
     sampler.before_take = break_down
     outcome = Trainer(

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_skillopt.addons.published.pruning import idle_edits
 from pytest_skillopt.edits.update import rebuild
+from pytest_skillopt.search.budget import Purpose
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -44,7 +45,7 @@ def test_where_the_means_do_not_reach_for_all_edits_none_is_left_out(
     state.adopt(rebuild(state.base, lines), lines)
     for means, idle in ((1, []), (3, []), (4, lines), (6, lines)):
         before = state.budget.samples
-        state.budget.reserve = CAP - before - means
+        state.budget.hold(Purpose.FINAL, CAP - before - means)
         assert idle_edits(state, 1) == idle
         assert state.budget.samples - before == 2 * len(idle)
 
