@@ -91,15 +91,9 @@ class Home:
     def unfinished(self, besides: str = "") -> str:
         """Return the latest training (except ``besides``) if it can be continued, else ``""``."""
         names = [name for name in self._trainings() if name != besides]
-        if not names or is_held(self.runs / names[-1]):
+        if not names or is_held(self.runs / names[-1]) or finished(self.runs / names[-1]):
             return ""
-        try:
-            data = json.loads((self.runs / names[-1] / "result.json").read_text(encoding="utf-8"))
-            return names[-1] if data["resume"] else ""
-        except FileNotFoundError:
-            return names[-1]
-        except (OSError, ValueError, KeyError, TypeError):
-            return ""
+        return names[-1]
 
     def _trainings(self) -> list[str]:
         return [name for name in self.run_names() if mode_of(self.runs / name) == "train"]
@@ -166,6 +160,15 @@ def mode_of(run: Path) -> str:
     try:
         with (run / JOURNAL).open("rb") as journal:
             return str(json.loads(journal.readline())["data"]["mode"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def finished(run: Path) -> str:
+    """Return the status of a finished run; empty if its result is missing, broken or resumable."""
+    try:
+        result = json.loads((run / "result.json").read_text(encoding="utf-8"))
+        return "" if result["resume"] else str(result.get("status", "ended"))
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.model.types import Usage
-from pytest_skillopt.run.directory import Home, RunError
+from pytest_skillopt.run.directory import Home, RunError, finished
 from pytest_skillopt.run.journal import JournalError, entries_of
 from pytest_skillopt.run.result import Result, SkillResult, UsageRow
 from pytest_skillopt.skill.document import Document
@@ -208,12 +208,7 @@ def earlier_usage(journal: Path) -> dict[tuple[str, str], Usage]:
 
 def check_unfinished(directory: Path) -> None:
     """Raise RunError if a run is finished: continuing it would write the skill again."""
-    try:
-        found = json.loads((directory / "result.json").read_text(encoding="utf-8"))
-        finished, status = not found["resume"], found["status"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return
-    if finished:
+    if status := finished(directory):
         raise RunError(
             f"run {directory.name} is finished ({status}), there is nothing to continue; without "
             "--skillopt-resume a new run begins, which uses the cached replies"

@@ -110,13 +110,14 @@ class TrialParameters:
         return 1 if small or at_once <= self.edits_at_once else at_once
 
     def search_samples(self, tasks: int) -> int:
-        """Samples that the search may take in a suite of so many train and val tasks."""
+        """Return how many samples the search may take, by the number of train and val tasks."""
         return max(self.least_samples, self.samples_per_task * tasks)
 
     def search_calls(self, train: int, samples: int | None = None) -> int:
-        """Optimizer calls that the search may make for so many train tasks.
+        """Return how many optimizer calls the search may make.
 
         Args:
+            train: number of train tasks.
             samples: those taken so far; None for all that it may make.
         """
         most = max(self.least_calls, self.calls_for_task * train)
