@@ -1,7 +1,7 @@
 """The hooks that a ``conftest.py``, a plugin or an add-on may implement.
 
-A ``firstresult`` hook decides something: the first result that is not None counts; without one the
-built-in behaviour applies. All other hooks are notified of something.
+The first result that is not None counts; without one the built-in behaviour applies. Only ``step``,
+``opened``, ``notes`` and ``finished`` are called in every implementation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
 
     Called once per process and role. The calls of such a model are neither cached nor counted
     against the spending caps, unless it does so itself; ``pytest_skillopt.chat_model`` makes one
-    that does, for the project's own server (``example_project/conftest.py``)::
+    that does, for the project's own server (``example_project/conftest.py``):
 
         # conftest.py
         from pytest_skillopt import Completion
@@ -62,7 +62,7 @@ def pytest_skillopt_classify_error(
     """Classify an exception in a task as an infrastructure error, not a wrong answer.
 
     Return None to leave it to the next implementation. An exception that none classifies is a
-    failure of the task::
+    failure of the task:
 
         # conftest.py
         import sqlite3
@@ -79,7 +79,7 @@ def pytest_skillopt_classify_error(
 def pytest_skillopt_step(config: pytest.Config, step: StepRow) -> None:
     """Observe a finished step of a training.
 
-    ``step`` is the row that the report shows; changing it has no effect::
+    ``step`` is the row that the report shows; changing it has no effect:
 
         # conftest.py
         def pytest_skillopt_step(config, step):
@@ -93,7 +93,7 @@ def pytest_skillopt_prompt(config: pytest.Config, name: str) -> str | None:
     """Return the template of an optimizer prompt in place of the built-in one.
 
     ``name`` is the name of a file in ``pytest_skillopt/edits/prompts`` without ``.md``. The
-    template may use the placeholders of the built-in text, and no others::
+    template may use the placeholders of the built-in text, and no others:
 
         # conftest.py
         def pytest_skillopt_prompt(config, name):
@@ -110,7 +110,7 @@ def pytest_skillopt_reflect(
 
     ``records`` has one entry per task with its rollouts under the working skill; ``context`` holds
     that skill (``.document``), the settings, the memory and the edit budget. The search ``trials``
-    tries an edit on the ``tasks`` that it names::
+    tries an edit on the ``tasks`` that it names:
 
         # conftest.py
         from pytest_skillopt import Edit, Patch
@@ -130,7 +130,7 @@ def pytest_skillopt_aggregate(
 ) -> Patch | None:
     """Merge the patches of the analysts into one (stage 3).
 
-    This example joins them without a model call::
+    This example joins them without a model call:
 
         # conftest.py
         from pytest_skillopt import Patch
@@ -146,7 +146,7 @@ def pytest_skillopt_select(config: pytest.Config, patch: Patch, context: Context
     """Keep at most ``context.budget`` edits, the best first (stage 4).
 
     The search ``trials`` has no budget here: it asks with all untried edits, tries them in the
-    returned order, and keeps the others for a later round::
+    returned order, and keeps the others for a later round:
 
         # conftest.py
         from dataclasses import replace
@@ -164,7 +164,7 @@ def pytest_skillopt_update(config: pytest.Config, patch: Patch, context: Context
 
     The result is an ``Update(document, applied, refused)``; only its document counts. The search
     ``trials`` asks about one edit at a time and tries the changes in the document; several changed
-    places are one edit. This example turns appended text into a bullet::
+    places are one edit. This example turns appended text into a bullet:
 
         # conftest.py
         from dataclasses import replace
@@ -191,7 +191,7 @@ def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate 
     ``question`` has the tasks, the options and the number of samples already drawn for the current
     skill. None leaves the decision to the built-in gate. With the default settings, None for the
     first question means that only the final comparison decides (docs/gate.md). That comparison,
-    before the skill is written, does not call the hook::
+    before the skill is written, does not call the hook:
 
         # conftest.py
         from dataclasses import replace
@@ -207,7 +207,7 @@ def pytest_skillopt_gate(config: pytest.Config, question: GateQuestion) -> Gate 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
     """Return a note for the head of a run and its report.
 
-    Called before anything is paid for::
+    Called before anything is paid for:
 
         # conftest.py
         import os
@@ -222,7 +222,7 @@ def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) ->
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
     """Return a note about a finished run for its report.
 
-    The report is written afterwards::
+    The report is written afterwards:
 
         # conftest.py
         def pytest_skillopt_notes(config, result):
@@ -235,7 +235,7 @@ def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
 def pytest_skillopt_finished(config: pytest.Config, result: Result, folder: Path) -> None:
     """Act on a finished run, whose report has been written into ``folder``.
 
-    For example, keep its status::
+    For example, keep its status:
 
         # conftest.py
         def pytest_skillopt_finished(config, result, folder):
@@ -249,7 +249,7 @@ def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | N
 
     ``source`` is the test's source, ``skill`` the path of its skill file, relative to the root
     directory. The versions are part of a task's identity, so that an update of an agent is never
-    mixed into a run, and the target model counts as used::
+    mixed into a run, and the target model counts as used:
 
         # conftest.py
         def pytest_skillopt_agent(item, source):
@@ -261,7 +261,7 @@ def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | N
 def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str | None:
     """Return the value of ``skill.proxy_url``.
 
-    It is the base URL of a server that calls the target model::
+    It is the base URL of a server that calls the target model:
 
         # conftest.py
         def pytest_skillopt_proxy_url(config, skill):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import pytest_skillopt
-from pytest_skillopt.settings import Settings, choices_of, documented, meaning, quiet, shown
+from pytest_skillopt.settings import Settings, choices_of, documented, quiet
 
 if TYPE_CHECKING:
     import dataclasses
@@ -278,10 +279,10 @@ def test_the_documentation_names_every_setting() -> None:
     reference = (DOCS / "reference.md").read_text()
     assert [n for n in OPTIONS if f"--skillopt-{n.replace('_', '-')}=" not in reference] == []
     fields = [field for field in DECLARED if field.name in KEYS]
-    rows = [f"| `skillopt_{f.name}` | {shown(f.default)} | {meaning(f)} |" for f in fields]
-    assert [row for row in rows if row not in reference] == []
+    row = runpy.run_path(str(DOCS / "update_reference.py"))["row"]
+    assert [row(field) for field in fields if row(field) not in reference] == []
     page = (DOCS / "published.md").read_text()
-    assert [field.name for field in quiet() if f"| `{field.name}` |" not in page] == []
+    assert [field.name for field in quiet() if f"- `{field.name}` (" not in page] == []
 
 
 def test_no_setting_is_dead() -> None:

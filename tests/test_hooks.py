@@ -32,9 +32,17 @@ HOOKS = [name for name in vars(hookspecs) if name.startswith("pytest_skillopt_")
 def example(hook: str) -> str:
     """The indented block of the docstring of a specification."""
     text = inspect.getdoc(getattr(hookspecs, hook)) or ""
-    _, found, block = text.partition("::\n\n")
+    _, found, block = text.partition(":\n\n")
     assert found, f"{hook} has no example"
     return textwrap.dedent(block)
+
+
+def test_the_page_of_the_hooks_says_which_are_called_in_every_implementation() -> None:
+    page = Path(__file__).parent.parent / "docs" / "hooks.md"
+    assert "\n::: pytest_skillopt.hookspecs\n" in page.read_text(encoding="utf-8")
+    said = (hookspecs.__doc__ or "").partition("Only ")[2].partition(" are called")[0]
+    told = [hook for hook in HOOKS if not vars(hookspecs)[hook].pytest_spec["firstresult"]]
+    assert [f"pytest_skillopt_{name}" for name in re.findall(r"``(\w+)``", said)] == told
 
 
 def reply_with(*contents: str) -> str:

@@ -125,8 +125,6 @@ def test_the_way_that_the_page_shows(project: Project, monkeypatch: pytest.Monke
     skill.write_text("---\nname: release-notes\ndescription: Release notes.\n---\n# Notes\n")
 
     def decide(scenario: str, seen: Any) -> Any:
-        if "Write the release notes" not in seen.prompt:
-            return "say", "Sorted.", {}
         if not seen.calls:
             return seen.open("release-notes")
         if len(seen.calls) == 1:
@@ -135,5 +133,5 @@ def test_the_way_that_the_page_shows(project: Project, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(project.provider, "decide", decide)
     project.settings = {**settings, "skillopt_base_url": project.provider.url()}
-    project.pytest("-p", "no:xdist").assert_outcomes(passed=6)
+    project.pytest("-p", "no:xdist").assert_outcomes(passed=4)
     assert {body["model"] for body in project.provider.bodies} == {"gpt-5-mini"}
