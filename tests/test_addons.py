@@ -19,6 +19,7 @@ FOLDERS = sorted(path.parent.name for path in ROOT.glob("pytest_skillopt/addons/
 SHOWN = {
     "bridges": set(),
     "evals": {"--skillopt-evals", "skillopt_evals", "skillopt_evals_pass"},
+    "guide": {"skill"},
     "harness": {"skillopt_harness", "skillopt_harness_env", "skillopt_sandbox"},
     "mine": {"init", "mine", "handoff", "judge"},
     "propose": {"propose", "job", "schedule", "skillopt_propose_skills"},
