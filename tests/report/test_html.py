@@ -82,16 +82,15 @@ def test_ids_are_unique_and_links_lead_somewhere(make_result: MakeResult) -> Non
     assert set(named) <= set(ids)
 
 
-@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
-@pytest.mark.parametrize(
-    "status", ["accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted"]
-)
+STATUSES = ("accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted")
+
+
 @pytest.mark.parametrize("tasks", [0, 1, 7])
-def test_every_mode_and_status_renders(
-    make_result: MakeResult, mode: str, status: str, tasks: int
-) -> None:
-    page = Page(html.render_html(make_result(mode=mode, status=status, tasks=tasks, steps=tasks)))
-    assert page.tags.count("h1") == 1
+@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+def test_every_mode_and_status_renders(make_result: MakeResult, mode: str, tasks: int) -> None:
+    for status in STATUSES:
+        result = make_result(mode=mode, status=status, tasks=tasks, steps=tasks)
+        assert Page(html.render_html(result)).tags.count("h1") == 1, status
 
 
 def test_every_task_is_a_row_with_both_transcripts(make_result: MakeResult) -> None:

@@ -188,15 +188,13 @@ def test_a_huge_diff_is_cut(make_result: MakeResult) -> None:
     assert "The rest of the diff is in `skill.patch`." in body
 
 
-@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
-@pytest.mark.parametrize("status", ["accepted", "unmeasured", "interrupted"])
 @pytest.mark.parametrize("tasks", [0, 1, 40])
-def test_every_mode_has_a_summary(
-    make_result: MakeResult, mode: str, status: str, tasks: int
-) -> None:
-    summary = step_summary(make_result(mode=mode, status=status, tasks=tasks))
-    assert headings(summary)[0] == "h2"
-    assert "What it cost" in summary
+@pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
+def test_every_mode_has_a_summary(make_result: MakeResult, mode: str, tasks: int) -> None:
+    for status in ("accepted", "unmeasured", "interrupted"):
+        summary = step_summary(make_result(mode=mode, status=status, tasks=tasks))
+        assert headings(summary)[0] == "h2", status
+        assert "What it cost" in summary, status
 
 
 def test_usage_tells_what_was_paid_and_what_the_cache_answered(make_result: MakeResult) -> None:

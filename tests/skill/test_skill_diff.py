@@ -3,8 +3,6 @@ from __future__ import annotations
 import subprocess
 from typing import TYPE_CHECKING
 
-import pytest
-
 from pytest_skillopt.skill.diff import added_blocks, attribute, hunks, unified
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.edits import Edit, apply
@@ -17,35 +15,37 @@ def read(text: str) -> Document:
     return Document.from_bytes(text.encode())
 
 
-def git_apply(folder: Path, path: str, before: bytes, patch: str) -> bytes:
-    file = folder / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(before)
+def git_apply(folder: Path, before: dict[str, bytes], patch: str) -> dict[str, bytes]:
+    """The files after ``git apply``, by path."""
+    for path, data in before.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(data)
     subprocess.run(
         ["git", "apply", "--whitespace=nowarn", "-"], input=patch.encode(), cwd=folder, check=True
     )
-    return file.read_bytes()
+    return {path: (folder / path).read_bytes() for path in before}
 
 
 def test_git_takes_the_patch_of_every_kind_of_document(data: bytes, tmp_path: Path) -> None:
     before = Document.from_bytes(data)
-    for number, after in enumerate(
-        [
-            Document.from_bytes(data + b"more"),
-            Document.from_bytes(b"\nfirst\r\n" + data),
-            Document.from_bytes(data.replace(b"e", b"E").replace(b"x", b"X")),
-            Document.from_bytes(data.rstrip() + b" \n"),
-        ]
-    ):
-        if after != before:
-            patch = unified(before, after, f"{number}/SKILL.md")
-            assert git_apply(tmp_path, f"{number}/SKILL.md", data, patch) == after.data
+    changed = [
+        Document.from_bytes(data + b"more"),
+        Document.from_bytes(b"\nfirst\r\n" + data),
+        Document.from_bytes(data.replace(b"e", b"E").replace(b"x", b"X")),
+        Document.from_bytes(data.rstrip() + b" \n"),
+    ]
+    afters = {f"{n}/SKILL.md": after for n, after in enumerate(changed) if after != before}
+    patch = "".join(unified(before, after, path) for path, after in afters.items())
+    applied = git_apply(tmp_path, dict.fromkeys(afters, data), patch)
+    assert applied == {path: after.data for path, after in afters.items()}
 
 
-@pytest.mark.parametrize("path", ["a b/SKILL.md", 'q"uote.md', "späße/ß.md", "back\\slash.md"])
-def test_git_finds_the_file_under_any_name(path: str, tmp_path: Path) -> None:
+def test_git_finds_the_file_under_any_name(tmp_path: Path) -> None:
     before, after = read("a\n"), read("b")
-    assert git_apply(tmp_path, path, before.data, unified(before, after, path)) == b"b"
+    paths = ["a b/SKILL.md", 'q"uote.md', "späße/ß.md", "back\\slash.md"]
+    patch = "".join(unified(before, after, path) for path in paths)
+    applied = git_apply(tmp_path, dict.fromkeys(paths, before.data), patch)
+    assert applied == dict.fromkeys(paths, b"b")
 
 
 def test_equal_documents_have_no_diff() -> None:
