@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pytest
 
-DECLARATIONS = {"addons", "fixtures", "hookspecs", "mode", "plugin", "settings"}
+DECLARATIONS = {"addons", "fixtures", "hookspecs", "options", "plugin", "settings"}
 PROBE = """
 import json
 import sys
