@@ -70,6 +70,7 @@ def lint(session: nox.Session) -> None:
     """Check style and format."""
     session.install("ruff>=0.9")
     session.run("ruff", "check", ".")
+    session.run("ruff", "check", "--preview", "--select=PLW1514", ".")  # encodings
     session.run("ruff", "format", "--check", ".")
 
 

@@ -157,7 +157,7 @@ def _timed(
 
 
 def _tell(value: Any) -> None:
-    Path("measured.json").write_text(json.dumps(value))
+    Path("measured.json").write_text(json.dumps(value), encoding="utf-8")
 
 
 def pytest_configure(config: Any) -> None:
@@ -224,7 +224,9 @@ def cpu_of_tree(pid: int) -> float:
     ticks = 0
     for process in _tree(pid):
         with suppress(OSError):
-            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            fields = (
+                Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+            )
             ticks += sum(map(int, fields[11:15]))
     return ticks / os.sysconf("SC_CLK_TCK")
 

@@ -238,7 +238,7 @@ def main() -> None:
 
 def resident() -> float:
     """Megabytes that this process has in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1])
     return pages * resource.getpagesize() / 1e6
 
 

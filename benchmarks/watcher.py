@@ -24,7 +24,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 def cpu(pid: int) -> float:
     """Seconds of user and system time of a process until now, without those of its children."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS
 
 

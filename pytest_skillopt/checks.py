@@ -151,7 +151,8 @@ def suite_passes(workspace: str | Path, *arguments: str, timeout: float = 300.0)
         cwd=workspace,
         env={k: v for k, v in given.items() if k not in hidden and k != "PYTEST_ADDOPTS"},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         timeout=timeout,
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-2000:]

@@ -72,7 +72,7 @@ def read(path: Path = DATA) -> dict[str, Any]:
     }
     if not path.exists():
         return {"suites": {name: {**suite, "sets": []} for name, suite in known.items()}}
-    data: dict[str, Any] = json.loads(path.read_text())
+    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     for name, suite in known.items():
         if any(data["suites"][name][key] != value for key, value in suite.items()):
             raise ValueError(f"{path} is of other tasks or lines than the suite {name!r}")

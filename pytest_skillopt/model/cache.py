@@ -4,14 +4,14 @@ diskcache stores them. A cache may come from elsewhere, restored by a CI service
 colleague, and diskcache unpickles any row marked as pickled (CVE-2025-69872), and opens and removes
 the files that rows name. ``TextDisk`` allows only one kind of row: a text in the database.
 
-While a session pays for a reply, it holds a record lock (POSIX ``fcntl``) on one byte, derived from
-the key, of the file ``claims``: sessions that ask the same at once pay once, and a killed session
-holds nothing. A lock on a whole file, as in filelock, would need a file for every reply.
+While a session pays for a reply, it holds a lock of the system (``fcntl.lockf``, on Windows
+``msvcrt.locking``) on one byte, derived from the key, of the file ``claims``: sessions that ask the
+same at once pay once, and a killed session holds nothing. A lock on a whole file, as in filelock,
+would need a file for every reply.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -19,6 +19,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from weakref import WeakValueDictionary
 
@@ -115,7 +116,7 @@ class DiskCache:
             if key in self._claimed or owner in self._gone:
                 return False
             try:
-                fcntl.lockf(self._claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _place(key))
+                _lock_byte(self._claims, _place(key))
             except (BlockingIOError, PermissionError):
                 return False
             self._claimed[key] = owner
@@ -125,7 +126,7 @@ class DiskCache:
         """End a claim, if there is one."""
         with _explaining(self.directory), self._claiming:
             if self._claimed.pop(key, None) is not None:
-                fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, _place(key))
+                _lock_byte(self._claims, _place(key), end=True)
 
     def forget(self, owner: str) -> None:
         """End all claims of a dead worker, also those that are still to arrive."""
@@ -151,7 +152,7 @@ class DiskCache:
             options = {"timeout": _BUSY_SECONDS, "disk": TextDisk, **_SETTINGS}
             opening = self._thread.submit(diskcache.Cache, str(self.directory), **options)
             self._cache = opening.result()
-            how = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+            how = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
             self._claims = os.open(self.directory / "claims", how, 0o600)
 
     def _follow_fork(self) -> None:
@@ -301,19 +302,37 @@ def request_key(**fields: Any) -> str:
 
 
 def _place(key: str) -> int:
-    """Return the byte of the file ``claims`` for a key; it need not exist."""
-    return int(hashlib.sha256(key.encode()).hexdigest()[:14], 16)
+    """Return the byte of the file ``claims`` for a key, below 2**31; it need not exist."""
+    return int(hashlib.sha256(key.encode()).hexdigest()[:8], 16) >> 1
+
+
+def _lock_byte(file: int, place: int, *, end: bool = False) -> None:
+    """Lock one byte of an open file, or end its lock.
+
+    Raises:
+        BlockingIOError, PermissionError: another process has locked it.
+    """
+    os.lseek(file, place, os.SEEK_SET)
+    try:
+        system = import_module("fcntl")
+    except ImportError:  # Windows
+        system = import_module("msvcrt")
+        system.locking(file, system.LK_UNLCK if end else system.LK_NBLCK, 1)
+    else:
+        how = system.LOCK_UN if end else system.LOCK_EX | system.LOCK_NB
+        system.lockf(file, how, 1, 0, os.SEEK_CUR)
 
 
 def _make_private(directory: Path) -> None:
     """Create the directory only for its owner; refuse one that another user could fill."""
+    user = os.geteuid() if hasattr(os, "geteuid") else 0
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in (directory, directory / "cache.db"):
             if path.is_symlink():
                 raise CacheError(f"{path} is a link, which a cache never contains: remove it")
-            if path.exists() and (owner := path.stat().st_uid) != (me := os.geteuid()):
-                words = f"belongs to user {owner}, and this process runs as user {me}"
+            if path.exists() and (owner := path.stat().st_uid) != user:
+                words = f"belongs to user {owner}, and this process runs as user {user}"
                 raise CacheError(f"{path} {words}: make it yours with chown, or set skillopt_dir")
         directory.chmod(0o700)
     except OSError as error:

@@ -395,7 +395,12 @@ def _printed_key(command: str) -> str:
         words = shlex.split(command)
         try:
             done = subprocess.run(
-                words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+                words,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=60,
             )
             key = "" if done.returncode else done.stdout.strip()
             said = (

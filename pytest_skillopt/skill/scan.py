@@ -31,7 +31,18 @@ PLACE = "{skill}"
 
 _OUTPUT = 6_000
 """Maximum characters of the stored output."""
-_PASSED_ON = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV")
+_OF_WINDOWS = ("PATHEXT", "SYSTEMROOT", "USERPROFILE", "TEMP", "TMP")
+_PASSED_ON = (
+    "PATH",
+    "HOME",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "TERM",
+    "VIRTUAL_ENV",
+    *_OF_WINDOWS,
+)
 """Environment variables of the scanner, besides those that begin with ``LC_``."""
 
 
@@ -67,7 +78,7 @@ def check_command(command: str, root: Path) -> list[str]:
             f"skillopt_scan: {command!r} names no {PLACE}, the folder to scan, as in "
             f"'skills-ref validate {PLACE}'"
         )
-    program = words[0] if os.sep not in words[0] else str(root / words[0])
+    program = words[0] if Path(words[0]).name == words[0] else str(root / words[0])
     if shutil.which(program) is None:
         raise SkillError(f"skillopt_scan: there is no program {words[0]!r}; install it first")
     return [program, *words[1:]]
@@ -109,7 +120,10 @@ def scan(command: str, root: Path, folder: Path, *, timeout: float = TIMEOUT) ->
             said = f"\n[ended after {timeout:g} s]"
         finally:
             with contextlib.suppress(OSError):
-                os.killpg(process.pid, signal.SIGKILL)
+                if hasattr(os, "killpg"):
+                    os.killpg(process.pid, signal.SIGKILL)
+                else:
+                    process.kill()
             process.wait()
         stream.seek(0)
         output = stream.read(8 * _OUTPUT).decode("utf-8", "replace")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
+import shutil
 import stat
+import sys
 import tempfile
 import threading
 import time
@@ -14,21 +15,24 @@ from collections import OrderedDict
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from filelock import FileLock
+
 from pytest_skillopt.skill.document import Document
 from pytest_skillopt.skill.files import materialise
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 _NEW_SECONDS = 10.0
 """Age in seconds below which a folder may not have been locked yet by its process."""
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_IN_USE = "in-use"
+"""File in a folder, locked until its process ends."""
 _SWEPT: set[str] = set()
 """Prefixes whose old folders this process has already removed."""
 
 
 class TemporaryFolder:
-    """A folder of this process, marked as in use by a lock that ends with the process.
+    """A folder of this process, with a file locked until the process ends, however it ends.
 
     Folders of ended processes whose names begin with ``prefix`` are removed first.
     """
@@ -37,30 +41,45 @@ class TemporaryFolder:
         beside = str(Path(tempfile.gettempdir()) / prefix)
         left = () if beside in _SWEPT else Path(tempfile.gettempdir()).glob(f"{prefix}*")
         _SWEPT.add(beside)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
+        self._held = _lock(self.path)
         for folder in left:
             with contextlib.suppress(OSError):
                 about = folder.lstat()
-                if about.st_uid == os.getuid() and time.time() - about.st_mtime > _NEW_SECONDS:
-                    held = _lock(folder)
-                    remove_folder(folder)
-                    os.close(held)
-        self.path = Path(tempfile.mkdtemp(prefix=prefix)).resolve()
-        self._held = _lock(self.path)
+                mine = about.st_uid == self.path.stat().st_uid and stat.S_ISDIR(about.st_mode)
+                if mine and time.time() - about.st_mtime > _NEW_SECONDS:
+                    _remove_locked(folder, _lock(folder))
 
     def remove(self) -> None:
-        remove_folder(self.path)
-        os.close(self._held)
+        _remove_locked(self.path, self._held)
 
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder with untrusted content: follow no link, accept any depth, ignore errors."""
     with contextlib.suppress(OSError):
-        fd = os.open(folder, _FOLDER)
+        if os.open not in os.supports_dir_fd:  # Windows
+            if sys.version_info >= (3, 12):
+                shutil.rmtree(folder, onexc=_remove_read_only)
+            else:
+                shutil.rmtree(folder, onerror=_remove_read_only)
+            return
+        fd = os.open(folder, _how())
         try:
             empty_folder(fd)
         finally:
             os.close(fd)
         folder.rmdir()
+
+
+def _remove_read_only(function: Callable[[str], object], path: str, error: object) -> None:
+    with contextlib.suppress(OSError):
+        os.chmod(path, stat.S_IWRITE)
+        function(path)
+
+
+def _how() -> int:
+    """Return how a folder is opened, if the system can."""
+    return os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def empty_folder(fd: int) -> None:
@@ -89,12 +108,12 @@ def _remove_entry(fd: int, name: str) -> None:
     if not stat.S_ISDIR(os.lstat(name, dir_fd=fd).st_mode):
         os.unlink(name, dir_fd=fd)
         return
-    below = os.open(name, _FOLDER, dir_fd=fd)
+    below = os.open(name, _how(), dir_fd=fd)
     try:
         os.fchmod(below, 0o700)
         for inner in os.listdir(below):
             if stat.S_ISDIR(os.lstat(inner, dir_fd=below).st_mode):
-                moved = os.open(inner, _FOLDER, dir_fd=below)
+                moved = os.open(inner, _how(), dir_fd=below)
                 try:  # a read-only folder cannot be moved
                     os.fchmod(moved, 0o700)
                 finally:
@@ -107,19 +126,22 @@ def _remove_entry(fd: int, name: str) -> None:
     os.rmdir(name, dir_fd=fd)
 
 
-def _lock(folder: Path) -> int:
+def _lock(folder: Path) -> FileLock:
     """Lock a folder until this process ends, however it ends.
 
     Raises:
         OSError: another process has locked it.
     """
-    held = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
-    try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(held)
-        raise
+    held = FileLock(folder / _IN_USE, timeout=0, thread_local=False)
+    held.acquire()
     return held
+
+
+def _remove_locked(folder: Path, held: FileLock) -> None:
+    if os.open not in os.supports_dir_fd:
+        held.release()  # Windows removes no open file
+    remove_folder(folder)
+    held.release()
 
 
 _DIRECTORIES_KEPT = 16

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import faulthandler
 import os
@@ -48,7 +49,70 @@ def sigterm_interrupts() -> contextlib.AbstractContextManager[None]:
     return handling(signal.SIGTERM, interrupt)
 
 
-_PROC = Path("/proc")
+KILL: signal.Signals = getattr(signal, "SIGKILL", signal.SIGTERM)
+"""Signal that ends a process at once; on Windows any does."""
+
+
+def interrupt_main_thread() -> None:
+    """Raise ``KeyboardInterrupt`` in the main thread.
+
+    A blocking call is woken, but not on Windows.
+    """
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:
+        _thread.interrupt_main()
+
+
+@contextlib.contextmanager
+def alarm(seconds: float, again: float, handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Call ``handler`` in the main thread, which is the calling one, after a number of seconds.
+
+    On Windows, which has no timers that send signals, a blocking call is not interrupted.
+
+    Args:
+        seconds: until the first call; more than 0.
+        again: interval in seconds at which it is called once more while this is open.
+        handler: of a signal.
+    """
+    timed = hasattr(signal, "setitimer")
+    signum = signal.SIGALRM if timed else signal.SIGTERM
+    over = threading.Event()
+
+    def ring() -> None:
+        wait = seconds
+        while not over.wait(wait):
+            wait = again
+            _thread.interrupt_main(signum)
+
+    thread = threading.Thread(target=ring, name="skillopt-alarm", daemon=True)
+    previous = signal.signal(signum, handler)
+    if timed:
+        signal.setitimer(signal.ITIMER_REAL, seconds, again)
+    else:
+        thread.start()
+    try:
+        yield
+    finally:
+        if timed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        else:
+            over.set()
+            thread.join()
+        signal.signal(signum, previous)
+
+
+_PROC = Path("/proc" if os.name == "posix" else os.devnull)
+_WINDOWS_PROCESSES = """
+$all = Get-CimInstance Win32_Process; $born = @{}
+foreach ($one in $all) { $born[$one.ProcessId] = $one.CreationDate }
+foreach ($one in $all) {
+    if ($born[$one.ParentProcessId] -le $one.CreationDate) {
+        "$($one.ProcessId) $($one.ParentProcessId)"
+    }
+}
+"""
+"""List each process and its parent; the id of an ended parent may be that of a later process."""
 _BEFORE_THE_END: list[Callable[[], None]] = []
 
 
@@ -78,7 +142,7 @@ def kill_descendants(*, younger_than: float | None = None) -> None:
     for pid in _descendants(os.getpid()):
         if younger_than is None or _age(pid) < younger_than:
             with contextlib.suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(pid, KILL)
 
 
 def _descendants(root: int) -> list[int]:
@@ -95,7 +159,12 @@ def _parents() -> dict[int, int]:
         fields = {int(name): _stat(int(name)) for name in os.listdir(_PROC) if name.isdigit()}
         return {pid: int(found[1]) for pid, found in fields.items() if found}
     command = ["ps", "-A", "-o", "pid=,ppid="]
-    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    if os.name == "nt":
+        command = ["powershell", "-NoProfile", "-Command", _WINDOWS_PROCESSES]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return {}
     return {int(pid): int(parent) for pid, parent in map(str.split, listed.splitlines())}
 
 
@@ -167,7 +236,7 @@ class Watchdog:
         if not self._timeout:
             yield
             return
-        with open(os.devnull, "w") as nowhere:
+        with open(os.devnull, "w", encoding="utf-8") as nowhere:
             faulthandler.dump_traceback_later(self._timeout + _GRACE, exit=True, file=nowhere)
             try:
                 yield

@@ -29,7 +29,13 @@ import pytest
 from pytest_skillopt.model import types
 from pytest_skillopt.suite.folders import SkillVersions
 from pytest_skillopt.suite.internals import worker_input
-from pytest_skillopt.suite.interrupts import Watchdog, end_now, handling, kill_descendants
+from pytest_skillopt.suite.interrupts import (
+    Watchdog,
+    end_now,
+    handling,
+    interrupt_main_thread,
+    kill_descendants,
+)
 from pytest_skillopt.suite.rollouts import Rollout, RolloutRequest
 from pytest_skillopt.suite.runner import RolloutRunner, rollouts_only
 from pytest_skillopt.untrusted import logger
@@ -226,7 +232,7 @@ class WorkerLoop:
     def _end_rollouts(self) -> None:
         if self._watchdog.watched and self._lanes == 1:
             # Only the main thread can be interrupted, not a lane.
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            interrupt_main_thread()
         time.sleep(_END_AFTER)
         if self._watchdog.watched:
             end_now()

@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
-import signal
 import threading
 import time
 import traceback
@@ -40,7 +39,7 @@ from pytest_skillopt.suite.internals import (
     tear_down_to,
     without,
 )
-from pytest_skillopt.suite.interrupts import kill_descendants, sigterm_interrupts
+from pytest_skillopt.suite.interrupts import alarm, kill_descendants, sigterm_interrupts
 from pytest_skillopt.suite.outcome import (
     OUTPUT_LIMIT,
     Phase,
@@ -314,7 +313,7 @@ class SerialExecutor(WorkersExecutor):
     """Run a queued request whenever ``next`` is called.
 
     The time-out (in seconds; 0: none) can only interrupt Python code of the main thread, not a C
-    extension; workers (``-n 1``) are ended in any case.
+    extension, and on Windows no blocking call; workers (``-n 1``) are ended in any case.
     """
 
     def __init__(self, session: pytest.Session, *, timeout: float = 0.0) -> None:
@@ -353,10 +352,5 @@ def _interrupted_after(seconds: float, task: str) -> Iterator[None]:
         kill_descendants(younger_than=seconds + _INSIST)
         raise RolloutTimeout(f"{task} took longer than skillopt_timeout={seconds:g} seconds")
 
-    previous = signal.signal(signal.SIGALRM, interrupt)
-    signal.setitimer(signal.ITIMER_REAL, seconds, _INSIST)
-    try:
+    with alarm(seconds, _INSIST, interrupt):
         yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, previous)

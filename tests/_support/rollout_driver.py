@@ -144,7 +144,7 @@ def skill_text(number: int) -> bytes:
 
 def keep(rollouts: Iterable[Rollout]) -> None:
     """Write the rollouts where the test that runs this session finds them."""
-    Path("rollouts.json").write_text(json.dumps([r.to_json() for r in rollouts]))
+    Path("rollouts.json").write_text(json.dumps([r.to_json() for r in rollouts]), encoding="utf-8")
 
 
 def once(executor: Executor, tasks: list[SkillTask]) -> None:

@@ -62,4 +62,6 @@ def _free_port() -> int:
 
 
 def _wait_for_text(path: Path, text: str) -> None:
-    wait_until(lambda: text in path.read_text(errors="replace"), f"no {text!r} in {path}")
+    wait_until(
+        lambda: text in path.read_text(encoding="utf-8", errors="replace"), f"no {text!r} in {path}"
+    )

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import diskcache
 import pytest
 from patience import PATIENCE
+from sessions import LIKE_WINDOWS
 
 from pytest_skillopt.model.cache import DiskCache, RemoteCache, Replies, request_key
 from pytest_skillopt.model.types import CacheError, Completion, ToolCall, Usage
@@ -333,10 +334,13 @@ sys.stdin.read()
 """
 
 
-def test_a_key_is_held_against_other_processes_until_its_holder_ends(cache: DiskCache) -> None:
+@pytest.mark.parametrize("system", ["", LIKE_WINDOWS["PYTHONPATH"]], ids=["posix", "windows"])
+def test_a_key_is_held_against_other_processes_until_its_holder_ends(
+    cache: DiskCache, system: str
+) -> None:
     command = [sys.executable, "-c", HOLDER, str(cache.directory)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as held:
+    pipe, there = subprocess.PIPE, {**os.environ, "PYTHONPATH": system}
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, env=there) as held:
         assert held.stdout is not None
         assert held.stdout.readline() == "True True False\n"
         assert held.stdout.readline() == "freed\n"

@@ -45,7 +45,7 @@ def test_a_scanner_that_does_not_end_is_ended_with_what_it_started(
 
 def _runs(pid: int) -> bool:
     try:
-        with open(f"/proc/{pid}/stat") as stream:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as stream:
             return stream.read().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False

@@ -120,7 +120,7 @@ class Host:
 
 def _descendants(pid: int) -> list[int]:
     try:
-        found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        found = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()
     except OSError:
         return []
     return [d for child in map(int, found) for d in (child, *_descendants(child))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -44,6 +45,7 @@ def skill_harness(
     request: pytest.FixtureRequest, _skillopt_skill: Skill, _skillopt_workspace: Path
 ) -> HarnessAgent:
     """Run a coding agent with the skill installed, e.g. ``skill_harness("Fix the bug")``."""
+    _check_system()
     from pytest_skillopt.addons.harness.binding import make_agent
     from pytest_skillopt.fixtures import without_traceback
     from pytest_skillopt.suite.context import recorder
@@ -52,10 +54,20 @@ def skill_harness(
         return make_agent(request, _skillopt_skill, recorder(request), _skillopt_workspace)
 
 
+def _check_system() -> None:
+    if os.name == "nt":
+        raise pytest.UsageError(
+            "skill_harness runs coding agents on Linux and macOS only, because Windows has no way "
+            "to confine and to end them safely: run these tests in WSL, or leave them out with "
+            "--ignore or -k"
+        )
+
+
 def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
     """Name the agents that a task of ``skill_harness`` runs, with their versions."""
     if "skill_harness" not in getattr(item, "fixturenames", ()):
         return None
+    _check_system()
     from pytest_skillopt.addons.harness.binding import identify
     from pytest_skillopt.model.roles import Models
 

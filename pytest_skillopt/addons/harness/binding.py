@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt.addons.harness.adapters import KNOWN, NAMES, Harness, find_harness
-from pytest_skillopt.addons.harness.agent import HarnessAgent
 from pytest_skillopt.addons.harness.processes import Runner, bundled_path, resolve
 from pytest_skillopt.addons.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.addons.harness.settings import HarnessSettings
@@ -30,6 +29,7 @@ from pytest_skillopt.suite.selection import selected_skill
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pytest_skillopt.addons.harness.agent import HarnessAgent
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.context import Recorder, Skill
 
@@ -61,6 +61,8 @@ def make_agent(
         pytest.UsageError: no usable harness is set.
         ModelConfigError: no usable model is set.
     """
+    from pytest_skillopt.addons.harness.agent import HarnessAgent
+
     models, (proxy, runner) = Models.of(request.config), _opened(request.config)
     if not (skill.path / SKILL_FILE).is_file():
         _check_kind(selected_skill(request).name, request.node)

@@ -341,9 +341,12 @@ def _listed(directory: Path) -> Iterator[str]:
 
 
 def _read(directory: Path, name: str, limit: int) -> bytes:
+    # Opening a FIFO must not wait for a writer. Windows has only the last of these.
+    how = sum(getattr(os, flag, 0) for flag in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+    if (directory / name).is_symlink():
+        raise Refused(f"{name} is a link")
     try:
-        # NONBLOCK: opening a FIFO must not wait for a writer.
-        handle = os.open(directory / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        handle = os.open(directory / name, os.O_RDONLY | how)
     except OSError as error:
         raise Refused(f"{name}: {error.strerror}") from None
     with os.fdopen(handle, "rb") as stream:

@@ -115,7 +115,7 @@ def test_a_small_suite_is_answered_by_hand(
     answered: list[str] = []
 
     def answer(prompt: Path) -> None:
-        text = prompt.read_text()
+        text = prompt.read_text(encoding="utf-8")
         name = "Ada" if "Greet Ada." in text else "Ben"
         wrong = name == "Ben" and "Ben" not in answered
         answered.append(name if "Say hello." in text else text)

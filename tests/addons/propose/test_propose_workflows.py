@@ -31,7 +31,7 @@ def workflow() -> dict[Any, Any]:
 
 @pytest.mark.parametrize("file", [ACTION, WORKFLOW])
 def test_actions_are_pinned_by_commit_and_name_their_version(file: Path) -> None:
-    used = re.findall(r"uses: (.*)", file.read_text())
+    used = re.findall(r"uses: (.*)", file.read_text(encoding="utf-8"))
     assert used
     for line in used:
         assert re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)

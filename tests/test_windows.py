@@ -1,0 +1,128 @@
+"""Sessions on a machine that lacks what Windows lacks; ``_support/windows`` takes it away.
+
+Their locale knows ASCII only, so that a file opened without an encoding fails.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from fault_project import SKILL, FaultProject
+from patience import PATIENCE, wait_until
+from sessions import LIKE_WINDOWS, clean_environment
+
+if TYPE_CHECKING:
+    from chat_server import ChatServer
+
+POSIX_ONLY = {f"addons.harness.{name}" for name in ("agent", "guard", "kept", "tree", "workspace")}
+IMPORTS = """
+import importlib, json, pkgutil, pytest_skillopt
+failed = []
+for module in pkgutil.walk_packages(pytest_skillopt.__path__, "pytest_skillopt."):
+    try:
+        importlib.import_module(module.name)
+    except (ImportError, AttributeError):
+        failed.append(module.name.removeprefix("pytest_skillopt."))
+print(json.dumps(failed))
+"""
+PROCESSES = "#!/bin/sh\nexec ps -A -o pid=,ppid=\n"
+HANGING = """
+import subprocess, sys, time
+import pytest
+
+@pytest.mark.skill_task
+def test_hangs(skill):
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    print(child.pid, file=open("child.txt", "w"))
+    while True:
+        time.sleep(0.01)
+"""
+
+
+def run(folder: Path, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+    environment = clean_environment(**{**LIKE_WINDOWS, **changes})
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        encoding="cp1252",
+        timeout=PATIENCE,
+    )
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs: a zombie does not."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
+
+
+def test_all_but_the_inside_of_the_harness_is_imported(tmp_path: Path) -> None:
+    done = run(tmp_path, "-c", IMPORTS)
+    assert done.returncode == 0, done.stderr
+    assert set(json.loads(done.stdout)) == POSIX_ONLY
+
+
+@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n", "2")], ids=["serial", "workers"])
+def test_a_training(tmp_path: Path, chat_server: ChatServer, workers: tuple[str, ...]) -> None:
+    project = FaultProject(tmp_path, chat_server)
+    project.skill.write_bytes(
+        SKILL.replace(b"Say hello", "Sag grüß Gott".encode()).replace(b"\n", b"\r\n")
+    )
+    scanner = "skillopt_scan = python -c pass {skill}\n"
+    with (tmp_path / "pytest.ini").open("a") as file:
+        file.write(scanner)
+    (temporary := tmp_path / "temporary").mkdir()
+    environment = {**LIKE_WINDOWS, "TMPDIR": str(temporary)}
+    said = project.run(*workers, "--skillopt-cache=rw", env=environment, encoding="cp1252")
+    assert list(temporary.glob("skillopt-*")) == []
+    assert "Accepted" in said
+    (skill,) = project.result["skills"]
+    assert skill["status"] == "accepted"
+    written = project.skill.read_bytes()
+    assert "Sag grüß Gott".encode() in written
+    assert b"exclamation mark" in written
+    assert written.count(b"\n") == written.count(b"\r\n")
+    shown = run(tmp_path, "-m", "pytest_skillopt.cli", "show")
+    assert shown.returncode == 0, shown.stderr
+
+
+@pytest.mark.parametrize("workers", [("-p", "no:xdist"), ("-n", "1")], ids=["serial", "worker"])
+def test_a_rollout_that_takes_too_long(tmp_path: Path, workers: tuple[str, ...]) -> None:
+    """It is interrupted; what a worker that has to be ended has started ends with it."""
+    (tmp_path / "SKILL.md").write_bytes(SKILL)
+    (tmp_path / "test_suite.py").write_text(HANGING)
+    (tmp_path / "powershell").write_text(PROCESSES)
+    (tmp_path / "powershell").chmod(0o755)
+    path = f"{tmp_path}:{clean_environment()['PATH']}"
+    options = [
+        "--skillopt",
+        "--skillopt-rollouts=1",
+        "-oskillopt_timeout=1",
+    ]
+    done = run(tmp_path, "-m", "pytest", *workers, *options, PATH=path)
+    assert "test_hangs took longer than skillopt_timeout=1 s" in done.stdout, done.stdout
+    if "no:xdist" not in workers:
+        child = int((tmp_path / "child.txt").read_text())
+        wait_until(lambda: not is_alive(child))
+
+
+def test_an_agent_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "SKILL.md").write_bytes(SKILL)
+    (tmp_path / "test_suite.py").write_text(
+        "import pytest\n\n@pytest.mark.skill_task\ndef test_it(skill_harness):\n    pass\n"
+    )
+    done = run(tmp_path, "-m", "pytest", "--skillopt")
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "Linux and macOS only" in done.stderr
+    assert "WSL" in done.stderr
+    assert "Linux and macOS only" in run(tmp_path, "-m", "pytest").stdout
