@@ -26,9 +26,20 @@ INSIDE = (
     "tests/suite/test_rollout_outcomes.py",
     "tests/suite/test_private_interfaces.py",
     "tests/suite/test_worker_faults.py",
-    "tests/model",
+    "tests/model/test_model_client.py",
+    "tests/model/test_model_cache.py",
+    "tests/model/test_agent.py",
+    "tests/model/test_agent_tools.py",
+    "tests/model/test_transport.py",
 )
 """Tests of what depends on the inside of pytest, pytest-xdist and openai."""
+USE = (
+    "tests/test_plain_run.py",
+    "tests/test_training.py",
+    "-k",
+    "leaves_the_rest or ordinary or skills",
+)
+"""Tests of what a user does first."""
 UPSTREAM = [
     f"{name} @ https://github.com/pytest-dev/{name}/archive/main.tar.gz"
     for name in ("pytest", "pluggy", "pytest-xdist")
@@ -40,6 +51,13 @@ def tests(session: nox.Session) -> None:
     """Run the tests of the plugin."""
     session.install("-e", ".[dev]")
     session.run("pytest", "-n", "4", "-p", "no:cacheprovider", *session.posargs)
+
+
+@nox.session(python=PYTHONS[1:])
+def use(session: nox.Session) -> None:
+    """Run the tests of what a user does first, on each Python that is there."""
+    session.install("-e", ".", "hypothesis")
+    session.run("pytest", "-q", "-n", "2", "-p", "no:cacheprovider", *(session.posargs or USE))
 
 
 @nox.session
@@ -83,7 +101,7 @@ def types(session: nox.Session) -> None:
 
 @nox.session
 def workflows(session: nox.Session) -> None:
-    """Check the workflow files; with actionlint, if it is installed."""
+    """Check the workflow files: schemas, syntax (actionlint), security (zizmor)."""
     session.install("check-jsonschema>=0.33", "zizmor>=1.14")
     session.run("sh", ".ci/lint-workflows", external=True)
 
@@ -97,10 +115,10 @@ def docs(session: nox.Session) -> None:
 
 @nox.session
 def package(session: nox.Session) -> None:
-    """Build wheel and sdist into ``dist/``, check both, and train with what is in them.
+    """Build sdist and wheel into ``dist/`` once, check both, and train with what is in them.
 
-    The example of the unpacked sdist is trained by the installed wheel: what is missing in either
-    is missed here. On a tag, the version must be the tag's.
+    The example of the unpacked sdist is trained by the wheel in an environment that has nothing
+    else: what is missing in either is missed here. On a tag, the version must be the tag's.
     """
     session.install("build", "twine")
     shutil.rmtree("dist", ignore_errors=True)
@@ -109,11 +127,12 @@ def package(session: nox.Session) -> None:
         assert list(Path("dist").glob(f"pytest_skillopt-{tag}.tar.gz")), f"the tag says {tag}"
     wheel, sdist = (str(next(Path("dist").glob(f"*{end}"))) for end in (".whl", ".tar.gz"))
     session.run("twine", "check", "--strict", wheel, sdist)
-    folder = Path(session.create_tmp())
+    folder = Path(session.create_tmp()).resolve()
     shutil.rmtree(folder / "sdist", ignore_errors=True)
     shutil.unpack_archive(sdist, folder / "sdist", filter="data")
     (root,) = (folder / "sdist").iterdir()
-    wheel = str(Path(wheel).resolve())
-    session.install("--force-reinstall", wheel)
+    session.run("python", "-m", "venv", "--clear", str(folder / "venv"))
+    programs = folder / "venv" / ("Scripts" if os.name == "nt" else "bin")
+    session.run(str(programs / "pip"), "install", wheel, external=True)
     session.chdir(root / "example_project")
-    session.run("pytest", "--skillopt-train", "-n", "2")
+    session.run(str(programs / "pytest"), "--skillopt-train", "-n", "2", external=True)
