@@ -68,18 +68,16 @@ class Settings:
     # the suite
     skill: str = _option("", "skill file (default: the only SKILL.md)")
     split: str = _option("2:1:1", "ratio of train:val:test tasks", metavar="T:V:T")
-    split_seed: int = setting(0, "seed of the splits; another number assigns them anew", low=0)
+    split_seed: int = setting(0, "seed; another one assigns the splits anew", low=0)
     seed: int = _option(0, "seed for all random choices", low=0)
     rollouts: int = _option(3, "K, rollouts per task and version", low=1)
     lanes: int = _option(1, "concurrent rollouts per worker", low=1, high=256)
     timeout: float = _option(600.0, "seconds per rollout; 0: no limit", low=0)
     min_pass_rate: float = setting(0.5, "pass rate from which a task passes", low=0, high=1)
     max_attempts: int = setting(3, "attempts at a rollout that ends in an error", low=1)
-    max_error_rate: float = setting(
-        0.05, "no decision if more than this share of samples are errors", low=0, high=1
-    )
+    max_error_rate: float = setting(0.05, "no decision above this rate of errors", low=0, high=1)
     dir: str = _option(".skillopt", "folder of the runs and the cache")
-    files: str = setting("references/*.md", "files trained with the skill, or none", many=",")
+    files: str = setting("references/*.md", "files to train, too, or none", many=",")
     train_description: bool = setting(False, "train descriptions, too, on trigger tasks")
     write: bool = _option(True, "write improved skills; no: only propose")
 

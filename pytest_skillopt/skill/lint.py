@@ -435,9 +435,11 @@ def lint(
     present: Container[str] | None = None,
     description: bool = False,
 ) -> list[Finding]:
-    """Check the text that ``after`` adds to ``before``, in each of its files.
+    """Check the text that a version adds to the one before, in each of its files.
 
     Args:
+        before: the earlier version.
+        after: the later version.
         allow: names of rules that do not apply.
         max_tokens: largest skill; 0: no bound. A larger skill may keep its size.
         known: checks if an address or a command occurs in another text of the user, such as a train
