@@ -99,12 +99,12 @@ class Ablation:
 
     def leave_out(self) -> list[Edit]:
         """Leave out each edit that was not yet; those that are not missed, which are to go."""
+        self._state.budget.hold(Purpose.ABLATION, 0)
         self._state.samples.carry_out(self.sample())
         return self.judge()
 
     def sample(self) -> Activity:
         """Sample with each edit that was not yet left out, and without."""
-        self._state.budget.hold(Purpose.ABLATION, 0)
         self.sampled = [line for line in self._lines if not line.tested]
         yield from self._sample(self.sampled)
 
@@ -115,8 +115,8 @@ class Ablation:
         idle = [line for line in lines if self._is_idle(line)]
         gone = _apart(reversed(idle))
         for line in lines:
-            line.tested = line not in idle
-            if line.pairs:
+            line.tested = line.tested or (line not in idle and not self._is_open(line))
+            if line.pairs and (line.tested or line in idle):
                 rise = sum(other.passed - one.passed for one, other in line.pairs)
                 self._state.history.left_out(line.edit, {line.task: rise / len(line.pairs)})
         for line in idle:
@@ -133,6 +133,11 @@ class Ablation:
             return line.odds <= line.bar + p.stays
         return line.odds <= p.idle or (line.odds < line.bar and not self._state.budget.covers(2))
 
+    def _is_open(self, line: _Line) -> bool:
+        """Whether more pairs of samples would tell more, and can be paid for."""
+        clear = not self._parameters.idle < line.odds < line.clear
+        return not clear and len(line.pairs) < line.most and self._state.budget.covers(2)
+
     def _hold(self) -> None:
         """Keep back samples for the edits that were not left out yet."""
         self._state.budget.hold(Purpose.ABLATION, _SAMPLES * self.untested)
@@ -146,10 +151,11 @@ class Ablation:
         state, p = self._state, self._parameters
         made = [(line, state.without(line.edit)) for line in lines]
         running = [(line, document) for line, document in made if document is not None]
+        for line, document in made:
+            line.tested = document is None  # Another edit builds on it.
         taken = 0
         while taken < p.pairs_again:
-            open_ones = [(o, d) for o, d in running if len(o.pairs) < o.most]
-            running = [(o, d) for o, d in open_ones if p.idle < o.odds < o.clear]
+            running = [(line, document) for line, document in running if self._is_open(line)]
             while running and not state.budget.covers(_size(running)):
                 running.pop()
             if not running:

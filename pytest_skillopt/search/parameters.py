@@ -50,6 +50,9 @@ class TrialParameters:
     wide_samples: int = 8
     """Samples for each train and val task that a cap must allow for a search to use all workers:
     trials beside each other cost samples that a small cap does not have."""
+    few: int = 8
+    """Workers for each sample of the least round that a search with many workers takes by itself:
+    fewer samples wait for the next round."""
     joint_edits: int = 5
     """Edits that lost alone and are tried together for the task that asked for them."""
     groups: int = 6

@@ -70,11 +70,13 @@ class Samples:
     def carry_out(self, *activities: Activity) -> None:
         """Carry out activities at once: a round takes what each of them needs next.
 
+        The first is what the others are carried out beside: they end with it.
+
         Raises:
             OutOfBudget, StopRun: as ``take``.
         """
         waiting = [(one, asked) for one in activities if (asked := next(one, None))]
-        while waiting:
+        while waiting and waiting[0][0] is activities[0]:
             found = self._take_round([asked for _, asked in waiting])
             running = list(zip(waiting, found, strict=True))
             waiting = []

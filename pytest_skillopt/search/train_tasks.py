@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.search.parameters import TrialParameters
+    from pytest_skillopt.search.samples import Activity
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
 
@@ -25,6 +26,7 @@ class TrainTasks:
         order = list(state.train)
         state.context.at(step=0).random("first look").shuffle(order)
         part = max(parameters.least_look, math.ceil(parameters.look * len(order)))
+        self._few = state.width // parameters.few
         self._size = state.settings.batch_size or part
         self._seen = order[: self._size]
         self._unseen = order[self._size :]
@@ -42,7 +44,7 @@ class TrainTasks:
     @property
     def all_pass(self) -> bool:
         """Whether every task was looked at and none that was measured has failed."""
-        if self._unseen:
+        if self._unseen or any(self._is_open(task.id) for task in self._seen):
             return False
         measured = [record for record in self._records.values() if record.n]
         return bool(measured) and all(not record.failed for record in measured)
@@ -53,16 +55,31 @@ class TrainTasks:
         failing = [r for r in self._records.values() if r.failed >= least and r.rate <= 0.5]
         return sorted(failing, key=lambda record: record.rate)
 
-    def look(self, document: Document) -> None:
+    def look(self, document: Document) -> bool:
         """Sample what is not known yet; a task that failed is sampled until that is certain."""
-        while wanted := {t.id: 1 for t in self._seen if self._is_open(t.id)}:
-            found = self._state.samples.take(document, wanted, "train")
-            for task in self._seen:
-                if task.id in found:
-                    known = self._records.get(task.id, TaskRecord(task))
-                    self._records[task.id] = known.plus(found[task.id])
-                    if self._records[task.id].n == known.n:
-                        self._unmeasurable.add(task.id)
+        unknown = any(self._is_open(task.id) for task in self._seen)
+        self._state.samples.carry_out(self.sampling(document, self._few))
+        return unknown
+
+    def sampling(self, document: Document, least: int = 0) -> Activity:
+        """Yield the samples that ``look`` takes; several of a task at once if workers wait.
+
+        Args:
+            least: tasks of a round after the first; fewer are left for later.
+        """
+        rounds = 0
+        while unknown := [task for task in self._seen if self._is_open(task.id)]:
+            if rounds and len(unknown) < least:
+                return
+            rounds += 1
+            at_once = min(self._parameters.failures, self._state.width // len(unknown))
+            wanted = {t.id: 1 if t.id in self._records else max(1, at_once) for t in unknown}
+            (found,) = yield "train", [(document, wanted)]
+            for task in unknown:
+                known = self._records.get(task.id, TaskRecord(task))
+                self._records[task.id] = known.plus(found[task.id])
+                if self._records[task.id].n == known.n:
+                    self._unmeasurable.add(task.id)
 
     def _is_open(self, task: str) -> bool:
         if task in self._unmeasurable:
@@ -116,8 +133,8 @@ class TrainTasks:
     def add(self, records: Iterable[TaskRecord]) -> None:
         """Take in samples of tasks under the working skill and an edit that did nothing."""
         for record in records:
-            known = self._records[record.task.id]
-            self._records[record.task.id] = known.plus(record.rollouts)
+            if known := self._records.get(record.task.id):
+                self._records[record.task.id] = known.plus(record.rollouts)
 
     def forget(self, tasks: Iterable[str]) -> None:
         """An edit that these tasks asked for is gone: those that passed are sampled again."""
@@ -131,6 +148,11 @@ class TrainTasks:
         for record in self.failing():
             del self._records[record.task.id]
             self._asked.discard(record.task.id)
+
+    @property
+    def unasked(self) -> int:
+        """Number of failing tasks that nobody was asked about."""
+        return len(self._choose(len(self._records)))
 
     def next_to_ask(self, document: Document, tasks: int) -> list[TaskRecord]:
         """Failing tasks that nobody was asked about, at most so many, a few of each way of failing.
@@ -161,6 +183,8 @@ class TrainTasks:
         fail under the document in front of them. One sample is cheaper than their calls.
         """
         stale = [r for r in chosen if r.rollouts[0].request.version != document.version]
+        if len(stale) < self._few:
+            return list(chosen)
         found = self._state.samples.take(document, {r.task.id: 1 for r in stale}, "train")
         for record in stale:
             latest = TaskRecord.of(record.task, found[record.task.id])

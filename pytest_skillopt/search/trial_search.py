@@ -95,10 +95,14 @@ class TrialSearch:
         self._settings = state.settings
         self._parameters = parameters
         self._tasks = TrainTasks(state, parameters)
+        self._few = state.width // parameters.few
+        """Samples or tasks of the least round that is taken by itself."""
         self._pool = Pool(parameters.tries)
         self._ablation = Ablation(state, parameters)
         self._harm = Harm(state, parameters)
         self._row = Round([])
+        self._running: list[Trial] = []
+        """Trials that go on beside the next ones."""
         self._epoch = 1
         self._idle = 0
         """Rounds in a row that found nothing to try."""
@@ -148,7 +152,9 @@ class TrialSearch:
 
     def _tell_the_rest(self) -> None:
         """The round that was broken off gets its row, and so do edits that nobody has tried."""
-        self._state.history.leave(self._pool.waiting)
+        self._state.history.leave(
+            [*(edit for trial in self._running for edit in trial.edits), *self._pool.waiting]
+        )
         if self._row.asked or self._row.tried or self._row.left_out:
             self._end_round()
 
@@ -164,7 +170,8 @@ class TrialSearch:
             if not self._act():
                 return "no edit is left that might help, and nothing new is proposed"
             self._end_round()
-            tasks.look(self._state.incumbent)
+            if not self._wide:
+                tasks.look(self._state.incumbent)
 
     def _act(self) -> bool:
         """The most promising thing to do next; False where nothing is left."""
@@ -172,6 +179,7 @@ class TrialSearch:
             self._leave_out_if_many,
             self._ask,
             self._try_waiting,
+            self._look,
             self._tasks.widen,
             self._tasks.ask_again,
             self._leave_out,
@@ -180,17 +188,22 @@ class TrialSearch:
         )
         return any(action() for action in actions)
 
+    def _look(self) -> bool:
+        return self._tasks.look(self._state.incumbent)
+
     @property
     def _many_untested(self) -> bool:
         return self._ablation.untested >= self._parameters.together
 
     def _leave_out_if_many(self) -> bool:
-        return self._many_untested and self._leave_out()
+        return not self._wide and self._many_untested and self._leave_out()
 
     # Analysts.
 
     def _ask(self) -> bool:
         """Put the reliably failing tasks before analysts, and their edits into the pool."""
+        if self._wide and self._tasks.unasked < self._few and self._try_waiting():
+            return True
         batch = self._tasks.next_to_ask(self._state.incumbent, self._room_for_tasks())
         if not batch:
             return False
@@ -260,22 +273,33 @@ class TrialSearch:
         """Try the edits that wait, the best supported first, several at once."""
         tried = False
         while (self._wide or not self._many_untested) and (trials := self._next_trials()):
+            least = self._few if len(trials) > len(self._running) else 0
+            self._running = trials
+            if 2 * len(trials) < self._few:
+                self._tasks.widen()
             try:
-                # Edits that joined before are left out at the same time.
-                beside = [self._ablation.sample()] if self._wide and self._ablation.untested else []
-                self._state.samples.carry_out(self._sampling(trials), *beside)
+                # Edits that joined before are left out, and tasks looked at, at the same time.
+                beside = [self._ablation.sample(), self._tasks.sampling(self._state.incumbent)]
+                self._state.samples.carry_out(
+                    self._sampling(trials, least), *(beside if self._wide else [])
+                )
             finally:
                 self._decide(trials)
             tried = True
+            if self._wide:
+                break
         return tried
 
     def _decide(self, trials: Sequence[Trial]) -> None:
         """Let winners join; what is not decided yet, or not needed any more, waits again."""
         if self._ablation.sampled:
             self._drop(self._ablation.judge())
+        self._running = [trial for trial in trials if self._wide and trial.outcome == "open"]
         # Those that lost first: what they show is of the working skill that there was.
         for trial in sorted(trials, key=lambda trial: trial.outcome == "won"):
             outcome = trial.outcome
+            if trial in self._running:
+                continue
             if outcome == "open" or (outcome == "won" and not self._is_needed(trial)):
                 for edit in trial.edits:
                     self._pool.add(edit)
@@ -295,7 +319,7 @@ class TrialSearch:
         waiting = [e for e in self._pool.waiting if not failing.keys().isdisjoint(e.tasks)]
         context = self._context().at(budget=UNBOUNDED)
         chosen = self._state.stages.select(Patch(tuple(waiting)), context)
-        trials: list[Trial] = []
+        trials = list(self._running)
         busy: set[str] = set()
         for edit in chosen.edits:
             if len(trials) >= max(self._parameters.edits_at_once, self._state.width):
@@ -339,9 +363,15 @@ class TrialSearch:
         """Sample until all are decided."""
         self._state.samples.carry_out(self._sampling(trials))
 
-    def _sampling(self, trials: Sequence[Trial]) -> Activity:
-        covers = self._state.budget.covers
+    def _sampling(self, trials: Sequence[Trial], least: int = 0) -> Activity:
+        """Yield the samples of trials until all are decided, or after the first round fewer than
+        ``least`` are open.
+        """
+        covers, rounds = self._state.budget.covers, 0
         while running := [(t, wants) for t in trials if (wants := t.wants(ahead=self._wide))]:
+            if rounds and len(running) < least:
+                return
+            rounds += 1
             while len(running) > 1 and not covers(sum(sum(w.values()) for _, w in running)):
                 running.pop()
             found = yield "trial", [(trial.document, wants) for trial, wants in running]

@@ -39,8 +39,8 @@ class FakeState:
     def set_prior(self, e_value: float) -> None:
         self.prior = e_value
 
-    def without(self, edit: Any) -> str:
-        return str(edit.content)
+    def without(self, edit: Any) -> str | None:
+        return None if edit.content == "built on" else str(edit.content)
 
     def carry_out(self, activity: Any) -> None:
         found = None
@@ -86,6 +86,22 @@ def test_many_workers_take_several_pairs_a_round(toy: ModuleType) -> None:
         assert [edit.content for edit in ablation.leave_out()] == ["idle"]
         rounds.append(state.rounds)
     assert rounds == [3, 1]
+
+
+def test_an_edit_whose_samples_were_not_paid_for_is_tested_later(toy: ModuleType) -> None:
+    state = FakeState(toy, all="+", idle="+")
+    ablation = make_ablation(toy, state, "idle")
+    next(ablation.sample())
+    assert ablation.judge() == []
+    assert ablation.untested == 1
+    assert [edit.content for edit in ablation.leave_out()] == ["idle"]
+
+
+def test_an_edit_that_another_one_builds_on_stays_without_samples(toy: ModuleType) -> None:
+    state = FakeState(toy, all="+")
+    ablation = make_ablation(toy, state, "built on")
+    assert ablation.leave_out() == []
+    assert (ablation.untested, state.taken) == (0, 0)
 
 
 def test_what_stays_unclear_goes(toy: ModuleType) -> None:
