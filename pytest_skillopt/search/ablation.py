@@ -1,9 +1,8 @@
-"""Leaving edits of the working skill out to see whether they are missed.
+"""Ablation: leave each edit of the working skill out to see whether its task does worse.
 
-An edit that won its trial may have had good luck, and the more edits are tried the likelier that
-is. So each is left out by itself once: fresh samples of its task with it and without, which have
-chosen nothing, have to say that the task does better with it. The same samples are evidence for the
-final comparison.
+An edit may have won its trial by luck, the likelier the more edits are tried. So fresh samples of
+its task with the edit and without it have to show that the task does better with it. These samples
+have chosen nothing, so they are also evidence for the final comparison.
 """
 
 from __future__ import annotations
@@ -25,93 +24,94 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.suite.rollouts import Rollout
 
-_BETS = ((0.15, 0.85), (0.4, 0.8))
-"""Pass rates without an edit and with it that the capital is staked on, a half on each."""
+_ALTERNATIVES = ((0.15, 0.85), (0.4, 0.8))
+"""Pass rates without an edit and with it, in (0, 1): two alternatives of the e-value, each with
+half of the weight."""
 _ON_AN_EDIT, _ON_ALL = 0.35, 0.4
-"""Parts of the capital, in (0, 1), staked on each edit doing anything, and on all that the search
-has shown; the rest stays with the test of the final comparison."""
+"""Weights, in (0, 1), of an alternative against the null for each edit, and of the e-value of all
+edits against the test of the final comparison."""
 _PAIRS_AT_ONCE = 3
-"""Most pairs of a round: they tell whether an edit is missed if all of them agree."""
+"""Most pairs of one edit in a round: they suffice if all of them agree."""
 _SAMPLES = 8
-"""About what leaving out one edit takes."""
+"""Samples that the ablation of one edit takes on average."""
 
 
 @dataclass(slots=True)
-class _Line:
-    """An edit of the working skill."""
+class _Tested:
+    """An edit of the working skill and its ablation."""
 
     edit: Edit
     task: str
-    """The one that its trial turned most surely."""
+    """Task that changed most clearly in its trial."""
     bar: float
-    """What is added to the log Bayes factors from which it stays."""
+    """Added to the log Bayes factors from which the edit stays."""
     clear: float
-    """Log Bayes factor from which it is clear that it is missed."""
+    """Log Bayes factor from which the edit is clearly useful."""
     most: int
-    """Pairs of samples, at most."""
+    """Largest number of pairs of samples."""
     pairs: list[tuple[Rollout, Rollout]] = field(default_factory=list)
     """Fresh samples of the task, with the edit and without."""
     tested: bool = False
 
     @property
     def odds(self) -> float:
-        """Log Bayes factor of "the task does better with it" against "it does alike"."""
+        """Log Bayes factor of "the task does better with the edit" against "no change"."""
         return log_odds([one for one, _ in self.pairs], [other for _, other in self.pairs])
 
 
 class Ablation:
-    """Which edits of the working skill are missed when they are left out."""
+    """The ablation of all edits of the working skill."""
 
     def __init__(self, state: TrainingState, parameters: TrialParameters) -> None:
         self._state = state
         self._parameters = parameters
-        self._lines: list[_Line] = []
-        self.sampled: list[_Line] = []
-        """Edits that were left out and are still to be judged."""
-        self._staked: dict[str, list[tuple[Rollout, Rollout]]] = {}
-        """By key of an edit, pairs that the capital is still to be staked on."""
-        self._capital = [0.0] * len(_BETS)
-        """Log e-value, by bet, that any edit does anything."""
+        self._lines: list[_Tested] = []
+        self.sampled: list[_Tested] = []
+        """Edits that have new samples and are still to be judged."""
+        self._fresh: dict[str, list[tuple[Rollout, Rollout]]] = {}
+        """By key of an edit, pairs that the e-value does not contain yet."""
+        self._log_e = [0.0] * len(_ALTERNATIVES)
+        """Log e-value of each alternative against "no edit changes anything"."""
 
     @property
     def untested(self) -> int:
-        """Edits that were not left out yet."""
+        """Number of edits whose ablation is not done."""
         return sum(not line.tested for line in self._lines)
 
     def add(self, edits: Iterable[Edit], task: str, bar: float = 0.0) -> None:
-        """Edits have joined the working skill, after a trial that turned this task."""
+        """Add edits that have joined the working skill after a trial that changed this task."""
         off, p = not self._state.settings.pruning, self._parameters
-        lines = [_Line(edit, task, bar, p.missed + bar, p.pairs, tested=off) for edit in edits]
+        lines = [_Tested(edit, task, bar, p.missed + bar, p.pairs, tested=off) for edit in edits]
         self._lines += lines
         self._hold()
 
     def doubt(self) -> None:
-        """Let each edit be left out once more; its earlier samples go on counting."""
+        """Test each edit once more, with higher bounds; its earlier samples still count."""
         p = self._parameters
         for line in self._lines:
             line.clear, line.most = p.missed + p.later, p.pairs_again
             line.tested = not self._state.settings.pruning
 
     def forget(self, edit: Edit) -> None:
-        """This is no edit of the working skill any more."""
+        """Remove an edit that is not in the working skill any more."""
         self._lines = [line for line in self._lines if line.edit != edit]
         self._hold()
 
     def leave_out(self) -> list[Edit]:
-        """Leave out each edit that was not yet; those that are not missed, which are to go."""
+        """Leave out each untested edit; return those that are to be dropped."""
         self._state.budget.hold(Purpose.ABLATION, 0)
         self._state.samples.carry_out(self.sample())
         return self.judge()
 
     def sample(self) -> Activity:
-        """Sample with each edit that was not yet left out, and without."""
+        """Yield samples with and without each untested edit."""
         self.sampled = [line for line in self._lines if not line.tested]
         yield from self._sample(self.sampled)
 
     def judge(self) -> list[Edit]:
-        """Those of the edits left out last that are not missed, which are to go."""
+        """Judge the edits with new samples; return those that are to be dropped."""
         lines, self.sampled = self.sampled, []
-        self._stake()
+        self._add_evidence()
         idle = [line for line in lines if self._is_idle(line)]
         gone = _apart(reversed(idle))
         for line in lines:
@@ -120,39 +120,39 @@ class Ablation:
                 rise = sum(other.passed - one.passed for one, other in line.pairs)
                 self._state.history.left_out(line.edit, {line.task: rise / len(line.pairs)})
         for line in idle:
-            # Those that stay may be missed without what goes: they are left out anew.
+            # Those that stay may be useful without the dropped ones: they are tested again.
             line.pairs.clear()
         self._lines = [line for line in self._lines if line not in gone]
         self._hold()
         return [line.edit for line in gone]
 
-    def _is_idle(self, line: _Line) -> bool:
-        """Whether an edit is to go, as far as its samples tell or more can be taken."""
+    def _is_idle(self, line: _Tested) -> bool:
+        """Return whether an edit is to be dropped, by the samples that there are or can be."""
         p = self._parameters
         if len(line.pairs) >= line.most:
             return line.odds <= line.bar + p.stays
         return line.odds <= p.idle or (line.odds < line.bar and not self._state.budget.covers(2))
 
-    def _is_open(self, line: _Line) -> bool:
-        """Whether more pairs of samples would tell more, and can be paid for."""
+    def _is_open(self, line: _Tested) -> bool:
+        """Return whether an edit needs more pairs of samples that can be paid for."""
         clear = not self._parameters.idle < line.odds < line.clear
         return not clear and len(line.pairs) < line.most and self._state.budget.covers(2)
 
     def _hold(self) -> None:
-        """Keep back samples for the edits that were not left out yet."""
+        """Reserve samples for the untested edits."""
         self._state.budget.hold(Purpose.ABLATION, _SAMPLES * self.untested)
 
-    def _sample(self, lines: Sequence[_Line]) -> Activity:
-        """Take pairs of samples until it is clear of each line whether it is missed.
+    def _sample(self, lines: Sequence[_Tested]) -> Activity:
+        """Yield pairs of samples until each edit is clearly useful or clearly not.
 
-        Those with it are shared by lines of one task. Where the means do not reach for all, the
-        first go first.
+        Edits of one task share their samples with all edits. If the budget does not cover all
+        edits, the first ones are tested.
         """
         state, p = self._state, self._parameters
         made = [(line, state.without(line.edit)) for line in lines]
         running = [(line, document) for line, document in made if document is not None]
         for line, document in made:
-            line.tested = document is None  # Another edit builds on it.
+            line.tested = document is None  # Another edit builds on this one.
         taken = 0
         while taken < p.pairs_again:
             running = [(line, document) for line, document in running if self._is_open(line)]
@@ -175,49 +175,49 @@ class Ablation:
                 ]
                 line.pairs += pairs
                 if each.pop(line.task, 0):  # each sample is evidence once
-                    self._staked.setdefault(line.edit.key, []).extend(pairs)
+                    self._fresh.setdefault(line.edit.key, []).extend(pairs)
 
-    def _stake(self) -> None:
-        """Stake a part of the capital on each edit that was left out.
+    def _add_evidence(self) -> None:
+        """Multiply the e-value against "no edit changes anything" by the new pairs of samples.
 
-        A pair of samples is worth what it is likelier under the two rates of a bet than under their
-        mean: at most 1 in expectation where both have one rate, whatever that is (Turner, Ly,
-        Grünwald 2024, arXiv 2106.02693). None has chosen its edit, and the edits that are dropped
-        after it count too, so that the capital is an e-value against "no edit does anything".
+        The factor of a pair is its likelihood under the two rates of an alternative over that
+        under their mean: at most 1 in expectation if both samples have the same rate (Turner, Ly,
+        Grünwald 2024, arXiv 2106.02693). No pair has chosen its edit, and edits that are dropped
+        afterwards count too.
         """
-        for pairs in self._staked.values():
-            for number, (low, high) in enumerate(_BETS):
+        for pairs in self._fresh.values():
+            for number, (low, high) in enumerate(_ALTERNATIVES):
                 mean = (low + high) / 2
-                own = sum(
+                log_ratio = sum(
                     math.log(high / mean if one.passed else (1 - high) / (1 - mean))
                     + math.log(low / mean if other.passed else (1 - low) / (1 - mean))
                     for one, other in pairs
                 )
-                self._capital[number] += math.log1p(_ON_AN_EDIT * math.expm1(own))
-        self._staked = {}
-        capital = sum(math.exp(min(value, 50.0)) for value in self._capital) / len(_BETS)
-        self._state.set_prior(1 - _ON_ALL + _ON_ALL * capital)
+                self._log_e[number] += math.log1p(_ON_AN_EDIT * math.expm1(log_ratio))
+        self._fresh = {}
+        e_value = sum(math.exp(min(log, 50.0)) for log in self._log_e) / len(_ALTERNATIVES)
+        self._state.set_prior(1 - _ON_ALL + _ON_ALL * e_value)
 
 
-def _size(running: Sequence[tuple[_Line, object]]) -> int:
-    """Samples of one more pair each."""
+def _size(running: Sequence[tuple[_Tested, object]]) -> int:
+    """Return the samples that one more pair of each edit takes."""
     return len(running) + len({line.task for line, _ in running})
 
 
-def _apart(lines: Iterable[_Line]) -> list[_Line]:
-    """Lines that may go together: of several that share a task, the first alone.
+def _apart(lines: Iterable[_Tested]) -> list[_Tested]:
+    """Return edits that may be dropped together: of several with one task, only the first.
 
-    Two that say the same stand in for each other, so that neither is missed, and without both their
-    task falls back.
+    If two edits say the same, leaving out either changes nothing, and without both their task
+    fails again.
     """
-    chosen: dict[str, _Line] = {}
+    chosen: dict[str, _Tested] = {}
     for line in lines:
         chosen.setdefault(line.task, line)
     return list(chosen.values())
 
 
 def log_odds(one: Sequence[Rollout], other: Sequence[Rollout]) -> float:
-    """Log Bayes factor of "a task does better in the first arm" against "it does alike".
+    """Return the log Bayes factor of "the first arm is better" against "both arms are alike".
 
     A failure of the first arm further on than every failure of the other counts as a pass.
     """

@@ -1,9 +1,9 @@
-"""Finding an edit that breaks tasks which its trial did not look at.
+"""The search for an edit that breaks tasks which were not in its trial.
 
-Every sample of the search is evidence: whether a train task passed, and which edits stood in the
-document. Pass rates, and the part of the tasks that a harmful edit breaks, are estimated from them
-(empirical Bayes), once for each edit that may be harmful and once for none; where it is in doubt,
-what is sampled next is where these differ most.
+Every sample of the search is evidence: whether a train task passed, and which edits the document
+had. For each edit, and for none, a model in which this edit is the harmful one estimates the pass
+rates and the share of broken tasks from all samples (empirical Bayes). If the models do not agree,
+the next samples are taken where they differ most.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.edits import Edit
 
     Held: TypeAlias = frozenset[Edit]
-    """Edits of the working skill that stand in a document."""
+    """Edits of the working skill in a document."""
     Seen: TypeAlias = Mapping[str, list[tuple[Held, bool]]]
-    """Samples by task: the edits that stood in the document, and whether it passed."""
+    """Samples by task: the edits in the document, and whether the task passed."""
 
 _RATES = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.95)
 """Pass rates of a task that is not broken."""
 _LEFT = 0.2
-"""What is left of the pass rate of a broken one."""
+"""Factor on the pass rate of a broken task."""
 _SHARE, _WEIGHT = 0.25, 8.0
-"""Share of the tasks that a harmful edit breaks, and the number of tasks that this counts like."""
+"""Prior share of the tasks that a harmful edit breaks, and its weight in tasks."""
 _SMOOTH = 0.5
-"""Tasks that are taken to have each pass rate before any was sampled."""
+"""Prior weight of each pass rate, in tasks."""
 _LATEST = 200
-"""Samples of a task that count."""
+"""Number of the latest samples of a task that count."""
 _STEPS = 10
-"""Of expectation maximisation."""
+"""Steps of expectation maximisation."""
 _ROUNDS, _AT_ONCE = 5, 8
-"""Most rounds of samples in which an edit is looked for, and most samples of one."""
+"""Most rounds of samples for one edit, and most samples of a round."""
 
 
 class Harm:
-    """Which edit of the working skill breaks tasks, if any."""
+    """The search for a harmful edit of the working skill."""
 
     def __init__(self, state: TrainingState, parameters: TrialParameters) -> None:
         self._state = state
@@ -55,10 +55,10 @@ class Harm:
         self._found: list[Edit] = []
 
     def find(self, doubt: float) -> Edit | None:
-        """The edit that most likely breaks tasks and can be left out; None where none is likely to.
+        """Return the edit that most likely breaks tasks and can be dropped, or None.
 
         Args:
-            doubt: posterior probability of harm, in (0, 1), from which it is sampled for.
+            doubt: posterior probability of harm, in (0, 1), from which samples are taken.
         """
         p, lines = self._parameters, self._state.edits
         for left in reversed(range(_ROUNDS + 1) if lines else ()):
@@ -81,7 +81,7 @@ class Harm:
         return None
 
     def _seen(self) -> Seen:
-        """Samples of train tasks with the edits that each asked for, and none that was harmful."""
+        """Return samples of train tasks under all edits they asked for and no harmful one."""
         lines = self._state.edits
         seen: dict[str, list[tuple[Held, bool]]] = {task.id: [] for task in self._state.train}
         for document, outcomes in self._state.samples.outcomes():
@@ -95,7 +95,7 @@ class Harm:
         return {task: known[-_LATEST:] for task, known in seen.items() if known}
 
     def _odds(self, models: Mapping[Edit | None, _Model]) -> dict[Edit | None, float]:
-        """Posterior probability of each edit to be the harmful one, and of none."""
+        """Return the posterior probability of each edit to be the harmful one, and of none."""
         prior = self._parameters.harm * (1 + len(self._found))
         most = max(model.log for model in models.values())
         odds = {s: math.exp(m.log - most) * (prior if s else 1.0) for s, m in models.items()}
@@ -104,10 +104,10 @@ class Harm:
     def _next(
         self, seen: Seen, models: Mapping[Edit | None, _Model], odds: Mapping[Edit | None, float]
     ) -> tuple[Document | None, list[str]]:
-        """The document and the tasks whose samples tell most.
+        """Return the document and the tasks whose pass rates differ most between the models.
 
-        Those whose chance to pass varies most over what may be the case: under the working skill,
-        or without the likeliest edits, for tasks that have passed without them.
+        The document is the working skill, or the skill without the likeliest edits; the tasks have
+        passed without them.
         """
         lines = sorted(self._state.edits, key=lambda line: -odds[line])
         sums = list(itertools.accumulate(odds[line] for line in lines))
@@ -132,10 +132,10 @@ class Harm:
 
 
 class _Model:
-    """What may be the case: which edit breaks tasks, what part of them, and their pass rates."""
+    """A model in which one edit, or none, breaks a share of the tasks."""
 
     def __init__(self, seen: Seen, suspect: Edit | None) -> None:
-        """Those that are likeliest, by expectation maximisation."""
+        """Fit the share and the pass rates by expectation maximisation."""
         self._suspect = suspect
         n, typical = len(_RATES), _SHARE if suspect else 0.0
         tables = {task: self._table(known) for task, known in seen.items()}
@@ -155,13 +155,13 @@ class _Model:
             rates = [one / sum(each) for one in each]
 
     def chance(self, task: str, held: Held) -> float:
-        """That a sample of the task under a document with these edits passes."""
+        """Return the chance that a sample of the task under these edits passes."""
         left = _LEFT if self._suspect in held else 1.0
         passes = [*_RATES, *(left * rate for rate in _RATES)]
         return math.fsum(map(operator.mul, self._parts[task], passes))
 
     def _table(self, known: list[tuple[Held, bool]]) -> list[float]:
-        """Chance of the samples of a task at each pass rate, if it is whole, then if broken."""
+        """Return the likelihood of a task's samples by pass rate, if intact, then if broken."""
         counts = Counter((self._suspect in held, passed) for held, passed in known)
         a, b = counts[False, True], counts[False, False]
         c, d = counts[True, True], counts[True, False]
@@ -176,7 +176,7 @@ def _variance(chances: list[tuple[float, float]]) -> float:
 
 
 def _holds(document: Document, line: Edit) -> bool:
-    """Whether an edit was applied to what the document came from."""
+    """Return whether a document has an edit."""
     text = to_lf(document.file(line.file).text)
     if line.op == "delete":
         return to_lf(line.target.strip()) not in text

@@ -18,33 +18,33 @@ if TYPE_CHECKING:
 
 
 class Observer:
-    """Is told what happens, as it happens; this one listens to nothing."""
+    """Base of observers of a training, which ignores all events."""
 
     begun: Sequence[Mapping[str, Any]] = ()
     """Data of the records ``final`` of earlier sessions of the run, for the same skill."""
 
     def step(self, row: StepRow) -> None:
-        """A step has ended."""
+        """Receive the row of a step that has ended."""
 
     def record(self, kind: str, data: dict[str, Any]) -> None:
-        """A decision was made; plain JSON for the journal."""
+        """Receive a decision as plain JSON for the journal."""
 
 
 class History:
-    """Kept for the report, and told to the memory of the optimizer."""
+    """The record of a training for its report, its observer and the optimizer's memory."""
 
     def __init__(self, memory: Memory, observer: Observer) -> None:
         self.observer = observer
         self.steps: list[StepRow] = []
         self.notes: list[str] = []
         self.ended_early = False
-        """A cap, a fault or an interrupt came before the end."""
+        """Whether a cap, a fault or an interrupt ended the search."""
         self._memory = memory
         self._edits: dict[str, EditRow] = {}
         self._effects: dict[str, dict[str, float]] = {}
-        """By edit that has won its trial, the change of the pass rate by task."""
+        """By key of an edit that has won its trial, the change of the pass rate by task."""
         self._left_out: dict[str, dict[str, float]] = {}
-        """The same when it was left out again."""
+        """By key of an edit, the change of the pass rate by task in its ablation."""
 
     @property
     def step(self) -> int:
@@ -53,11 +53,11 @@ class History:
 
     @property
     def edits(self) -> list[EditRow]:
-        """Every edit that something became of, in the order of its first fate."""
+        """All edits with a status, in the order of their first one."""
         return list(self._edits.values())
 
     def note(self, text: str) -> None:
-        """Note what a reader must know of the current step, if anything."""
+        """Add a note about the current step, if there is a text."""
         if text:
             self.notes.append(f"step {self.step}: {text}")
 
@@ -70,19 +70,21 @@ class History:
         *,
         detail: str = "",
     ) -> None:
-        """Note what became of edits: for the report, and for the memory of the optimizer.
+        """Set the status of edits in the report and in the memory of the optimizer.
 
         Args:
-            why: told to the optimizer too.
+            edits: all of the same status.
+            fate: their status.
+            why: reason for the report and the optimizer.
             effects: change of the pass rate by train task, in [-1, 1].
-            detail: told to the report alone.
+            detail: reason for the report in place of ``why``.
         """
         for edit in edits:
             own = {task: effects[task] for task in edit.tasks if effects and task in effects}
             self._memory.remember(edit, fate, why, own)
             known = self._edits.get(edit.key)
             if known and known.status == "accepted" and fate == "refused":
-                self.turn_away(edit)  # It stands in the skill, and its row says how it came there.
+                self.turn_away(edit)  # The edit is in the skill, and its row says why.
                 continue
             self._edits[edit.key] = row = EditRow.of(
                 edit,
@@ -97,14 +99,15 @@ class History:
     def decide(
         self, edits: Iterable[Edit], verdict: Verdict, effects: Mapping[str, float] | None = None
     ) -> None:
-        """``settle`` what a verdict was about; the optimizer is told nothing of a val task."""
+        """Set the status of edits by a verdict; the optimizer is told nothing of a val task."""
         fate: EditStatus = "accepted" if verdict.accepted else "rejected"
         self.settle(edits, fate, verdict.nameless, effects, detail=verdict.reason)
 
     def won(self, edits: Iterable[Edit], effects: Mapping[str, float]) -> None:
-        """Tell that edits have won their trial and wait for the decision about them all.
+        """Record that edits have won their trial and wait for the final comparison.
 
         Args:
+            edits: the edits that have won together.
             effects: change of the pass rate by train task, in [-1, 1].
         """
         for edit in edits:
@@ -114,16 +117,16 @@ class History:
             self.observer.record("edit", {**row, "status": "waiting"})
 
     def left_out(self, edit: Edit, effects: Mapping[str, float]) -> None:
-        """Note how the pass rate of train tasks changes without an edit, in [-1, 1]."""
+        """Record the change of the pass rate of train tasks without an edit, in [-1, 1]."""
         self._left_out.setdefault(edit.key, {}).update(effects)
 
     def turn_away(self, edit: Edit) -> None:
-        """Count an edit that is not tried: it has lost its trials before, or was accepted."""
+        """Count a proposed edit that is not tried since it lost before or was accepted."""
         row = self._edits.get(edit.key) or EditRow.of(edit, "lost", "it lost its trials before")
         self._edits[edit.key] = row.model_copy(update={"again": row.again + 1})
 
     def leave(self, edits: Iterable[Edit]) -> None:
-        """Edits that were proposed and not tried before the search ended: for the report alone."""
+        """Record in the report edits that were not tried before the search ended."""
         for edit in edits:
             why = "the search ended before it was tried"
             self._edits.setdefault(edit.key, EditRow.of(edit, "dropped", why))
@@ -169,6 +172,6 @@ class History:
             self.notes.append(f"the search ended early: {reason}")
 
     def record(self, kind: str, candidate: str, verdict: Verdict) -> None:
-        """Tell of a decision about a version."""
+        """Send the observer a verdict about a version."""
         data = {"step": self.step, "candidate": candidate, **verdict.to_json()}
         self.observer.record(kind, data)

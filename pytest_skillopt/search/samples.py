@@ -1,4 +1,4 @@
-"""The samples of a training: each with an index of its own, none beyond the means."""
+"""The samples of a training, each with its own index and within the budget."""
 
 from __future__ import annotations
 
@@ -24,20 +24,23 @@ if TYPE_CHECKING:
     Found: TypeAlias = list[dict[str, list[Rollout]]]
     Wanted: TypeAlias = Sequence[tuple[Document, Mapping[str, int]]]
     Activity: TypeAlias = Generator[tuple[str, Wanted], Found, None]
-    """Yields a stream and the samples that it needs next, and is sent those."""
+    """Generator that yields a stream with the samples it needs next, and is sent these."""
 
 _UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructure error"))
-"""Outcomes that measure nothing, with what is said of tasks that ended so."""
+"""Outcomes that measure nothing, each with its words for the user."""
 
 
 class Samples:
-    """Takes samples of documents, for a search or as a gate asks for them."""
+    """Source of all samples, for a search and for gates."""
 
     def __init__(self, sampler: Sampler, budget: Budget, *, skill: str, start: Document) -> None:
-        """Args:
-        budget: what may still be taken; is told what was.
-        skill: path of the skill as in the tasks.
-        start: the skill as it is on disk.
+        """Create the source.
+
+        Args:
+            sampler: takes the rollouts.
+            budget: bounds the samples, and counts them.
+            skill: path of the skill as in the tasks.
+            start: the skill as it is on disk.
         """
         self._sampler = sampler
         self._budget = budget
@@ -48,29 +51,34 @@ class Samples:
         self._at_start: dict[str, dict[str, Rollout]] = {}
         self._documents: dict[str, Document] = {}
         self._outcomes: dict[str, dict[str, tuple[str, bool]]] = {}
-        """By version and key; transcripts are not kept for it."""
+        """By version and key, the task and whether it passed."""
 
     # For a search.
 
     def take(
         self, document: Document, wanted: Mapping[str, int], stream: str
     ) -> dict[str, list[Rollout]]:
-        """Fresh samples of tasks under a document, so many of each; in the order of ``wanted``.
+        """Take fresh samples of tasks under a document; return them in the order of ``wanted``.
+
+        Args:
+            document: version of the skill.
+            wanted: number of samples by task.
+            stream: name of the sequence whose next samples are taken.
 
         Raises:
-            OutOfBudget: they would eat into what is kept for the last comparison.
+            OutOfBudget: they would use the reserve of the final comparison.
             StopRun: a cap or a fault ended the run.
         """
         return self.take_all([(document, wanted)], stream)[0]
 
     def take_all(self, wanted: Wanted, stream: str) -> Found:
-        """``take`` for several documents in one round, so that all workers have work."""
+        """Take samples of several documents in one round, as ``take`` does."""
         return self._take_round([(stream, wanted)])[0]
 
     def carry_out(self, *activities: Activity) -> None:
-        """Carry out activities at once: a round takes what each of them needs next.
+        """Carry out activities at the same time, until the first of them ends.
 
-        The first is what the others are carried out beside: they end with it.
+        Each round takes the next samples of all of them.
 
         Raises:
             OutOfBudget, StopRun: as ``take``.
@@ -104,7 +112,7 @@ class Samples:
     def _draw(
         self, document: Document, counts: Mapping[str, int], stream: str
     ) -> list[RolloutRequest]:
-        """Requests for the next samples of a stream, none of them drawn before."""
+        """Return requests for the next samples of a stream, each with a new index."""
         version = self._add(document)
         return [
             self._sampler.request(task, version, stream, next(self._drawn[version, task, stream]))
@@ -130,15 +138,15 @@ class Samples:
         return rollouts
 
     def outcomes(self) -> list[tuple[Document, list[tuple[str, bool]]]]:
-        """Task of each measurement under each document, and whether it passed, whatever for."""
+        """Return the task and success of every measurement under each document."""
         return [(self._documents[v], list(known.values())) for v, known in self._outcomes.items()]
 
     def at_start(self) -> dict[str, list[Rollout]]:
-        """All rollouts of the skill as it was on disk, by task, whatever they were taken for."""
+        """Return all rollouts of the skill as it was on disk, by task."""
         return {task: list(seen.values()) for task, seen in self._at_start.items()}
 
     def mended(self, tasks: Iterable[str]) -> list[str]:
-        """Those that never passed with the skill as it was on disk, and mostly have since."""
+        """Return the tasks that only failed with the skill on disk, and mostly passed since."""
         before: Counter[tuple[str, bool]] = Counter()
         since: Counter[tuple[str, bool]] = Counter()
         for version, known in self._outcomes.items():
@@ -151,9 +159,10 @@ class Samples:
         ]
 
     def require_measured(self, tasks: Sequence[SkillTask]) -> None:
-        """Raises:
-        StopRun: none of these tasks that were sampled has ever passed or failed: there is
-            nothing to learn from.
+        """Check that a sample of these tasks was measured, if any was taken.
+
+        Raises:
+            StopRun: none of them has passed or failed, so there is nothing to learn from.
         """
         found = {t.id: list(seen.values()) for t in tasks if (seen := self._at_start.get(t.id))}
         if found and not any(rollout.measured for seen in found.values() for rollout in seen):
@@ -163,11 +172,10 @@ class Samples:
     # For a gate.
 
     def decide(self, gate: Gate, before: Document, after: Document) -> Verdict:
-        """Carry out a decision, as far as the means of the search allow.
+        """Carry out a decision within the budget of the search.
 
         Raises:
-            OutOfBudget: it would eat into what is kept for the last comparison.
-            StopRun: a cap or a fault ended the run.
+            OutOfBudget, StopRun: as ``take``.
         """
         while not isinstance(asked := gate.ask(), Verdict):
             self._budget.require(len(asked))
@@ -177,7 +185,7 @@ class Samples:
     def compare(
         self, gate: Gate, before: Document, after: Document
     ) -> tuple[Verdict, dict[str, list[Rollout]], dict[str, list[Rollout]]]:
-        """Carry out a decision with all means there are; the rollouts by task beside it."""
+        """Carry out a decision with the whole budget; return it with the rollouts by task."""
         rollouts: dict[str, dict[str, list[Rollout]]] = {"incumbent": {}, "candidate": {}}
         while not isinstance(asked := gate.ask(), Verdict):
             for draw, rollout in self._answer(gate, asked, before, after):
@@ -185,7 +193,7 @@ class Samples:
         return asked, rollouts["incumbent"], rollouts["candidate"]
 
     def first_look(self, gate: Gate, before: Document, after: Document) -> float:
-        """Advance the gate over the tape and the screen; the sum of the screened scores."""
+        """Take the gate's first samples of the candidate; return the sum of their scores."""
         while not isinstance(asked := gate.ask(), Verdict):
             self._budget.require(len(asked))
             answers = self._answer(gate, asked, before, after)
@@ -208,7 +216,7 @@ class Samples:
 
 
 def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
-    """How many tasks ended in which way, with an example of each; none was measured."""
+    """Return how many tasks ended in which unmeasured outcome, with an example of each."""
     said = []
     for outcome, words in _UNMEASURED:
         if ended := [r for seen in found.values() for r in seen if r.outcome == outcome]:
@@ -220,7 +228,7 @@ def _why_not(found: Mapping[str, Sequence[Rollout]]) -> str:
 
 
 def sample_of(draw: Draw, rollout: Rollout) -> Sample:
-    """What a gate is told of a rollout."""
+    """Return the sample that a rollout is for a gate."""
     measured = rollout.measured
     return Sample(
         draw,

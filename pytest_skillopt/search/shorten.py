@@ -1,8 +1,8 @@
-"""The search ``shorten``: what of a skill can go without its tasks passing less often.
+"""The search ``shorten``: make a skill shorter while its tasks pass as often.
 
-The optimizer names what repeats, explains or hardly matters. Each deletion or merge is one edit,
-behind a test of non-inferiority on the whole suite; the final comparison makes the same test once
-more, on fresh samples, of all of them together. After the search ``trials`` it is a last stage.
+The optimizer names text that repeats, explains or hardly matters. Each deletion or merge is one
+edit, which has to pass a test of non-inferiority on the whole suite. The final comparison makes
+this test again, on fresh samples, of all edits together. It can follow the search ``trials``.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class ShortenSearch:
-    """Rounds of proposals, until one of them takes nothing out."""
+    """Rounds of proposals, until a round makes the skill no shorter."""
 
     def __init__(self, state: TrainingState) -> None:
         self._state = state
         self._tried: set[str] = set()
 
     def run(self) -> str:
-        """Search; the reason for its end in words.
+        """Search; return the reason for its end in words.
 
         Raises:
             StopRun: a fault ended the run.
@@ -40,7 +40,7 @@ class ShortenSearch:
         return "the last round of skillopt_epochs has ended"
 
     def _round(self) -> bool:
-        """Whether something could go."""
+        """Try the edits of one proposal; return whether the skill is shorter."""
         state = self._state
         context = state.context.at(document=state.incumbent, step=state.history.step)
         before = state.incumbent
@@ -56,7 +56,7 @@ class ShortenSearch:
         return bool(taken)
 
     def _propose(self, context: Context) -> list[Edit]:
-        """What nobody has tried yet, the largest first."""
+        """Ask for edits; return the new ones, those that save most first."""
         budget = context.settings.edit_budget
         answer = context.ask("shorten", "shorten", context.form, label="shorten", budget=budget)
         forms = answer.edits if answer else ()
@@ -88,15 +88,17 @@ class ShortenSearch:
 def shorten_accepted(
     state: TrainingState, final: FinalComparison, measured: Measured, samples: int
 ) -> Measured:
-    """Take out of a skill that was accepted what no task needs.
+    """Make an accepted skill shorter, and return the final comparison of the result.
 
-    What goes is tested edit by edit, then as a whole, against what was accepted; then the shorter
-    skill has a final comparison with the start, on fresh samples, too. Where one of these refuses,
-    or a cap, a fault or the user ends them, what was accepted stays.
+    The edits are tested one by one, then together, against the accepted skill; then the shorter
+    skill has its own final comparison with the start on fresh samples. If one of these refuses, or
+    a cap, a fault or the user ends them, the accepted skill stays.
 
     Args:
+        state: the training, with the accepted skill as incumbent.
+        final: makes the final comparison.
         measured: the final comparison that accepted the incumbent.
-        samples: that the tests edit by edit may take at most.
+        samples: most samples of the tests one by one.
     """
     accepted, edits, go_back = state.incumbent, len(state.accepted), state.mark()
     look = 2 * len(state.suite) * state.settings.rollouts

@@ -1,4 +1,4 @@
-"""What is known of every train task under the working skill, and which of them to ask about."""
+"""The records of the train tasks under the working skill, and the tasks to ask analysts about."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TrainTasks:
-    """The records of the train tasks. A settled task keeps its record while the skill changes."""
+    """The records of the train tasks; a task keeps its record while the skill changes."""
 
     def __init__(self, state: TrainingState, parameters: TrialParameters) -> None:
         self._state = state
@@ -35,7 +35,7 @@ class TrainTasks:
         """Tasks that analysts were asked about since their record changed."""
         self._turns = 1
         self._unmeasurable: set[str] = set()
-        """Tasks that gave no measurement; they are sampled again with the next fresh start."""
+        """Tasks that could not be measured; the next sampling of all tasks includes them."""
 
     @property
     def records(self) -> list[TaskRecord]:
@@ -43,29 +43,29 @@ class TrainTasks:
 
     @property
     def all_pass(self) -> bool:
-        """Whether every task was looked at and none that was measured has failed."""
+        """Whether every task was sampled and no measured one has failed."""
         if self._unseen or any(self._is_open(task.id) for task in self._seen):
             return False
         measured = [record for record in self._records.values() if record.n]
         return bool(measured) and all(not record.failed for record in measured)
 
     def failing(self) -> list[TaskRecord]:
-        """Tasks that fail reliably, those that never passed first."""
+        """Return the tasks that fail reliably, by rising pass rate."""
         least = self._parameters.failures
         failing = [r for r in self._records.values() if r.failed >= least and r.rate <= 0.5]
         return sorted(failing, key=lambda record: record.rate)
 
     def look(self, document: Document) -> bool:
-        """Sample what is not known yet; a task that failed is sampled until that is certain."""
+        """Sample tasks without a clear record; return whether there were any."""
         unknown = any(self._is_open(task.id) for task in self._seen)
         self._state.samples.carry_out(self.sampling(document, self._few))
         return unknown
 
     def sampling(self, document: Document, least: int = 0) -> Activity:
-        """Yield the samples that ``look`` takes; several of a task at once if workers wait.
+        """Yield samples of tasks without a clear record, more at once if workers are idle.
 
-        Args:
-            least: tasks of a round after the first; fewer are left for later.
+        A task that failed is sampled again, until it has failed ``failures`` times or passed more
+        often. After the first round, fewer than ``least`` tasks wait for a later call.
         """
         rounds = 0
         while unknown := [task for task in self._seen if self._is_open(task.id)]:
@@ -91,31 +91,27 @@ class TrainTasks:
         return 0 < record.failed < least and record.n <= least
 
     def widen(self) -> bool:
-        """Take in further tasks at the next look; False when there are none.
+        """Include further tasks from now on; return False if there are none.
 
-        A part of the tasks shows most of what is wrong, and what it taught has settled many of the
-        others by the time they are looked at.
+        A part of the tasks shows most of the defects, and the edits for it often mend the others
+        before they are sampled.
         """
         more, self._unseen = self._unseen[: self._size], self._unseen[self._size :]
         self._seen += more
         return bool(more)
 
     def ask_again(self) -> bool:
-        """Let analysts be asked once more about what still fails; False after some turns.
-
-        Another draw may see what the first ones missed, and calls of the optimizer are cheap beside
-        those of the target.
-        """
+        """Let analysts be asked once more about failing tasks; return False after some turns."""
         if self._turns >= self._parameters.turns or not self.failing():
             return False
         self._turns += 1
         self._asked.clear()
         return True
 
-    def look_afresh(self, document: Document) -> None:
-        """Forget what the tasks have shown, and sample them anew.
+    def sample_all_again(self, document: Document) -> None:
+        """Discard all records, and sample the tasks again.
 
-        Old failures were partly bad luck, and settled tasks may have moved.
+        Earlier failures were partly bad luck, and later edits may have changed other tasks.
         """
         self._records.clear()
         self._asked.clear()
@@ -124,40 +120,42 @@ class TrainTasks:
         self.look(document)
 
     def settle(self, records: Iterable[TaskRecord]) -> None:
-        """Take over what was measured under the document that is the working skill now."""
+        """Replace records by those under the document that is the working skill now."""
         for record in records:
             if record.n:
                 self._records[record.task.id] = record
                 self._asked.discard(record.task.id)
 
     def add(self, records: Iterable[TaskRecord]) -> None:
-        """Take in samples of tasks under the working skill and an edit that did nothing."""
+        """Add samples of tasks under the working skill with an edit that changed nothing."""
         for record in records:
             if known := self._records.get(record.task.id):
                 self._records[record.task.id] = known.plus(record.rollouts)
 
     def forget(self, tasks: Iterable[str]) -> None:
-        """An edit that these tasks asked for is gone: those that passed are sampled again."""
+        """Discard the records of passing tasks, since an edit that they asked for is dropped."""
         for task in tasks:
             if task in self._records and self._records[task].rate > 0.5:
                 del self._records[task]
                 self._asked.discard(task)
 
     def forget_failing(self) -> None:
-        """What failed may have been broken by an edit that is gone."""
+        """Discard the records of failing tasks, which a dropped edit may have broken."""
         for record in self.failing():
             del self._records[record.task.id]
             self._asked.discard(record.task.id)
 
     @property
     def unasked(self) -> int:
-        """Number of failing tasks that nobody was asked about."""
+        """Number of failing tasks that analysts were not asked about."""
         return len(self._choose(len(self._records)))
 
     def next_to_ask(self, document: Document, tasks: int) -> list[TaskRecord]:
-        """Failing tasks that nobody was asked about, at most so many, a few of each way of failing.
+        """Return failing tasks for analysts, a few of each pattern of failure, and mark them.
 
-        They are marked as asked.
+        Args:
+            document: the working skill.
+            tasks: their largest number.
         """
         batch: list[TaskRecord] = []
         while not batch and (chosen := self._choose(tasks)):
@@ -177,14 +175,12 @@ class TrainTasks:
         return chosen[:tasks]
 
     def _refresh(self, chosen: Sequence[TaskRecord], document: Document) -> list[TaskRecord]:
-        """Sample the tasks anew whose record is older than the document; those that still fail.
+        """Sample tasks again whose record is older than the document; return those that still fail.
 
-        An edit that joined for another task may have turned them, and analysts should see how they
-        fail under the document in front of them. One sample is cheaper than their calls.
+        An edit for another task may have mended them, and one sample costs less than the analyst
+        calls.
         """
         stale = [r for r in chosen if r.rollouts[0].request.version != document.version]
-        if len(stale) < self._few:
-            return list(chosen)
         found = self._state.samples.take(document, {r.task.id: 1 for r in stale}, "train")
         for record in stale:
             latest = TaskRecord.of(record.task, found[record.task.id])

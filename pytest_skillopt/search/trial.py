@@ -1,8 +1,8 @@
-"""The trial of edits on the tasks that asked for them, and the edits that wait for one.
+"""The trial of edits on the tasks that asked for them, and the pool of edits that wait for one.
 
-A useful rule turns the tasks whose failures called for it, a useless one leaves them as they are,
-so one to five samples tell most of them apart. The trial decides only what joins the working skill;
-it gives no guarantee, and nothing is accepted on its word.
+A useful edit makes the tasks pass whose failures led to it, and a useless one leaves them as they
+are, so one to five samples tell most of them apart. A trial only decides which edits join the
+working skill. It gives no guarantee: the final comparison decides what is accepted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _LEAST_LIFT = 0.2
 
 
 class Trial:
-    """A sequential likelihood ratio (Wald 1945): samples in; open, won or lost out."""
+    """A sequential probability ratio test (Wald 1945): open, won or lost by its samples."""
 
     def __init__(
         self,
@@ -40,11 +40,14 @@ class Trial:
         parameters: TrialParameters,
         bar: float,
     ) -> None:
-        """Args:
-        edits: one edit, or several that are tried together.
-        document: the working skill with them.
-        records: of the failing tasks that asked for them, under the working skill.
-        bar: log likelihood ratio at which they have won.
+        """Open a trial.
+
+        Args:
+            edits: one edit, or several that are tried together.
+            document: the working skill with them.
+            records: records of the failing tasks that asked for them, under the working skill.
+            parameters: bounds of the trial.
+            bar: log likelihood ratio at which the edits have won.
         """
         self.edits = tuple(edits)
         self.document = document
@@ -54,13 +57,13 @@ class Trial:
         self._bar = bar
         self._most = parameters.most_samples
         self._credit = dict.fromkeys(self.before, 0.0)
-        """Passes, and failures further on in the test at a part of a pass."""
+        """By task, passes, and failures further on in the test as a part of a pass."""
         self._taken = dict.fromkeys(self.before, 0)
-        """Samples asked for, those included that could not be measured."""
+        """By task, samples taken, including those that could not be measured."""
 
     @property
     def log_ratio(self) -> float:
-        """Log likelihood ratio of "they lift a share of these tasks" against "they do nothing"."""
+        """Log likelihood ratio of "a share of the tasks is lifted" against "nothing changes"."""
         return sum(self._log_ratio(task) for task in self.before)
 
     @property
@@ -73,7 +76,7 @@ class Trial:
         return "open"
 
     def wants(self, *, ahead: bool = False) -> dict[str, int]:
-        """Tasks to sample next, with how often; empty when the trial is over.
+        """Return the tasks to sample next, with how often; empty if the trial is decided.
 
         Args:
             ahead: once a task has done better, ask for all samples that a win takes at best.
@@ -89,7 +92,7 @@ class Trial:
         return wanted
 
     def tell(self, found: Mapping[str, Sequence[Rollout]]) -> None:
-        """Take in samples of the document; those that are no measurement are only counted."""
+        """Add samples of the document; those that could not be measured are only counted."""
         for task, rollouts in found.items():
             failures = self.before[task].failures
             self.after[task] = self.after[task].plus(rollouts)
@@ -102,7 +105,7 @@ class Trial:
 
     @property
     def turned(self) -> tuple[str, ...]:
-        """Tasks that did better in the trial than before it, the surest first."""
+        """Tasks that did better in the trial than before it, the clearest first."""
         better = [task for task in self.before if self._credit[task] > 0]
         return tuple(sorted(better, key=lambda task: -self._log_ratio(task)))
 
@@ -121,7 +124,7 @@ class Trial:
         return f"{passed} of {n} samples passed on the tasks that asked for it"
 
     def _next_tasks(self) -> list[str]:
-        """The least sampled tasks, those that do well first: a win is found sooner."""
+        """Return the least sampled tasks; among equals those that do well, to win sooner."""
         if sum(self._taken.values()) >= self._most:
             return []
         open_tasks = [task for task in self.before if self._room(task)]
@@ -129,17 +132,15 @@ class Trial:
         return order[:_TASKS_A_LOOK]
 
     def _room(self, task: str) -> int:
-        """Samples that may still be taken of a task."""
+        """Return how many samples may still be taken of a task."""
         return self._parameters.most_per_task - self._taken[task]
 
     def _at_best(self, wanted: Mapping[str, int]) -> float:
-        """The log likelihood ratio if all of these samples pass."""
+        """Return the log likelihood ratio if all of these samples pass."""
         return sum(self._log_ratio(task, wanted.get(task, 0)) for task in self.before)
 
     def _log_ratio(self, task: str, more: int = 0) -> float:
-        """Args:
-        more: samples that are taken to pass beside those that there are.
-        """
+        """Return the log likelihood ratio of a task if ``more`` samples of it pass."""
         before, n, credit = self.before[task], self.after[task].n, self._credit[task]
         n, credit = n + more, credit + more
         plain = (before.passed + 0.5) / (before.n + 1)
@@ -154,13 +155,11 @@ class Trial:
 class Pool:
     """The edits that wait for a trial, and those that have lost one.
 
-    One that says the same as another that waits adds to its support.
+    An edit that says the same as a waiting one adds to its support.
     """
 
     def __init__(self, tries: int) -> None:
-        """Args:
-        tries: lost trials after which an edit is not tried alone again.
-        """
+        """Create an empty pool; after ``tries`` lost trials an edit is not tried alone again."""
         self._tries = tries
         self._waiting: list[Edit] = []
         self._lost: dict[str, Edit] = {}
@@ -171,15 +170,15 @@ class Pool:
 
     @property
     def waiting(self) -> list[Edit]:
-        """The best supported first."""
+        """Waiting edits, those with the most support first."""
         return by_support(self._waiting)
 
     def is_spent(self, edit: Edit) -> bool:
-        """Whether the edit was tried alone often enough."""
+        """Return whether the edit was tried alone often enough."""
         return edit.key in self._banned or self._losses[edit.key] >= self._tries
 
     def add(self, edit: Edit) -> None:
-        """Let an edit wait for its trial."""
+        """Add an edit that is to be tried."""
         for number, known in enumerate(self._waiting):
             if say_the_same(known, edit):
                 self._waiting[number] = unite([known, edit])
@@ -187,19 +186,19 @@ class Pool:
         self._waiting.append(edit)
 
     def take(self, edits: Iterable[Edit]) -> None:
-        """These edits wait no more: they are tried, or do not fit."""
+        """Remove edits that are tried now, or do not fit the working skill."""
         keys = {edit.key for edit in edits}
         self._waiting = [edit for edit in self._waiting if edit.key not in keys]
         self._lost = {key: edit for key, edit in self._lost.items() if key not in keys}
 
     def lose(self, edits: Iterable[Edit], *, alone: bool = True) -> None:
-        """Keep edits that have lost a trial, and count it where they were tried alone."""
+        """Keep edits that have lost a trial, and count the loss if they were tried alone."""
         for edit in edits:
             self._losses[edit.key] += alone
             self.keep(edit)
 
     def keep(self, edit: Edit) -> None:
-        """Remember for which tasks an edit that has lost was proposed."""
+        """Keep an edit that has lost, with all tasks that it was proposed for."""
         if edit.key in self._banned:
             return
         known = self._lost.get(edit.key)
@@ -211,13 +210,13 @@ class Pool:
         self.take([edit])
 
     def forgive(self, edits: Iterable[Edit]) -> None:
-        """Edits that had joined and were left out again may be tried as if they had lost once."""
+        """Keep edits that were dropped after they had joined, as if they had lost one trial."""
         for edit in edits:
             self._losses[edit.key] = 1
             self.keep(edit)
 
     def reopen(self, tasks: Iterable[str]) -> None:
-        """The working skill has changed for these tasks: what they asked for may help now."""
+        """Let lost edits wait again whose tasks the working skill has changed for."""
         changed = set(tasks)
         for key, edit in list(self._lost.items()):
             if not changed.isdisjoint(edit.tasks):
@@ -225,5 +224,5 @@ class Pool:
                 self.add(edit)
 
     def lost_for(self, task: str) -> list[Edit]:
-        """Edits that a task asked for and that have lost, the best supported first."""
+        """Return the lost edits that a task asked for, those with the most support first."""
         return by_support([edit for edit in self._lost.values() if task in edit.tasks])

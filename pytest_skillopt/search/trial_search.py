@@ -1,8 +1,8 @@
 """The default search: try every edit on the tasks that asked for it, alone, then with others.
 
-A gate at every step starves a search: at a few hundred rollouts it leaves a handful of decisions.
-So edits are told apart cheaply on train tasks, those that win their trial join the working skill,
-and the final comparison decides about all of them together.
+A gate at every step would leave a few hundred rollouts only a handful of decisions. So edits are
+tried cheaply on train tasks, those that win their trial join the working skill, and the final
+comparison decides about all of them together.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Round:
-    """What one round of the search did: the row of a step."""
+    """One round of the search: the row of a step."""
 
     records: list[TaskRecord]
-    """Of the train tasks, as the round found them."""
+    """Records of the train tasks at the beginning of the round."""
     asked: int = 0
-    """Tasks put before analysts."""
+    """Number of tasks that analysts were asked about."""
     proposed: int = 0
-    """Edits of the analysts, each once."""
+    """Number of different edits of the analysts."""
     again: int = 0
-    """Those of them that had lost a trial before."""
+    """Number of these edits that had lost a trial before."""
     came: str = ""
-    """What came in the place of an answer that could be read."""
+    """Description of replies that could not be read."""
     tried: int = 0
-    """Edits whose trial was decided."""
+    """Number of edits whose trial was decided."""
     joined: list[Edit] = field(default_factory=list)
     left_out: list[Edit] = field(default_factory=list)
 
@@ -77,7 +77,7 @@ class Round:
 
 
 def _findable(edit: Edit, document: Document) -> Edit:
-    """The edit; as one that appends where the text that it names is not in the document."""
+    """Return the edit, as one that appends if its target is not in the document."""
     if edit.op in ("append", "delete") or _stands_in(edit, document):
         return edit
     return replace(edit, op="append", target="")
@@ -88,7 +88,7 @@ def _stands_in(edit: Edit, document: Document) -> bool:
 
 
 class TrialSearch:
-    """Evidence, analysts, trials."""
+    """The loop of samples, analysts, trials and ablations."""
 
     def __init__(self, state: TrainingState, parameters: TrialParameters) -> None:
         self._state = state
@@ -105,18 +105,18 @@ class TrialSearch:
         """Trials that go on beside the next ones."""
         self._epoch = 1
         self._idle = 0
-        """Rounds in a row that found nothing to try."""
+        """Samplings of all tasks in a row without a change of the working skill between them."""
         self._together: set[tuple[str, str]] = set()
         """Tasks, each with the key of an edit that was tried with others for it."""
         self._drawn = 0
-        """Times that groups were drawn anew since the last fresh look."""
+        """Times that new groups were drawn since all tasks were sampled."""
         self._last_look = state.incumbent
-        """The working skill at the last fresh look."""
+        """The working skill when all tasks were sampled last."""
         self._dropped = False
-        """Whether an edit was dropped since then: tasks may count as passing thanks to it."""
+        """Whether an edit was dropped since then: passing tasks may have needed it."""
 
     def run(self) -> str:
-        """Search until there is nothing left to do; the reason in words.
+        """Search until there is nothing left to do; return the reason in words.
 
         Raises:
             StopRun: a fault ended the run, no train task can be measured, or a gate on the way
@@ -139,19 +139,19 @@ class TrialSearch:
             else:
                 raise
         finally:
-            self._tell_the_rest()
+            self._record_the_rest()
         self._state.pass_gate(self._epoch, self._tasks.records)
         return reason
 
     def _leave_out_at_last(self) -> None:
-        """Spend what was held for it."""
+        """Leave edits out with the samples that are reserved for it."""
         self._state.budget.hold(Purpose.ABLATION, 0)
         with contextlib.suppress(OutOfBudget):
             self._leave_out()
             self._undo_harm(self._parameters.harm_early)
 
-    def _tell_the_rest(self) -> None:
-        """The round that was broken off gets its row, and so do edits that nobody has tried."""
+    def _record_the_rest(self) -> None:
+        """Record the interrupted round, and the edits that were not tried."""
         self._state.history.leave(
             [*(edit for trial in self._running for edit in trial.edits), *self._pool.waiting]
         )
@@ -165,7 +165,7 @@ class TrialSearch:
             self._row = Round(tasks.records)
             if tasks.all_pass:
                 self._leave_out()
-                if not (self._dropped and self._look_afresh()):
+                if not (self._dropped and self._sample_all_again()):
                     return "every train task passes"
             if not self._act():
                 return "no edit is left that might help, and nothing new is proposed"
@@ -174,7 +174,7 @@ class TrialSearch:
                 tasks.look(self._state.incumbent)
 
     def _act(self) -> bool:
-        """The most promising thing to do next; False where nothing is left."""
+        """Do the most promising action; return False if there is none."""
         actions = (
             self._leave_out_if_many,
             self._ask,
@@ -184,7 +184,7 @@ class TrialSearch:
             self._tasks.ask_again,
             self._leave_out,
             self._try_together,
-            self._look_afresh,
+            self._sample_all_again,
         )
         return any(action() for action in actions)
 
@@ -201,7 +201,7 @@ class TrialSearch:
     # Analysts.
 
     def _ask(self) -> bool:
-        """Put the reliably failing tasks before analysts, and their edits into the pool."""
+        """Ask analysts about reliably failing tasks, and add their edits to the pool."""
         if self._wide and self._tasks.unasked < self._few and self._try_waiting():
             return True
         batch = self._tasks.next_to_ask(self._state.incumbent, self._room_for_tasks())
@@ -232,7 +232,7 @@ class TrialSearch:
         return merged
 
     def _take_in(self, edit: Edit, context: Context) -> None:
-        """Put what the update stage makes of an edit into the pool."""
+        """Add to the pool the edit that the update stage makes of an edit."""
         self._row.proposed += 1
         edit = _findable(edit, context.document)
         if self._pool.is_spent(edit):
@@ -249,7 +249,7 @@ class TrialSearch:
                 self._pool.add(made)
 
     def _room_for_tasks(self) -> int:
-        """Tasks that analysts may be asked about in this round."""
+        """Return how many tasks analysts may be asked about in this round."""
         p = self._parameters
         most = p.search_calls(len(self._state.train), self._state.budget.samples)
         left = most - self._state.context.calls.asked
@@ -270,7 +270,7 @@ class TrialSearch:
     # Trials.
 
     def _try_waiting(self) -> bool:
-        """Try the edits that wait, the best supported first, several at once."""
+        """Try the waiting edits, several at once, those with the most support first."""
         tried = False
         while (self._wide or not self._many_untested) and (trials := self._next_trials()):
             least = self._few if len(trials) > len(self._running) else 0
@@ -278,7 +278,7 @@ class TrialSearch:
             if 2 * len(trials) < self._few:
                 self._tasks.widen()
             try:
-                # Edits that joined before are left out, and tasks looked at, at the same time.
+                # Edits that joined before are left out, and tasks sampled, at the same time.
                 beside = [self._ablation.sample(), self._tasks.sampling(self._state.incumbent)]
                 self._state.samples.carry_out(
                     self._sampling(trials, least), *(beside if self._wide else [])
@@ -291,11 +291,11 @@ class TrialSearch:
         return tried
 
     def _decide(self, trials: Sequence[Trial]) -> None:
-        """Let winners join; what is not decided yet, or not needed any more, waits again."""
+        """Let winners join; edits that are undecided or not needed any more wait again."""
         if self._ablation.sampled:
             self._drop(self._ablation.judge())
         self._running = [trial for trial in trials if self._wide and trial.outcome == "open"]
-        # Those that lost first: what they show is of the working skill that there was.
+        # Lost trials first: their samples are of the working skill before the winners joined.
         for trial in sorted(trials, key=lambda trial: trial.outcome == "won"):
             outcome = trial.outcome
             if trial in self._running:
@@ -311,9 +311,9 @@ class TrialSearch:
                 self._lose(trial)
 
     def _next_trials(self) -> list[Trial]:
-        """Those to carry out at once, in the order of the select stage.
+        """Return trials to carry out at once, in the order of the select stage.
 
-        With few workers they are on tasks of their own, so that no sample is in vain.
+        With few workers no two trials have a task in common, so that no sample is wasted.
         """
         failing = {record.task.id: record for record in self._tasks.failing()}
         waiting = [e for e in self._pool.waiting if not failing.keys().isdisjoint(e.tasks)]
@@ -331,11 +331,11 @@ class TrialSearch:
         return trials
 
     def _is_needed(self, trial: Trial) -> bool:
-        """Whether a task of the trial still fails: another edit may have joined meanwhile."""
+        """Return whether a task of the trial still fails, since other edits may have joined."""
         return any(record.task.id in trial.before for record in self._tasks.failing())
 
     def _open(self, edits: Sequence[Edit], asking: Sequence[TaskRecord]) -> Trial | None:
-        """A trial of the edits that fit the working skill; None where none does."""
+        """Return a trial of those edits that fit the working skill; None if none does."""
         document = self._state.incumbent
         fitting: list[Edit] = []
         self._pool.take(edits)
@@ -351,12 +351,12 @@ class TrialSearch:
 
     @property
     def _wide(self) -> bool:
-        """Whether there are workers for more than the trials of a few edits."""
+        """Whether there are more workers than the trials of a few edits use."""
         return self._state.width > self._parameters.edits_at_once
 
     @property
     def _later(self) -> float:
-        """What is added to the bars of trials and of leaving out."""
+        """Added to the bounds of trials and of ablation."""
         return self._parameters.later if self._epoch > 1 else 0.0
 
     def _sample(self, trials: Sequence[Trial]) -> None:
@@ -364,8 +364,9 @@ class TrialSearch:
         self._state.samples.carry_out(self._sampling(trials))
 
     def _sampling(self, trials: Sequence[Trial], least: int = 0) -> Activity:
-        """Yield the samples of trials until all are decided, or after the first round fewer than
-        ``least`` are open.
+        """Yield samples of trials until all are decided.
+
+        After the first round, fewer than ``least`` open trials wait for a later call.
         """
         covers, rounds = self._state.budget.covers, 0
         while running := [(t, wants) for t in trials if (wants := t.wants(ahead=self._wide))]:
@@ -384,7 +385,7 @@ class TrialSearch:
         self._state.history.settle(trial.edits, "lost", trial.describe(), trial.effects)
 
     def _try_together(self) -> bool:
-        """Try the edits together that a failing task asked for and that lost alone.
+        """Try edits together that a failing task asked for and that lost alone.
 
         A task may need more than one of them, or one of them had bad luck.
         """
@@ -410,7 +411,7 @@ class TrialSearch:
             needed = self._needed(trial)
             self._pool.lose([e for e in trial.edits if e not in needed], alone=False)
             self._join(trial, needed)
-            # Other edits may have lost for want of these.
+            # Other edits may have lost since these were missing.
             self._pool.reopen(failing.task.id for failing in self._tasks.failing())
             self._together.clear()
             return True
@@ -421,7 +422,7 @@ class TrialSearch:
         return self._try_together()
 
     def _needed(self, trial: Trial) -> list[Edit]:
-        """Those of the edits without which the task of a won trial falls back."""
+        """Return the edits of a won trial without which its task fails."""
         (task,) = trial.before
         lines, base = list(trial.edits), self._state.incumbent
         arms = {line: rebuild(base, [one for one in lines if one != line]) for line in lines}
@@ -437,14 +438,14 @@ class TrialSearch:
         return lines
 
     def _fails(self, documents: Sequence[Document], task: str) -> list[bool]:
-        """Whether a sample of the task under each document fails."""
+        """Return for each document whether a sample of the task fails."""
         found = self._state.samples.take_all([(d, {task: 1}) for d in documents], "trial")
         return [not any(r.passed for r in rollouts[task]) for rollouts in found]
 
     # The working skill.
 
     def _join(self, trial: Trial, edits: Sequence[Edit]) -> None:
-        """Let edits join the working skill, which may have changed during their trial."""
+        """Add edits to the working skill, which may have changed during their trial."""
         document = self._state.incumbent
         for edit in edits:
             extended = self._state.context.vetting.try_edit(document, edit)
@@ -460,7 +461,7 @@ class TrialSearch:
         self._tasks.settle(trial.after.values())
 
     def _leave_out(self) -> bool:
-        """Leave each edit out that was not tested so, and drop those that are not missed."""
+        """Leave each untested edit out, and drop those that are of no use."""
         tested = False
         while self._ablation.untested:
             tested = True
@@ -482,11 +483,11 @@ class TrialSearch:
 
     # When nothing is left to try.
 
-    def _look_afresh(self) -> bool:
-        """Every task is sampled anew: old failures were partly luck, settled tasks may have moved.
+    def _sample_all_again(self) -> bool:
+        """Sample all tasks again, since old records are partly luck; return False at the end.
 
-        After ``patience`` such looks between which the working skill has not changed, the search is
-        over.
+        The search ends after ``patience`` such samplings without a change of the working skill
+        between them.
         """
         self._state.samples.require_measured(self._state.train)
         self._idle = 0 if self._state.incumbent != self._last_look else self._idle + 1
@@ -499,12 +500,12 @@ class TrialSearch:
         self._last_look, self._dropped = self._state.incumbent, False
         self._together.clear()
         self._drawn = 0
-        self._tasks.look_afresh(self._state.incumbent)
+        self._tasks.sample_all_again(self._state.incumbent)
         self._undo_harm(self._parameters.harm_doubt)
         return True
 
     def _undo_harm(self, doubt: float) -> None:
-        """Drop edits that break tasks which their trials did not look at."""
+        """Drop edits that break tasks which were not in their trials."""
         if not self._settings.pruning:
             return
         why = "tasks that had passed failed with it"
