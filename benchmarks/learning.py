@@ -122,7 +122,7 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
         return Run(*recorded.train(name, cap, seed, variant.settings, parameters=parameters))
     world = make_world(name, seed)
     tasks = world.tasks
-    settings = Settings(seed=seed, max_rollouts=cap, optimizer_workers=1, **variant.settings)
+    settings = Settings.make(seed=seed, max_rollouts=cap, optimizer_workers=1, **variant.settings)
     if variant.unfiltered:
         tasks = [dataclasses.replace(task, text="") for task in tasks]
         settings = dataclasses.replace(settings, lint_allow=",".join(RULES))

@@ -145,7 +145,7 @@ def train(
         world.tasks,
         sampler,
         optimizer,
-        Settings(seed=seed, max_rollouts=cap, optimizer_workers=1, **settings),
+        Settings.make(seed=seed, max_rollouts=cap, optimizer_workers=1, **settings),
         skill="SKILL.md",
         observer=verdicts,
         parameters=parameters,
