@@ -10,13 +10,14 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Name = Literal["evaluate", "train", "check", "compare", "aa"]
+Name = Literal["evaluate", "train", "check", "compare", "try", "aa"]
 
 MODES: dict[Name, str] = {
     "evaluate": "--skillopt",
     "train": "--skillopt-train",
     "check": "--skillopt-check",
     "compare": "--skillopt-compare",
+    "try": "--skillopt-try",
     "aa": "--skillopt-aa",
 }
 """Option that turns each mode on; its name in the namespace is ``skillopt_<mode>``."""
@@ -52,6 +53,11 @@ _OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
         "--skillopt-compare",
         {"nargs": 2, "metavar": ("A", "B")},
         "compare two skills: files, revisions, run versions, none",
+    ),
+    (
+        "--skillopt-try",
+        {"metavar": "FILE"},
+        "judge a change made elsewhere: SKILL.md, folder, patch",
     ),
     ("--skillopt-aa", _ON, "measure the noise: compare the skill with itself"),
     (
@@ -103,6 +109,8 @@ class Mode:
     """``check``: fail on too little evidence, too."""
     pair: tuple[str, str] = ("", "")
     """``compare``: the two skills."""
+    file: str = ""
+    """``try``: path of the change."""
     resume: str | None = None
     """``train``: run to continue; ``""`` is the latest."""
     init: bool = False
@@ -133,6 +141,7 @@ class Mode:
             ref=option.skillopt_check or "",
             strict=option.skillopt_check_strict,
             pair=tuple(option.skillopt_compare or ("", "")),
+            file=option.skillopt_try or "",
             resume="" if option.skillopt_resume == "latest" else option.skillopt_resume,
             init=option.skillopt_init,
             save_baseline=option.skillopt_save_baseline,

@@ -38,6 +38,9 @@ PAID = {
     "Train the skill without writing the file, only proposing.": (
         "pytest --skillopt-train --skillopt-write=no"
     ),
+    "I wrote a better text to another file: have my change judged.": (
+        "pytest --skillopt-try=better.md"
+    ),
     "Make a long skill shorter without losing passed tasks.": "pytest-skillopt shorten",
 }
 

@@ -19,6 +19,7 @@ from pytest_skillopt.modes import measure
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
 from pytest_skillopt.modes.train import train
+from pytest_skillopt.modes.tries import try_change
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.runs import write_reports
 from pytest_skillopt.report.words import plural, task_properties
@@ -46,6 +47,7 @@ MODES: dict[Name, Callable[[Run, Display], Result]] = {
     "train": train,
     "check": measure.check,
     "compare": measure.compare,
+    "try": try_change,
     "aa": measure.aa,
 }
 """The function of each mode: from an open run to its result."""
@@ -108,6 +110,8 @@ def fails_the_session(mode: Mode, result: Result) -> bool:
     """Return whether the result makes pytest exit with 1, whatever the tests' outcomes."""
     if mode.name == "check" and result.skills:
         return result.status == "rejected" or (mode.strict and result.status == "unmeasured")
+    if mode.name == "try":
+        return result.status not in ("accepted", "unchanged")
     return result.status == "unmeasured"
 
 

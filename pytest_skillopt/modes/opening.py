@@ -150,6 +150,8 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
             home.find(mode.resume, "training")
         for name in filter(None, mode.pair):
             check_name(root, home, name)
+        if mode.file and not (root / mode.file).exists():
+            raise RunError(f"--skillopt-try={mode.file}: there is no such file or folder")
         if mode.ref:
             at_revision(root, "the project", mode.ref)  # any path: only the revision matters
         if settings.scan and mode.name == "train":

@@ -274,7 +274,8 @@ def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) ->
         return 2 * settings.rollouts * len(tasks)
     if mode.name != "train":
         most = settings.gate_kmax if mode.name == "check" else settings.final_rollouts
-        return 2 * len(tasks) * most
+        judged = [t for t in tasks if mode.name != "try" or t.split != "test"]
+        return 2 * len(judged) * most
     test = [task for task in tasks if task.split == "test"]
     final = 2 * settings.final_rollouts * (len(tasks) - len(test))
     final += 2 * sum(task.rollouts or settings.rollouts for task in test)

@@ -34,12 +34,12 @@ NONE = "none"
 def split_tasks(
     tasks: Sequence[SkillTask], settings: Settings, mode: Mode
 ) -> tuple[list[SkillTask], list[str]]:
-    """Assign each skill's tasks to splits, for a training only; return tasks and notes.
+    """Assign each skill's tasks to splits, for a training or a try; return tasks and notes.
 
     Raises:
         SplitError: the tasks cannot be split.
     """
-    if mode.name != "train":
+    if mode.name not in ("train", "try"):
         return list(tasks), []
     split: dict[str, SkillTask] = {}
     notes: list[str] = []

@@ -75,6 +75,9 @@ def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str,
     if result.mode == "check":
         rejected = skill.status == "rejected"
         return ("Do not merge", "bad") if rejected else ("No regression found", good)
+    if result.mode == "try":
+        accepted = skill.status == "accepted"
+        return ("Accepted", good) if accepted else ("Keep the skill as it is", "neutral")
     return _figure(result, skill), "neutral"
 
 
@@ -104,7 +107,7 @@ def _sentence(result: Result, skill: SkillResult) -> str:
         return f"{_change(measured, where)} {_fixed_and_broken(skill)}"
     if result.mode == "compare" and skill.status == "accepted":
         return f"{_change(measured, 'on')} {_fixed_and_broken(skill)}"
-    if result.mode in ("check", "compare"):
+    if result.mode in ("check", "compare", "try"):
         return f"{_change(measured, 'on')} {reason}"
     return reason
 

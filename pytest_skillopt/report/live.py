@@ -35,6 +35,7 @@ _DOING = {
     "evaluate": "evaluating",
     "check": "checking",
     "compare": "comparing",
+    "try": "trying a change of",
     "aa": "comparing with itself",
 }
 _LAST = {"final": "final comparison", "test": "test split"}

@@ -13,4 +13,4 @@ class HarnessSettings:
 
     harness: str = setting("", "agent of skill_harness: claude, codex, opencode, ...")
     harness_env: str = setting("", "environment variables to share with the agent", many=",")
-    sandbox: str = setting("auto", "sandbox for coding agents: auto, bwrap, none or a command")
+    sandbox: str = setting("auto", "sandbox: auto, bwrap, none or a command")

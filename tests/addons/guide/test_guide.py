@@ -105,7 +105,8 @@ def test_it_is_never_trained_in_place_of_the_projects_skill(pytester: pytest.Pyt
 
 def test_every_command_it_names_is_understood(pytester: pytest.Pytester) -> None:
     assert len(COMMANDS) > 15
-    (pytester.path / "SKILL.md").write_text("---\nname: mine\n---\nGreet.\n")
+    for name in ("SKILL.md", "better.md"):
+        (pytester.path / name).write_text("---\nname: mine\n---\nGreet.\n")
     pytester.makepyfile(
         "import pytest\n@pytest.mark.skill_task\ndef test_it(skill_agent): skill_agent('Hi')\n"
     )
@@ -166,5 +167,5 @@ def test_its_own_suite_passes_with_it_only(tmp_path: Path, whole: bool) -> None:
         text=True,
         timeout=PATIENCE,
     )
-    outcome = "22 passed" if whole else "22 failed"
+    outcome = "24 passed" if whole else "24 failed"
     assert outcome in done.stdout, done.stdout + done.stderr
