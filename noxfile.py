@@ -46,7 +46,7 @@ UPSTREAM = [
 ]
 
 
-@nox.session(python=PYTHONS)
+@nox.session(python=[*PYTHONS, "3.14t"])
 def tests(session: nox.Session) -> None:
     """Run the tests of the plugin."""
     session.install("-e", ".[dev]")
@@ -111,6 +111,15 @@ def docs(session: nox.Session) -> None:
     """Build the site into ``site/``; a warning is an error."""
     session.install(".[docs]")
     session.run("mkdocs", "build", "--strict", *session.posargs)
+
+
+@nox.session
+def site(session: nox.Session) -> None:
+    """Commit the site to the branch gh-pages: ``nox -s site -- VERSION [ALIAS]``."""
+    session.install(".[docs]")
+    session.run("mike", "deploy", "--update-aliases", *session.posargs)
+    if "latest" in session.posargs:
+        session.run("mike", "set-default", "latest")
 
 
 @nox.session
