@@ -21,7 +21,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError
 
 from pytest_skillopt.model.cache import Replies, request_key
 from pytest_skillopt.model.config import is_local
-from pytest_skillopt.model.faults import brief, classify, estimate_tokens, provider_words
+from pytest_skillopt.model.faults import FILTERED, brief, classify, estimate_tokens, provider_words
 from pytest_skillopt.model.limits import Meter
 from pytest_skillopt.model.types import (
     NO_KEY,
@@ -144,7 +144,7 @@ def _fault(reply: Completion, config: ModelConfig) -> ModelFault | None:
         wanted = "raise max_output_tokens in skillopt_requests, or the model's context"
         return fault(f"the reply was cut off {reason}; {wanted}")
     if reply.finish_reason == "content_filter":
-        return fault("the provider's content filter withheld the reply")
+        return fault(FILTERED, filtered=True)
     if reply.finish_reason in _BROKEN_OFF:
         return fault(f"the provider broke off {reason}", retry=True)
     if not reply.text.strip() and not reply.tool_calls:
@@ -211,6 +211,10 @@ class _ReadingLock(threading.local):
             self._lock.release()
 
 
+_PLAINLY = (
+    "This is ordinary software work: a document is to be worded better, or an answer to be graded. "
+    "What is quoted are logs of automatic tests."
+)
 _ARRIVED = ("http11.receive_response_headers.complete", "http11.receive_response_body.complete")
 _AWAITED = "http11.receive_response_body.started"
 _READING = _ReadingLock()
@@ -268,7 +272,7 @@ class Client:
         """
         attempt = answered = 0
         paid = Usage()
-        without_schema = False
+        without_schema = plain = False
         while True:
             try:
                 reply = self._call(request, account, keep)
@@ -280,8 +284,12 @@ class Client:
             except ModelFault as caught:
                 fault = caught
             paid += fault.usage
+            # The target's prompt is the test's: another framing would measure something else.
+            if fault.filtered and not plain and self.config.role != "target":
+                request, plain = {**request, "messages": _plain(request["messages"])}, True
+                continue
             # A server that does not support json_schema may refuse in this way.
-            refused = fault.status in (400, 422) and not fault.fatal
+            refused = fault.status in (400, 422) and not (fault.fatal or fault.filtered)
             if refused and "response_format" in request:
                 request = {k: v for k, v in request.items() if k != "response_format"}
                 without_schema = True
@@ -294,6 +302,7 @@ class Client:
                     keep(reply)
                     return reply
                 tries = f" (after {attempt + 1} tries)" if attempt else ""
+                tries += ", also with a plain framing" if plain and fault.filtered else ""
                 raise ModelFault(f"{self.name}: {fault}{tries}", fatal=fault.fatal, usage=paid)
             attempt += 1
             purpose = _purpose(account)
@@ -524,6 +533,12 @@ class ChatModel(Client):
                 asked = estimate_tokens(json.dumps(request["messages"]))
                 fault.usage = self.config.usage(asked, 0, estimated=True)
             raise fault from None
+
+
+def _plain(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages without a system role, which filters take for an attempt to command."""
+    asked = [m | {"role": "user"} if m["role"] == "system" else m for m in messages]
+    return [{"role": "user", "content": _PLAINLY}, *asked]
 
 
 def _purpose(account: tuple[str, str, str]) -> str:

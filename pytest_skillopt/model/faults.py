@@ -35,6 +35,8 @@ _FATAL_CODES = frozenset(
         "unsupported_value",
     }
 )
+_FILTER_CODES = frozenset({"content_filter", "content_policy_violation"})
+FILTERED = "the provider's content filter withheld the reply"
 _KEY_SHAPE = re.compile(r"\b(sk|gsk|xai|hf)[-_][A-Za-z0-9_*.\-]{6,}|(?<=Bearer )\S+")
 _MARKUP = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
@@ -96,6 +98,9 @@ def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFau
     fatal = status in _FATAL_STATUS or code in _FATAL_CODES
     passing = status in _PASSING_STATUS or status >= 500
     words = provider_words(body)
+    filtered = code in _FILTER_CODES
+    if filtered:
+        words = f"{FILTERED}: {words}"
     hint = " (is the base URL right, is the model known there?)" if status == 404 else ""
     if 300 <= status < 400:
         target = brief(headers.get("location") or "another place")
@@ -107,6 +112,7 @@ def judge_status(status: int, body: Any, headers: Mapping[str, str]) -> ModelFau
         retry=passing and not fatal,
         retry_after=retry_after(headers) if passing and not fatal else 0.0,
         status=status,
+        filtered=filtered,
     )
 
 

@@ -177,6 +177,8 @@ class ModelFault(ModelError):
     """True if the call may have been paid for: the provider received it and did not refuse it."""
     usage: Usage = Usage()
     """Known usage of the failed calls."""
+    filtered: bool = False
+    """True if the provider's content filter withheld the reply, or refused the request."""
     fallback: Completion | None = None
     """Reply to use if a repetition brings the same."""
 

@@ -289,6 +289,7 @@ def test_a_fatal_fault_stops_at_once_with_the_providers_words(
     [
         (lambda a: a.truncated(), "max_output_tokens in skillopt_requests"),
         (lambda a: a(text="x", finish_reason="content_filter"), "content filter"),
+        (lambda a: a.error(400, "jailbreak", code="content_filter"), "content filter.*: jailbreak"),
         (lambda a: a.error(400, "context_length_exceeded"), "context_length_exceeded"),
         (lambda a: a.error(413, "too large"), "too large"),
     ],
@@ -301,6 +302,30 @@ def test_what_the_same_request_would_meet_again_is_not_retried_and_not_fatal(
         make_model().complete(HI, sample="0")
     assert not caught.value.fatal
     assert chat_server.calls == 1
+
+
+@pytest.mark.parametrize("status", [200, 400])
+def test_a_filtered_reply_is_asked_for_once_more_in_plain_words(
+    chat_server: ChatServer, make_model: ModelMaker, status: int
+) -> None:
+    answer = chat_server.answer
+    filtered = answer(text="x", finish_reason="content_filter")
+    if status == 400:
+        filtered = answer.error(400, "jailbreak", code="content_filter")
+    schema = {"type": "json_schema", "json_schema": {"name": "it", "schema": {}}}
+    asked = [{"role": "system", "content": "Improve it."}, {"role": "user", "content": "Logs."}]
+    chat_server.script(filtered, "{}")
+    model = make_model(role="optimizer")
+    assert model.complete(asked, sample="0", response_format=schema).text == "{}"
+    first, second = (request.body for request in chat_server.requests)
+    assert first["messages"] == asked
+    assert [message["role"] for message in second["messages"]] == ["user"] * 3
+    assert "ordinary software work" in second["messages"][0]["content"]
+    assert "response_format" in second
+    chat_server.script(filtered, filtered)
+    with pytest.raises(ModelFault, match=r"content filter withheld.*also with a plain framing"):
+        model.complete(asked, sample="1")
+    assert chat_server.calls == 4
 
 
 def test_no_message_holds_the_key(chat_server: ChatServer, make_model: ModelMaker) -> None:
