@@ -262,6 +262,24 @@ class Calls:
             raise
         return answers
 
+    def complete(self, messages: Sequence[dict[str, Any]], label: str) -> str:
+        """Return the reply to messages of a user's own stage.
+
+        Raises:
+            StopRun: as ``ask``.
+            ModelFault: the call was lost.
+        """
+        try:
+            reply = self._model.complete(messages, sample=label, stage="reflect")
+        except ModelError as error:
+            self._lose(error)
+            raise
+        self.asked += 1
+        if self._on_usage:
+            self._on_usage(reply.usage)
+        self._lost_in_a_row = 0
+        return reply.text
+
     def _begin(
         self, question: Question[FormT], before: Future[Answer[FormT]] | None
     ) -> Future[Answer[FormT]]:

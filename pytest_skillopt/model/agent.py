@@ -163,6 +163,8 @@ class Reply(str):
     """Role and content of each turn of the conversation so far, without the system prompt."""
     usage: Usage
     """Usage of all model calls of this call."""
+    message: dict[str, Any]
+    """Last message as in the Chat Completions API; only of ``Agent.chat``."""
 
     def __new__(
         cls,
@@ -272,18 +274,24 @@ class Agent:
 
         return await asyncio.to_thread(self._turn, prompt, tools, system, fresh, on_this_loop)
 
-    def chat(self, messages: Sequence[dict[str, Any]]) -> Reply:
+    def chat(
+        self, messages: Sequence[dict[str, Any]], *, tools: Sequence[dict[str, Any]] = ()
+    ) -> Reply:
         """Complete the given messages outside of the conversation and without the skill.
+
+        ``tools`` are declarations as in the Chat Completions API; the caller runs them.
 
         Raises:
             ModelError: the infrastructure failed.
         """
         talk = _Conversation(messages=[dict(message) for message in messages])
         for message in messages:
-            self._note(talk, str(message["role"]), str(message["content"]))
-        completion = self._complete(talk, [])
+            self._note(talk, str(message["role"]), str(message.get("content") or ""))
+        completion = self._complete(talk, list(tools))
         self._note(talk, "assistant", _as_turn(completion))
-        return Reply(completion.text, transcript=tuple(talk.turns), usage=completion.usage)
+        reply = Reply(completion.text, transcript=tuple(talk.turns), usage=completion.usage)
+        reply.message = _as_message(completion)
+        return reply
 
     def new(self) -> Agent:
         """Return an agent with the same skill and its own conversation, to use at the same time."""

@@ -51,7 +51,7 @@ class SkillTask:
     agent: str = ""
     """Agents and versions, such as ``codex 0.163.0``; see the hook ``pytest_skillopt_agent``."""
     marks: tuple[str, ...] = ()
-    """Names of the project's own markers."""
+    """Names of the project's own markers, and ``kind=...`` for a kind of task."""
     text: str = ""
     """Source and parameters (shortened), for the leak check; never shown to the optimizer."""
 
@@ -119,6 +119,7 @@ _VALID: dict[str, tuple[Callable[[Any], bool], str]] = {
     "must_pass": (lambda v: isinstance(v, bool), "True or False"),
     "trigger": (lambda v: isinstance(v, bool), "True or False"),
     "contract": (_is_text, "a text"),
+    "kind": (_is_text, "a name"),
 }
 
 
@@ -153,7 +154,8 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     given = marker_arguments(item)
     if given is None:
         return None
-    for name in ("skill", *merged("MARKER")):  # not fields of SkillTask
+    kind = [f"kind={given['kind']}"] if given.get("kind") else []
+    for name in ("skill", "kind", *merged("MARKER")):  # not fields of SkillTask
         given.pop(name, None)
     function = getattr(item, "obj", None)
     callspec = getattr(item, "callspec", None)
@@ -174,7 +176,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
         doc=inspect.getdoc(function) or "",
         roles=_roles(item, text, agent),
         agent=agent,
-        marks=tuple(sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS)),
+        marks=(*sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS), *kind),
         text=f"{text}\n{json.dumps(shown, ensure_ascii=False)}"[:_TEXT_LIMIT],
         **given,
     )

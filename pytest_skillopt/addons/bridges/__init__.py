@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.addons.bridges.config import edits_of, prompts_of, settings_of
 from pytest_skillopt.model.types import ModelError
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.agent import Agent
 
-__all__ = ["initial_skill", "settings_of", "tasks_of"]
+__all__ = ["edits_of", "initial_skill", "prompts_of", "reflect_with", "settings_of", "tasks_of"]
 
 
 def tasks_of(env: Any, **options: Any) -> Callable[..., None]:
@@ -30,8 +31,8 @@ def tasks_of(env: Any, **options: Any) -> Callable[..., None]:
 
     Args:
         env: a ``skillrl.SkillEnv`` or a SkillOpt ``EnvAdapter``, recognised by its methods.
-        options: ``skill``, path of the SKILL.md, for both; ``cfg`` and ``chat`` for an
-            ``EnvAdapter`` (:func:`pytest_skillopt.addons.bridges.skillopt.tasks_of_adapter`).
+        options: ``skill``, path of the SKILL.md, for both; ``cfg``, ``chat`` and ``episodes`` for
+            an ``EnvAdapter`` (:func:`pytest_skillopt.addons.bridges.skillopt.tasks_of_adapter`).
 
     Raises:
         pytest.UsageError: it is neither of them, or has no items.
@@ -73,28 +74,22 @@ def initial_skill(env: Any, path: str | Path, description: str = "") -> Path:
     return path
 
 
-_SETTINGS = {
-    "num_epochs": "epochs",
-    "batch_size": "batch_size",
-    "minibatch_size": "minibatch_size",
-    "merge_batch_size": "merge_batch_size",
-    "edit_budget": "edit_budget",
-    "min_edit_budget": "min_edit_budget",
-    "lr_scheduler": "schedule",
-    "gate_metric": "metric",
-    "failure_only": "failure_only",
-    "seed": "seed",
-}
+def reflect_with(adapter: Any, *, chat: str = "") -> Callable[..., Any]:
+    """Make the hook ``pytest_skillopt_reflect`` from the ``reflect`` of a SkillOpt ``EnvAdapter``.
 
+    ::
 
-def settings_of(config: Any) -> dict[str, Any]:
-    """Translate a ``skillrl.SkillOptConfig`` (or a mapping with its keys) into ini keys.
+        # conftest.py
+        pytest_skillopt_reflect = reflect_with(MyAdapter(), chat="my_env.reflect:chat_optimizer")
 
-    They select the published search, ``skillopt_search = "batch"``, with this package's gate.
+    Args:
+        adapter: it is given the rows that its ``rollout`` returned.
+        chat: ``module:function`` through which it calls its optimizer; these calls go to the
+            plugin's optimizer, else their costs are unknown here.
     """
-    given: Mapping[str, Any] = config if isinstance(config, dict) else vars(config)
-    found = {f"skillopt_{ours}": given[name] for name, ours in _SETTINGS.items() if name in given}
-    return {"skillopt_search": "batch", **found}
+    from pytest_skillopt.addons.bridges.skillopt import reflection
+
+    return reflection(adapter, chat)
 
 
 class Chat:
@@ -107,7 +102,7 @@ class Chat:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self.model = agent.model.name
-        self.fault: ModelError | None = None
+        self.fault: Exception | None = None
 
     def __call__(self, system: str, user: str) -> tuple[str, dict[str, int]]:
         """Return the answer, and its tokens under the names that both packages use.
@@ -115,18 +110,33 @@ class Chat:
         Raises:
             ModelError: as ``Model.complete``.
         """
-        messages = [{"role": "system", "content": system}] if system else []
+        message, used = self.messages(two_messages(system, user))
+        return str(message["content"] or ""), used
+
+    def messages(
+        self, messages: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]] = ()
+    ) -> tuple[dict[str, Any], dict[str, int]]:
+        """Return the last message, as in the Chat Completions API, and its tokens.
+
+        Raises:
+            ModelError: as ``Model.complete``.
+        """
         try:
-            reply = self._agent.chat([*messages, {"role": "user", "content": user}])
+            reply = self._agent.chat(messages, tools=tools)
         except ModelError as error:
             self.fault = error
             raise
         used = reply.usage
-        return str(reply), {
+        return reply.message, {
             "prompt_tokens": used.input_tokens,
             "completion_tokens": used.output_tokens,
             "total_tokens": used.input_tokens + used.output_tokens,
         }
+
+
+def two_messages(system: str, user: str) -> list[dict[str, Any]]:
+    said = [{"role": "system", "content": system}] if system else []
+    return [*said, {"role": "user", "content": user}]
 
 
 def as_test(
@@ -140,7 +150,10 @@ def as_test(
     found: list[Any] = []
     for split, items in splits.items():
         for number, item in enumerate(items):
-            mark = pytest.mark.skill_task(split=split, **({"skill": skill} if skill else {}))
+            kind = str(item.get("task_type") or item.get("subtype") or "") or None
+            about = {"skill": skill or None, "kind": kind}
+            about = {name: value for name, value in about.items() if value}
+            mark = pytest.mark.skill_task(split=split, **about)
             identity = str(item.get("id") or f"{split}-{number}")
             found.append(pytest.param(item, marks=mark, id=identity))
     if not found:
@@ -149,8 +162,10 @@ def as_test(
     return test
 
 
-def settle(row: Any, rollout: Any) -> None:
+def settle(row: Any, rollout: Any, reference: str = "") -> None:
     """Set the rollout's score to ``soft``, and fail the test if ``hard`` is below 1.
+
+    The optimizer is shown ``reference``, a hint at the right answer, with the reason of a failure.
 
     Raises:
         TypeError: they are not finite numbers.
@@ -168,4 +183,6 @@ def settle(row: Any, rollout: Any) -> None:
     rollout.score(min(1.0, max(0.0, soft)))
     if hard < 1:
         said = str(given.get("fail_reason") or given.get("predicted_answer") or "hard is 0")
+        if reference:
+            rollout.feedback(f"{said}\n\nReference, never to be quoted in the skill: {reference}")
         pytest.fail(said, pytrace=False)

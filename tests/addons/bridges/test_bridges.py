@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.bridges import initial_skill, settings_of, settle, tasks_of
+from pytest_skillopt.addons.bridges import (
+    edits_of,
+    initial_skill,
+    prompts_of,
+    settings_of,
+    settle,
+    tasks_of,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -148,9 +155,9 @@ def test_soft_scores_arrive(project: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     ("call", "given"),
     [
-        ('messages=[{"role": "user", "content": item["question"]}]', "with messages"),
-        ('system=skill, user=item["question"], tools=[{}]', "with tools"),
-        ('[{"role": "user", "content": item["question"]}]', "without a system or user prompt"),
+        ('messages=[{"role": "user", "content": item["question"]}], n=2', "with n"),
+        ('system=skill, user=item["question"], tool_choice="required"', "with tool_choice"),
+        ("[]", "without a prompt"),
     ],
 )
 def test_a_call_that_cannot_be_passed_on_is_no_wrong_answer(
@@ -165,6 +172,145 @@ def test_a_call_that_cannot_be_passed_on_is_no_wrong_answer(
     assert f"the adapter calls its model {given}" in said
     assert "swallowed" not in said
     assert chat_server.calls == 0
+
+
+def test_a_list_of_messages_with_tools_is_passed_on(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    """As SkillOpt's ``chat_target_messages``: the adapter runs the tools itself."""
+    theirs = 'system=skill, user=item["question"]'
+    messages = '[{"role": "system", "content": skill}, {"role": "user", "content": "Which name?"}]'
+    source = ADAPTER.replace(f"chat_target({theirs})", f"self.talk({messages}, item)")
+    source = source.replace(
+        "    def one(",
+        """    def talk(self, messages, item):
+        tool = {"type": "function", "function": {"name": "look", "parameters": {}}}
+        call = dict(tools=[tool], tool_choice="auto", return_message=True)
+        message, _ = chat_target(messages, **call)
+        (asked,) = message.tool_calls
+        messages.append({"role": "assistant", "content": message.content,
+                         "tool_calls": [asked.model_dump(mode="json")]})
+        result = item["question"] if asked.function.name == "look" else "no such tool"
+        messages.append({"role": "tool", "tool_call_id": asked.id, "content": result})
+        return chat_target(messages=messages, tools=[tool])
+
+    def one(""",
+    )
+    project.makepyfile(test_env=source)
+    (project.path / "SKILL.md").write_text(f"{SKILL}\n{RULE}\n")
+    reply = chat_server.reply
+    chat_server.reply = lambda body: (
+        chat_server.answer.tool("look") if len(body["messages"]) == 2 else reply(body)
+    )
+    result = project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1", "-k", "Ada")
+    result.assert_outcomes(passed=1)
+    first, second = chat_server.bodies
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["look"]
+    assert [m["role"] for m in second["messages"]] == ["system", "user", "assistant", "tool"]
+
+
+OWN = """
+    def get_task_types(self):
+        return ["short", "long"]
+
+    def build_reference_text(self, item):
+        return f"the name is {len(item['question'])} letters long"
+"""
+REFLECT = """
+import json
+from pathlib import Path
+from pytest_skillopt.addons.bridges import reflect_with
+
+def chat_optimizer(system, user, max_completion_tokens=1, retries=3, stage="analyst"):
+    raise AssertionError("SkillOpt's own backend was called")
+
+class Adapter:
+    def reflect(self, results, skill, out_dir, *, prediction_dir, random_seed, **kwargs):
+        failed = [row for row in results if not row["hard"]]
+        talk = json.loads(Path(prediction_dir, failed[0]["id"], "conversation.json").read_text())
+        assert talk[-1] == {"role": "assistant", "content": "no"}
+        text, _ = chat_optimizer(system="Reflect.", user=f"{len(failed)} failed")
+        edit = {"op": "append", "content": text, "target": "", "support_count": len(failed)}
+        return [None, {"patch": {"reasoning": "own", "edits": [edit]}, "source_type": "failure"}]
+
+pytest_skillopt_reflect = reflect_with(Adapter(), chat=f"{__name__}:chat_optimizer")
+"""
+
+
+def with_own(source: str) -> str:
+    typed = '"question": name, "task_type": "long" if len(name) > 3 else "short"'
+    assert '"question": name' in source
+    return source.replace('"question": name', typed).replace("    def one(", f"{OWN}\n    def one(")
+
+
+def test_an_adapters_reflect_takes_the_place_of_the_analysts(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    adapter = with_own(ADAPTER).replace(
+        "    def one(", "    def reflect(self): ...\n\n    def one("
+    )
+    project.makepyfile(test_env=adapter)
+    project.makeconftest(REFLECT)
+    reply = chat_server.reply
+    chat_server.reply = lambda body: (
+        RULE if body["messages"][0]["content"] == "Reflect." else reply(body)
+    )
+    result = project.runpytest_inprocess("--skillopt-train", "-oskillopt_final_rollouts=3")
+    assert result.ret == 0, result.stdout.str()
+    assert RULE in (project.path / "SKILL.md").read_text()
+    assert not [body for body in chat_server.bodies if "response_format" in body]
+    said = " ".join(result.stdout.str().split())
+    assert "pass rates by kind of task (tasks): long 0.0 -> 100.0 % (2), short" in said
+    (run,) = (project.path / ".skillopt" / "runs").iterdir()
+    assert "pass rates by kind of task" in (run / "report.html").read_text()
+    usage = json.loads((run / "result.json").read_text())["usage"]
+    asked = [b for b in chat_server.bodies if b["messages"][0]["content"] == "Reflect."]
+    counted = sum(row["calls"] for row in usage if row["stage"] == "reflect")
+    assert counted == len(asked) > 0
+
+
+def test_analysts_see_the_reference_of_an_item(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    project.makepyfile(test_env=with_own(ADAPTER))
+    project.runpytest_inprocess("--skillopt-train", "--skillopt-max-rollouts=60")
+    asked = [b["messages"][-1]["content"] for b in chat_server.bodies if "response_format" in b]
+    assert any("Reference, never to be quoted in the skill: the name is 4" in a for a in asked)
+
+
+PLANNED = """
+import random
+from pytest_skillopt.addons.bridges import tasks_of
+
+class Loader:
+    '''As a BaseDataLoader of a simulator: it only plans batches.'''
+    def build_train_batch(self, batch_size, seed, **kwargs):
+        return {"phase": "train", "seed": seed, "n": batch_size}
+    def build_eval_batch(self, env_num, split, seed, **kwargs):
+        return {"phase": split, "seed": seed, "n": env_num}
+
+class Adapter:
+    def get_dataloader(self): return LOADER
+    def build_env_from_batch(self, batch): return batch
+    def rollout(self, env, skill, out_dir):
+        if LOADER is None:
+            env = {"phase": env.split, "seed": env.seed, "n": env.batch_size}
+        print("episode", env["phase"], env["seed"], env["n"])
+        return [{"id": "it", "hard": 1, "soft": 1.0}]
+
+LOADER = Loader()
+test_episode = tasks_of(Adapter(), episodes={"train": 2, "val": 1, "test": 1})
+"""
+
+
+@pytest.mark.parametrize("loader", ["Loader()", "None"])
+def test_episodes_that_a_loader_only_plans_are_tasks(project: pytest.Pytester, loader: str) -> None:
+    project.makepyfile(test_env=PLANNED.replace("LOADER = Loader()", f"LOADER = {loader}"))
+    result = project.runpytest_inprocess("-s", "-v")
+    result.assert_outcomes(passed=4)
+    result.stdout.fnmatch_lines(
+        ["*[[]train-0[]] episode train 0 1", "*train 1 1", "*val 1000000 1", "*test 2000000 1"]
+    )
 
 
 def test_two_environments_may_call_one_function(project: pytest.Pytester) -> None:
@@ -246,6 +392,73 @@ def test_settings_of_a_configuration_are_settings_here(project: pytest.Pytester)
     flags = [f"-o{key}={value}" for key, value in keys.items()]
     plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-train", *flags)
     assert plan.ret == 0, plan.stderr.str()
+
+
+def test_a_yaml_configuration_with_its_base_is_settings_here(
+    project: pytest.Pytester, tmp_path: Path
+) -> None:
+    (tmp_path / "base.yaml").write_text(
+        "model: {optimizer: gpt-x, reasoning_effort: ''}\n"
+        "train: {num_epochs: 4, batch_size: 40, seed: 42}\n"
+        "optimizer: {learning_rate: 4, lr_scheduler: cosine, use_meta_skill: true}\n"
+        "evaluation: {use_gate: true}\n"
+    )
+    (tmp_path / "mine.yaml").write_text(
+        "_base_: base.yaml\nbatch_size: 10\noptimizer: {learning_rate: 6, lr_control_mode: fixed}\n"
+        "env: {split_seed: 7, workers: 24}\n"
+    )
+    with pytest.warns(UserWarning, match="not used of the configuration: optimizer, workers$"):
+        keys = settings_of(tmp_path / "mine.yaml")
+    assert keys == {
+        "skillopt_search": "batch",
+        "skillopt_epochs": 4,
+        "skillopt_batch_size": 10,
+        "skillopt_seed": 42,
+        "skillopt_edit_budget": 6,
+        "skillopt_schedule": "cosine",
+        "skillopt_meta_skill": True,
+        "skillopt_split_seed": 7,
+    }
+    autonomous = settings_of({"lr_scheduler": "autonomous", "use_gate": False})
+    assert (autonomous["skillopt_autonomous_budget"], autonomous["skillopt_gate"]) == (True, "off")
+    project.makepyfile(test_env=QA)
+    flags = [f"-o{key}={value}" for key, value in (keys | autonomous).items()]
+    plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-train", *flags)
+    assert plan.ret == 0, plan.stderr.str()
+    (tmp_path / "base.yaml").write_text("_base_: mine.yaml\n")
+    with pytest.raises(pytest.UsageError, match="is its own _base_"):
+        settings_of(tmp_path / "mine.yaml")
+
+
+def test_prompts_and_a_patch_of_another_tool_are_used(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    with pytest.warns(UserWarning, match="not used of the prompt_overrides: merge_success$"):
+        hook = prompts_of({"merge_success": "x", "ranking": "Rank by $ saved."})
+    assert (hook("rank"), hook("merge")) == ("Rank by $$ saved.", None)
+    edits = [{"op": "append", "content": RULE, "support_count": 3, "update_origin": "me"}]
+    patch = project.path / "ranked_edits.json"
+    patch.write_text(json.dumps({"reasoning": "capitals", "edits": edits}))
+    project.makepyfile(test_env=QA)
+    project.makeconftest(
+        """
+        from pytest_skillopt.addons.bridges import edits_of, prompts_of
+        pytest_skillopt_prompt = prompts_of({"analyst_error": "Be $brief."})
+        def pytest_skillopt_reflect(records, context):
+            failing = [r.task.id for r in records if r.failed]
+            return [edits_of("ranked_edits.json", failing)] if context.step < 2 else None
+        """
+    )
+    with pytest.warns(UserWarning, match="not used of the patch: update_origin"):
+        assert edits_of(patch).edits[0].support == 3
+    result = project.runpytest_inprocess(
+        "--skillopt-train", "-oskillopt_final_rollouts=3", "-Wignore::UserWarning"
+    )
+    assert result.ret == 0, result.stdout.str()
+    assert RULE in (project.path / "SKILL.md").read_text()
+    patch.write_text('{"edits": [{"op": "rewrite", "content": "x"}]}')
+    with pytest.raises(pytest.UsageError, match="edit 1 has op='rewrite'; append"):
+        edits_of(patch)
 
 
 def test_tasks_carry_their_splits() -> None:

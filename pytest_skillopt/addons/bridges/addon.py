@@ -1,0 +1,36 @@
+"""Note of the pass rates by kind of task, such as an adapter's task types."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pytest
+
+    from pytest_skillopt import Result
+    from pytest_skillopt.run.result import Arm
+
+
+def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
+    """Note the pass rates by ``kind=`` of the marker, if the tasks have any."""
+    from pytest_skillopt.report.words import move
+
+    kinds: dict[str, list[tuple[Arm, Arm | None]]] = {}
+    for skill in result.skills:
+        for row in skill.tasks:
+            for mark in row.marks:
+                if mark.startswith("kind="):
+                    arms = kinds.setdefault(mark.removeprefix("kind="), [])
+                    arms.append((row.before, row.after))
+    said = [
+        f"{kind} {move(_rate(b for b, _ in arms), _rate(a for _, a in arms))} ({len(arms)})"
+        for kind, arms in sorted(kinds.items())
+    ]
+    return f"pass rates by kind of task (tasks): {', '.join(said)}" if said else None
+
+
+def _rate(arms: Iterable[Arm | None]) -> float | None:
+    rates = [arm.passed / arm.n for arm in arms if arm is not None and arm.n]
+    return sum(rates) / len(rates) if rates else None

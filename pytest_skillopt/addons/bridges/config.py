@@ -1,0 +1,181 @@
+"""Read configurations, prompts and patches of SkillOpt and skillrl; name each unused part once."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import pytest
+import yaml
+
+from pytest_skillopt.edits.patches import Patch
+from pytest_skillopt.skill.edits import Edit, Op
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+_SECTIONS = ("model", "train", "gradient", "optimizer", "evaluation", "env")
+_SETTINGS = {
+    "num_epochs": "epochs",
+    "batch_size": "batch_size",
+    "accumulation": "accumulation",
+    "minibatch_size": "minibatch_size",
+    "merge_batch_size": "merge_batch_size",
+    "failure_only": "failure_only",
+    "edit_budget": "edit_budget",
+    "learning_rate": "edit_budget",
+    "min_edit_budget": "min_edit_budget",
+    "min_learning_rate": "min_edit_budget",
+    "lr_scheduler": "schedule",
+    "skill_update_mode": "update_mode",
+    "use_slow_update": "slow_update",
+    "slow_update_samples": "slow_update_samples",
+    "longitudinal_pair_policy": "slow_update_pairs",
+    "use_meta_skill": "meta_skill",
+    "use_skill_aware_reflection": "skill_aware",
+    "gate_metric": "metric",
+    "split_ratio": "split",
+    "split_seed": "split_seed",
+    "seed": "seed",
+}
+_PROMPTS = {
+    "analyst_error": "reflect_failures",
+    "analyst_success": "reflect_successes",
+    "merge_final": "merge",
+    "ranking": "rank",
+    "slow_update": "slow_update",
+    "meta_skill": "meta",
+    "rewrite_skill": "rewrite",
+}
+
+
+def settings_of(config: Any) -> dict[str, Any]:
+    """Translate a configuration into ini keys.
+
+    They select the published search, ``skillopt_search = "batch"``, with this package's gate. A
+    warning names the keys that are not used.
+
+    Args:
+        config: a ``skillrl.SkillOptConfig``, a mapping with its keys, or the path of a YAML
+            configuration of SkillOpt, whose ``_base_`` is read, too.
+
+    Raises:
+        pytest.UsageError: the YAML file cannot be read.
+    """
+    if isinstance(config, str | Path):
+        given = _read_yaml(Path(config), ())
+    elif is_dataclass(config):
+        default = {f.name: f.default for f in fields(config)}
+        given = {
+            name: value
+            for name, value in vars(config).items()
+            if name in _SETTINGS or value not in (default[name], {})
+        }
+    else:
+        given = _flat(config)
+    given = {name: value for name, value in given.items() if value not in ("", None, {})}
+    found = {f"skillopt_{_SETTINGS[name]}": v for name, v in given.items() if name in _SETTINGS}
+    mode = given.get("lr_control_mode")
+    if "autonomous" in (found.get("skillopt_schedule"), mode):
+        found |= {"skillopt_schedule": "constant", "skillopt_autonomous_budget": True}
+    if given.get("use_gate") is False:
+        found["skillopt_gate"] = "off"
+    handled = {"use_gate"} | ({"lr_control_mode"} if mode in ("autonomous", "fixed") else set())
+    _warn("configuration", given.keys() - _SETTINGS.keys() - handled)
+    return {"skillopt_search": "batch", **found}
+
+
+def prompts_of(overrides: Mapping[str, str]) -> Callable[[str], str | None]:
+    """Make the hook ``pytest_skillopt_prompt`` from skillrl's ``prompt_overrides``.
+
+    ::
+
+        # conftest.py
+        pytest_skillopt_prompt = prompts_of({"analyst_error": "..."})
+
+    The form of the answer is added to each prompt. A warning names the prompts that are not used.
+    """
+    _warn("prompt_overrides", overrides.keys() - _PROMPTS)
+    texts = {_PROMPTS[k]: text.replace("$", "$$") for k, text in overrides.items() if k in _PROMPTS}
+
+    def pytest_skillopt_prompt(name: str) -> str | None:
+        return texts.get(name)
+
+    return pytest_skillopt_prompt
+
+
+def edits_of(path: str | Path, tasks: Iterable[str] = ()) -> Patch:
+    """Read a patch file of SkillOpt (``merged_patch.json``, ``ranked_edits.json``) for a hook.
+
+    A warning names the keys that are not used. ``tasks`` are the node ids to try the edits on.
+
+    Raises:
+        pytest.UsageError: the file has no list of edits, or an edit cannot be read.
+    """
+    try:
+        return patch_of(json.loads(Path(path).read_text(encoding="utf-8")), tuple(tasks))
+    except (OSError, ValueError) as error:
+        raise pytest.UsageError(f"edits_of: {path}: {error}") from None
+
+
+def patch_of(data: Any, tasks: tuple[str, ...] = (), step: int = 0) -> Patch:
+    """Read a patch of SkillOpt; raise ValueError if it has no readable list of edits."""
+    whole = data if isinstance(data, dict) else {"edits": data}
+    inner = whole["patch"] if isinstance(whole.get("patch"), dict) else whole
+    rows = inner.get("edits")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise ValueError("there is no list of objects under 'edits'")
+    unused: set[str] = set()
+    edits = []
+    for number, row in enumerate(rows, 1):
+        op, content = row.get("op", "append"), row.get("content", "")
+        if op not in get_args(Op) or not isinstance(content, str):
+            raise ValueError(f"edit {number} has op={op!r}; {', '.join(get_args(Op))} are read")
+        kind = str(row.get("source_type") or whole.get("source_type") or "failure")
+        edits.append(
+            Edit(
+                op,
+                str(row.get("target") or ""),
+                content,
+                str(inner.get("reasoning") or ""),
+                tasks,
+                support=int(row.get("support_count") or 1),
+                origin="success" if kind == "success" else "failure",
+                step=step,
+            )
+        )
+        known = {"op", "target", "content", "support_count", "source_type", "merge_level"}
+        unused |= row.keys() - known
+    known = {"edits", "patch", "reasoning", "source_type", "ranking_details"}
+    _warn("patch", unused | ((whole.keys() | inner.keys()) - known))
+    return Patch(tuple(edits), str(inner.get("reasoning") or ""))
+
+
+def _read_yaml(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+    if path.resolve() in seen:
+        raise pytest.UsageError(f"settings_of: {path} is its own _base_")
+    try:
+        found = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise pytest.UsageError(f"settings_of: {path}: {error}") from None
+    if not isinstance(found, dict):
+        raise pytest.UsageError(f"settings_of: {path} is not a mapping")
+    base = found.pop("_base_", None)
+    below = _read_yaml(path.parent / str(base), (*seen, path.resolve())) if base else {}
+    return below | _flat(found)
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Take the keys out of the sections."""
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        found |= value if key in _SECTIONS and isinstance(value, dict) else {key: value}
+    return found
+
+
+def _warn(noun: str, unused: Iterable[str]) -> None:
+    if names := ", ".join(sorted(unused)):
+        warnings.warn(f"not used of the {noun}: {names}", stacklevel=3)
