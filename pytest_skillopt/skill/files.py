@@ -204,7 +204,7 @@ def write_version(path: Path, before: Document, after: Document) -> None:
 
     The new content is written beside the files and flushed to disk, then moved into place, the
     SKILL.md last; a file's mode is kept, a link to a SKILL.md is followed. Only a kill between two
-    moves leaves some files unchanged: see ``run.pending``.
+    moves leaves some files unchanged: see ``run.directory``.
 
     Raises:
         SkillError: a file differs from ``before``, or a folder cannot be written; no file was

@@ -28,8 +28,8 @@ from pytest_skillopt.suite.sampler import StopRun
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from pytest_skillopt.edits.material import Context
-    from pytest_skillopt.edits.patches import Patch
+    from pytest_skillopt.edits.combine import Patch
+    from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.suite.context import Recorder, Skill

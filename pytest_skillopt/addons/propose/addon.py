@@ -1,4 +1,4 @@
-"""Commands ``propose``, ``job`` and ``schedule``, and the proposal that a training writes."""
+"""Commands that publish or adopt a result, or train unattended; the proposal of a training."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Commands ``propose``, ``job`` and ``schedule``; the latter two for unattended trainings."""
+"""Commands ``propose`` and ``job``; the latter for unattended trainings."""
 
 from __future__ import annotations
 
 import math
 import os
-import re
 import secrets
 import shlex
 import subprocess
@@ -13,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.addons.propose.adopt import add_adopt
 from pytest_skillopt.addons.propose.publish import Outcome, Publisher
+from pytest_skillopt.addons.propose.schedule import add_schedule
 from pytest_skillopt.report.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.untrusted import environment, no_command, shown
@@ -29,7 +30,6 @@ _CAPS = {
     "cost": ("USD", "maximum cost in US dollars"),
     "time": ("SECONDS", "maximum time in seconds"),
 }
-_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 
 _SENTENCES = {
     "create": "{path}: pushed to the new branch {branch}",
@@ -69,11 +69,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     text = "train in a CI job: needs a spending cap, sets the job's outputs"
     job = commands.add_parser("job", help=text)
     job.set_defaults(handle=_job)
-    text = "print a crontab line that trains and proposes every night"
-    schedule = commands.add_parser("schedule", help=text)
-    text = "local time of day (default: 03:17)"
-    schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
-    schedule.set_defaults(handle=_schedule)
+    schedule = add_schedule(commands)
     for parser in (job, schedule):
         for name, (unit, text) in _CAPS.items():
             parser.add_argument(f"--max-{name}", metavar=unit, default="", help=text)
@@ -81,6 +77,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
         parser.add_argument("--args", metavar="ARGUMENTS", default="", help=text)
     text = "arguments of propose, as one string"
     schedule.add_argument("--propose", metavar="ARGUMENTS", default="", help=text)
+    add_adopt(commands)
 
 
 def _propose(args: argparse.Namespace) -> int:
@@ -156,7 +153,7 @@ def training_command(args: argparse.Namespace, *own: str) -> list[str]:
         names = ", ".join(f"--max-{name}" for name in _CAPS)
         raise ProposeError(f"a job needs a spending cap, at least one of {names}")
     flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
-    arguments = [*own, *_split("--args", args.args)]
+    arguments = [*own, *split_arguments("--args", args.args)]
     # The caps come last, so that no argument overrides one.
     return [sys.executable, "-m", "pytest", "--skillopt-train", *arguments, *flags]
 
@@ -191,33 +188,7 @@ def _append(variable: str, text: str) -> None:
             file.write(text)
 
 
-def _schedule(args: argparse.Namespace) -> int:
-    """Print a crontab line.
-
-    It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
-    from the proposed one.
-    """
-    match = _TIME.fullmatch(args.at)
-    if match is None:
-        raise ProposeError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
-    home = find_home(Path.cwd()).path.resolve()
-    log = home / "runs" / "schedule.log"
-    train = training_command(args, "--skillopt-write=no")
-    options = _split("--propose", args.propose)
-    propose = [sys.executable, "-m", "pytest_skillopt", "propose", *options]
-    command = (
-        f"cd {shlex.quote(str(home.parent))} && mkdir -p {shlex.quote(str(log.parent))} && "
-        f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"
-    )
-    if "\n" in command or "\r" in command:
-        raise ProposeError(f"a crontab line cannot contain a line break: {command!r}")
-    # cron turns each % without a backslash into a line break, even in quotes.
-    escaped = command.replace("%", "\\%")
-    sys.stdout.write(f"{int(match[2])} {int(match[1])} * * * {escaped}\n")
-    return 0
-
-
-def _split(option: str, text: str) -> list[str]:
+def split_arguments(option: str, text: str) -> list[str]:
     try:
         return shlex.split(text)
     except ValueError as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import plistlib
 import shlex
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from typing import TYPE_CHECKING
 
 import pytest
@@ -88,6 +90,41 @@ def test_the_line_pipes_into_a_crontab(project: Path, tmp_path: Path) -> None:
     lines = table.read_text().splitlines()
     assert lines[0] == "5 4 * * * backup --all"
     assert "--skillopt-train" in lines[1]
+
+
+def test_a_line_is_taken_out_of_a_crontab_again(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mine = line(capsys)
+    other = mine.replace("o'\"'\"'clock", "bell")
+    assert other != mine
+    tool = [sys.executable, "-m", "pytest_skillopt", "unschedule"]
+    table = f"5 4 * * * backup --all\n{mine}\n{other}\n"
+    done = subprocess.run(tool, input=table, cwd=project, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"5 4 * * * backup --all\n{other}\n")
+
+
+def test_launchd_and_windows_get_the_same_commands(
+    project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["schedule", CAP, "--system", "launchd", "--at", "4:05"]) == 0
+    entry = plistlib.loads(capsys.readouterr().out.encode())
+    assert entry["StartCalendarInterval"] == {"Hour": 4, "Minute": 5}
+    assert entry["ProgramArguments"][2] == command_of(line(capsys))
+    assert main(["schedule", CAP, "--system", "windows"]) == 1
+    assert "cannot contain %" in capsys.readouterr().err
+    plain = project.parent / "R&D"
+    (plain / ".skillopt").mkdir(parents=True)
+    monkeypatch.chdir(plain)
+    assert main(["schedule", CAP, "--system", "windows", "--args=-k 'a b'"]) == 0
+    task = ElementTree.fromstring(capsys.readouterr().out)
+    texts = {element.tag.rpartition("}")[2]: element.text or "" for element in task.iter()}
+    assert texts["WorkingDirectory"] == str(plain)
+    assert texts["StartBoundary"].endswith("T03:17:00")
+    assert f'--skillopt-write=no -k "a b" {TO_PYTEST} && ' in texts["Arguments"]
+    for system in ("launchd", "windows"):
+        assert main(["unschedule", "--system", system]) == 0
+        assert " skillopt-r-d-" in capsys.readouterr().out.replace("/", " ")
 
 
 @pytest.mark.parametrize("at", ["25:00", "3", "03:60", "3:7", "0 3 * * *", ""])

@@ -1,0 +1,103 @@
+"""Command ``adopt``: write what a run accepted, with a receipt, and undo it again.
+
+For a run with ``--skillopt-write=no``, or one from elsewhere. The receipt,
+``.skillopt/adopted/RUN.json``, pins the versions before and after by their SHA-256.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.cli import add_run_arguments, home_of
+from pytest_skillopt.report.runs import pick_run
+from pytest_skillopt.run.directory import replace_file, write_skill
+from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.untrusted import shown
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from pytest_skillopt.run.directory import Home
+
+Change = tuple[str, Document, Document]
+"""Path of a skill relative to the root directory, the version to replace, and the new one."""
+
+
+def add_adopt(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the command."""
+    text = "write the skills that a run accepted, unless they were changed since; keep a receipt"
+    parser = commands.add_parser("adopt", help=text)
+    add_run_arguments(parser)
+    parser.add_argument("--undo", action="store_true", help="write the versions before it again")
+    parser.set_defaults(handle=_adopt)
+
+
+def _adopt(args: argparse.Namespace) -> int:
+    home = home_of(args)
+    run, result = pick_run(home, args.run)
+    accepted = {skill.path: skill for skill in result.skills if skill.status == "accepted"}
+    if not accepted:
+        raise ProposeError(f"run {run.id} accepted nothing: {result.reason}")
+    receipt = home.path / "adopted" / f"{run.id}.json"
+    if args.undo and not receipt.exists():
+        raise ProposeError(f"run {run.id} was not adopted: there is no {receipt}")
+    changes: list[Change] = []
+    for path, skill in accepted.items():
+        before, after = (_version(home, run.id, name) for name in (skill.before, skill.after))
+        changes.append((path, after, before) if args.undo else (path, before, after))
+    root = home.path.resolve().parent
+    due = [change for change in changes if not _is_done(root, *change)]
+    for path, old, new in due:
+        try:
+            write_skill(root, home, path, old, new)
+        except SkillError as error:
+            raise ProposeError(str(error)) from None
+        sys.stdout.write(shown(f"{path}: {old.version[:10]} -> {new.version[:10]}\n"))
+    if not due:
+        sys.stdout.write("nothing to write: the files have these versions already\n")
+    if args.undo:
+        receipt.unlink()
+        return 0
+    pins = {path: {"before": s.before, "after": s.after} for path, s in accepted.items()}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    receipt.parent.mkdir(exist_ok=True)
+    text = json.dumps({"run": run.id, "adopted": now, "skills": pins}, indent=1)
+    replace_file(receipt, text.encode())
+    sys.stdout.write(shown(f"receipt: {receipt}; pytest-skillopt adopt {run.id} --undo\n"))
+    return 0
+
+
+def _version(home: Home, run: str, version: str) -> Document:
+    """Read a version of a run; raise ProposeError if it is missing or is not what it is named."""
+    path = home.runs / run / "skills" / f"{version}.md"
+    try:
+        found = Document.unpack(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ProposeError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    if found.version != version:
+        raise ProposeError(f"{path}: the content does not have this SHA-256; nothing was written")
+    return found
+
+
+def _is_done(root: Path, path: str, old: Document, new: Document) -> bool:
+    """Tell whether the new version is on disk; raise ProposeError unless it is that or the old."""
+    file = root / path
+    if not file.resolve().is_relative_to(root) or not file.is_file():
+        raise ProposeError(f"{path}: there is no such file in {root}")
+    names = sorted({*old.names, *new.names})
+    places = {name: file if name == SKILL_FILE else file.parent / name for name in names}
+    found = {name: place.read_bytes() if place.exists() else b"" for name, place in places.items()}
+    if all(found[name] == new.file(name).data for name in names):
+        return True
+    changed = [name for name in names if found[name] != old.file(name).data]
+    if changed:
+        raise ProposeError(
+            f"{path}: nothing was written, since {', '.join(changed)} is not the version "
+            f"{old.version[:10]} that would be replaced; pytest-skillopt diff shows the change"
+        )
+    return False

@@ -1,0 +1,142 @@
+"""Commands ``schedule`` and ``unschedule``: what cron, launchd or Windows need for every night."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import plistlib
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from xml.sax.saxutils import escape
+
+from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.report.runs import find_home
+from pytest_skillopt.skill.files import slug
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+_TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_SYSTEMS = ("cron", "launchd", "windows")
+_TASK = """<?xml version="1.0"?>
+<Task version="1.2" xmlns="http://schemas.microsoft.com/windows/2004/02/mit/task">
+  <Triggers>
+    <CalendarTrigger>
+      <StartBoundary>2000-01-01T{hour:02}:{minute:02}:00</StartBoundary>
+      <ScheduleByDay><DaysInterval>1</DaysInterval></ScheduleByDay>
+    </CalendarTrigger>
+  </Triggers>
+  <Actions>
+    <Exec>
+      <Command>cmd.exe</Command>
+      <Arguments>/d /s /c "{command}"</Arguments>
+      <WorkingDirectory>{folder}</WorkingDirectory>
+    </Exec>
+  </Actions>
+</Task>"""
+
+
+def add_schedule(commands: argparse._SubParsersAction[Any]) -> argparse.ArgumentParser:
+    """Declare both commands; return the parser of ``schedule``."""
+    text = "print what trains and proposes every night: a crontab line, a property list, a task"
+    schedule: argparse.ArgumentParser = commands.add_parser("schedule", help=text)
+    text = "local time of day (default: 03:17)"
+    schedule.add_argument("--at", metavar="HH:MM", default="03:17", help=text)
+    schedule.set_defaults(handle=_schedule)
+    text = "drop the project's line from a crontab on standard input, or print what removes it"
+    unschedule = commands.add_parser("unschedule", help=text)
+    unschedule.set_defaults(handle=_unschedule)
+    for parser in (schedule, unschedule):
+        text = "scheduler of the machine (default: cron)"
+        parser.add_argument("--system", choices=_SYSTEMS, default="cron", help=text)
+    return schedule
+
+
+def _schedule(args: argparse.Namespace) -> int:
+    """Print the entry of a scheduler.
+
+    It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
+    from the proposed one.
+    """
+    from pytest_skillopt.addons.propose.commands import split_arguments, training_command
+
+    match = _TIME.fullmatch(args.at)
+    if match is None:
+        raise ProposeError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
+    hour, minute = int(match[1]), int(match[2])
+    home = find_home(Path.cwd()).path.resolve()
+    log = home / "runs" / "schedule.log"
+    train = training_command(args, "--skillopt-write=no")
+    options = split_arguments("--propose", args.propose)
+    propose = [sys.executable, "-m", "pytest_skillopt", "propose", *options]
+    if args.system == "windows":
+        _say(_windows_task(hour, minute, home.parent, log, (train, propose)))
+        return 0
+    command = (
+        f"{_beginning(home.parent)}mkdir -p {shlex.quote(str(log.parent))} && "
+        f"{{ {shlex.join(train)} && {shlex.join(propose)}; }} >>{shlex.quote(str(log))} 2>&1"
+    )
+    if args.system == "launchd":
+        entry = {
+            "Label": _label(home.parent),
+            "ProgramArguments": ["/bin/sh", "-c", command],
+            "StartCalendarInterval": {"Hour": hour, "Minute": minute},
+        }
+        sys.stdout.write(plistlib.dumps(entry, sort_keys=False).decode())
+        return 0
+    if "\n" in command or "\r" in command:
+        raise ProposeError(f"a crontab line cannot contain a line break: {command!r}")
+    _say(f"{minute} {hour} * * * {_escaped(command)}")
+    return 0
+
+
+def _unschedule(args: argparse.Namespace) -> int:
+    project = find_home(Path.cwd()).path.resolve().parent
+    if args.system == "launchd":
+        place = f"~/Library/LaunchAgents/{_label(project)}.plist"
+        _say(f"launchctl bootout gui/$(id -u)/{_label(project)}; rm {place}")
+    elif args.system == "windows":
+        _say(f"schtasks /Delete /F /TN {_label(project)}")
+    else:
+        if sys.stdin.isatty():
+            way = "crontab -l | pytest-skillopt unschedule | crontab -"
+            raise ProposeError(f"unschedule reads a crontab: {way}")
+        for line in sys.stdin:
+            if f" * * * {_escaped(_beginning(project))}" not in line:
+                sys.stdout.write(line)
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
+def _beginning(project: Path) -> str:
+    return f"cd {shlex.quote(str(project))} && "
+
+
+def _escaped(command: str) -> str:
+    """Escape each %, which cron turns into a line break, even in quotes."""
+    return command.replace("%", "\\%")
+
+
+def _label(project: Path) -> str:
+    digest = hashlib.sha256(os.fsencode(project)).hexdigest()[:8]
+    return f"skillopt-{slug(project.name)}-{digest}"
+
+
+def _windows_task(
+    hour: int, minute: int, project: Path, log: Path, commands: Sequence[Sequence[str]]
+) -> str:
+    lines = " && ".join(subprocess.list2cmdline(command) for command in commands)
+    command = f'({lines}) >>"{log}" 2>&1'
+    if "%" in command or "\n" in command:
+        raise ProposeError(f"a task of Windows cannot contain % or a line break: {command!r}")
+    return _TASK.format(
+        hour=hour, minute=minute, command=escape(command), folder=escape(str(project))
+    )
