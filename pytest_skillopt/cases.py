@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_skillopt.addons import merged
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -32,7 +34,7 @@ _MOST_BYTES = 2_000_000
 
 
 class Case(dict[str, Any]):
-    """One case: its columns as attributes and as items."""
+    """One case: its columns as attributes and as items; a reader of an add-on adds ``skill``."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -46,10 +48,11 @@ def read_cases(path: str | Path) -> list[Any]:
     """Return parameters for ``pytest.mark.parametrize``, one per case.
 
     Args:
-        path: a ``.jsonl``, ``.json`` (a list of objects) or ``.csv`` file, or a folder; relative to
-            the calling file. In a folder each file is a case with ``text`` and ``path``, and each
-            subfolder a case with a value for every file in it, named by the file without its
-            suffix: ``prompt.md`` becomes ``case.prompt``; ``.json`` files are parsed.
+        path: a ``.jsonl``, ``.json`` (a list of objects) or ``.csv`` file, a ``.yaml`` file that
+            an add-on reads, such as promptfoo's, or a folder; relative to the calling file. In a
+            folder each file is a case with ``text`` and ``path``, and each subfolder a case with a
+            value for every file in it, named by the file without its suffix: ``prompt.md`` becomes
+            ``case.prompt``; ``.json`` files are parsed.
 
     Raises:
         pytest.UsageError: the file is missing, broken (with its line) or has no case.
@@ -72,16 +75,21 @@ def read_cases(path: str | Path) -> list[Any]:
 def _param(where: str, row: Any, number: int) -> Any:
     if not isinstance(row, dict) or not row:
         raise pytest.UsageError(f"{where}: a case is an object with a value for every column")
-    case = Case({str(key): value for key, value in row.items()})
+    case = row if isinstance(row, Case) else Case({str(key): value for key, value in row.items()})
     split = str(case.get("split") or "").strip().lower()
     if split and split not in _SPLITS:
         raise pytest.UsageError(f"{where}: the split {split!r} is not one of train, val and test")
     marks = [pytest.mark.skill_task(split=_SPLITS[split])] if split else []
+    if isinstance(row, Case) and row.skill:
+        marks.append(pytest.mark.skill_task(skill=row.skill))
     name = next((str(case[key]) for key in ("id", "name") if case.get(key)), str(number + 1))
     return pytest.param(case, id=name, marks=marks)
 
 
 def _file(path: Path) -> Iterator[tuple[str, Any]]:
+    if path.suffix in (readers := merged("CASES")):
+        yield from readers[path.suffix](path)
+        return
     text = _text(path)
     if path.suffix == ".csv":
         yield from _csv(path, text)

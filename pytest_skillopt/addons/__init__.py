@@ -11,6 +11,9 @@ need them. The core also reads these names:
     Further arguments of the marker ``skill_task``: by name, a check and a noun for the error.
 ``SEARCHES``, ``GATES``
     Entries of the registries in ``search/extensions.py`` and ``gate/gates.py``.
+``CASES``
+    Readers of ``read_cases``: by the suffix of a file, a function from its path to places and
+    cases, each with a ``skill`` (or "").
 ``add_commands``
     A function that adds commands to ``pytest-skillopt``, as ``argparse`` subparsers.
 """

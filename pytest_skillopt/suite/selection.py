@@ -44,7 +44,9 @@ class SkillLocator:
     def __call__(self, item: pytest.Item) -> str:
         for mark in item.iter_markers(MARKER):
             if mark.kwargs.get("skill"):
-                return Path(mark.kwargs["skill"]).as_posix()
+                path = Path(mark.kwargs["skill"])
+                inside = path.is_absolute() and path.is_relative_to(self._root)
+                return (path.relative_to(self._root) if inside else path).as_posix()
         return self.nearest(item.path.parent)
 
     def nearest(self, folder: Path) -> str:
