@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.bridges import Chat, as_test, settle, two_messages
 from pytest_skillopt.addons.bridges.config import patch_of
+from pytest_skillopt.addons.bridges.environments import Chat, as_test, settle, two_messages
 from pytest_skillopt.model.types import ModelFault
 from pytest_skillopt.suite.sampler import StopRun
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.bridges import Chat, as_test, settle
+from pytest_skillopt.addons.bridges.environments import Chat, as_test, settle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

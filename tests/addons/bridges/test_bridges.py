@@ -13,9 +13,9 @@ from pytest_skillopt.addons.bridges import (
     initial_skill,
     prompts_of,
     settings_of,
-    settle,
     tasks_of,
 )
+from pytest_skillopt.addons.bridges.environments import settle
 
 if TYPE_CHECKING:
     from pathlib import Path
