@@ -22,7 +22,7 @@ SHOWN = {
     "guide": {"skill"},
     "harness": {"skillopt_harness", "skillopt_harness_env", "skillopt_sandbox"},
     "mine": {"init", "mine", "handoff", "judge"},
-    "propose": {"propose", "job", "schedule", "skillopt_propose_skills"},
+    "propose": {"propose", "adopt", "job", "schedule", "unschedule", "skillopt_propose_skills"},
     "published": {"batch", "confirm", "margin", "paired"},
     "watch": {"watch"},
 }

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
 import os
 import secrets
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.propose import ProposeError
 from pytest_skillopt.addons.propose.adopt import add_adopt
 from pytest_skillopt.addons.propose.publish import Outcome, Publisher
-from pytest_skillopt.addons.propose.schedule import add_schedule
+from pytest_skillopt.addons.propose.schedule import CAPS, add_schedule, training_command
 from pytest_skillopt.report.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
 from pytest_skillopt.untrusted import environment, no_command, shown
@@ -24,12 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.run.result import SkillResult
-
-_CAPS = {
-    "calls": ("N", "maximum number of paid model calls"),
-    "cost": ("USD", "maximum cost in US dollars"),
-    "time": ("SECONDS", "maximum time in seconds"),
-}
 
 _SENTENCES = {
     "create": "{path}: pushed to the new branch {branch}",
@@ -71,7 +62,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     job.set_defaults(handle=_job)
     schedule = add_schedule(commands)
     for parser in (job, schedule):
-        for name, (unit, text) in _CAPS.items():
+        for name, (unit, text) in CAPS.items():
             parser.add_argument(f"--max-{name}", metavar=unit, default="", help=text)
         text = "further arguments of pytest, as one string"
         parser.add_argument("--args", metavar="ARGUMENTS", default="", help=text)
@@ -138,26 +129,6 @@ def _job(args: argparse.Namespace) -> int:
     return code
 
 
-def training_command(args: argparse.Namespace, *own: str) -> list[str]:
-    """Return the pytest command of an unattended training; ``own`` precede the user's arguments.
-
-    Raises:
-        ProposeError: there is no cap, a cap is not a positive number, or quotes are not closed.
-    """
-    given = {f"max-{name}": getattr(args, f"max_{name}").strip() for name in _CAPS}
-    given = {name: value for name, value in given.items() if value}
-    for name, value in given.items():
-        if not _is_positive(value):
-            raise ProposeError(f"--{name}: {value!r} is not a number above 0")
-    if not given:
-        names = ", ".join(f"--max-{name}" for name in _CAPS)
-        raise ProposeError(f"a job needs a spending cap, at least one of {names}")
-    flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
-    arguments = [*own, *split_arguments("--args", args.args)]
-    # The caps come last, so that no argument overrides one.
-    return [sys.executable, "-m", "pytest", "--skillopt-train", *arguments, *flags]
-
-
 def _training_outputs(skills: Sequence[SkillResult]) -> dict[str, str]:
     """Return the outputs ``accepted``, ``pass-rate-before`` and ``pass-rate-after`` of a run.
 
@@ -186,17 +157,3 @@ def _append(variable: str, text: str) -> None:
     if path := os.environ.get(variable):
         with Path(path).open("a", encoding="utf-8") as file:
             file.write(text)
-
-
-def split_arguments(option: str, text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise ProposeError(f"{option}: {error}: {text!r}") from None
-
-
-def _is_positive(value: str) -> bool:
-    try:
-        return 0 < float(value) < math.inf
-    except ValueError:
-        return False

@@ -1,8 +1,9 @@
-"""Commands ``schedule`` and ``unschedule``: what cron, launchd or Windows need for every night."""
+"""Train unattended: the command with its caps, and what a scheduler needs for every night."""
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import plistlib
 import re
@@ -20,6 +21,12 @@ from pytest_skillopt.skill.files import slug
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+CAPS = {
+    "calls": ("N", "maximum number of paid model calls"),
+    "cost": ("USD", "maximum cost in US dollars"),
+    "time": ("SECONDS", "maximum time in seconds"),
+}
 
 _TIME = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _SYSTEMS = ("cron", "launchd", "windows")
@@ -63,8 +70,6 @@ def _schedule(args: argparse.Namespace) -> int:
     It trains with ``--skillopt-write=no``, so that the next night starts from the merged skill, not
     from the proposed one.
     """
-    from pytest_skillopt.addons.propose.commands import split_arguments, training_command
-
     match = _TIME.fullmatch(args.at)
     if match is None:
         raise ProposeError(f"{args.at!r} is not a time of day: write HH:MM, e.g. 03:17")
@@ -140,3 +145,37 @@ def _windows_task(
     return _TASK.format(
         hour=hour, minute=minute, command=escape(command), folder=escape(str(project))
     )
+
+
+def training_command(args: argparse.Namespace, *own: str) -> list[str]:
+    """Return the pytest command of an unattended training; ``own`` precede the user's arguments.
+
+    Raises:
+        ProposeError: there is no cap, a cap is not a positive number, or quotes are not closed.
+    """
+    given = {f"max-{name}": getattr(args, f"max_{name}").strip() for name in CAPS}
+    given = {name: value for name, value in given.items() if value}
+    for name, value in given.items():
+        if not _is_positive(value):
+            raise ProposeError(f"--{name}: {value!r} is not a number above 0")
+    if not given:
+        names = ", ".join(f"--max-{name}" for name in CAPS)
+        raise ProposeError(f"a job needs a spending cap, at least one of {names}")
+    flags = [f"--skillopt-{name}={value}" for name, value in given.items()]
+    arguments = [*own, *split_arguments("--args", args.args)]
+    # The caps come last, so that no argument overrides one.
+    return [sys.executable, "-m", "pytest", "--skillopt-train", *arguments, *flags]
+
+
+def split_arguments(option: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ProposeError(f"{option}: {error}: {text!r}") from None
+
+
+def _is_positive(value: str) -> bool:
+    try:
+        return 0 < float(value) < math.inf
+    except ValueError:
+        return False

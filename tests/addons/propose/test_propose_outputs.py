@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from pytest_skillopt.addons.propose.commands import training_command, write_outputs
+from pytest_skillopt.addons.propose.commands import write_outputs
+from pytest_skillopt.addons.propose.schedule import training_command
 from pytest_skillopt.cli import main
 from pytest_skillopt.run.result import Comparison, Rate, Result, SkillResult
 
