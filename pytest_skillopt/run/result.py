@@ -74,7 +74,7 @@ class TaskRow(_Record):
     trigger: bool | None = None
     """For a trigger task: true if the agent should use the skill."""
     marks: list[str] = Field(default_factory=list)
-    """The project's own markers."""
+    """The project's own markers, ``kind=...`` of the marker, ``role=judge`` if a judge grades."""
     none: Arm | None = None
     """Without any skill, if an earlier run has measured that for the same task and model."""
     before: Arm

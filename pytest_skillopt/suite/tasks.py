@@ -51,7 +51,7 @@ class SkillTask:
     agent: str = ""
     """Agents and versions, such as ``codex 0.163.0``; see the hook ``pytest_skillopt_agent``."""
     marks: tuple[str, ...] = ()
-    """Names of the project's own markers, and ``kind=...`` for a kind of task."""
+    """Names of the project's own markers, ``kind=...`` and ``role=judge``."""
     text: str = ""
     """Source and parameters (shortened), for the leak check; never shown to the optimizer."""
 
@@ -154,7 +154,7 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     given = marker_arguments(item)
     if given is None:
         return None
-    kind = [f"kind={given['kind']}"] if given.get("kind") else []
+    kind = given.get("kind")
     for name in ("skill", "kind", *merged("MARKER")):  # not fields of SkillTask
         given.pop(name, None)
     function = getattr(item, "obj", None)
@@ -168,15 +168,18 @@ def collect_task(item: pytest.Item, skill_path: Callable[[pytest.Item], str]) ->
     skill = skill_path(item)
     hook = item.config.hook.pytest_skillopt_agent
     agent = hook(item=item, source=text, skill=skill) or ""
+    said = [f"kind={kind}"] if kind else []
+    roles = _roles(item, text, agent)
+    said += ["role=judge"] if "judge" in roles else []
     identity = [_core(text), shown, *([agent] if agent else ())]
     return SkillTask(
         id=name,
         source=hashlib.sha256(json.dumps(identity).encode()).hexdigest(),
         skill=skill,
         doc=inspect.getdoc(function) or "",
-        roles=_roles(item, text, agent),
+        roles=roles,
         agent=agent,
-        marks=(*sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS), *kind),
+        marks=(*sorted({mark.name for mark in item.iter_markers()} - _NOT_THEIRS), *said),
         text=f"{text}\n{json.dumps(shown, ensure_ascii=False)}"[:_TEXT_LIMIT],
         **given,
     )

@@ -36,7 +36,12 @@ def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
 
 
 def pytest_skillopt_notes(config: pytest.Config, result: Result) -> str | None:
-    """Note that a judge behind a decision was never compared with people."""
+    """Note what each task tells of a skill, or that a judge was never compared with people."""
+    if result.mode == "compare":
+        from pytest_skillopt.addons.mine.verdicts import verdicts
+
+        if said := verdicts(result):
+            return said
     judged = any(row.role == "judge" for row in result.usage)
     if not judged or result.simulated or result.mode in ("evaluate", "aa"):
         return None

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     import argparse
 
 
+_STARTER = "tests/test_{skill}.py"
+
+
 def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     """Declare the commands; each sets ``handle``, a function from the arguments to an exit code."""
     _add_drafting(commands)
@@ -32,8 +35,10 @@ def _handoff(args: argparse.Namespace) -> int:
 
 
 def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
-    parser = commands.add_parser("init", help="draft a starter suite for a skill")
-    _add_common(parser, "tests/test_{skill}.py", 15)
+    text = "draft a starter suite for a skill, or grow a small evals.json"
+    parser = commands.add_parser("init", help=text)
+    _add_common(parser, _STARTER, 15)
+    parser.set_defaults(output=None)
     parser.add_argument("--run", action="store_true", help="run the drafts once (paid calls)")
     parser.set_defaults(handle=_init)
     parser = commands.add_parser("mine", help="draft tests from transcripts of past sessions")
@@ -63,9 +68,17 @@ def _init(args: argparse.Namespace) -> int:
     from pytest_skillopt.addons.mine.drafts import init
 
     skill = nearest_skill(args.skill.resolve())
+    named = args.output is not None
+    args.output = args.output or _STARTER
     return configured(
         lambda config: init(
-            config, skill, _output(args, skill), most=args.tests, yes=args.yes, run=args.run
+            config,
+            skill,
+            _output(args, skill),
+            most=args.tests,
+            yes=args.yes,
+            run=args.run,
+            grow=not named,
         )
     )
 

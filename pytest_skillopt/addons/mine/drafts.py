@@ -85,9 +85,19 @@ def mine(
 
 
 def init(
-    config: pytest.Config, skill: Path, output: Path, *, most: int, yes: bool, run: bool
+    config: pytest.Config,
+    skill: Path,
+    output: Path,
+    *,
+    most: int,
+    yes: bool,
+    run: bool,
+    grow: bool = False,
 ) -> int:
-    """Draft a starter suite from the skill, its references and its evals."""
+    """Draft a starter suite from the skill, its references and its evals.
+
+    With ``grow``, drafts for a small ``evals.json`` are added to that file.
+    """
     references = sorted((skill.parent / "references").glob("*.md"))
     parts = [_skill_text(skill), *(f"{f.name}:\n{fence(_read(f))}" for f in references)]
     evals = skill.parent / "evals" / "evals.json"
@@ -106,6 +116,13 @@ def init(
     most_queries = _QUERIES if triggers else 0
     queries = answer.should_trigger[:most_queries], answer.near_misses[:most_queries]
     drafts = _read_drafts(answer, ())[:most]
+    if grow and evals.is_file():
+        from pytest_skillopt.addons.mine.grow import add_drafts
+
+        if said := add_drafts(evals, drafts):
+            sys.stdout.write(shown(f"{said}\n"))
+            command = [sys.executable, "-m", "pytest", "-q", "--skillopt-evals", str(evals)]
+            return subprocess.run(command, cwd=config.rootpath).returncode if run else 0
     return _keep(config, skill, output, drafts, run=run, queries=queries)
 
 
