@@ -23,7 +23,7 @@ SHOWN = {
     "harness": {"skillopt_harness", "skillopt_harness_env", "skillopt_sandbox"},
     "mine": {"init", "mine", "handoff", "judge"},
     "propose": {"propose", "adopt", "job", "schedule", "unschedule", "skillopt_propose_skills"},
-    "published": {"batch", "confirm", "margin", "paired"},
+    "published": {"batch", "confirm", "margin", "paired", "export"},
     "watch": {"watch"},
 }
 """What each adds to the two helps: options, ini keys, choices and commands."""

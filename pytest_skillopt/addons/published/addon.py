@@ -1,12 +1,14 @@
-"""Search ``batch`` with its settings, and published gates."""
+"""Search ``batch`` with its settings, published gates, and the command ``export``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.published.settings import PublishedSettings
 
 if TYPE_CHECKING:
+    import argparse
+
     from pytest_skillopt.gate.engine import SequentialGate
     from pytest_skillopt.search.extensions import Search
 
@@ -21,6 +23,13 @@ def _gate(name: str) -> type[SequentialGate]:
     from pytest_skillopt.addons.published.gates import PUBLISHED
 
     return PUBLISHED[name]
+
+
+def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the command."""
+    from pytest_skillopt.addons.published.export import add_export
+
+    add_export(commands)
 
 
 SETTINGS = PublishedSettings

@@ -1,0 +1,141 @@
+"""Command ``export``: lay out a training as SkillOpt and skillrl lay out theirs.
+
+Both have ``history.json``, ``best_skill.md``, ``skills/skill_vNNNN.md`` and a folder for each step
+under ``steps/``; SkillOpt also ``config.json`` and ``summary.json``, skillrl ``current_skill.md``
+and ``runtime_state.json``. A file, or a key, whose content is not known here is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_skillopt.cli import add_run_arguments, home_of
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.report.runs import pick_run
+from pytest_skillopt.skill.document import Document
+from pytest_skillopt.skill.files import slug, unnamed
+from pytest_skillopt.untrusted import shown
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pytest_skillopt.run.result import EditRow, Result, SkillResult
+
+_APPLIED = ("accepted", "rejected", "dropped")
+
+
+def add_export(commands: argparse._SubParsersAction[Any]) -> None:
+    """Declare the command."""
+    text = "lay out the history, steps and skills of a training as another tool does"
+    parser = commands.add_parser("export", help=text)
+    add_run_arguments(parser)
+    parser.add_argument("--format", required=True, choices=("skillopt", "skillrl"))
+    text = "new folder (default: FORMAT-RUN); several skills get a folder each"
+    parser.add_argument("--output", type=Path, metavar="DIR", help=text)
+    parser.set_defaults(handle=_export)
+
+
+def _export(args: argparse.Namespace) -> int:
+    home = home_of(args)
+    run, result = pick_run(home, args.run)
+    if result.mode != "train":
+        raise UserError(f"run {run.id} is not a training, so it has no steps to export")
+    top = args.output or Path(f"{args.format}-{run.id}")
+    try:
+        top.mkdir(parents=True)
+    except OSError as error:
+        raise UserError(f"{top}: {error.strerror}; choose another --output") from None
+    for skill in result.skills:
+        several = len(result.skills) > 1
+        folder = top / slug(skill.name or unnamed(Path(skill.path))) if several else top
+        _write_skill(folder, home.runs / run.id / "skills", result, skill, args.format)
+    sys.stdout.write(shown(f"{args.format}: {top}\n"))
+    return 0
+
+
+def _write_skill(
+    folder: Path, versions: Path, result: Result, skill: SkillResult, form: str
+) -> None:
+    """Write the tree of one skill; raise UserError if a version of the run is missing."""
+    texts = {skill.before: _text(versions, skill.before), skill.after: _text(versions, skill.after)}
+    history: list[dict[str, Any]] = []
+    current, best = skill.before, 0
+    _put(folder / "skills" / "skill_v0000.md", texts[current])
+    for row in skill.steps:
+        edits = [edit for edit in skill.edits if edit.step == row.step]
+        took = row.verdict == "accepted" and bool(row.candidate)
+        current, best = (row.candidate, row.step) if took else (current, best)
+        record = {
+            "step": row.step,
+            "epoch": row.epoch,
+            "action": _action(row.verdict),
+            "rollout_hard": row.train,
+            "rollout_n": row.tasks,
+            "n_edits_merged": len(edits),
+            "n_edits_ranked": sum(edit.status in _APPLIED for edit in edits),
+            "candidate_hash": row.candidate,
+            "selection_hard": row.after,
+            "current_score": row.after if took else row.before,
+            "best_step": best,
+        }
+        history.append({key: value for key, value in record.items() if value not in (None, "")})
+        step = folder / "steps" / f"step_{row.step:04d}"
+        _put_json(step / "step_record.json", history[-1])
+        _put_json(step / "ranked_edits.json", _patch(edits))
+        if row.candidate:
+            _put(step / "candidate_skill.md", _text(versions, row.candidate))
+        _put(folder / "skills" / f"skill_v{row.step:04d}.md", _text(versions, current))
+    _put_json(folder / "history.json", history)
+    _put(folder / "best_skill.md", texts[skill.after])
+    if form == "skillrl":
+        _put(folder / "current_skill.md", texts[skill.after])
+        state = {"last_completed_step": len(history), "best_step": best}
+        _put_json(folder / "runtime_state.json", state)
+        return
+    _put_json(folder / "config.json", result.settings)
+    test = skill.test
+    actions = [row["action"] for row in history]
+    summary = {
+        "best_step": best,
+        "total_steps": len(history),
+        "total_accepts": actions.count("accept_new_best"),
+        "total_rejects": actions.count("reject"),
+        "total_skips": actions.count("skip_no_patches"),
+        "baseline_test_hard": test.before.rate if test else None,
+        "test_hard": test.after.rate if test and test.after else None,
+        "total_wall_time_s": round(result.seconds, 1),
+    }
+    _put_json(folder / "summary.json", summary)
+
+
+def _action(verdict: str) -> str:
+    return {"accepted": "accept_new_best", "none": "skip_no_patches"}.get(verdict, "reject")
+
+
+def _patch(edits: Sequence[EditRow]) -> dict[str, Any]:
+    rows = [
+        {"op": e.op, "target": e.target, "content": e.content, "support_count": e.support}
+        for e in edits
+    ]
+    return {"reasoning": "; ".join(dict.fromkeys(e.reason for e in edits)), "edits": rows}
+
+
+def _text(versions: Path, version: str) -> bytes:
+    path = versions / f"{version}.md"
+    try:
+        return Document.unpack(path.read_bytes()).data
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def _put(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def _put_json(path: Path, data: Any) -> None:
+    _put(path, json.dumps(data, indent=2, ensure_ascii=False).encode("utf-8", "backslashreplace"))

@@ -1,0 +1,95 @@
+"""``pytest-skillopt export``: a training in the layout of another tool."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_skillopt.cli import main
+
+if TYPE_CHECKING:
+    from chat_server import ChatServer
+
+RULE = "Answer in capitals."
+SKILL = "---\nname: names\ndescription: Repeats names.\n---\nRepeat the name.\n"
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    """A finished training that accepted a rule."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    pytester.makefile(".md", SKILL=SKILL)
+    pytester.makepyprojecttoml(
+        f"""
+        [tool.pytest.ini_options]
+        skillopt_model = "openai:m"
+        skillopt_base_url = "{chat_server.url}"
+        skillopt_final_rollouts = 3
+        skillopt_search = "batch"
+        addopts = "-p no:cacheprovider -p no:xdist"
+        """
+    )
+    pytester.makepyfile(
+        """
+        import pytest
+
+        @pytest.mark.skill_task
+        @pytest.mark.parametrize("name", [f"name{n}" for n in range(12)])
+        def test_name(skill_agent, name):
+            assert skill_agent(name) == name.upper()
+        """
+    )
+
+    def reply(body: dict[str, Any]) -> str:
+        if "response_format" in body:
+            edit = {"op": "append", "target": "", "content": RULE}
+            return json.dumps({"reasoning": "missing", "edits": [edit]})
+        system, user = (str(body["messages"][i]["content"]) for i in (0, -1))
+        return user.upper() if "capitals" in system else user
+
+    chat_server.reply = reply
+    assert pytester.runpytest_inprocess("--skillopt-train").ret == 0
+    return pytester
+
+
+def test_a_training_is_laid_out_as_the_other_tools_do(project: pytest.Pytester) -> None:
+    (run,) = (project.path / ".skillopt" / "runs").iterdir()
+    assert main(["export", run.name, "--format", "skillopt", "--output", "theirs"]) == 0
+    top = project.path / "theirs"
+    history = json.loads((top / "history.json").read_text())
+    assert history[0]["action"] == "accept_new_best"
+    assert {row["best_step"] for row in history} == {1}
+    assert history[0]["rollout_hard"] == 0
+    assert RULE in (top / "best_skill.md").read_text()
+    assert (top / "skills" / "skill_v0000.md").read_text() == SKILL.rstrip("\n")
+    assert RULE in (top / "skills" / "skill_v0001.md").read_text()
+    step = top / "steps" / "step_0001"
+    assert RULE in (step / "candidate_skill.md").read_text()
+    (edit,) = json.loads((step / "ranked_edits.json").read_text())["edits"]
+    assert (edit["op"], edit["content"]) == ("append", RULE)
+    summary = json.loads((top / "summary.json").read_text())
+    assert (summary["total_accepts"], summary["total_steps"]) == (1, len(history))
+    assert json.loads((top / "config.json").read_text())["search"] == "batch"
+
+    assert main(["export", "--format", "skillrl"]) == 0
+    other = project.path / f"skillrl-{run.name}"
+    assert {path.name for path in other.iterdir()} == {
+        "history.json", "best_skill.md", "current_skill.md", "runtime_state.json", "skills",
+        "steps",
+    }  # fmt: skip
+    assert json.loads((other / "runtime_state.json").read_text())["best_step"] == 1
+
+
+def test_an_existing_folder_and_another_mode_are_refused(
+    project: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project.mkdir("theirs")
+    assert main(["export", "--format", "skillopt", "--output", "theirs"]) == 1
+    assert "choose another --output" in capsys.readouterr().err
+    project.runpytest_inprocess("--skillopt", "--skillopt-rollouts=1")
+    assert main(["export", "--format", "skillopt"]) == 1
+    assert "is not a training" in capsys.readouterr().err
