@@ -399,6 +399,8 @@ class TrialSearch:
             marks = [(task, edit.key) for edit in edits]
             if len(edits) < 2 or marks[0] in self._together:
                 continue
+            if not self._state.budget.covers(len(edits) * self._parameters.pairs):
+                continue  # Their ablation could not be paid for.
             self._together.update(marks)
             trial = self._open(edits, [record])
             if trial is None:
@@ -411,6 +413,9 @@ class TrialSearch:
             needed = self._needed(trial)
             self._pool.lose([e for e in trial.edits if e not in needed], alone=False)
             self._join(trial, needed)
+            if self._wide:
+                # They share a task, so that at most one a round can be dropped.
+                self._leave_out()
             # Other edits may have lost since these were missing.
             self._pool.reopen(failing.task.id for failing in self._tasks.failing())
             self._together.clear()
