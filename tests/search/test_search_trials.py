@@ -12,8 +12,11 @@ import pytest
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import Update
+from pytest_skillopt.model.limits import Caps
+from pytest_skillopt.search.budget import Budget
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.parameters import TrialParameters
+from pytest_skillopt.search.samples import Samples
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -360,6 +363,24 @@ def test_a_gate_that_cannot_be_paid_for_is_said_to_be_why_nothing_changes(toy: M
     assert not streams(sampler).keys() & {"fresh", "final"}
     whys = {(row.status, row.why) for row in outcome.edits}
     assert whys == {("dropped", "the gate's decision about it was not completed")}
+
+
+def test_activities_end_with_the_one_that_they_are_carried_out_beside(toy: ModuleType) -> None:
+    world = toy.make_world()
+    tasks = toy.make_tasks(world)
+    document = Document.from_bytes(toy.SKILL)
+    sampler = toy.ToySampler(world, tasks)
+    samples = Samples(sampler, Budget(Caps()), skill=tasks[0].skill, start=document)
+    told: Counter[str] = Counter()
+
+    def sample(stream: str, rounds: int) -> Any:
+        for _ in range(rounds):
+            (found,) = yield stream, [(document, {tasks[0].id: 2})]
+            told[stream] += len(found[tasks[0].id])
+
+    samples.carry_out(sample("first", 2), sample("longer", 5), sample("shorter", 1))
+    assert told == {"first": 4, "longer": 4, "shorter": 2}
+    assert streams(sampler) == told
 
 
 @dataclass
