@@ -1,4 +1,4 @@
-"""Add-on for coding agents: fixture ``skill_harness``, and a proxy for a test's own agents."""
+"""Add-on for coding agents: ``skill_harness``, a proxy for a test's own agents, ``cli:`` models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_skillopt import Skill, SkillTask
+    from pytest_skillopt import Model, Role, Skill, SkillTask
     from pytest_skillopt.addons.harness.agent import HarnessAgent
 
 
@@ -72,6 +72,20 @@ def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | N
     from pytest_skillopt.model.roles import Models
 
     return identify(item, Models.of(item.config).settings, source, skill)
+
+
+def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
+    """Make the model for a role set to ``cli:NAME``: a command line that the user signed in to."""
+    from pytest_skillopt.model.config import provider_of
+    from pytest_skillopt.model.roles import Models
+
+    models = Models.of(config)
+    if provider_of(models.settings, role) != "cli":
+        return None
+    from pytest_skillopt.addons.harness.binding import shared_variables
+    from pytest_skillopt.addons.harness.command_line import make_model
+
+    return make_model(models, role, shared_variables(models.settings))
 
 
 def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:

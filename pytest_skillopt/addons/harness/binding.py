@@ -163,6 +163,12 @@ def installed(name: str) -> Harness:
     return replace(harness, executable=path, version=found[0] if found else "0")
 
 
+def shared_variables(settings: Settings) -> dict[str, str]:
+    """Return the environment variables that the user shares with agents."""
+    names = map(str.strip, settings.of(HarnessSettings).harness_env.split(","))
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
 def _named(item: Any, settings: Settings, param: object) -> str:
     """Return a test's harness: its parameter, else the closest marker's, else the setting."""
     marked = (mark.kwargs.get("harness") for mark in item.iter_markers("skill_task"))
@@ -192,8 +198,7 @@ def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
                     "skillopt_target to openai:MODEL@URL"
                 )
             ours = models.settings.of(HarnessSettings)
-            names = filter(None, map(str.strip, ours.harness_env.split(",")))
-            passed = {name: os.environ[name] for name in names if name in os.environ}
+            passed = shared_variables(models.settings)
             runner = Runner(resolve(ours.sandbox), config.rootpath, passed)
             proxy = Proxy(target, models.throttle)
             config.add_cleanup(runner.close)

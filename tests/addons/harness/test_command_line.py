@@ -1,0 +1,326 @@
+"""Models that are runs of a signed-in command line: a fake one on the PATH, and the real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from patience import PATIENCE
+
+from pytest_skillopt.addons.harness.adapters import KNOWN
+from pytest_skillopt.addons.harness.command_line import _KNOWN, CommandLineModel
+from pytest_skillopt.addons.harness.processes import bundled_path
+from pytest_skillopt.model.cache import Replies
+from pytest_skillopt.model.config import ModelConfig
+from pytest_skillopt.model.types import CapReached, ModelFault
+
+if TYPE_CHECKING:
+    from chat_server import ChatServer
+    from model_server import ModelServer
+
+TOKEN = "plan-token-of-this-test-0123456789"
+RULE = "Greetings end with an exclamation mark."
+THOUGHT = {"reasoning": f"seen {TOKEN}", "edits": [{"op": "append", "target": "", "content": RULE}]}
+FAKE = """#!{python}
+import json, os, pathlib, sys, uuid
+
+here, name = pathlib.Path(__file__).parent, pathlib.Path(__file__).name
+prompt = sys.stdin.read()
+told = dict(argv=sys.argv[1:], prompt=prompt, env=dict(os.environ), beside=os.listdir("."))
+(here / f"call-{{uuid.uuid4().hex}}.json").write_text(json.dumps(told))
+text, error = json.dumps({thought!r}), (here / "error").read_text()
+if "word OK" in prompt:
+    text = "OK"
+elif (here / "later").exists():
+    error = (here / "later").read_text()
+if name == "claude":
+    block = dict(type="text", text=error or text)
+    print(json.dumps(dict(type="assistant", message=dict(content=[block]))))
+    usage = dict(input_tokens=100, cache_read_input_tokens=20, output_tokens=7)
+    usage = dict(input_tokens=0, output_tokens=0) if error else usage
+    end = dict(type="result", is_error=bool(error), result=error or text, usage=usage)
+    print(json.dumps(dict(end, subtype="success")))
+elif error:
+    print(json.dumps(dict(type="turn.failed", error=dict(message=error))))
+else:
+    item = dict(type="agent_message", text=text)
+    print(json.dumps(dict(type="item.completed", item=item)))
+    usage = dict(input_tokens=120, cached_input_tokens=20, output_tokens=7)
+    print(json.dumps(dict(type="turn.completed", usage=usage)))
+sys.exit(bool(error))
+"""
+TESTS = """
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", "Ada Ben Cleo Dan Eve Finn Gus Hal Ida Jo Kim Lea".split())
+def test_greeting(skill_agent, name):
+    assert skill_agent(f"Greet {name}.").endswith("!"), "it should end with !"
+"""
+
+
+class Programs:
+    """A folder on the PATH with fake command lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        (folder / "error").write_text("")
+        for name in _KNOWN:
+            (folder / name).write_text(FAKE.format(python=sys.executable, thought=THOUGHT))
+            (folder / name).chmod(0o755)
+
+    def fail(self, words: str, *, later: bool = False) -> None:
+        (self.folder / ("later" if later else "error")).write_text(words)
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in self.folder.glob("call-*")]
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
+    found = Programs(tmp_path / "programs")
+    monkeypatch.setenv("PATH", f"{found.folder}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("CLAUDE_CODE_OAUTH_TOKEN", TOKEN)
+    monkeypatch.setenv("CODEX_HOME", f"/nowhere/{TOKEN}")
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-of-the-plan")
+    monkeypatch.setattr("pytest_skillopt.model.client.FIRST_DELAY", 0.001)
+    for name in ("CI", "GITHUB_ACTIONS", "TF_BUILD"):
+        monkeypatch.delenv(name, raising=False)
+    return found
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> pytest.Pytester:
+    def reply(body: dict[str, Any]) -> str:
+        return "Hello!" if "exclamation" in body["messages"][0]["content"] else "Hello."
+
+    chat_server.reply = reply
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    (pytester.path / "SKILL.md").write_text("---\nname: greet\n---\nSay hello.\n")
+    pytester.makepyfile(test_greeting=TESTS)
+    pytester.makeini(
+        "[pytest]\nskillopt_target = openai:m\naddopts = -p no:xdist -p no:cacheprovider\n"
+        f"skillopt_base_url = {chat_server.url}\n"
+    )
+    return pytester
+
+
+def train(project: pytest.Pytester, name: str, *arguments: str) -> tuple[int, str]:
+    done = project.runpytest_inprocess(
+        "--skillopt-train", f"--skillopt-optimizer=cli:{name}", *arguments
+    )
+    return int(done.ret), " ".join((done.stdout.str() + done.stderr.str()).split())
+
+
+def result(project: pytest.Pytester) -> dict[str, Any]:
+    path = max(project.path.glob(".skillopt/runs/*/result.json"))
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_a_training_by_a_plan(project: pytest.Pytester, programs: Programs, name: str) -> None:
+    status, shown = train(project, name)
+    assert (status, result(project)["status"]) == (0, "accepted"), shown
+    assert RULE in (project.path / "SKILL.md").read_text()
+    calls = programs.calls
+    rows = [row for row in result(project)["usage"] if row["role"] == "optimizer"]
+    assert sum(row["calls"] for row in rows) == len(calls)
+    assert sum(row["input_tokens"] for row in rows) == 120 * len(calls)
+    assert sum(row["output_tokens"] for row in rows) == 7 * len(calls)
+    assert any("it should end with !" in call["prompt"] for call in calls)
+    for call in calls:
+        assert call["beside"] == []
+        assert TOKEN in json.dumps(call["env"])
+        assert not call["env"].keys() & {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
+        assert TOKEN not in json.dumps(call["argv"])
+    assert TOKEN not in shown
+    kept = [path for path in project.path.rglob("*") if path.is_file()]
+    assert [path for path in kept if TOKEN.encode() in path.read_bytes()] == []
+
+    skill = project.path / "SKILL.md"
+    skill.write_text(skill.read_text().replace(RULE, "").rstrip() + "\n")
+    train(project, name)
+    assert len(programs.calls) == len(calls), "the same prompts are answered from the cache"
+
+
+def test_a_reached_limit_ends_the_run_to_be_continued(
+    project: pytest.Pytester, programs: Programs
+) -> None:
+    programs.fail("Claude AI usage limit reached|1795311426", later=True)
+    train(project, "claude")
+    assert "the limit of the plan behind cli:claude is reached" in result(project)["reason"]
+    assert RULE not in (project.path / "SKILL.md").read_text()
+    assert result(project)["resume"]
+    sampled = result(project)["rollouts"]
+    (programs.folder / "later").unlink()
+    status, shown = train(project, "claude", "--skillopt-resume=latest")
+    assert (status, result(project)["status"]) == (0, "accepted"), shown
+    assert result(project)["rollouts"] > 0 < sampled
+
+
+def test_a_missing_sign_in_is_said_before_anything_is_sampled(
+    project: pytest.Pytester, programs: Programs
+) -> None:
+    programs.fail("Failed to authenticate. API Error: 401 Invalid bearer token")
+    (programs.folder / "claude").write_text(
+        (programs.folder / "claude").read_text().replace('if "word OK" in prompt', "if False")
+    )
+    status, shown = train(project, "claude")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "sign in with: claude setup-token" in shown
+    assert len(programs.calls) == 1
+
+
+REFUSED = [
+    (("--skillopt-optimizer=cli:gpt",), {}, "write cli:claude, cli:codex"),
+    (("--skillopt-target=cli:claude", "--skillopt-optimizer=cli:claude"), {}, "skillopt_harness"),
+    (("--skillopt-optimizer=cli:claude",), {"CI": "true"}, "it is refused in CI"),
+    (
+        ("--skillopt-optimizer=cli:claude", "-oskillopt_requests=optimizer.temperature = 0"),
+        {},
+        "takes nothing of skillopt_requests",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "variables", "said"), REFUSED)
+def test_what_cannot_be_is_said(
+    project: pytest.Pytester,
+    programs: Programs,
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    variables: dict[str, str],
+    said: str,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = project.runpytest_inprocess("--skillopt-train", *arguments)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    assert said in " ".join(done.stderr.str().split())
+    assert programs.calls == []
+
+
+def make(name: str, **options: Any) -> CommandLineModel:
+    timeout = options.pop("timeout", PATIENCE)
+    config = ModelConfig(
+        "optimizer", "cli", name, "cli", key_env="none", retries=0, request_timeout=timeout
+    )
+    shared = options.pop("shared", {})
+    return CommandLineModel(config, shared, cache=Replies("off"), **options)
+
+
+def ask(model: CommandLineModel, text: str = "Think.") -> str:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}]
+    return model.complete(messages, sample="1", stage="reflect").text
+
+
+def test_a_sign_in_of_codex_serves_one_run_at_a_time(programs: Programs) -> None:
+    lock = programs.folder / "running"
+    hold = f"os.close(os.open({str(lock)!r}, os.O_CREAT | os.O_EXCL))\n"
+    free = f"sys.stdout.flush(); os.remove({str(lock)!r})\nsys.exit"
+    source = (programs.folder / "codex").read_text()
+    source = source.replace("prompt = sys", f"{hold}prompt = sys").replace("sys.exit", free)
+    (programs.folder / "codex").write_text(source)
+    model, said = make("codex"), []
+    threads = [
+        threading.Thread(target=lambda n=n: said.append(ask(model, f"Think of {n}.")))
+        for n in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(said) == 6
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["You've hit your usage limit. Try again at 5 PM.", "5-hour limit reached", "weekly limit"],
+)
+def test_words_of_a_reached_limit(programs: Programs, words: str) -> None:
+    programs.fail(words)
+    with pytest.raises(CapReached, match="limit"):
+        ask(make("codex"))
+
+
+def test_an_end_without_an_answer_is_a_fault(programs: Programs) -> None:
+    (programs.folder / "claude").write_text(f"#!{sys.executable}\nprint('Welcome')\n")
+    with pytest.raises(ModelFault, match="no answer, exit status 0"):
+        ask(make("claude"))
+
+
+def test_what_hangs_is_ended_with_all_that_it_started(programs: Programs, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    (programs.folder / "claude").write_text(
+        f"#!{sys.executable}\nimport os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}')\ntime.sleep(600)\n"
+    )
+    model, met = make("claude"), []
+
+    def work() -> None:
+        with pytest.raises(ModelFault) as caught:
+            ask(model)
+        met.append(caught.value)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    while not pids.exists() or len(pids.read_text().split()) < 2:
+        time.sleep(0.01)
+    model.close()
+    thread.join()
+    assert met
+    for pid in pids.read_text().split():
+        while Path(f"/proc/{pid}").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text():
+            time.sleep(0.01)
+
+
+def test_a_time_limit_names_its_setting(programs: Programs) -> None:
+    (programs.folder / "claude").write_text(f"#!{sys.executable}\nimport time\ntime.sleep(600)\n")
+    with pytest.raises(ModelFault, match="skillopt_request_timeout"):
+        ask(make("claude", timeout=0.1))
+
+
+@pytest.mark.parametrize("name", ["claude", "codex"])
+def test_the_real_program_answers_without_tools(
+    provider: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Also a prompt that is too long for an argument; nothing is left that could act."""
+    path = bundled_path(KNOWN[name].bundled)
+    if not path:
+        pytest.skip(f"{name} is not installed; pip install -e '.[dev]'")
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    url = provider.url().removesuffix("/v1")
+    how = _KNOWN[name]
+    values = {"url": url, "model": "fake-model", "key": "k", "home": str(home)}
+    shared = {n: KNOWN[name].filled(text, values) for n, text in KNOWN[name].env.items()}
+    if name == "codex":
+        (home / ".codex").mkdir()
+        ours = {"name": "loop", "base_url": f"{url}/v1", "wire_api": "responses"}
+        about = ", ".join(f'{key} = "{value}"' for key, value in ours.items())
+        told = ("-c", 'model_provider="loop"', "-c", f"model_providers.loop={{{about}}}")
+        monkeypatch.setitem(_KNOWN, name, replace(how, argv=(*how.argv, *told)))
+    provider.thought = '{"reasoning": "none", "edits": []}'
+    monkeypatch.setattr(provider, "decide", lambda *_: ("say", provider.thought, {}))
+    assert ask(make(f"{name}/fake-model", shared=shared), "x" * 300_000) == provider.thought
+    (body,) = provider.bodies
+    assert body["model"] == "fake-model"
+    assert "Be brief." in json.dumps(body)
+    named = {tool.get("name") or tool["type"] for tool in body.get("tools", ())}
+    assert named <= {"request_user_input"}
