@@ -133,7 +133,7 @@ class CommandLineModel(ChatModel):
         self._path = path
         kept = (*_KEPT, *self._how.variables)
         self._env = {name: os.environ[name] for name in kept if name in os.environ} | dict(shared)
-        protect(self._how.variables)
+        protect(name for name in self._how.variables if name.endswith("_TOKEN"))
         self._running: set[subprocess.Popen[bytes]] = set()
 
     def ping(self) -> str:
@@ -177,20 +177,11 @@ class CommandLineModel(ChatModel):
         """Return exit status, output and errors of one run in an empty folder."""
         argv = [self._path, *self._how.argv]
         argv += [*self._how.model, self._model] if self._model else []
-        pipe = subprocess.PIPE
+        pipes = (subprocess.PIPE,) * 3
         with tempfile.TemporaryDirectory(prefix="skillopt-cli-") as folder:
             try:
-                process = subprocess.Popen(
-                    argv,
-                    0,
-                    None,
-                    pipe,
-                    pipe,
-                    pipe,
-                    cwd=folder,
-                    env=self._env,
-                    start_new_session=True,
-                )
+                place: dict[str, Any] = {"cwd": folder, "env": self._env}
+                process = subprocess.Popen(argv, 0, None, *pipes, start_new_session=True, **place)
             except OSError as error:
                 raise ModelFault(f"{self._path} cannot be run: {error}", fatal=True) from None
             with self._tracked(process):
@@ -207,7 +198,7 @@ class CommandLineModel(ChatModel):
 
     @contextlib.contextmanager
     def _tracked(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
-        """Kill a run and whatever it has started when it is left."""
+        """Kill a run that is left before its end."""
         self._running.add(process)
         try:
             yield
@@ -270,5 +261,7 @@ def _tokens(out: str) -> tuple[int, int] | None:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a run with all that it has started, unless it was waited for: its id may be reused."""
     with contextlib.suppress(OSError):
-        os.killpg(process.pid, signal.SIGKILL)
+        if process.returncode is None:
+            os.killpg(process.pid, signal.SIGKILL)
