@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import enum
 import functools  # noqa: TC003 - resolved at run time
+import subprocess
+import sys
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import pytest
 from pydantic import BaseModel, Field
 
-from pytest_skillopt.model.agent import make_tool, make_tools
+from pytest_skillopt.model.tools import make_tool, make_tools
 from pytest_skillopt.model.types import CapReached
 
 
@@ -214,3 +216,13 @@ def test_what_cannot_be_declared_is_refused_by_name(function: Any, words: str) -
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ValueError, match="two tools are named 'lookup'"):
         make_tools([lookup, lookup])
+
+
+def test_a_worker_without_tools_needs_no_pydantic() -> None:
+    """On another machine, under another Python, it may have been built for another one."""
+    program = """
+import sys
+sys.modules["pydantic"] = None
+import pytest_skillopt.model.agent, pytest_skillopt.suite.remote
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
