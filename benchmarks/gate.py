@@ -2,7 +2,6 @@
 
     python benchmarks/gate.py                       ours and the peers' rules, about two minutes
     python benchmarks/gate.py --replicates 4000     the figures of the README
-    python benchmarks/gate_picture.py docs/gate.svg the picture of docs/gate.md
     python benchmarks/gate.py --speed               time of a batch with 1,000 tasks
     python benchmarks/verdict.py                    the decision of a training, and its bars
 

@@ -23,11 +23,13 @@ _OBEYS = 0.8
 """Chance of leaving out what the prompt lists as tried before."""
 
 
-def offer(suite: str, messages: Sequence[dict[str, Any]], luck: random.Random) -> dict[str, Any]:
+def offer(
+    pool: Sequence[str], messages: Sequence[dict[str, Any]], luck: random.Random
+) -> dict[str, Any]:
     """One or two lines that the document has not, as the edits of an answer."""
     prompt = "\n\n".join(message["content"] for message in messages)
     document = prompt.partition("[end of data")[0]
-    lines = [line for line in POOL[suite] if line not in document]
+    lines = [line for line in pool if line not in document]
     if luck.random() < _OBEYS:
         lines = [line for line in lines if line not in prompt] or lines
     chosen = luck.sample(lines, min(len(lines), luck.choice((1, 2))))
@@ -42,8 +44,8 @@ class PoolOptimizer:
     fingerprint = "pool"
     simulated = True
 
-    def __init__(self, suite: str, seed: int) -> None:
-        self._suite = suite
+    def __init__(self, pool: Sequence[str], seed: int) -> None:
+        self._pool = pool
         self._seed = seed
         self.calls = 0
 
@@ -55,7 +57,7 @@ class PoolOptimizer:
         **details: Any,
     ) -> Completion:
         self.calls += 1
-        answer = offer(self._suite, messages, random.Random(f"{self._seed}/{sample}"))
+        answer = offer(self._pool, messages, random.Random(f"{self._seed}/{sample}"))
         return Completion(json.dumps(answer), usage=Usage(calls=1))
 
 
@@ -67,7 +69,7 @@ def offering(suite: str, seed: int) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            text = json.dumps(offer(suite, body["messages"], luck))
+            text = json.dumps(offer(POOL[suite], body["messages"], luck))
             usage = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
             message = {"role": "assistant", "content": text}
             choice = {"index": 0, "message": message, "finish_reason": "stop"}

@@ -1,4 +1,8 @@
-"""Worlds recorded from a real model: its pass rates under sets of lines, drawn from again.
+"""Worlds recorded from real models: their pass rates under sets of lines, drawn from again.
+
+``tickets`` and ``forms`` hold what a small model was measured to do. ``airline`` holds five edits
+of a policy for agents (tau2-bench, ``benchmarks/data/README.md``), each as one line: two in a row
+that help, and after them one of +4, one of nothing and, after the first, one of -7 points.
 
 A set that was measured, its lines in the order of the text, has its own rates. Any other has those
 of the measured sets that differ from it by the fewest lines, their mean where there are several.
@@ -7,13 +11,14 @@ of the measured sets that differ from it by the fewest lines, their mean where t
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from real.measure import Lines, read
+from real.measure import DATA, Lines, read
 from real.offers import PoolOptimizer
-from real.tasks import SUITES
+from real.tasks import SUITES, Suite, Task
 
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.search.history import Observer
@@ -31,7 +36,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.parameters import TrialParameters
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
-NAMES = tuple(SUITES)
+AIRLINE = "airline"
+NAMES = (*SUITES, AIRLINE)
 _SLIGHT = 0.01
 """Change of the pass rate below which a line does nothing."""
 
@@ -40,12 +46,7 @@ class Recorded:
     """A suite, and what its model was measured to do."""
 
     def __init__(self, name: str) -> None:
-        self.suite = SUITES[name]
-        data = read()["suites"][name]
-        self._pool: list[str] = data["pool"]
-        self.sets: dict[Lines, list[float]] = {
-            tuple(row["lines"]): row["rates"] for row in data["sets"]
-        }
+        self.suite, self.pool, self.sets = _airline() if name == AIRLINE else _measured(name)
         self.asked: dict[Lines, int] = {}
         """Samples by set of lines."""
         tasks = [
@@ -57,7 +58,7 @@ class Recorded:
 
     def lines(self, text: str) -> Lines:
         """Numbers of the pool's lines that a text has, in its order."""
-        found = [(text.find(line), n) for n, line in enumerate(self._pool) if line in text]
+        found = [(text.find(line), n) for n, line in enumerate(self.pool) if line in text]
         return tuple(n for _, n in sorted(found))
 
     def rates(self, lines: Lines) -> list[float]:
@@ -96,6 +97,33 @@ class Recorded:
         return [mean - self.mean(tuple(n for n in lines if n != line)) for line in lines]
 
 
+def _measured(name: str) -> tuple[Suite, list[str], dict[Lines, list[float]]]:
+    """A suite of ``real/``, the lines on offer, and the pass rates by lines."""
+    data = read()["suites"][name]
+    return SUITES[name], data["pool"], {tuple(row["lines"]): row["rates"] for row in data["sets"]}
+
+
+def _airline() -> tuple[Suite, list[str], dict[Lines, list[float]]]:
+    """The same of the recorded edits: a version has the lines of its parent and one of its own."""
+    data = json.loads((DATA.parent / "tau2_airline_edits.json").read_text())
+    seed, *edited = data["versions"]
+    tasks = sorted(seed["counts"])
+    lines: dict[str, Lines] = {seed["id"]: ()}
+    for number, version in enumerate(edited):
+        lines[version["id"]] = (*lines[version["parent"]], number)
+    start = "---\nname: airline\ndescription: Serves passengers.\n---\n# Policy\n\nBe of help.\n"
+    suite = Suite(AIRLINE, start, tuple(Task(f"task-{t}", f"Request {t}", "done") for t in tasks))
+    pool = [f"Apply amendment {version['id']} of the policy." for version in edited]
+    return (
+        suite,
+        pool,
+        {
+            lines[version["id"]]: [version["counts"][task] / data["trials"] for task in tasks]
+            for version in data["versions"]
+        },
+    )
+
+
 class Replay:
     """An executor that draws rollouts from a recorded world, one at a time."""
 
@@ -132,14 +160,14 @@ def train(
     settings: dict[str, Any],
     world: Recorded | None = None,
     parameters: TrialParameters | None = None,
-) -> tuple[float, int, int, int, int, int, int, str, str]:
+) -> tuple[float, int, int, int, int, int, int, str, str, float]:
     """Train once; the fields of ``learning.Run``."""
     world = world or Recorded(name)
     executor = Replay(world, seed)
     sampler = Sampler(
         executor, world.tasks, _Ledger(), model=name, settings=Settings(max_rollouts=cap)
     )
-    optimizer, verdicts = PoolOptimizer(name, seed), Verdicts()
+    optimizer, verdicts = PoolOptimizer(world.pool, seed), Verdicts()
     outcome = Trainer(
         Document(world.suite.skill().encode()),
         world.tasks,
@@ -166,6 +194,7 @@ def train(
         0,
         outcome.status,
         outcome.reason,
+        (world.mean(world.lines(outcome.proposal.text)) - start) / (reachable - start),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 Arm = Literal["incumbent", "candidate"]
 INCUMBENT: Arm = "incumbent"
@@ -28,6 +28,16 @@ class GateTask:
     """A credible failure blocks, whatever else improves."""
     trigger: bool | None = None
     """Of a trigger task: whether the skill should be asked for."""
+
+
+class Seen(NamedTuple):
+    """Samples of one task that were taken before a decision, under each of the two skills."""
+
+    task: str
+    candidate_passed: int
+    candidate_n: int
+    incumbent_passed: int
+    incumbent_n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +71,8 @@ class GateOptions:
     """Samples that a decision may take in all; None leaves it to ``most``."""
     prior: float = 1.0
     """E-value against "the edit does nothing" of earlier samples that no gate draws again."""
+    seen: tuple[Seen, ...] = ()
+    """Earlier samples of tasks that are neither targets nor held out, for the net effect."""
 
     def alpha_at(self, decisions_before: int) -> float:
         """Alpha of a decision; with ``alpha_run``, what the series 6 / (pi t)^2 leaves for it."""

@@ -4,7 +4,7 @@ Task i passes with rate ``p_i`` under the incumbent and ``q_i`` under the candid
 is over three hypotheses about the whole edit, each with its prior weight:
 
 * ``N``, nothing: ``q_i = p_i`` for all i.
-* ``E(s, l)``, an edit: task i moves up with probability ``l``, else down with ``DOWN``, else it
+* ``E(s, l)``, an edit: task i moves up with probability ``l``, else down (``DOWN``), else it
   shifts in common with the others by ``s``: ``q = p (1 + s)`` for ``s < 0``, a share of the passes
   lost; ``q = p + s (1 - p)`` for ``s > 0``, a share of the failures mended.
 * ``M(s, l)``, memorised: as ``E``, only that no held-out task moves up.
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pytest_skillopt.gate.counts import Counts
+    from pytest_skillopt.gate.data import Seen
 
 RATES = (0.02, 0.10, 0.25, 0.42, 0.58, 0.75, 0.90, 0.98)
 SHARES: tuple[float, ...] = (0.15, 0.12, 0.09, 0.08, 0.08, 0.10, 0.16, 0.22)
@@ -52,20 +53,21 @@ pass or nearly always fail."""
 SHARES_WEIGHT, STEPS = 8.0, 8
 """Tasks that ``SHARES`` weigh as much as, and steps of the fit to the suite's own samples."""
 SHIFTS = {
-    -0.20: 0.05,
-    -0.13: 0.10,
-    -0.08: 0.13,
-    -0.04: 0.10,
-    0.0: 0.50,
-    0.05: 0.06,
-    0.12: 0.04,
-    0.22: 0.02,
+    -0.20: 0.03,
+    -0.13: 0.065,
+    -0.08: 0.08,
+    -0.04: 0.06,
+    0.0: 0.665,
+    0.05: 0.05,
+    0.12: 0.035,
+    0.22: 0.015,
 }
 """Common shift and its prior probability: a longer skill dilutes more often than it helps all."""
 LIFTED = {0.05: 0.30, 0.15: 0.30, 0.35: 0.25, 0.70: 0.15}
 """Share of the tasks that move up, and its prior probability."""
-DOWN = 0.05
-"""Probability that a task moves down."""
+DOWN, DOWN_SHARE = 0.05, 1 / 3
+"""Probability at most that a task moves down, and for each that moves up: one move in four of the
+recorded edits is down."""
 NAMED, MISNAMED = 0.5, 0.1
 """Probability that a train task is a target if it moves up, and if it does not."""
 NOTHING_PRIOR, MEMORISED_PRIOR = 0.30, 0.10
@@ -171,7 +173,7 @@ def _task(
     before: float,
     before_n: int,
 ) -> _Task:
-    *shifts, up, down = (
+    *shifts, up, fallen = (
         tuple(sum(map(mul, shares, part)) for part in zip(*component, strict=True))
         for component in zip(*_components(after, after_n, before, before_n), strict=True)
     )
@@ -179,10 +181,11 @@ def _task(
     for s, lifted in _HYPOTHESES:
         odds = _ODDS[role] * lifted / (1 - lifted)
         rises = odds / (1 + odds)
-        falls = (1 - rises) * (DOWN / 3 if role == "target" else DOWN)
+        down = min(DOWN, lifted * DOWN_SHARE)
+        falls = (1 - rises) * (down / 3 if role == "target" else down)
         weights = (1 - rises - falls, rises, falls)
         total, mean, square = (
-            sum(map(mul, weights, parts)) for parts in zip(shifts[s], up, down, strict=True)
+            sum(map(mul, weights, parts)) for parts in zip(shifts[s], up, fallen, strict=True)
         )
         logs.append(math.log(total))
         means.append(mean / total)
@@ -219,19 +222,28 @@ class Weighed:
     """Variance of the change of each task under ``E``, less the more often it was sampled."""
     leverage: dict[str, float]
     """Information of another sample of each task on a common loss: reliable tasks show it best."""
+    noise: dict[str, float]
+    """Variance that another sample of each task takes off the observed mean."""
 
 
 class Posterior:
     """The posterior of one comparison."""
 
     def __init__(
-        self, *, held_out: Iterable[str], targets: Iterable[str], earlier: float = 1.0
+        self,
+        *,
+        held_out: Iterable[str],
+        targets: Iterable[str],
+        earlier: float = 1.0,
+        seen: Iterable[Seen] = (),
     ) -> None:
         """Args:
         held_out: tasks that the search has not seen.
         targets: tasks on which the search expects a change.
         earlier: e-value against ``N`` of samples that are not among those weighed; at least 0.
+        seen: earlier samples of tasks that are not targets: they have not chosen the edit.
         """
+        self._seen = {one.task: one for one in seen}
         self._targets = frozenset(targets)
         self._held_out = frozenset(held_out) - self._targets
         self._shares = SHARES
@@ -250,10 +262,8 @@ class Posterior:
         tasks = counts.tasks
         self._shares = fitted_shares(
             [
-                (new.total + old.total, new.n + old.n)
-                for new, old in (
-                    (counts[CANDIDATE, task], counts[INCUMBENT, task]) for task in tasks
-                )
+                (after + before, after_n + before_n)
+                for after, after_n, before, before_n in (self._sums(counts, t) for t in tasks)
             ]
         )
         known = {task: self._known(counts, task, self.role(task)) for task in tasks}
@@ -302,11 +312,23 @@ class Posterior:
                 for task, row in known.items()
             },
             leverage={task: _leverage(counts, task) for task in tasks},
+            noise={task: _noise(counts, task) for task in tasks},
         )
 
     def _known(self, counts: Counts, task: str, role: Role) -> _Task:
-        new, old = counts[CANDIDATE, task], counts[INCUMBENT, task]
-        return _task(role, self._shares, new.total, new.n, old.total, old.n)
+        return _task(role, self._shares, *self._sums(counts, task))
+
+    def _sums(self, counts: Counts, task: str) -> tuple[float, int, float, int]:
+        """Passes and samples under the candidate, and under the incumbent."""
+        new, old, seen = counts[CANDIDATE, task], counts[INCUMBENT, task], self._seen.get(task)
+        if not seen or not new.n or not old.n:
+            return new.total, new.n, old.total, old.n
+        return (
+            new.total + seen.candidate_passed,
+            new.n + seen.candidate_n,
+            old.total + seen.incumbent_passed,
+            old.n + seen.incumbent_n,
+        )
 
     def _log_priors(self, tasks: Sequence[str]) -> list[float]:
         """Of the hypotheses, the number of targets among the train tasks being known."""
@@ -380,3 +402,10 @@ def _leverage(counts: Counts, task: str) -> float:
     rate = (new.total + old.total + 0.5) / (new.n + old.n + 1)
     information: float = rate**2 / (2 * rate * (1 - rate) + 0.02)
     return information / (1 + new.n)
+
+
+def _noise(counts: Counts, task: str) -> float:
+    """``2 p (1 - p) (1 / n - 1 / (n + 1))``, with a pass and a failure added."""
+    new, old = counts[CANDIDATE, task], counts[INCUMBENT, task]
+    rate = (new.total + old.total + 1) / (new.n + old.n + 2)
+    return 2 * rate * (1 - rate) / (max(1, new.n) * (new.n + 1))

@@ -19,8 +19,9 @@ chance of a rise of ``gate/posterior.py``, it accepts if
 5. the literal rule: the observed suite mean is strictly greater.
 
 Samples are taken in few wide rounds: the targets of the search, then every other task, then
-where the posterior is least certain. ``docs/gate.md`` has the figures, ``benchmarks/gate.py``
-measures them.
+where the posterior is least certain and the observed mean has most noise. The search's own samples
+of tasks that are no targets count for the net effect, and never against "nothing changed".
+``docs/gate.md`` has the figures, ``benchmarks/verdict.py`` measures them.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
 
 TARGETS, OTHERS = 0.9, 0.44
 """Weights of the targets and of the other tasks in the test; their squares add up to one."""
-ENOUGH, THIN, THIN_SAMPLES = 5.0, 3.0, 3
+ENOUGH, THIN, THIN_SAMPLES = 5.0, 2.5, 3
 """Multiples of alpha that the chance of no rise may have when the samples are used up, the
 second if there were fewer than so many a task: then the prior says most, and the bar is higher."""
-MEMORISED, UNLIKELY = 0.20, 0.02
+MEMORISED, UNLIKELY = 0.22, 0.02
 """Probability of "memorised" up to which an edit is accepted, and up to which the val tasks need no
 samples of their own."""
 FALLEN = -0.25
@@ -59,8 +60,14 @@ ROUNDS, CHECKS = 7, 2
 again."""
 FIRST, SECOND = 2, 1
 """Pairs of samples of each target in the first round, and beside the other tasks in the second."""
+FEW, PART = 6, 0.12
+"""Pairs of each target in the first round where the targets are so few that they take at most this
+part of all samples, and in a later round while the change may be chance."""
 SLICE, LEAST = 3, 24
 """The part of the samples that are left, its inverse, that a later round takes, and at least."""
+NOISE = 0.75
+"""Weight, in [0, 1], of the noise of the observed mean where samples are chosen: the literal rule
+needs it small."""
 VAL_PAIRS, VAL_MOST = 3, 10
 """Pairs of samples of a val task in a round that looks for memorised lines, and in all."""
 SUSPECT = 1.5
@@ -85,6 +92,7 @@ class DefaultGate(SequentialGate):
             held_out=self.options.held_out,
             targets=self.options.targets,
             earlier=self.options.prior,
+            seen=self.options.seen,
         )
 
     def decide(self) -> Plan:
@@ -122,8 +130,10 @@ class DefaultGate(SequentialGate):
 
     def _follow(self) -> Generator[Wants, None, bool]:
         """Sample until it is clear whether the suite improved; whether it did."""
-        targets = [task for task in self.options.targets if task in set(self.tasks)]
-        yield self._pairs(targets * (FIRST if self._limit >= 8 * len(targets) else 1))
+        targets = self._targets
+        first = FIRST if self._limit >= 8 * len(targets) else 1
+        first = max(first, min(FEW, int(self._limit * PART / 2 / max(1, len(targets)))))
+        yield self._pairs(targets * first)
         self._require_val()
         if targets and self._weigh().chance <= HOPELESS_EARLY:
             return False
@@ -152,13 +162,19 @@ class DefaultGate(SequentialGate):
         """A part of what is left, where it says most of the net effect."""
         left = self._limit - self._drawn.total()
         size = min(left, max(LEAST, left // SLICE)) // 2
-        doubt, leverage = sum(found.doubt.values()) or 1.0, sum(found.leverage.values()) or 1.0
+        doubt, leverage, noise = (
+            sum(part.values()) or 1.0 for part in (found.doubt, found.leverage, found.noise)
+        )
         worth = {
-            task: (1 - found.common) * found.doubt[task] / doubt
-            + found.common * found.leverage[task] / leverage
+            task: (1 - NOISE) * (1 - found.common) * found.doubt[task] / doubt
+            + (1 - NOISE) * found.common * found.leverage[task] / leverage
+            + NOISE * found.noise[task] / noise
             for task in self.unfinished(self.tasks)
         }
-        return self._pairs(sorted(worth, key=lambda task: -worth[task])[:size])
+        lucky = self._chance_of_luck(found) > self.alpha
+        first = (self._targets * FEW)[: size // 2] if lucky else []
+        rest = sorted(worth, key=lambda task: -worth[task])
+        return self._pairs([*first, *rest[: size - len(first)]])
 
     def _val_in_doubt(self, found: Weighed) -> list[Want]:
         """The val tasks that may have improved or not, several times."""
@@ -190,6 +206,10 @@ class DefaultGate(SequentialGate):
         """One more sample of both arms each, as far as the budget reaches."""
         tasks = self.unfinished(tasks)
         return self.again(tasks[: self.affordable(2 * len(tasks)) // 2])
+
+    @property
+    def _targets(self) -> list[str]:
+        return [task for task in self.options.targets if task in set(self.tasks)]
 
     @property
     def _limit(self) -> int:

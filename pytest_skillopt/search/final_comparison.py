@@ -19,9 +19,11 @@ import hashlib
 import json
 import math
 import statistics
+from collections import Counter
 from dataclasses import asdict, astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from pytest_skillopt.gate.data import Seen
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.gate.shorter import ShorterGate
 from pytest_skillopt.search.budget import Purpose
@@ -29,7 +31,7 @@ from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.suite.sampler import StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.gate.engine import Gate, SequentialGate
@@ -91,6 +93,8 @@ class Begun:
     """Train tasks on which the search expects a change, likeliest first."""
     prior: float
     """E-value of the search's own samples against "no edit does anything"."""
+    seen: tuple[Seen, ...] = ()
+    """The search's own samples of train tasks on which it expects no change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,18 @@ class FinalComparison:
         begun: what the journal has of final comparisons of this run, in its order.
         """
         self._state = state
-        self._begun = [Begun(**{**data, "targets": tuple(data["targets"])}) for data in begun]
+        self._begun = [
+            Begun(
+                **{
+                    **data,
+                    "targets": tuple(data["targets"]),
+                    "seen": tuple(Seen(*one) for one in data.get("seen", ())),
+                }
+            )
+            for data in begun
+        ]
+        self._first = True
+        """Whether nothing has been compared yet."""
         self.kept = kept_back(state.settings, len(state.suite))
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
         self.set_aside()
@@ -190,6 +205,7 @@ class FinalComparison:
         state.budget.release()
         state.budget.hold(Purpose.FINAL, self._test_samples)
         candidate = state.incumbent.version
+        first, self._first = self._first, False
         begun = next((one for one in self._begun if one.candidate == candidate), None)
         if begun is None:
             begun = Begun(
@@ -198,9 +214,30 @@ class FinalComparison:
                 budget=state.budget.left(),
                 targets=tuple(state.targets),
                 prior=state.prior,
+                seen=tuple(self._seen()) if first else (),
             )
             state.history.observer.record(BEGUN, asdict(begun))
         return begun
+
+    def _seen(self) -> Iterator[Seen]:
+        """Samples of both skills on the train tasks that are no targets.
+
+        They have not chosen the edits. A second comparison goes without: the samples of the first
+        have chosen what it compares.
+        """
+        state = self._state
+        if state.settings.metric != "hard":
+            return
+        expected = {*state.targets, *(task.id for task in state.val)}
+        taken = {document.version: outcomes for document, outcomes in state.samples.outcomes()}
+        passed, n = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for version in (state.incumbent.version, state.start.version):
+            for task, won in taken.get(version, ()):
+                passed[version, task] += won
+                n[version, task] += 1
+        for task in sorted({task for _, task in n} - expected):
+            new, old = (state.incumbent.version, task), (state.start.version, task)
+            yield Seen(task, passed[new], n[new], passed[old], n[old])
 
     def _stream(self, begun: Begun) -> str:
         """A name for all that is compared, and how, in 12 hexadecimal digits."""
@@ -219,6 +256,7 @@ class FinalComparison:
             budget=begun.budget,
             targets=begun.targets,
             prior=begun.prior,
+            seen=begun.seen,
         )
         gate: type[SequentialGate] = DefaultGate
         if state.settings.search == "shorten":

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.gate import posterior
 from pytest_skillopt.gate.counts import Counts
-from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Verdict
+from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Seen, Verdict
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.search.extensions import make_gate
 
@@ -304,7 +304,8 @@ def by_hand(
             up = 0.0 if memorised else lifted
         elif targets:
             up = lifted * named / (lifted * named + (1 - lifted) * other)
-        down = (1 - up) * posterior.DOWN / (3 if task in targets else 1)
+        down = min(posterior.DOWN, lifted * posterior.DOWN_SHARE)
+        down *= (1 - up) / (3 if task in targets else 1)
         total = 0.0
         for p, share in rates.items():
             total += (
@@ -538,3 +539,22 @@ def test_a_thin_gain_is_seen_in_a_large_suite() -> None:
     after = dict.fromkeys(before, 0.70)
     assert judge(before, after, 3).accepted
     assert sum(judge(before, before, seed).accepted for seed in range(20)) <= 1
+
+
+def test_samples_of_the_search_speak_for_the_net_effect_and_never_stand_in_for_fresh_ones() -> None:
+    """A loss on tasks that are no targets is seen sooner, and luck is judged by fresh samples."""
+    before = dict.fromkeys(ids(30), 0.85) | {"test_000": 0.1}
+    after = dict.fromkeys(ids(30), 0.85) | {"test_000": 0.95}
+    others = ids(30)[1:20]
+
+    def accepted(candidate: int, incumbent: int) -> int:
+        seen = tuple(Seen(task, candidate, 12, incumbent, 12) for task in others)
+        told: dict[str, Any] = {"targets": ("test_000",), "held_out": tuple(ids(30)[20:])}
+        verdicts = [judge(before, after, seed, seen=seen, budget=180, **told) for seed in range(12)]
+        assert all(v.candidate_samples + v.incumbent_samples <= 180 for v in verdicts)
+        return sum(verdict.accepted for verdict in verdicts)
+
+    assert accepted(10, 10) > accepted(8, 11)
+    unchanged = tuple(Seen(task, 12, 12, 6, 12) for task in others)
+    lucky = [judge(before, before, seed, seen=unchanged, budget=180) for seed in range(12)]
+    assert sum(verdict.accepted for verdict in lucky) <= 1
