@@ -212,7 +212,7 @@ def select(patch: Patch, context: Context) -> Patch:
     reminders = [e for e in patch.edits if e.origin == "appendix"]
     edits = [e for e in patch.edits if e.origin != "appendix"]
     budget = _budget(edits, context)
-    kept = edits if len(edits) <= budget else _rank(edits, budget, context)
+    kept = edits if len(edits) <= budget else _rank(edits, budget, context) if budget else ()
     return replace(patch, edits=(*kept, *reminders))
 
 
@@ -228,7 +228,7 @@ def _budget(edits: Sequence[Edit], context: Context) -> int:
         return context.budget
     shown = ("Proposed edits", numbered(edits))
     answer = context.ask("select", "budget", EditCount, shown, limit=len(edits))
-    return context.budget if answer is None else min(max(answer.count, 1), len(edits))
+    return context.budget if answer is None else min(max(answer.count, 0), len(edits))
 
 
 def _rank(edits: Sequence[Edit], budget: int, context: Context) -> list[Edit]:

@@ -50,6 +50,13 @@ def test_the_optimizer_may_say_how_many(toy: ModuleType) -> None:
     assert model.forms() == ["EditCount", "Ranking"]
 
 
+def test_the_optimizer_may_say_none(toy: ModuleType) -> None:
+    model = toy.ToyOptimizer(script=lambda form, messages: '{"reasoning": "", "count": 0}')
+    context = toy.make_context(model, budget=4, own_budget=True)
+    assert select(patch_of(toy), context).edits == ()
+    assert model.forms() == ["EditCount"]
+
+
 def test_an_unreadable_count_is_the_schedules(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=lambda form, messages: "?" if form == "EditCount" else None)
     context = toy.make_context(model, budget=3, own_budget=True)

@@ -59,13 +59,14 @@ def set_reminders(document: Document, lines: Iterable[str]) -> Document:
 def with_reminders(result: Update, reminders: Sequence[Edit], context: Context) -> Update:
     """Add the reminders to the update's appendix.
 
-    Above ``appendix_threshold`` lines the list is consolidated in one call; if that fails, the
-    oldest lines are dropped.
+    Above ``appendix_threshold`` lines (0: no bound) the list is consolidated in one call; if that
+    fails, the oldest lines are dropped.
     """
     before, note = result.document, ""
     new = [" ".join(edit.content.split()) for edit in reminders]
     lines = list(dict.fromkeys([*reminders_of(before), *new]))
-    if len(lines) > context.settings.of(PublishedSettings).appendix_threshold:
+    limit = context.settings.of(PublishedSettings).appendix_threshold
+    if 0 < limit < len(lines):
         lines, note = _consolidate(lines, context)
     noted = replace(result, note="; ".join(filter(None, (result.note, note))))
     try:

@@ -39,7 +39,7 @@ class PublishedSettings:
     slow_update_pairs: str = _batch("mixed", choices=("mixed", "changed", "unchanged"))
     meta_skill: bool = _batch(True)
     skill_aware: bool = _batch(False)
-    appendix_threshold: int = _batch(6, low=1)
+    appendix_threshold: int = _batch(6, low=0)
 
     def check(self, settings: Settings) -> None:
         """Raise UsageError for settings that contradict each other."""

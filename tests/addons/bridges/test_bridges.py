@@ -419,7 +419,10 @@ def test_a_yaml_configuration_with_its_base_is_settings_here(
         "skillopt_meta_skill": True,
         "skillopt_split_seed": 7,
     }
-    autonomous = settings_of({"lr_scheduler": "autonomous", "use_gate": False})
+    autonomous = settings_of(
+        {"lr_scheduler": "autonomous", "use_gate": False, "skill_aware_consolidate_threshold": 0}
+    )
+    assert autonomous["skillopt_appendix_threshold"] == 0
     assert (autonomous["skillopt_autonomous_budget"], autonomous["skillopt_gate"]) == (True, "off")
     project.makepyfile(test_env=QA)
     flags = [f"-o{key}={value}" for key, value in (keys | autonomous).items()]

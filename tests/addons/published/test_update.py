@@ -184,6 +184,8 @@ def test_too_many_reminders_are_consolidated(toy: ModuleType) -> None:
     merged = update(many, toy.make_context(model, appendix_threshold=3))
     assert model.forms() == ["Reminders"]
     assert "- Think of the conventions." in merged.document.text
+    whole = update(many, toy.make_context(model, appendix_threshold=0))
+    assert (model.forms(), whole.document.text.count("Mind matter")) == (["Reminders"], 4)
     model.script = lambda form, messages: "no"
     kept = update(many, toy.make_context(model, appendix_threshold=3))
     assert "matter a" not in kept.document.text
