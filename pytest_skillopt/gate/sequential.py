@@ -5,7 +5,7 @@ changes nothing looks better nearly half of the time, with any number of samples
 that rule as its last condition and puts others before it. With ``alpha`` of the options and the
 chance of a rise of ``gate/posterior.py``, it accepts if
 
-1. something changed: the p-value of "nothing changed" is at most ``alpha``. Exact tests of the
+1. something changed: the p-value of "nothing changed" is at most ``LUCK alpha``. Exact tests of the
    targets and of the other tasks, tasks being strata, are combined with the weights ``TARGETS`` and
    ``OTHERS``, so that it holds for a suite of any pass rates. An earlier e-value ``E`` against the
    same null makes the level ``alpha E``: ``P(p <= alpha E) <= alpha E[E] <= alpha``. For scores
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 TARGETS, OTHERS = 0.9, 0.44
 """Weights of the targets and of the other tasks in the test; their squares add up to one."""
-ENOUGH, THIN, THIN_SAMPLES = 5.0, 2.5, 3
+ENOUGH, THIN, THIN_SAMPLES = 5.0, 2.0, 3
 """Multiples of alpha that the chance of no rise may have when the samples are used up, the
 second if there were fewer than so many a task: then the prior says most, and the bar is higher."""
 MEMORISED, UNLIKELY = 0.22, 0.02
@@ -62,7 +62,9 @@ FIRST, SECOND = 2, 1
 """Pairs of samples of each target in the first round, and beside the other tasks in the second."""
 FEW, PART = 6, 0.12
 """Pairs of each target in the first round where the targets are so few that they take at most this
-part of all samples, and in a later round while the change may be chance."""
+part of all samples."""
+LUCK = 0.5
+"""Share of alpha at which "nothing changed" is refused: it is looked at after several rounds."""
 SLICE, LEAST = 3, 24
 """The part of the samples that are left, its inverse, that a later round takes, and at least."""
 NOISE = 0.75
@@ -171,10 +173,7 @@ class DefaultGate(SequentialGate):
             + NOISE * found.noise[task] / noise
             for task in self.unfinished(self.tasks)
         }
-        lucky = self._chance_of_luck(found) > self.alpha
-        first = (self._targets * FEW)[: size // 2] if lucky else []
-        rest = sorted(worth, key=lambda task: -worth[task])
-        return self._pairs([*first, *rest[: size - len(first)]])
+        return self._pairs(sorted(worth, key=lambda task: -worth[task])[:size])
 
     def _val_in_doubt(self, found: Weighed) -> list[Want]:
         """The val tasks that may have improved or not, several times."""
@@ -240,11 +239,11 @@ class DefaultGate(SequentialGate):
     ) -> bool:
         """Return whether the posterior speaks for the edit, with ``doubt`` alpha left to chance.
 
-        ``luck`` is the largest p-value of "nothing changed"; alpha by default.
+        ``luck`` is the largest p-value of "nothing changed"; ``LUCK alpha`` by default.
         """
         return (
             found.chance >= 1 - doubt * self.alpha
-            and self._chance_of_luck(found) <= (self.alpha if luck is None else luck)
+            and self._chance_of_luck(found) <= (LUCK * self.alpha if luck is None else luck)
             and found.held_out >= FALLEN
             and (not self._held_out or found.memorised <= memorised)
             and (doubt > 1 or self._rises())
@@ -311,10 +310,10 @@ class DefaultGate(SequentialGate):
         if found.chance < 1 - self._enough * self.alpha:
             return f"it is not credible that the suite improved: {self._said(found)}"
         luck = self._chance_of_luck(found)
-        if luck > self.alpha:
+        if luck > LUCK * self.alpha:
             return (
                 f"the change may be chance: a skill that changes nothing looks this good in "
-                f"{luck:.2g} of all comparisons, at most {self.alpha:.2g} is allowed"
+                f"{luck:.2g} of all comparisons, at most {LUCK * self.alpha:.2g} is allowed"
             )
         if self._held_out and found.memorised > MEMORISED:
             return (
