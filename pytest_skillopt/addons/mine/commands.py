@@ -44,6 +44,8 @@ def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
     parser = commands.add_parser("mine", help="draft tests from transcripts of past sessions")
     parser.add_argument("source", type=Path, metavar="PATH", help="transcript, or folder of them")
     _add_common(parser, "tests/test_{skill}_mined.py", 20)
+    text = "only the 20 requests that are most like this one"
+    parser.add_argument("--like", metavar="TEXT", default="", help=text)
     parser.set_defaults(handle=_mine)
 
 
@@ -91,7 +93,13 @@ def _mine(args: argparse.Namespace) -> int:
     source = args.source.resolve()
     return configured(
         lambda config: mine(
-            config, skill, source, _output(args, skill), most=args.tests, yes=args.yes
+            config,
+            skill,
+            source,
+            _output(args, skill),
+            most=args.tests,
+            yes=args.yes,
+            like=args.like,
         )
     )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from pytest_skillopt.addons.mine import MineError, confirmed
-from pytest_skillopt.addons.mine.sessions import clean, distinct, read_requests
+from pytest_skillopt.addons.mine.sessions import clean, distinct, nearest, read_requests
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import ask_json
 from pytest_skillopt.report.words import plural
@@ -65,14 +65,28 @@ Queries = tuple[list[str], list[str]]
 
 
 def mine(
-    config: pytest.Config, skill: Path, source: Path, output: Path, *, most: int, yes: bool
+    config: pytest.Config,
+    skill: Path,
+    source: Path,
+    output: Path,
+    *,
+    most: int,
+    yes: bool,
+    like: str = "",
 ) -> int:
-    """Draft tests from past sessions; send nothing before the user has confirmed it."""
+    """Draft tests from past sessions; send nothing before the user has confirmed it.
+
+    With ``like``, only from the ``BATCH`` requests that are most like this text.
+    """
     found = read_requests(source)
-    batches = [found.requests[i : i + BATCH] for i in range(0, len(found.requests), BATCH)]
+    requests = nearest(found.requests, like, BATCH) if like else found.requests
+    if not requests:
+        raise MineError(f"no request in {source} shares a word with --like {like!r:.60}")
+    batches = [requests[i : i + BATCH] for i in range(0, len(requests), BATCH)]
     prompts = [_about_requests(skill, batch) for batch in batches]
     told = f"{plural(found.files, 'file')} of {source}, "
     told += plural(len(found.requests), "different request")
+    told += f", {len(requests)} of them like it" if like else ""
     if not _agreed(config, f"read {told}", prompts, yes):
         return 1
     model = Models.of(config).get("optimizer")

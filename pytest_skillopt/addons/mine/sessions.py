@@ -7,7 +7,9 @@ searched for turns of the user; text in them that was written by a tool or machi
 from __future__ import annotations
 
 import json
+import math
 import re
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,8 @@ _MOST_BYTES = 100_000_000
 _MACHINE = re.compile(
     r"\s*(?:<[a-zA-Z][\w-]*[ >]|# AGENTS\.md|Caveat: |\[Request interrupted|This session is being)"
 )
+_ASKED = re.compile(r"<user_query>\s*(.*?)\s*</user_query>\s*\Z", re.DOTALL)
+"""Request in a turn of Cursor, after its own blocks."""
 _PERSONAL = (
     (re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+"), "someone@example.com"),
     (re.compile(r"(?<![\w.])\+?\d(?:[ ()/-]?\d){8,14}(?![\w.])"), "555-0100"),
@@ -107,6 +111,8 @@ def _turns(value: Any, depth: int = 0) -> Iterator[str]:
         role = value.get("role") or (info.get("role") if isinstance(info, dict) else "")
         if str(role or value.get("type", "")).lower() in ("user", "human", "user.message"):
             text = _text(value).strip()
+            if asked := _ASKED.search(text):
+                text = asked[1]
             if text and not _MACHINE.match(text):
                 yield text
             return
@@ -144,3 +150,17 @@ def distinct(texts: Iterable[str]) -> Iterator[str]:
     for number, first in enumerate(near_duplicates([words for _, words in read])):
         if first == number:
             yield read[number][0]
+
+
+def nearest(texts: Iterable[str], like: str, most: int) -> tuple[str, ...]:
+    """Return the texts that share most of the words of ``like``, the nearest first.
+
+    A word counts by the logarithm of its rarity among the texts; texts that share none are left
+    out.
+    """
+    read = [(text, set(re.findall(r"\w+", text.lower()))) for text in texts]
+    common = Counter(word for _, words in read for word in words)
+    wanted = set(re.findall(r"\w+", like.lower()))
+    scores = [sum(math.log(1 + len(read) / common[w]) for w in ws & wanted) for _, ws in read]
+    ranked = sorted(range(len(read)), key=lambda number: -scores[number])
+    return tuple(read[number][0] for number in ranked[:most] if scores[number])

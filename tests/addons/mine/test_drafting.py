@@ -66,11 +66,25 @@ OPENCODE = json.dumps(
     {"messages": [{"info": {"role": "user"}, "parts": [{"type": "text", "text": ASKED}]}]}
 )
 COPILOT = json.dumps({"type": "user.message", "data": {"content": ASKED}})
+CURSOR = json.dumps(
+    {
+        "role": "user",
+        "message": {
+            "content": [
+                {
+                    "type": "text",
+                    "text": f"<rules>Be brief</rules>\n<user_query>\n{ASKED}\n</user_query>",
+                }
+            ]
+        },
+    }
+)
 GENERIC = json.dumps([{"role": "user", "content": ASKED}, {"role": "assistant", "content": "x"}])
 
 
 @pytest.mark.parametrize(
-    "content", [codex(ASKED), CLAUDE, OPENCODE, COPILOT, GENERIC, codex(ASKED) + '\n{"type": "resp']
+    "content",
+    [codex(ASKED), CLAUDE, OPENCODE, COPILOT, CURSOR, GENERIC, codex(ASKED) + '\n{"type": "resp'],
 )
 def test_what_a_person_asked_is_found_in_each_form(tmp_path: Path, content: str) -> None:
     (tmp_path / "session.jsonl").write_text(content)
@@ -126,6 +140,21 @@ def project(
 
     chat_server.reply = reply
     return pytester
+
+
+def test_only_requests_like_a_given_one_are_sent(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    log = project.path / "rollout.jsonl"
+    log.write_text(codex("Sort the list of our people", ASKED, "Write a poem about the sea"))
+    result = call("mine", str(log), "notes", "--yes", "--like", "release notes of the scanner")
+    result.stdout.fnmatch_lines(["read 1 file of *, 3 different requests, 3 of them like it; 1 *"])
+    (body,) = chat_server.bodies
+    asked = body["messages"][-1]["content"]
+    assert asked.index(ASKED) < asked.index("Sort the list")
+    none = call("mine", str(log), "notes", "--yes", "--like", "xyzzy", "--output", "other.py")
+    assert (none.ret, chat_server.calls) == (1, 1)
+    none.stderr.fnmatch_lines(["*shares a word with --like 'xyzzy'*"])
 
 
 def test_a_session_log_becomes_a_suite_that_runs(
