@@ -23,7 +23,7 @@ import pytest
 from pytest_skillopt.addons.bridges.config import patch_of
 from pytest_skillopt.addons.bridges.environments import Chat, as_test, settle, two_messages
 from pytest_skillopt.model.types import ModelFault
-from pytest_skillopt.suite.sampler import StopRun
+from pytest_skillopt.suite.sampler import Stop, StopRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -308,6 +308,9 @@ class _Optimizer(Chat):
         self._asked += 1
         label = f"{self._context.label}/adapter/{self._context.draw}/{self._asked}"
         try:
+            if tools:
+                words = "reflect_with: the adapter's reflect calls its optimizer with tools; only"
+                raise StopRun(f"{words} messages are passed on", kind=Stop.FATAL)
             text = self._context.calls.complete(messages, label)
         except StopRun as stop:
             self.fault = stop  # an adapter may catch it

@@ -269,6 +269,15 @@ def test_an_adapters_reflect_takes_the_place_of_the_analysts(
     assert counted == len(asked) > 0
 
 
+def test_tools_of_a_reflect_end_the_run_and_are_not_dropped(project: pytest.Pytester) -> None:
+    theirs = "    def reflect(self): ...\n\n    def one("
+    project.makepyfile(test_env=with_own(ADAPTER).replace("    def one(", theirs))
+    project.makeconftest(REFLECT.replace('f"{len(failed)} failed")', '"x", tools=[{}])'))
+    result = project.runpytest_inprocess("--skillopt-train")
+    assert "calls its optimizer with tools" in " ".join(result.stdout.str().split())
+    assert RULE not in (project.path / "SKILL.md").read_text()
+
+
 def test_analysts_see_the_reference_of_an_item(
     project: pytest.Pytester, chat_server: ChatServer
 ) -> None:
