@@ -149,6 +149,7 @@ def test_no_link_of_the_readme_is_dead_on_the_page_of_a_package_index() -> None:
     (rule,) = project["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]
     page = re.sub(rule["pattern"], rule["replacement"], (root / "README.md").read_text("utf-8"))
     assert "`docs/getting-started.md`" in page
+    assert "\nThe report of the example's training (`docs/pictures/report.png`)" in page
     assert [link for link in re.findall(r"\]\(([^)]*)\)", page) if "://" not in link] == []
 
 
