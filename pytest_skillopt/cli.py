@@ -81,6 +81,8 @@ def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
     show = commands.add_parser("show", help="print the report of a run")
     text = "every task, every edit, usage by stage"
     show.add_argument("-v", "--verbose", action="store_true", help=text)
+    text = "instead: what --skillopt-drift has found so far"
+    show.add_argument("--history", action="store_true", help=text)
     text = "print the changes of a run as a patch for `git apply`"
     diff = commands.add_parser("diff", help=text)
     diff.add_argument("--output", type=Path, metavar="FILE", help="write the patch to a file")
@@ -123,6 +125,13 @@ def _show(args: argparse.Namespace) -> int:
     from pytest_skillopt.report.runs import pick_run
     from pytest_skillopt.report.terminal import lines
 
+    if args.history:
+        from pytest_skillopt.addons import declared
+
+        for history in declared("history"):
+            for line in history(args.dir.absolute().parent if args.dir else Path.cwd()):
+                print(shown(line))
+        return 0
     _, result = pick_run(home_of(args), args.run)
     _print(lines(result, shutil.get_terminal_size().columns, verbose=args.verbose))
     return 0

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
+
+from pytest_skillopt.addons import merged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Name = Literal["evaluate", "train", "check", "compare", "try", "aa"]
+Name = Literal["evaluate", "train", "check", "compare", "try", "aa", "drift"]
 
 MODES: dict[Name, str] = {
     "evaluate": "--skillopt",
@@ -19,6 +21,7 @@ MODES: dict[Name, str] = {
     "compare": "--skillopt-compare",
     "try": "--skillopt-try",
     "aa": "--skillopt-aa",
+    **cast("dict[Name, str]", {name: f"--skillopt-{name}" for name in merged("MODES")}),
 }
 """Option that turns each mode on; its name in the namespace is ``skillopt_<mode>``."""
 COMPANIONS: dict[str, Name] = {
@@ -96,6 +99,8 @@ def refuse_bare_options(args: Sequence[str]) -> None:
 def add_mode_options(group: pytest.OptionGroup) -> None:
     for flag, how, text in _OPTIONS:
         group.addoption(flag, help=text, **how)
+    for name, (text, _) in merged("MODES").items():
+        group.addoption(f"--skillopt-{name}", help=text, **_ON)
 
 
 @dataclass(frozen=True, slots=True)

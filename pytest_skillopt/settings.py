@@ -140,7 +140,7 @@ class Settings:
     )
     gate_alpha: float = _option(
         0.05,
-        "maximum probability of accepting an edit that has no effect",
+        "risk of accepting a useless edit",
         low=1e-6,
         high=0.5,
     )

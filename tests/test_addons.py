@@ -18,6 +18,7 @@ ROOT = Path(pytest_skillopt.__file__).parents[1]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("pytest_skillopt/addons/*/__init__.py"))
 SHOWN = {
     "bridges": set(),
+    "drift": {"--skillopt-drift"},
     "evals": {"--skillopt-evals", "skillopt_evals", "skillopt_evals_pass"},
     "guide": {"skill"},
     "harness": {"skillopt_harness", "skillopt_harness_env", "skillopt_sandbox"},

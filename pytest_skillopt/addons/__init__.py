@@ -11,9 +11,14 @@ need them. The core also reads these names:
     Further arguments of the marker ``skill_task``: by name, a check and a noun for the error.
 ``SEARCHES``, ``GATES``
     Entries of the registries in ``search/extensions.py`` and ``gate/gates.py``.
+``MODES``
+    Modes: by the name of the option after ``--skillopt-``, its help and a function from an open run
+    and its display to its result.
 ``CASES``
     Readers of ``read_cases``: by the suffix of a file, a function from its path to places and
     cases, each with a ``skill`` (or "").
+``history``
+    A function from a folder of a project to lines for ``pytest-skillopt show --history``.
 ``add_commands``
     A function that adds commands to ``pytest-skillopt``, as ``argparse`` subparsers.
 """

@@ -10,10 +10,11 @@ import contextlib
 import functools
 import os
 import socket
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias, cast
 
 import pytest
 
+from pytest_skillopt.addons import merged
 from pytest_skillopt.model.types import CacheError, ModelConfigError
 from pytest_skillopt.modes import measure
 from pytest_skillopt.modes.opening import opened
@@ -42,13 +43,15 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.executor import WorkersExecutor
     from pytest_skillopt.suite.tasks import SkillTask
 
-MODES: dict[Name, Callable[[Run, Display], Result]] = {
+_Modes: TypeAlias = "dict[Name, Callable[[Run, Display], Result]]"
+MODES: _Modes = {
     "evaluate": measure.evaluate,
     "train": train,
     "check": measure.check,
     "compare": measure.compare,
     "try": try_change,
     "aa": measure.aa,
+    **cast("_Modes", {name: carry_out for name, (_, carry_out) in merged("MODES").items()}),
 }
 """The function of each mode: from an open run to its result."""
 
@@ -108,7 +111,7 @@ def _journal_plan(run: Run, plan: Expected) -> None:
 
 def fails_the_session(mode: Mode, result: Result) -> bool:
     """Return whether the result makes pytest exit with 1, whatever the tests' outcomes."""
-    if mode.name == "check" and result.skills:
+    if mode.name in ("check", "drift") and result.skills:
         return result.status == "rejected" or (mode.strict and result.status == "unmeasured")
     if mode.name == "try":
         return result.status not in ("accepted", "unchanged")

@@ -206,7 +206,7 @@ def without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
     sources = {task.id: task.source for task in run.tasks_of(skill)}
     same = {"skill": skill, "version": NO_SKILL.version, "model": run.fingerprint}
     for name in reversed(run.home.run_names()):
-        if mode_of(run.home.runs / name) not in ("compare", "check"):
+        if mode_of(run.home.runs / name) not in ("compare", "check", "drift"):
             continue
         found: dict[str, list[Rollout]] = {}
         try:

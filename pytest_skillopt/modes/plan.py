@@ -274,6 +274,7 @@ def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) ->
         return 2 * settings.rollouts * len(tasks)
     if mode.name != "train":
         most = settings.gate_kmax if mode.name == "check" else settings.final_rollouts
+        most *= 2 if mode.name == "drift" else 1
         judged = [t for t in tasks if mode.name != "try" or t.split != "test"]
         return 2 * len(judged) * most
     test = [task for task in tasks if task.split == "test"]

@@ -64,9 +64,12 @@ def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str,
     trained = result.mode == "train"
     if trained and skill.status == "interrupted":
         return "Stopped early", "careful"
+    good: Tone = "careful" if doubtful else "good"
+    if drift := (skill.verdict or {}).get("drift"):
+        tones: dict[str, Tone] = {"accepted": good, "rejected": "bad"}
+        return drift.capitalize(), tones.get(skill.status, "careful")
     if skill.status in ("unmeasured", "interrupted"):
         return "Not measured", "bad" if trained else "careful"
-    good: Tone = "careful" if doubtful else "good"
     if trained and skill.status == "accepted":
         merge = "but look closer before merging" if doubtful else "ready to merge"
         return f"Accepted, {merge}", good
@@ -107,7 +110,7 @@ def _sentence(result: Result, skill: SkillResult) -> str:
         return f"{_change(measured, where)} {_fixed_and_broken(skill)}"
     if result.mode == "compare" and skill.status == "accepted":
         return f"{_change(measured, 'on')} {_fixed_and_broken(skill)}"
-    if result.mode in ("check", "compare", "try"):
+    if result.mode in ("check", "compare", "try", "drift"):
         return f"{_change(measured, 'on')} {reason}"
     return reason
 

@@ -37,6 +37,7 @@ _DOING = {
     "compare": "comparing",
     "try": "trying a change of",
     "aa": "comparing with itself",
+    "drift": "measuring the drift of",
 }
 _LAST = {"final": "final comparison", "test": "test split"}
 """Phases after the steps of a training, by the stage of their rollouts."""

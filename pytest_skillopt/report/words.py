@@ -171,6 +171,8 @@ def verdict(row: StepRow) -> str:
 
 def sides(mode: Mode) -> tuple[str, str]:
     """Name the two versions of a comparison."""
+    if mode == "drift":
+        return "without", "with"
     return ("first", "second") if mode in ("aa", "compare") else ("before", "after")
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "skillopt-result/1"
 
-Mode = Literal["train", "evaluate", "check", "compare", "try", "aa"]
+Mode = Literal["train", "evaluate", "check", "compare", "try", "aa", "drift"]
 EditStatus = Literal["accepted", "rejected", "refused", "lost", "dropped"]
 Status = Literal["accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted"]
 

@@ -1,0 +1,1 @@
+"""Mode ``--skillopt-drift``: does a skill still help today's model?"""

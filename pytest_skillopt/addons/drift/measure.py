@@ -1,0 +1,127 @@
+"""Mode ``--skillopt-drift``: the skill on disk against none, on today's model."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_skillopt import __version__
+from pytest_skillopt.addons.drift import receipts
+from pytest_skillopt.addons.drift.gate import DriftGate
+from pytest_skillopt.addons.drift.receipts import Receipt, TaskCounts
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.modes.measure import compared
+from pytest_skillopt.search.extensions import gate_options, gate_tasks
+from pytest_skillopt.skill.document import NO_SKILL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_skillopt import Result, SkillTask
+    from pytest_skillopt.report.live import Display
+    from pytest_skillopt.run.openrun import Run
+    from pytest_skillopt.run.result import SkillResult
+
+
+def drift(run: Run, display: Display) -> Result:
+    """Measure the skill and none, and compare the gain with that of an earlier receipt.
+
+    The samples belong to the latest receipt, so a repeated command takes up what was paid for until
+    there is a new receipt, and then draws afresh: a model may change under its name.
+
+    Raises:
+        pytest.UsageError: several skills, or a damaged history.
+    """
+    if len(run.documents) != 1:
+        named = ", ".join(run.documents)
+        several = f"these tasks use several ({named}): select those of one with -k or a path"
+        raise pytest.UsageError(f"--skillopt-drift measures one skill, but {several}")
+    display.begin("comparison")
+    ((skill, document),) = run.documents.items()
+    tasks = run.tasks_of(skill)
+    try:
+        known = receipts.read(run.root, skill)
+    except UserError as error:
+        raise pytest.UsageError(str(error)) from None
+    then = receipts.earlier(known, document.version)
+    hashes = {task.id: _hash(task) for task in tasks}
+    gate = DriftGate(
+        gate_tasks(tasks),
+        gate_options(run.settings),
+        decision=known[-1].run if known else "first",
+        then={
+            row.id: (row.with_passed, row.with_n, row.without_passed, row.without_n)
+            for row in (then.tasks if then else ())
+            if hashes.get(row.id) == row.sha256
+        },
+    )
+    found = compared(run, skill, gate, NO_SKILL, document).model_copy(update={"patch": ""})
+    if gate.word is None:
+        reason = f"{found.reason}; repeat the same command to go on"
+        found = found.model_copy(update={"reason": reason})
+        return run.result(found.status, found.reason, [found])
+    verdict = {**(found.verdict or {}), "drift": gate.word}
+    found = found.model_copy(update={"verdict": verdict})
+    result = run.result(found.status, found.reason, [found])
+    used = then.run if then and gate.then.keys() >= set(gate.tasks) else ""
+    receipt = _receipt(run, result, found, gate, hashes, known, used)
+    path = receipts.write(run.root, receipt, known).relative_to(run.root)
+    return result.model_copy(update={"notes": [*result.notes, f"the receipt is {path}: commit it"]})
+
+
+def _hash(task: SkillTask) -> str:
+    """Hash a test without the agent's version, which ``task.source`` includes."""
+    return hashlib.sha256(task.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _receipt(
+    run: Run,
+    result: Result,
+    found: SkillResult,
+    gate: DriftGate,
+    hashes: dict[str, str],
+    known: Sequence[Receipt],
+    used: str,
+) -> Receipt:
+    told = [each.verdict for each in known if each.verdict != "cannot tell"]
+    arms = [(row.id, row.after, row.before) for row in found.tasks]
+    rows = [
+        TaskCounts(
+            id=name,
+            sha256=hashes[name],
+            with_passed=new.passed,
+            with_n=new.n,
+            without_passed=old.passed,
+            without_n=old.n,
+        )
+        for name, new, old in arms
+        if new and new.n and old.n
+    ]
+    assert gate.word is not None, "it has decided, so both arms were measured"
+    assert found.suite is not None
+    assert found.suite.after is not None
+    agents = sorted({task.agent for task in run.tasks if task.agent})
+    costs = [row.cost for row in result.usage if row.calls]
+    suite = json.dumps(sorted(hashes.items()))
+    return Receipt(
+        verdict=gate.word,
+        changed=gate.word not in ("cannot tell", told[-1] if told else "still helps"),
+        reason=found.reason,
+        date=result.started,
+        run=result.run,
+        skill=found.path,
+        skill_sha256=found.after,
+        suite_sha256=hashlib.sha256(suite.encode()).hexdigest(),
+        model=", ".join(filter(None, [result.models.get("target", ""), *agents])),
+        fingerprint=run.fingerprint,
+        k=max(max(row.with_n, row.without_n) for row in rows),
+        with_skill=found.suite.after,
+        without=found.suite.before,
+        compared_with=used,
+        cost=None if None in costs else sum(cost for cost in costs if cost is not None),
+        version=__version__,
+        tasks=rows,
+    )

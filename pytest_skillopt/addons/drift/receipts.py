@@ -1,0 +1,153 @@
+"""The receipt of a measurement, the history of a skill, and its badge.
+
+They are files to commit, in ``.skillopt-drift/<skill>/``: ``receipt.json`` is the latest receipt,
+``history.json`` the list of the last ones, ``badge.json`` an endpoint of shields.io.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+from pytest_skillopt.addons.drift.gate import Word  # noqa: TC001 (pydantic reads it)
+from pytest_skillopt.errors import UserError
+from pytest_skillopt.run.directory import replace_file
+from pytest_skillopt.run.result import Rate  # noqa: TC001 (pydantic reads it)
+from pytest_skillopt.skill.files import slug
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+FOLDER = ".skillopt-drift"
+KEPT = 24
+"""Receipts of a skill that are kept, beside the last that said *still helps*."""
+_COLORS: dict[Word, str] = {
+    "still helps": "brightgreen",
+    "no longer needed": "orange",
+    "hurts": "red",
+    "cannot tell": "lightgrey",
+}
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class TaskCounts(_Record):
+    """Passed and measured rollouts of one task, with the skill and without it."""
+
+    id: str
+    sha256: str
+    """Hash of the test's source and parameters."""
+    with_passed: int = Field(ge=0)
+    with_n: int = Field(ge=1)
+    without_passed: int = Field(ge=0)
+    without_n: int = Field(ge=1)
+
+
+class Receipt(_Record):
+    """A measurement of what a skill does for a model."""
+
+    schema_: Literal["skillopt-drift/1"] = Field(default="skillopt-drift/1", alias="schema")
+    verdict: Word
+    changed: bool
+    """True if the last verdict but *cannot tell* was another one; before the first, *still helps*
+    is expected."""
+    reason: str
+    date: str
+    """ISO 8601, UTC."""
+    run: str
+    skill: str
+    """Path relative to the project's root directory."""
+    skill_sha256: str
+    suite_sha256: str
+    """Hash of the tasks' ids and hashes."""
+    model: str
+    """``provider:model`` of the target, and agents with their versions."""
+    fingerprint: str
+    """The model's identity in the cache, with its parameters."""
+    k: int
+    """Most rollouts of one task under one arm."""
+    with_skill: Rate
+    without: Rate
+    compared_with: str = ""
+    """Run of the earlier receipt; empty if there was none on the same tasks."""
+    cost: float | None
+    """US dollars spent by the session that ended the measurement; null if a price is unknown."""
+    version: str
+    """Version of pytest-skillopt."""
+    tasks: list[TaskCounts]
+
+
+_HISTORY = TypeAdapter(list[Receipt])
+
+
+def read(root: Path, skill: str) -> list[Receipt]:
+    """Return the receipts of a skill, the latest last.
+
+    Raises:
+        UserError: the file is damaged.
+    """
+    return _load(root / FOLDER / slug(skill) / "history.json")
+
+
+def _load(path: Path) -> list[Receipt]:
+    try:
+        return _HISTORY.validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return []
+    except (OSError, ValidationError) as error:
+        line = str(error).partition("\n")[0]
+        raise UserError(f"{path} is no history: restore or delete it ({line})") from None
+
+
+def earlier(receipts: Sequence[Receipt], version: str) -> Receipt | None:
+    """Return the latest receipt that said *still helps*, of this version of the skill if any."""
+    helped = [receipt for receipt in receipts if receipt.verdict == "still helps"]
+    same = [receipt for receipt in helped if receipt.skill_sha256 == version]
+    return next(reversed(same or helped), None)
+
+
+def write(root: Path, receipt: Receipt, before: Sequence[Receipt]) -> Path:
+    """Add a receipt to the history; return the file of the receipt."""
+    folder = root / FOLDER / slug(receipt.skill)
+    folder.mkdir(parents=True, exist_ok=True)
+    recent = list(before[-KEPT + 1 :])
+    needed = earlier(before, receipt.skill_sha256)
+    kept = [*([needed] if needed and needed not in recent else []), *recent, receipt]
+    badge = {
+        "schemaVersion": 1,
+        "label": "skill",
+        "message": receipt.verdict,
+        "color": _COLORS[receipt.verdict],
+    }
+    for name, data in (
+        ("badge", json.dumps(badge, indent=1).encode()),
+        ("receipt", receipt.model_dump_json(by_alias=True, indent=1).encode()),
+        ("history", _HISTORY.dump_json(kept, by_alias=True, indent=1)),  # last: it ends the run
+    ):
+        replace_file(folder / f"{name}.json", data + b"\n")
+    return folder / "receipt.json"
+
+
+def lines(folder: Path) -> Iterator[str]:
+    """Yield a line for each receipt of the project that ``folder`` belongs to, by skill.
+
+    Raises:
+        UserError: there is none.
+    """
+    places = [parent / FOLDER for parent in (folder, *folder.parents)]
+    found = next((place for place in places if place.is_dir()), None)
+    if found is None:
+        raise UserError(f"no {FOLDER} in {folder} or above: run pytest --skillopt-drift")
+    for path in sorted(found.glob("*/history.json")):
+        receipts = _load(path)
+        yield from dict.fromkeys(receipt.skill for receipt in receipts)
+        for each in receipts:
+            yield (
+                f"  {each.date[:10]}  {each.skill_sha256[:8]}  {each.model}  "
+                f"{each.without.rate:.1%} -> {each.with_skill.rate:.1%}  {each.verdict}"
+            )

@@ -1,0 +1,233 @@
+"""Does a skill still help? Today's model on it and on none, against an earlier receipt."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from patience import PATIENCE
+
+from pytest_skillopt import cli
+from pytest_skillopt.addons.drift.gate import DriftGate
+from pytest_skillopt.addons.drift.receipts import Receipt
+from pytest_skillopt.gate.data import GateTask, Sample
+from pytest_skillopt.gate.engine import run_gate
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chat_server import ChatServer
+
+    from pytest_skillopt.gate.data import Draw
+
+NAMES = ["Ada", "Ben", "Cleo", "Dan", "Eve", "Finn", "Gus", "Hal"]
+TESTS = f"""
+import pytest
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("name", {NAMES})
+def test_greeting(skill_agent, name):
+    assert skill_agent(f"Greet {{name}}.").endswith("!"), "it should end with !"
+"""
+SKILL = "---\nname: greet\ndescription: Greets.\n---\n# Greeting\n\nEnd with an exclamation mark.\n"
+PLACE = "skills/greet/SKILL.md"
+WHOLE = 2 * 5 * len(NAMES)
+"""Rollouts of one look."""
+
+
+class Project:
+    """Models: ``old`` needs the skill, ``new`` does not, ``bad`` is confused by it."""
+
+    def __init__(self, pytester: pytest.Pytester, server: ChatServer) -> None:
+        self.pytester, self.server, self.root = pytester, server, pytester.path
+        self.asked: list[str] = []
+        server.reply = self.reply
+        self.skill = self.root / PLACE
+        self.skill.parent.mkdir(parents=True)
+        self.skill.write_text(SKILL)
+        pytester.makepyfile(test_greeting=TESTS)
+        pytester.makeini(
+            f"[pytest]\naddopts = -p no:xdist -p no:cacheprovider\nskillopt_skill = {PLACE}\n"
+            f"skillopt_base_url = {server.url}\nskillopt_prices = old=1/2, new=1/2, bad=1/2\n"
+        )
+        self.folder = self.root / ".skillopt-drift" / "skills-greet-skill-md"
+
+    def reply(self, body: dict[str, Any]) -> str:
+        self.asked.append(body["model"])
+        has_skill = "exclamation" in body["messages"][0]["content"]
+        passes = {"old": has_skill, "new": True, "bad": not has_skill}[body["model"]]
+        return "Hello!" if passes else "Hello."
+
+    def measure(self, model: str, *arguments: str) -> tuple[int, str]:
+        """Run the mode; exit status and what the terminal shows."""
+        done = self.pytester.runpytest_inprocess(
+            "--skillopt-drift", f"--skillopt-model=openai:{model}", *arguments
+        )
+        assert self.skill.read_text() == SKILL
+        return int(done.ret), " ".join((done.stdout.str() + done.stderr.str()).split())
+
+    def history(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads((self.folder / "history.json").read_text())
+        return found
+
+
+@pytest.fixture
+def project(
+    pytester: pytest.Pytester, chat_server: ChatServer, monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    return Project(pytester, chat_server)
+
+
+def test_a_skill_that_a_model_needs_and_the_next_one_does_not(
+    project: Project, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, shown = project.measure("old")
+    assert (status, len(project.asked)) == (0, WHOLE), shown
+    assert "Still helps" in shown
+    status, shown = project.measure("new")
+    assert (status, len(project.asked)) == (1, 2 * WHOLE), shown
+    assert "No longer needed" in shown
+    assert "receipt.json: commit it" in shown
+
+    first, second = project.history()
+    assert (first["verdict"], first["changed"], first["compared_with"]) == (
+        "still helps",
+        False,
+        "",
+    )
+    assert (second["verdict"], second["changed"]) == ("no longer needed", True)
+    assert second["compared_with"] == first["run"]
+    assert (second["model"], second["k"]) == ("openai:new", 5)
+    assert (second["without"]["rate"], second["with_skill"]["rate"]) == (1, 1)
+    assert first["without"]["rate"] == 0 < first["with_skill"]["low"]
+    assert second["cost"] > 0
+    assert second["tasks"][0]["with_n"] == second["tasks"][0]["without_passed"] == 5
+    assert first["suite_sha256"] == second["suite_sha256"]
+    receipt = json.loads((project.folder / "receipt.json").read_text())
+    assert receipt == second
+    assert json.loads((project.folder / "badge.json").read_text()) == {
+        "schemaVersion": 1,
+        "label": "skill",
+        "message": "no longer needed",
+        "color": "orange",
+    }
+
+    monkeypatch.chdir(project.skill.parent)
+    capsys.readouterr()
+    assert cli.main(["show", "--history"]) == 0
+    skill, one, two = capsys.readouterr().out.splitlines()
+    assert skill == PLACE
+    assert one.endswith("openai:old  0.0% -> 100.0%  still helps")
+    assert two.endswith("openai:new  100.0% -> 100.0%  no longer needed")
+
+
+def test_a_skill_that_confuses_a_model_hurts(project: Project) -> None:
+    status, shown = project.measure("bad")
+    assert status == 1
+    assert "Hurts" in shown
+    assert [each["changed"] for each in project.history()] == [True]
+    project.measure("bad")
+    assert [each["changed"] for each in project.history()] == [True, False]
+    assert len(project.asked) == 2 * WHOLE, "a measurement after a receipt draws afresh"
+
+
+def test_without_an_earlier_model_no_need_is_not_said(project: Project) -> None:
+    status, shown = project.measure("new")
+    assert (status, len(project.asked)) == (0, 2 * WHOLE), "it looks twice"
+    assert "Cannot tell" in shown
+    assert "no earlier model was helped on the same tasks" in shown
+    (receipt,) = project.history()
+    assert (receipt["verdict"], receipt["changed"]) == ("cannot tell", False)
+
+
+def test_other_tasks_are_not_compared(project: Project) -> None:
+    project.measure("old", "-k", "Ada or Ben or Cleo or Dan")
+    project.measure("new")
+    assert [each["verdict"] for each in project.history()] == ["still helps", "cannot tell"]
+    project.pytester.makepyfile(test_greeting=TESTS.replace("it should", "it must"))
+    project.measure("old")
+    project.pytester.makepyfile(test_greeting=TESTS)
+    project.measure("new")
+    assert [each["verdict"] for each in project.history()][2:] == ["still helps", "cannot tell"]
+
+
+def test_a_cap_decides_nothing_and_the_same_command_goes_on(project: Project) -> None:
+    status, shown = project.measure("old", "--skillopt-max-calls=21")
+    assert (status, len(project.asked)) == (0, 20), "and a probe"
+    assert "repeat the same command" in shown
+    assert not project.folder.exists()
+    assert project.measure("old")[0] == 0
+    assert len(project.asked) == WHOLE, "nothing is asked twice"
+    assert project.history()[0]["verdict"] == "still helps"
+
+
+def test_after_a_kill_nothing_that_was_paid_is_asked_again(project: Project) -> None:
+    command = [sys.executable, "-m", "pytest", "--skillopt-drift", "--skillopt-model=openai:old"]
+    started = threading.Event()
+    answer = project.reply
+
+    def kill_at_twenty(body: dict[str, Any]) -> str:
+        if len(project.asked) == 20:
+            assert started.wait(PATIENCE)
+            victim.kill()
+        return answer(body)
+
+    project.server.reply = kill_at_twenty
+    victim = subprocess.Popen(
+        command, cwd=project.root, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    started.set()
+    assert victim.wait(PATIENCE) != 0
+    assert (len(project.asked), project.folder.exists()) == (21, False)
+    project.server.reply = answer
+    assert project.measure("old")[0] == 0
+    assert len(project.asked) == WHOLE + 1, "only the call under way is repeated"
+    assert project.history()[0]["verdict"] == "still helps"
+
+
+def test_a_damaged_history_is_refused_before_any_call(project: Project) -> None:
+    project.measure("old")
+    (project.folder / "history.json").write_text("[{}]")
+    status, shown = project.measure("new")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "is no history: restore or delete it" in shown
+    assert set(project.asked) == {"old"}
+
+
+def test_several_skills_are_refused(project: Project) -> None:
+    project.pytester.makepyfile(
+        test_other="import pytest\n@pytest.mark.skill_task(skill='other/SKILL.md')\n"
+        "def test_it(skill_agent): skill_agent('Hi')\n"
+    )
+    (project.root / "other").mkdir()
+    (project.root / "other" / "SKILL.md").write_text(SKILL)
+    status, shown = project.measure("old")
+    assert status == pytest.ExitCode.USAGE_ERROR
+    assert "--skillopt-drift measures one skill" in shown
+    assert project.asked == []
+
+
+def test_an_infrastructure_error_is_no_verdict() -> None:
+    def fail(draws: Sequence[Draw]) -> list[Sample]:
+        return [Sample(draw, passed=None) for draw in draws]
+
+    gate = DriftGate([GateTask("a"), GateTask("b")], decision="x")
+    assert run_gate(gate, fail).decision == "unmeasured"
+    assert gate.word is None
+
+
+def test_the_published_schema_is_the_one_of_the_code() -> None:
+    path = Path(__file__).parents[3] / "docs" / "drift.schema.json"
+    assert json.loads(path.read_text()) == Receipt.model_json_schema(by_alias=True), (
+        "write the new schema with: python -c 'import json; "
+        "from pytest_skillopt.addons.drift.receipts import Receipt; "
+        "print(json.dumps(Receipt.model_json_schema(by_alias=True), indent=1))' "
+        "> docs/drift.schema.json"
+    )
