@@ -1,1 +1,1 @@
-"""How a decision is made: counts in, a verdict out. Knows no settings, no pytest, no model."""
+"""Decisions from counts of passes to a verdict, without settings, pytest or a model."""

@@ -1,4 +1,4 @@
-"""What was measured of both arms so far, what it says of the candidate, and how that is told."""
+"""Counts of a decision: measurements of both arms, their evidence, and its wording for readers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 DECISIVE = math.log(10)
 """Log e-value from which a single task is reported as fixed or broken."""
 MAX_REPLACEMENTS = 3
-"""Samples in a row that a task may fail to give before its arm counts as not measurable."""
+"""Infrastructure errors in a row after which a task may still be measured under an arm."""
 
 
 @dataclass(slots=True)
@@ -36,12 +36,12 @@ class OneCount:
 
     @property
     def mean(self) -> float:
-        """Mean of the metric, in [0, 1]; 0 where nothing was measured."""
+        """Mean of the metric, in [0, 1]; 0 if nothing was measured."""
         return self.total / self.n if self.n else 0.0
 
     @property
     def is_dead(self) -> bool:
-        """Whether it is given up: too many infrastructure errors in a row."""
+        """Whether too many samples in a row were infrastructure errors to go on."""
         return self.failures_in_a_row > MAX_REPLACEMENTS
 
 
@@ -50,9 +50,9 @@ class Counts:
 
     def __init__(self, tasks: Sequence[str], metric: MetricName) -> None:
         self.tasks = list(tasks)
-        """Those that count."""
+        """Tasks that count."""
         self.all_tasks = tuple(tasks)
-        """With those that were dropped."""
+        """All tasks, the dropped ones included."""
         self.errors: Counter[str] = Counter()
         """Infrastructure errors by task."""
         self.left_out: list[str] = []
@@ -67,7 +67,7 @@ class Counts:
         return self._counts[key]
 
     def add(self, sample: Sample) -> bool:
-        """Whether the sample needs no replacement."""
+        """Count a sample; return whether it needs no replacement."""
         count = self[sample.draw.arm, sample.draw.task]
         if sample.skipped:
             count.skipped = True
@@ -86,29 +86,34 @@ class Counts:
         return True
 
     def forget(self) -> None:
-        """Count anew: what was measured so far has been judged."""
+        """Start all counts from zero, since the samples so far have been judged."""
         for task in self.tasks:
             self._counts[INCUMBENT, task], self._counts[CANDIDATE, task] = OneCount(), OneCount()
 
     def samples(self, arm: Arm) -> int:
-        """Measurements of the arm."""
+        """Return the number of measurements of the arm."""
         return sum(self[arm, task].n for task in self.all_tasks)
 
     def covers(self, arm: Arm) -> bool:
-        """Whether the arm was measured on every task that counts."""
+        """Return whether the arm was measured on every task that counts."""
         return bool(self.tasks) and all(self[arm, task].n for task in self.tasks)
 
     def mean(self, arm: Arm, tasks: Sequence[str] = ()) -> float:
-        """Mean of the metric over these tasks (the suite's), every task weighing the same."""
+        """Return the mean of the metric over the tasks (default: all), with equal weights."""
         tasks = tasks or self.tasks
         return math.fsum(self[arm, task].mean for task in tasks) / len(tasks)
 
     def moved(self, tasks: Sequence[str] = ()) -> str:
-        """The means of both arms, in words."""
+        """Describe the means of both arms."""
         return change_of(self.mean(INCUMBENT, tasks), self.mean(CANDIDATE, tasks))
 
     def gain(self, tasks: Sequence[str], missing: int = 0) -> float:
-        """Tasks won on balance; one without a sample of the incumbent counts as ``missing``."""
+        """Return the sum of the changes of the means of the tasks.
+
+        Args:
+            tasks: ids of tasks.
+            missing: mean of an incumbent that has not been sampled.
+        """
         return math.fsum(
             self[CANDIDATE, task].mean - (old.mean if old.n else missing)
             for task in tasks
@@ -116,10 +121,11 @@ class Counts:
         )
 
     def strata(self, tasks: Sequence[str], missing: int = 0) -> list[tuple[int, int, int, int]]:
-        """Passed and n of the candidate, passed and n of the incumbent, a task each.
+        """Return passed and n of the candidate, passed and n of the incumbent, for each task.
 
         Args:
-            missing: passes, of one sample, of an incumbent that has not been sampled.
+            tasks: ids of tasks.
+            missing: passes in one sample of an incumbent that has not been sampled.
         """
         pairs = [(self[CANDIDATE, task], self[INCUMBENT, task]) for task in tasks]
         return [
@@ -127,29 +133,29 @@ class Counts:
         ]
 
     def improves(self) -> bool:
-        """The literal rule: the candidate's observed suite mean is strictly greater."""
+        """Return whether the candidate's observed suite mean is strictly greater (literal rule)."""
         return self.mean(CANDIDATE) > self.mean(INCUMBENT) + 1e-12
 
     def fixed(self) -> list[str]:
-        """Tasks that credibly improved."""
+        """Return the tasks that credibly improved."""
         return [task for task in self.tasks if self.up(task) >= DECISIVE]
 
     def broken(self) -> list[str]:
-        """Tasks that credibly got worse."""
+        """Return the tasks that credibly got worse."""
         return [task for task in self.tasks if self.down(task) >= DECISIVE]
 
     def up(self, task: str) -> float:
-        """Log e-value that the candidate does better on the task."""
+        """Return the log e-value that the candidate does better on the task."""
         new, old = self[CANDIDATE, task], self[INCUMBENT, task]
         return log_e(new.total, new.n, old.total, old.n)
 
     def down(self, task: str) -> float:
-        """Log e-value that the candidate does worse: the same with the roles swapped."""
+        """Return the log e-value that the candidate does worse: ``up`` with the arms swapped."""
         new, old = self[CANDIDATE, task], self[INCUMBENT, task]
         return log_e(old.total, old.n, new.total, new.n)
 
     def compared(self, tasks: Sequence[str]) -> str:
-        """The tasks with how often they passed under either skill."""
+        """Describe how often the tasks passed under each skill."""
         pairs = [(task, self[INCUMBENT, task], self[CANDIDATE, task]) for task in tasks]
         return named(
             f"{task} (passed {old.passed} of {old.n} before, {new.passed} of {new.n} after)"
@@ -157,7 +163,7 @@ class Counts:
         )
 
     def evidence(self) -> tuple[TaskEvidence, ...]:
-        """A row for each task, those included that were dropped."""
+        """Return a row for each task, the dropped ones included."""
         return tuple(self._evidence(task) for task in self.all_tasks)
 
     def _evidence(self, task: str) -> TaskEvidence:
@@ -181,31 +187,31 @@ class Counts:
 
 
 def change_by(up: float, down: float) -> Change:
-    """What a reader is told of a task, by the log e-values that it does better and worse."""
+    """Classify a task by the log e-values that it does better and worse."""
     if max(up, down) >= DECISIVE:
         return "fixed" if up > down else "broken"
     return "undecided" if max(up, down) >= 0 else "same"
 
 
 def named(tasks: Iterable[str], most: int = 3) -> str:
-    """The first names, and how many more there are."""
+    """List the first names, and the number of further ones."""
     names = list(dict.fromkeys(tasks))
     shown = ", ".join(names[:most])
     return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
 
 
 def counted(count: int, noun: str) -> str:
-    """``1 task``, ``2 tasks``."""
+    """Format a number with its noun: ``1 task``, ``2 tasks``."""
     return f"{count} {noun}" + ("" if count == 1 else "s")
 
 
 def change_of(before: float, after: float) -> str:
-    """``56.3 % to 61.2 % (+4.9 points)``; rates in [0, 1]."""
+    """Format two rates in [0, 1]: ``56.3 % to 61.2 % (+4.9 points)``."""
     return f"{before:.1%} to {after:.1%} ({100 * (after - before):+.1f} points)".replace("%", " %")
 
 
 def by_chance(p_value: float, level: float) -> str:
-    """A test in words that need no statistics: its p-value, and the most that is allowed."""
+    """Describe a test without statistical terms: its p-value and the allowed level."""
     return (
         f"a skill that changes nothing would seem to gain as much with probability {p_value:.2g}; "
         f"at most {level:.2g} is allowed"
@@ -213,7 +219,7 @@ def by_chance(p_value: float, level: float) -> str:
 
 
 def plainly(log_e: float) -> str:
-    """An e-value without false precision, from its logarithm: ``0.4``, ``12``, ``1e+09``."""
+    """Format an e-value, from its logarithm, with few digits: ``0.4``, ``12``, ``1e+09``."""
     value = math.exp(min(log_e, 700.0))
     if value >= 1e6:
         return f"{value:.0e}"

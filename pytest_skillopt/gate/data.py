@@ -1,4 +1,4 @@
-"""What goes into a decision and comes out: tasks, options, draws, samples, the verdict."""
+"""Input and output of a decision: tasks, options, draws, samples, the verdict."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ Decision = Literal["accepted", "rejected", "unmeasured"]
 Change = Literal["fixed", "broken", "undecided", "same"]
 MetricName = Literal["hard", "soft", "mixed"]
 TAPE, SCREEN = "tape", "screen"
-"""Streams: samples that are kept for later decisions, and those chosen by their luck."""
+"""Streams: samples that later decisions reuse, and samples that they do not."""
 VETTING = "vetting"
-"""Stands for the gate where a candidate was refused before any sample."""
+"""Name in place of a gate's if a candidate was refused before any sample."""
 
 
 @dataclass(frozen=True, slots=True)
 class GateTask:
-    """What a gate knows of a task."""
+    """A task as a gate knows it."""
 
     id: str
     must_pass: bool = False
-    """A credible failure blocks, whatever else improves."""
+    """The edit is refused if the task credibly broke, whatever else improves."""
     trigger: bool | None = None
-    """Of a trigger task: whether the skill should be asked for."""
+    """Whether a trigger task should ask for the skill; None if it is not a trigger task."""
 
 
 class Seen(NamedTuple):
@@ -42,40 +42,40 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GateOptions:
-    """How strict and how thorough a gate is."""
+    """Options of a gate: its levels and numbers of samples."""
 
     metric: MetricName = "hard"
     rollouts: int = 3
-    """Samples of each arm and task in the gates with a fixed number of them."""
+    """Samples of each arm and task in gates that take a fixed number."""
     most: int = 5
-    """Samples of each arm that the default gate takes at most, in the mean over the tasks."""
+    """Largest number of samples of each arm in the default gate, in the mean over the tasks."""
     alpha: float = 0.05
     k0: int = 3
     kc: int = 3
     kmax: int = 32
     focus: float = 0.3
-    """E-value down to which a task still looks promising (or suspect) and is sampled again."""
+    """E-value from which a task looks broken enough to be sampled again."""
     margin: float = 0.05
     alpha_run: float = 0.0
     veto: bool = False
-    """Every task that credibly broke refuses the edit, whatever else improves."""
+    """Whether any task that credibly broke refuses the edit, whatever else improves."""
     max_error_rate: float = 0.05
     final: bool = False
-    """Whether it is the last word of a training, on samples of its own stream."""
+    """Whether it is the final comparison of a training, on samples of its own stream."""
     targets: tuple[str, ...] = ()
-    """Tasks on which a search expects a change, likeliest first; no sample that chose them
-    counts."""
+    """Tasks on which a search expects a change, likeliest first; samples that chose them do not
+    count."""
     held_out: tuple[str, ...] = ()
     """Tasks that the search has not seen."""
     budget: int | None = None
-    """Samples that a decision may take in all; None leaves it to ``most``."""
+    """Largest number of samples of a decision; None if only ``most`` bounds it."""
     prior: float = 1.0
-    """E-value against "the edit does nothing" of earlier samples that no gate draws again."""
+    """E-value against "the edit does nothing" from earlier samples that no gate draws again."""
     seen: tuple[Seen, ...] = ()
     """Earlier samples of tasks that are neither targets nor held out, for the net effect."""
 
     def alpha_at(self, decisions_before: int) -> float:
-        """Alpha of a decision; with ``alpha_run``, what the series 6 / (pi t)^2 leaves for it."""
+        """Return alpha of decision t; with ``alpha_run``, that times 6 / (pi t)^2 (sums to 1)."""
         if not self.alpha_run:
             return self.alpha
         return self.alpha_run * 6 / (math.pi * (decisions_before + 1)) ** 2
@@ -97,13 +97,13 @@ class Sample:
 
     draw: Draw
     passed: bool | None
-    """None: an infrastructure error or a skip, no measurement."""
+    """None if it was not measured: an infrastructure error or a skip."""
     score: float = 0.0
     """Soft score in [0, 1]; counts with the metrics ``soft`` and ``mixed``."""
     skipped: bool = False
 
     def value(self, metric: MetricName) -> float:
-        """Its worth in [0, 1]: the test's outcome, the recorded score, or half of each.
+        """Return its value in [0, 1]: the test's outcome, the recorded score, or their mean.
 
         Raises:
             ValueError: the score is not a number in [0, 1].
@@ -130,26 +130,26 @@ class TaskEvidence:
     """Mean of the chosen metric over the incumbent's samples, in [0, 1]."""
     candidate_score: float = 0.0
     e_up: float | None = None
-    """E-value that the candidate passes the task more often; None where the gate has none."""
+    """E-value that the candidate passes the task more often; None if the gate has none."""
     e_down: float | None = None
     """E-value that it passes the task less often."""
     change: Change = "same"
     errors: int = 0
     skipped: bool = False
     left_out: bool = False
-    """It gave nothing but infrastructure errors, under both arms, and was not compared."""
+    """Whether it gave only infrastructure errors under both arms and was not compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a gate decided, and on what evidence."""
+    """The decision of a gate and its evidence."""
 
     decision: Decision
     reason: str
     """One sentence for a reader."""
     gate: str
     final: bool = False
-    """It is that of the final comparison."""
+    """Whether it is the verdict of the final comparison."""
     metric: str = "hard"
     before: float | None = None
     """Suite mean of the metric under the incumbent, in [0, 1]."""
@@ -159,9 +159,9 @@ class Verdict:
     """Evidence over the whole suite that some task improved."""
     alpha: float | None = None
     validated: bool = True
-    """False with the gate ``off``: nothing was tested."""
+    """False with the gate ``off``, which tests nothing."""
     incumbent_samples: int = 0
-    """Samples of the incumbent that the verdict rests on, the reused tape included."""
+    """Samples of the incumbent behind the verdict, the reused ones included."""
     candidate_samples: int = 0
 
     @property
@@ -170,7 +170,7 @@ class Verdict:
 
     @property
     def nameless(self) -> str:
-        """What the optimizer is told: nothing of a val task, neither its name nor its counts."""
+        """Reason for the optimizer, without names and counts of val tasks."""
         if self.decision == "unmeasured":
             return "the gate could not measure enough"
         if self.accepted:
@@ -182,7 +182,7 @@ class Verdict:
         return "the gate saw no credible gain"
 
     def names(self, change: str) -> tuple[str, ...]:
-        """Node ids of the tasks that were ``fixed``, ``broken`` or ``undecided``."""
+        """Return the node ids of the tasks that were ``fixed``, ``broken`` or ``undecided``."""
         return tuple(t.task for t in self.tasks if t.change == change)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,9 +1,8 @@
-"""The running of one decision: draws out, samples in, counts kept, gaps noticed.
+"""Base of all gates: draw samples, count them, replace those that could not be measured.
 
-A gate is written as a generator that yields the rounds of samples it wants and returns its verdict.
-What lies between, and is the same for every gate, stands here: which draw answers which want, when
-a round is complete, what happens to a sample that could not be measured. So a gate sees complete
-rounds of measurements only, and cannot depend on the order in which they came.
+A gate is a generator that yields the rounds of samples it wants and returns its verdict. The base
+maps wants to draws, completes each round and handles infrastructure errors. So a gate only sees
+complete rounds of measurements, and cannot depend on the order in which they arrived.
 """
 
 from __future__ import annotations
@@ -29,17 +28,17 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.data import Arm, Decision, Sample
 
 GUARD = 0.10
-"""Probability at most with which an edit that breaks nothing is refused for a broken task."""
+"""Maximum probability of refusing an edit for a broken task although it breaks nothing."""
 CREDIBLE = math.log(30)
-"""Log e-value from which a task is taken for broken where it blocks nothing: no more samples."""
+"""Log e-value from which a task that cannot refuse the edit is broken and not sampled again."""
 NOTHING = 1e-12
-"""Sums of rates closer to zero than this are zero."""
+"""Absolute value up to which a sum of rates is zero: rounding errors."""
 MIN_ERRORS = 3
-"""Infrastructure errors from which their share is looked at: one of ten says nothing."""
+"""Infrastructure errors from which their share is tested: one of ten is not evidence."""
 
 
 class Want(NamedTuple):
-    """One more sample of a task, whichever index it turns out to have."""
+    """One more sample of a task, with the next index of the stream."""
 
     arm: Arm
     task: str
@@ -47,25 +46,25 @@ class Want(NamedTuple):
 
 
 Wants = Sequence[Want]
-"""Samples wanted at once; none of them is no round."""
+"""Samples wanted at once; an empty sequence is not a round."""
 Plan = Generator[Wants, None, Verdict]
 
 
 class Gate(Protocol):
-    """Samples in; either "need these" or a verdict out. Runs nothing, waits for nothing.
+    """Protocol of a decision: take samples; return either the next draws or a verdict.
 
-    It asks the next question only when the last one is fully answered: so timing, the number of
-    workers, and what was fetched in advance never change a verdict.
+    It asks for the next draws only after all previous ones were answered. So timing, the number of
+    workers and prefetched samples never change a verdict.
     """
 
     def ask(self) -> tuple[Draw, ...] | Verdict:
-        """The independent draws that are needed until all have been told, or the verdict."""
+        """Return the open draws, which are independent, or the verdict."""
 
     def tell(self, samples: Iterable[Sample]) -> None:
         """Answer draws, in any order and in any portions."""
 
     def drawn(self, arm: Arm) -> dict[str, int]:
-        """Count the samples that the next gate may reuse, by task, for the arm that goes on."""
+        """Count by task the samples that the next gate may reuse of the arm that stays."""
 
 
 def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> Verdict:
@@ -76,18 +75,19 @@ def run_gate(gate: Gate, take: Callable[[Sequence[Draw]], Iterable[Sample]]) -> 
 
 
 class Unmeasured(Exception):
-    """The evidence cannot be obtained, and why not; ends the decision."""
+    """Evidence that cannot be obtained, with the reason; ends the decision."""
 
 
 class SequentialGate:
-    """Base of all gates: a subclass writes ``decide``, this class carries it out.
+    """Base of all gates: carry out the method ``decide`` of a subclass.
 
     Args:
         tasks: the suite, in any order.
-        drawn: how many samples of the incumbent's stream ``tape`` have been drawn before, by task.
-            A function of earlier decisions alone, so that a verdict is one too.
+        options: levels and numbers of samples.
+        drawn: number of samples drawn earlier from the incumbent's stream ``tape``, by task. It
+            depends only on earlier decisions, so that a verdict does too.
         decision: names the fresh streams of this decision.
-        decisions_before: decisions taken earlier in this run, for the spending of ``alpha_run``.
+        decisions_before: number of earlier decisions of this run, to spend ``alpha_run``.
 
     Raises:
         ValueError: two tasks with one id.
@@ -97,7 +97,7 @@ class SequentialGate:
     final = False
     """Whether it is the final comparison."""
     validated = True
-    """False where nothing is tested."""
+    """False if nothing is tested."""
 
     def __init__(
         self,
@@ -110,26 +110,26 @@ class SequentialGate:
     ) -> None:
         self.options = options or GateOptions()
         self.alpha = self.options.alpha_at(decisions_before)
-        # In one order always, so that the caller's order is without effect.
+        # Sort, so that the caller's order has no effect.
         names = sorted(task.id for task in tasks)
         self.counts = Counts(names, self.options.metric)
         self.must_pass = frozenset(task.id for task in tasks if task.must_pass)
         self.triggers = {task.id: task.trigger for task in tasks if task.trigger is not None}
         self.drawn_before = dict(drawn or {})
         self.streams: dict[Arm, str] = {INCUMBENT: TAPE, CANDIDATE: SCREEN}
-        """Where further samples of an arm come from, unless a step says otherwise."""
+        """Stream of further samples by arm, unless a step names another."""
         self.decision = decision if decision is not None else decisions_before + 1
         if twice := [task for task, count in Counter(names).items() if count > 1]:
             raise ValueError(f"the task {twice[0]} is in the suite twice")
         self._drawn: Counter[Want] = Counter()
-        """How many samples have been asked for."""
+        """Number of samples that were asked for."""
         self._batch: dict[Draw, Sample | None] = {}
-        """The draws that are open, with what was told of them."""
+        """Open draws, each with its sample once it was told."""
         self._plan = self.decide()
         self._verdict: Verdict | None = None
 
     def decide(self) -> Plan:
-        """Yield the rounds that the decision needs, return the verdict."""
+        """Yield the rounds that the decision needs; return the verdict."""
         raise NotImplementedError
 
     def ask(self) -> tuple[Draw, ...] | Verdict:
@@ -161,39 +161,40 @@ class SequentialGate:
 
     @property
     def tasks(self) -> list[str]:
-        """Those that count, in order: all but the ones that were skipped or left out."""
+        """Tasks that count, in order: all except those that were skipped or left out."""
         return self.counts.tasks
 
     def wants(self, arm: Arm, tasks: Iterable[str], stream: str | None = None) -> list[Want]:
-        """One more sample each."""
+        """Return one more sample of each task."""
         stream = stream or self.streams[arm]
         return [Want(arm, task, stream) for task in tasks]
 
     def sample_from(self, stream: str) -> None:
-        """Take all samples from a stream that belongs to this decision alone."""
+        """Take all further samples from a stream that only this decision uses."""
         self.streams = dict.fromkeys(self.streams, f"{stream}/{self.decision}")
 
     def whole_rounds(self, rounds: int) -> list[Want]:
-        """So many more samples of both arms of every task."""
+        """Return ``rounds`` more samples of both arms of every task."""
         return (self.wants(INCUMBENT, self.tasks) + self.wants(CANDIDATE, self.tasks)) * rounds
 
     def again(self, tasks: Sequence[str], stream: str | None = None) -> list[Want]:
-        """One more sample of both arms each, where the incumbent has not had enough of them.
+        """Return one more sample of both arms of each task, at most ``kmax`` of the incumbent.
 
         Args:
-            stream: the candidate's, where it is not the usual one.
+            tasks: ids of tasks.
+            stream: stream of the candidate if it is not the usual one.
         """
         thin = [task for task in tasks if self.counts[INCUMBENT, task].n < self.options.kmax]
         return self.wants(CANDIDATE, tasks, stream) + self.wants(INCUMBENT, thin)
 
     def affordable(self, samples: int) -> int:
-        """So many samples, or what the budget leaves of them."""
+        """Return this number of samples, or as many as the budget leaves."""
         if self.options.budget is None:
             return samples
         return max(0, min(samples, self.options.budget - self._drawn.total()))
 
     def fallen_side(self) -> str:
-        """Which trigger tasks are worse off: a skill that is always asked for is no better one."""
+        """Describe the kind of trigger tasks that got worse; empty if neither did."""
         for wanted, words in ((True, "should"), (False, "should not")):
             side = [task for task in self.tasks if self.triggers.get(task) is wanted]
             if (won := self.counts.gain(side, missing=1)) < -NOTHING:
@@ -207,15 +208,16 @@ class SequentialGate:
     def follow_suspects(
         self, tasks: Sequence[str], least: float
     ) -> Generator[Wants, None, list[str]]:
-        """Sample both arms of every task that looks broken until it no longer does, or is.
+        """Sample both arms of each task that looks broken until it does not, or credibly is.
 
-        The worst first, those that must pass before all others; as far as the budget reaches.
+        Tasks that must pass come first, then the worst ones, as far as the budget reaches.
 
         Args:
+            tasks: ids of tasks.
             least: e-value from which a task looks broken.
 
         Returns:
-            The broken tasks of those that block, as soon as there is one.
+            The broken tasks that can refuse the edit, as soon as there is one.
         """
         while True:
             down = {task: self.counts.down(task) for task in tasks}
@@ -235,25 +237,25 @@ class SequentialGate:
             yield self.again(suspects)
 
     def refuse_for(self, broken: Sequence[str]) -> str:
-        """The words for a task that refuses the edit."""
+        """Describe the tasks that refuse the edit."""
         must = "must pass, but " if not self.must_pass.isdisjoint(broken) else ""
         return f"{must}broken: {self.counts.compared(broken)}"
 
     def named_breaks(self) -> str:
-        """The tasks that credibly broke, for the beginning of a reason; empty without any."""
+        """Describe the tasks that credibly broke, to begin a reason; empty if none did."""
         broken = self.counts.broken()
         return f"broken: {self.counts.compared(broken)}; " if broken else ""
 
     def unfinished(self, tasks: Iterable[str]) -> list[str]:
-        """Those of which the candidate may still be sampled in this decision."""
+        """Return the tasks of which the candidate may still be sampled in this decision."""
         return [t for t in tasks if self.counts[CANDIDATE, t].n < self.options.kmax]
 
     def guard_bars(self) -> dict[str, float]:
-        """The tasks that refuse the edit, with the log e-value from which each counts as broken.
+        """Return the tasks that can refuse the edit, each with its log e-value for being broken.
 
-        A union bound: the shares of the tasks add up to the guard's level, so that it blocks an
-        edit which breaks nothing with at most that probability. Tasks that must pass have half of
-        it among themselves, hence a lower bar: fewer failures are credible there.
+        The shares of the tasks add up to ``GUARD`` (union bound), so an edit that breaks nothing
+        is refused with at most this probability. Tasks that must pass share half of it among
+        themselves, so fewer failures are credible there.
         """
         must = [task for task in self.tasks if task in self.must_pass]
         rest = [t for t in self.tasks if self.options.veto and t not in self.must_pass]
@@ -261,7 +263,7 @@ class SequentialGate:
         return {task: math.log(len(parts) * len(part) / GUARD) for part in parts for task in part}
 
     def verdict(self, decision: Decision, reason: str, *, log_e: float | None = None) -> Verdict:
-        """The decision with all that is known; ``log_e`` is the evidence over the suite."""
+        """Return the verdict with all counts; ``log_e`` is the evidence over the suite."""
         before, after = (
             self.counts.mean(arm) if self.counts.covers(arm) else None
             for arm in (INCUMBENT, CANDIDATE)
@@ -287,7 +289,7 @@ class SequentialGate:
         )
 
     def _go_on(self) -> None:
-        """Count a complete batch, then fill its gaps or let the plan go on to its next round."""
+        """Count a complete batch, then replace unmeasured samples or start the next round."""
         try:
             if not self.counts.all_tasks:
                 raise Unmeasured("there is no task to measure")
@@ -306,7 +308,7 @@ class SequentialGate:
             self._drawn[want] += 1
 
     def _count_batch(self) -> list[Want]:
-        """Count the batch in the order of its draws; the samples that are wanted again."""
+        """Count the batch in the order of its draws; return the samples to replace."""
         batch, self._batch = self._batch, {}
         missing = [draw for draw, sample in batch.items() if sample and not self.counts.add(sample)]
         limit = self.options.max_error_rate
@@ -322,16 +324,17 @@ class SequentialGate:
 
 
 def check_errors(counts: Counts, drawn: int, limit: float) -> None:
-    """Fail where too many of the samples ended in infrastructure errors.
+    """Fail if too many samples ended in infrastructure errors.
 
-    Tasks that gave nothing else are not counted as long as so few may be left out.
+    Tasks that gave only errors do not count if they are few enough to be left out.
 
     Args:
-        drawn: samples asked for.
-        limit: share of errors, and of tasks that are left out, that is allowed, in [0, 1].
+        counts: samples and errors so far.
+        drawn: number of samples asked for.
+        limit: allowed share of errors, and of tasks that are left out, in [0, 1].
 
     Raises:
-        Unmeasured: there are more.
+        Unmeasured: the share of errors is larger.
     """
     errors = counts.errors
     silent = [task for task in errors if task not in counts.measured]
@@ -348,21 +351,22 @@ def check_errors(counts: Counts, drawn: int, limit: float) -> None:
 
 
 def leave_out(counts: Counts, must_pass: Container[str], limit: float) -> list[tuple[Arm, str]]:
-    """Drop the tasks that give nothing but errors, or only skips, under both arms alike.
+    """Drop the tasks that give only errors, or only skips, under both arms.
 
-    A task that was measured once, under either arm, is never dropped: what it would have shown
-    might be the very reason why it gives errors now (docs/decisions/gate.md). A skip is part
-    of how a task behaves under a skill: a candidate that makes it skip is not compared without it.
+    A task that was measured once, under either arm, is never dropped, since its errors may depend
+    on its outcome (docs/decisions/gate.md). A skip may be an effect of the skill: a candidate that
+    makes a task skip is not compared without that task.
 
     Args:
-        must_pass: tasks that no decision is made without.
+        counts: samples and errors so far; the dropped tasks are removed.
+        must_pass: tasks that are never dropped for errors.
         limit: share of the suite that may be dropped for errors, in [0, 1].
 
     Returns:
-        Arms and tasks to try, where only the other arm is known to give none.
+        Arms and tasks to sample, if so far only the other arm could not be measured.
 
     Raises:
-        Unmeasured: a task cannot be measured and may not be dropped, or none is left.
+        Unmeasured: a task cannot be measured and may not be dropped, or no task is left.
     """
     probes: list[tuple[Arm, str]] = []
     gone = []

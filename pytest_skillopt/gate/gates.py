@@ -1,4 +1,4 @@
-"""The plain gates, and every gate by its name."""
+"""Gates ``strict`` and ``off``, and the table of all gates by name."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 
 class StrictGate(SequentialGate):
-    """The bare rule: K fresh samples of both arms of every task, the greater mean wins.
+    """The literal rule: K fresh samples of both arms of every task, the greater mean wins.
 
-    Accepts an edit that changes nothing in almost half of all cases, whatever K is.
+    It accepts almost half of all edits that change nothing, whatever K is.
     """
 
     name = "strict"
@@ -45,12 +45,12 @@ class StrictGate(SequentialGate):
         return self.counts.improves()
 
     def shortfall(self) -> str:
-        """Why the gate rejects, in words, when the candidate does not win."""
+        """Return the reason for a rejection if the candidate does not win."""
         return "the suite's mean did not strictly rise"
 
 
 class OffGate(SequentialGate):
-    """No gate: takes every candidate, measures nothing, and says so."""
+    """No gate: accept every candidate, measure nothing, and say so."""
 
     name = "off"
     validated = False
@@ -63,12 +63,16 @@ class OffGate(SequentialGate):
 GATES: dict[str, type[SequentialGate]] = {
     gate.name: gate for gate in (DefaultGate, StrictGate, OffGate)
 }
-"""By name. An add-on declares further ones in its table ``GATES``: by name, a function that returns
-the class."""
+"""Gates by name. An add-on declares further ones in its table ``GATES``: functions, by name, that
+return the class."""
 
 
 def gate_class(name: str) -> type[SequentialGate]:
-    """Find a gate by its name; ValueError if there is none."""
+    """Find a gate by its name.
+
+    Raises:
+        ValueError: no gate has this name.
+    """
     if name in GATES:
         return GATES[name]
     gates: dict[str, Callable[[], type[SequentialGate]]] = merged("GATES")

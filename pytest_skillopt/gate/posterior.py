@@ -1,32 +1,38 @@
-"""Weigh all samples of a comparison: how likely is it that the suite's pass rate rose?
+"""The posterior of a comparison: the probability that the suite's pass rate rose.
 
-Task i passes with rate ``p_i`` under the incumbent and ``q_i`` under the candidate. The posterior
-is over three hypotheses about the whole edit, each with its prior weight:
+Task i passes with rate ``p_i`` under the incumbent and ``q_i`` under the candidate. There are three
+hypotheses about the whole edit:
 
 * ``N``, nothing: ``q_i = p_i`` for all i.
-* ``E(s, l)``, an edit: task i moves up with probability ``l``, else down (``DOWN``), else it
-  shifts in common with the others by ``s``: ``q = p (1 + s)`` for ``s < 0``, a share of the passes
-  lost; ``q = p + s (1 - p)`` for ``s > 0``, a share of the failures mended.
-* ``M(s, l)``, memorised: as ``E``, only that no held-out task moves up.
+* ``E(s, l)``, an edit: a task moves up with probability ``l``, down with probability
+  ``d = min(DOWN, l DOWN_SHARE)`` if it does not move up (a third of it for a target), and else
+  shifts in common with the others: ``q = p (1 + s)`` if ``s < 0``, ``q = p + s (1 - p)`` if
+  ``s >= 0``.
+* ``M(s, l)``, memorised: as ``E``, but no held-out task moves up.
 
-Rates lie on the grid ``RATES``; how common each is in the suite is fitted to the samples of both
-arms together (empirical Bayes), from ``SHARES``. A task that moves goes to any rate beyond its own
-with probability proportional to the distance. The search names the train tasks on which it expects
-a change, its *targets*, from other samples than those that are weighed here: a task that moves up
-is named with probability ``NAMED`` and another with ``MISNAMED``, so that Bayes' rule gives each
-train task its own probability of moving up, and the number of targets says something of ``l``.
+Prior: ``P(N) = NOTHING_PRIOR``, ``P(M | not N) = MEMORISED_PRIOR``, ``s`` from ``SHIFTS``, ``l``
+from ``LIFTED``. The rates ``p_i`` lie on the grid ``RATES``; their distribution starts from
+``SHARES`` and is fitted to the samples of both arms together (empirical Bayes). A task that moves
+goes to a rate ``r`` beyond its own with probability proportional to ``|r - p_i|``.
+
+The search names *targets*, train tasks on which it expects a change, from samples that are not
+weighed here. A task that moves up is named with probability ``a = NAMED``, another one with
+``b = MISNAMED``. So the odds ``l / (1 - l)`` of moving up are multiplied by ``a / b`` for a target
+and by ``(1 - a) / (1 - b)`` for another train task, and ``k`` targets among ``n`` train tasks have
+the likelihood ``(l a + (1 - l) b)^k (l (1 - a) + (1 - l) (1 - b))^(n - k)``.
 
 Given a hypothesis the tasks are independent, and the net effect ``D = sum(q_i - p_i)`` is taken as
-normal with the sums of their posterior means and variances. The chance of a rise is ``sum over E, M
-of P(hypothesis | samples) P(D > 0 | hypothesis, samples)``; ``N`` adds nothing to it.
+normal with the sums of their posterior means and variances:
 
-``B = P(samples | E or M) / P(samples | N)`` is the evidence that anything changed: a martingale
-under ``N``, whichever task is sampled next, but for the fit of the rates. An earlier e-value
-against ``N`` from other samples multiplies it, and enters nowhere else: it says that the edit does
-something, not what.
+* ``P(rise) = sum over h in E, M of P(h | samples) P(D > 0 | h, samples)``; ``N`` adds nothing.
+* ``B = e P(samples | E or M) / P(samples | N)`` is the evidence of a change, with ``e`` an earlier
+  e-value against ``N`` from other samples. Except for the fit of the rates, ``B`` is a martingale
+  under ``N`` for any choice of tasks. ``e`` is used nowhere else, since it is evidence of a change
+  and not of its direction.
 
-The weights were chosen with recorded edits of real agents, their random splits, and simulated
-leaks and trades (``benchmarks/gate.py``, docs/decisions/gate.md).
+Source of the weights: recorded edits of real agents, their random splits, and simulated edits that
+help train tasks only or some tasks at the cost of others (``benchmarks/gate.py``,
+docs/decisions/gate.md).
 """
 
 from __future__ import annotations
@@ -48,10 +54,9 @@ if TYPE_CHECKING:
 
 RATES = (0.02, 0.10, 0.25, 0.42, 0.58, 0.75, 0.90, 0.98)
 SHARES: tuple[float, ...] = (0.15, 0.12, 0.09, 0.08, 0.08, 0.10, 0.16, 0.22)
-"""How common each rate is in a suite, before its samples: most tasks of agents nearly always
-pass or nearly always fail."""
+"""Prior share of the tasks by rate: most tasks of agents nearly always pass or fail."""
 SHARES_WEIGHT, STEPS = 8.0, 8
-"""Tasks that ``SHARES`` weigh as much as, and steps of the fit to the suite's own samples."""
+"""Weight of ``SHARES`` in tasks, and steps of the fit to the suite's own samples."""
 SHIFTS = {
     -0.20: 0.03,
     -0.13: 0.065,
@@ -62,20 +67,20 @@ SHIFTS = {
     0.12: 0.035,
     0.22: 0.015,
 }
-"""Common shift and its prior probability: a longer skill dilutes more often than it helps all."""
+"""Prior of the common shift ``s``: a longer skill more often harms all tasks than it helps them."""
 LIFTED = {0.05: 0.30, 0.15: 0.30, 0.35: 0.25, 0.70: 0.15}
-"""Share of the tasks that move up, and its prior probability."""
+"""Prior of the share ``l`` of tasks that move up."""
 DOWN, DOWN_SHARE = 0.05, 1 / 3
-"""Probability at most that a task moves down, and for each that moves up: one move in four of the
-recorded edits is down."""
+"""Largest probability ``d`` of moving down, and its ratio to ``l`` below that: one move in four of
+the recorded edits is down."""
 NAMED, MISNAMED = 0.5, 0.1
 """Probability that a train task is a target if it moves up, and if it does not."""
 NOTHING_PRIOR, MEMORISED_PRIOR = 0.30, 0.10
 """Prior probability of ``N``, and of ``M`` among the rest."""
 
 Role = Literal["target", "train", "held_out", "memorised", "any"]
-"""Kind of a task: named by the search, another train task, held out from the search (under ``E``
-and under ``M``), or of a comparison for which nothing is named."""
+"""Role of a task: a target, another train task, held out from the search (under ``E`` and under
+``M``), or any task of a comparison without targets."""
 _UNSHIFTED = list(SHIFTS).index(0.0)
 _HYPOTHESES = [(s, lifted) for s in range(len(SHIFTS)) for lifted in LIFTED]
 _ODDS: dict[Role, float] = {
@@ -85,23 +90,23 @@ _ODDS: dict[Role, float] = {
     "memorised": 0.0,
     "any": 1.0,
 }
-"""Factor on the odds of moving up."""
+"""Factor on the odds of moving up, by role."""
 
 
 def shifted(rate: float, shift: float) -> float:
-    """A rate in [0, 1] after a common shift in [-1, 1]."""
+    """Return a rate in [0, 1] after a common shift in [-1, 1]."""
     return rate * (1 + shift) if shift < 0 else rate + (1 - rate) * shift
 
 
 _Moments = tuple[float, float, float]
-"""Likelihood, and its integrals with the change of the rate and with its square."""
+"""Likelihood ``L``, ``L (q - p)`` and ``L (q - p)^2``, each summed over ``q``."""
 
 
 @lru_cache(maxsize=1 << 14)
 def _components(
     after: float, after_n: int, before: float, before_n: int
 ) -> tuple[tuple[_Moments, ...], ...]:
-    """Moments for each rate of a task that shifts by each of ``SHIFTS``, moves up, moves down."""
+    """Return moments for each rate of a task if it shifts by each of ``SHIFTS``, rises, falls."""
 
     def likelihood(rate: float) -> float:
         return float(rate**after * (1 - rate) ** (after_n - after))
@@ -130,10 +135,13 @@ def _components(
 
 
 def fitted_shares(counts: Sequence[tuple[float, int]]) -> tuple[float, ...]:
-    """How common each of ``RATES`` is in a suite, by expectation maximisation.
+    """Fit the share of the tasks that have each of ``RATES``, by expectation maximisation.
 
     Args:
-        counts: passes and samples of each task, those of both arms together.
+        counts: passes and samples of each task, of both arms together.
+
+    Returns:
+        Shares in the order of ``RATES``; their sum is 1.
     """
     likelihoods = [
         ([rate**passed * (1 - rate) ** (n - passed) for rate in RATES], tasks)
@@ -154,7 +162,7 @@ def fitted_shares(counts: Sequence[tuple[float, int]]) -> tuple[float, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """A task under each of the hypotheses of ``_HYPOTHESES``, and under ``N``."""
+    """A task under each of ``_HYPOTHESES``, and under ``N``."""
 
     logs: tuple[float, ...]
     """Log likelihoods."""
@@ -202,28 +210,28 @@ def _task(
 
 @dataclass(frozen=True, slots=True)
 class Weighed:
-    """The posterior, in the words that a decision needs."""
+    """The posterior in the figures that a decision needs."""
 
     chance: float
-    """Probability that the suite's rate rose, in [0, 1]."""
+    """``P(rise)``, in [0, 1]."""
     memorised: float
-    """Probability of ``M`` given that the edit does something, in [0, 1]."""
+    """``P(M | E or M, samples)``, in [0, 1]."""
     log_bayes: float
-    """Log of ``B``, the earlier e-value included."""
+    """Log of ``B``."""
     mean: float
-    """Expectation of the net effect ``D``, in tasks, given that the edit does something."""
+    """Expectation of ``D`` given ``E`` or ``M``, in tasks."""
     deviation: float
-    """Its standard deviation, in tasks."""
+    """Standard deviation of ``D`` given ``E`` or ``M``, in tasks."""
     common: float
-    """Part of its variance that is due to what is not known of all tasks together, in [0, 1]."""
+    """Part of the variance of ``D`` that is between hypotheses, in [0, 1]."""
     held_out: float
-    """Expectation over standard deviation of the net effect on the held-out tasks under ``E``."""
+    """Expectation of ``D`` on the held-out tasks under ``E``, over its standard deviation."""
     doubt: dict[str, float]
-    """Variance of the change of each task under ``E``, less the more often it was sampled."""
+    """Variance of the change of each task given ``E`` or ``M``, over one plus its samples."""
     leverage: dict[str, float]
-    """Information of another sample of each task on a common loss: reliable tasks show it best."""
+    """Information of another pair of samples of each task on ``s``; largest for reliable tasks."""
     noise: dict[str, float]
-    """Variance that another sample of each task takes off the observed mean."""
+    """Decrease of the variance of the observed sum by another pair of samples of each task."""
 
 
 class Posterior:
@@ -237,11 +245,13 @@ class Posterior:
         earlier: float = 1.0,
         seen: Iterable[Seen] = (),
     ) -> None:
-        """Args:
-        held_out: tasks that the search has not seen.
-        targets: tasks on which the search expects a change.
-        earlier: e-value against ``N`` of samples that are not among those weighed; at least 0.
-        seen: earlier samples of tasks that are not targets: they have not chosen the edit.
+        """Open the posterior.
+
+        Args:
+            held_out: tasks that the search has not seen.
+            targets: tasks on which the search expects a change.
+            earlier: e-value ``e`` against ``N`` from samples that are not weighed here, at least 0.
+            seen: earlier samples of tasks that are not targets; they have not chosen the edit.
         """
         self._seen = {one.task: one for one in seen}
         self._targets = frozenset(targets)
@@ -250,7 +260,7 @@ class Posterior:
         self._log_earlier = math.log(max(earlier, _TINY))
 
     def role(self, task: str) -> Role:
-        """Kind of the task."""
+        """Return the role of the task."""
         if task in self._targets:
             return "target"
         if task in self._held_out:
@@ -258,7 +268,7 @@ class Posterior:
         return "train" if self._targets else "any"
 
     def weigh(self, counts: Counts) -> Weighed:
-        """Weigh what was measured of the tasks that count."""
+        """Weigh the samples of the tasks that count."""
         tasks = counts.tasks
         self._shares = fitted_shares(
             [
@@ -319,7 +329,7 @@ class Posterior:
         return _task(role, self._shares, *self._sums(counts, task))
 
     def _sums(self, counts: Counts, task: str) -> tuple[float, int, float, int]:
-        """Passes and samples under the candidate, and under the incumbent."""
+        """Return passes and samples under the candidate, then under the incumbent."""
         new, old, seen = counts[CANDIDATE, task], counts[INCUMBENT, task], self._seen.get(task)
         if not seen or not new.n or not old.n:
             return new.total, new.n, old.total, old.n
@@ -331,7 +341,7 @@ class Posterior:
         )
 
     def _log_priors(self, tasks: Sequence[str]) -> list[float]:
-        """Of the hypotheses, the number of targets among the train tasks being known."""
+        """Return the log priors of ``_HYPOTHESES`` given the number of targets."""
         train = [task for task in tasks if task not in self._held_out]
         named = sum(task in self._targets for task in train)
         logs = []
@@ -348,6 +358,7 @@ class Posterior:
 
 
 _TINY = 1e-9
+"""Smallest variance and e-value, so that no division or logarithm of zero occurs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +382,7 @@ class _Sums:
         )
 
     def score(self, weights: Sequence[float]) -> float:
-        """Expectation over standard deviation of the change, over weighted hypotheses."""
+        """Return expectation over standard deviation of ``D`` for weighted hypotheses."""
         total = sum(weights) or 1.0
         mean: float = sum(map(mul, weights, self.means)) / total
         square = sum(
@@ -382,21 +393,21 @@ class _Sums:
 
 
 def _log_sum(logs: Iterable[float]) -> float:
-    """Log of the sum of the exponentials."""
+    """Return the log of the sum of the exponentials."""
     logs = list(logs)
     top = max(logs)
     return top + math.log(sum(math.exp(log - top) for log in logs))
 
 
 def _above_zero(mean: float, variance: float) -> float:
-    """Probability that a normal variable is positive."""
+    """Return the probability that a normal variable is positive."""
     return 0.5 * math.erfc(-mean / math.sqrt(2 * variance))
 
 
 def _leverage(counts: Counts, task: str) -> float:
-    """Fisher information of a pair of samples on the share ``s`` of passes that is lost.
+    """Return the information of a pair of samples on ``s < 0``, over one plus ``n``.
 
-    It is ``p^2 / (2 p (1 - p))``, with a little added to the variance.
+    The Fisher information is ``p^2 / (2 p (1 - p))``; 0.02 is added to the variance to bound it.
     """
     new, old = counts[CANDIDATE, task], counts[INCUMBENT, task]
     rate = (new.total + old.total + 0.5) / (new.n + old.n + 1)
@@ -405,7 +416,7 @@ def _leverage(counts: Counts, task: str) -> float:
 
 
 def _noise(counts: Counts, task: str) -> float:
-    """``2 p (1 - p) (1 / n - 1 / (n + 1))``, with a pass and a failure added."""
+    """Return ``2 p (1 - p) (1 / n - 1 / (n + 1))``, with a pass and a failure added to ``p``."""
     new, old = counts[CANDIDATE, task], counts[INCUMBENT, task]
     rate = (new.total + old.total + 1) / (new.n + old.n + 2)
     return 2 * rate * (1 - rate) / (max(1, new.n) * (new.n + 1))

@@ -1,4 +1,4 @@
-"""What a gate can see: the smallest gain of a suite that it would mostly accept."""
+"""Power of a gate: the smallest gain of a suite that it would mostly accept."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 FIXED_RATE = 0.92
 """Pass rate of a task after an edit has fixed it, in the forecast."""
 MOST_TASKS = 60
-"""Size of the suite that is simulated in place of a larger one."""
+"""Size of the part that is simulated of a larger suite."""
 REPLICATES = 60
+"""Simulated decisions for each number of fixed tasks."""
 
 
 def smallest_gain(
@@ -30,20 +31,24 @@ def smallest_gain(
     power: float = 0.8,
     seed: int = 0,
 ) -> float | None:
-    """Smallest gain of the pass rate that the gate would accept with probability ``power``.
+    """Estimate the smallest gain that the gate would accept with probability ``power``.
 
-    The gain is that of an edit which fixes one, two, three, ... of the tasks that mostly fail; the
-    gate itself decides about simulated samples. Of a suite above 60 tasks a part is simulated, and
-    the number to fix grows with the root of the size, as the noise does.
+    The gate decides about simulated samples of edits that fix one, two, three, ... of the tasks
+    that mostly fail. Only a part of a suite above 60 tasks is simulated; the number of tasks to fix
+    grows with the square root of the size, as the noise does.
 
     Args:
         counts: passes (or summed scores) and samples of each task under the current skill.
+        open_gate: creates the gate for a suite.
+        power: wanted probability of acceptance, in (0, 1).
+        seed: seed of the simulation.
 
     Returns:
-        In [0, 1]; None where even an edit that fixes all of them would be missed too often.
+        Gain of the pass rate in [0, 1]; None if the gate would accept even an edit that fixes all
+        of them too rarely.
     """
     rng = random.Random(seed)
-    # A quarter of a pass and of a failure more: three passes of three do not prove a rate of 1.
+    # Add a quarter of a pass and of a failure: three passes of three do not prove a rate of 1.
     rates = sorted((passed + 0.25) / (n + 0.5) for passed, n in counts)
     some = rates if len(rates) <= MOST_TASKS else sorted(rng.sample(rates, MOST_TASKS))
     weak = [rate for rate in some if rate < FIXED_RATE / 2]
@@ -52,7 +57,7 @@ def smallest_gain(
         fixed = min(tried + 1 + tried // 2, len(weak))
         seen = _power(some, fixed, open_gate, rng)
         if seen >= power:
-            # Between two numbers of tasks the power is taken as linear.
+            # Interpolate the power between two numbers of tasks.
             needed = tried + (fixed - tried) * (power - reached) / (seen - reached) if tried else 1
             lift = FIXED_RATE - math.fsum(weak) / len(weak)
             return min(1.0, needed * lift * math.sqrt(len(some) / len(rates)) / len(some))
@@ -66,7 +71,7 @@ def _power(
     open_gate: Callable[[Sequence[GateTask]], Gate],
     rng: random.Random,
 ) -> float:
-    """Share of accepted edits that fix so many random ones of the tasks that mostly fail."""
+    """Return the share of accepted edits that fix random tasks among those that mostly fail."""
     weak = [task for task, rate in enumerate(rates) if rate < FIXED_RATE / 2]
     tasks = [GateTask(f"{task:04d}") for task in range(len(rates))]
 

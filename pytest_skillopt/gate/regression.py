@@ -1,5 +1,4 @@
-"""Is a human's edit worse than what was there? Evidence on single tasks, and a test of the
-suite."""
+"""The check of a person's edit: evidence on single tasks, and a test of the suite."""
 
 from __future__ import annotations
 
@@ -20,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class RegressionCheck(SequentialGate):
-    """The baseline is the incumbent, the edit under review the candidate.
+    """Check whether an edit (the candidate) is worse than the baseline (the incumbent).
 
-    ``rejected`` means worse: it is credible that some task broke, or the suite as a whole passes
-    less often by an exact test. ``unmeasured`` means that it looks worse and the samples do not
-    settle it. ``accepted`` means that nothing of the kind was seen; it is no proof of equality.
+    ``rejected`` means worse: some task credibly broke, or the whole suite passes less often by an
+    exact test. ``unmeasured`` means that it looks worse, but the samples are not enough to tell.
+    ``accepted`` means that neither was seen; it does not prove equality.
 
     An edit that changes nothing is called worse with probability at most ``alpha``: half of it for
-    the evidence on tasks, which may be looked at after every round, half for the two looks of the
-    test. A fixed task pays for no broken one.
+    the evidence on tasks, which is valid after every round, half for the two looks of the test. A
+    fixed task does not compensate for a broken one.
     """
 
     name = "check"
     looks = 2
     doubt = 0.2
-    """P-value of the suite's loss below which "not worse" is not said."""
+    """P-value of the suite's loss up to which the verdict is not "not worse"."""
 
     _highest = -math.inf
 
@@ -62,8 +61,7 @@ class RegressionCheck(SequentialGate):
         )
 
     def _more_of_baseline(self, length: int) -> list[Want]:
-        """What every task lacks of so many samples of the baseline, or of those there were
-        before."""
+        """Return the baseline samples that tasks lack of ``length``, or of their earlier number."""
         return [
             Want(INCUMBENT, task, TAPE)
             for task in self.tasks
@@ -73,16 +71,16 @@ class RegressionCheck(SequentialGate):
         ]
 
     def _evidence(self) -> float:
-        """Log e-value that some task broke: the highest it has been.
+        """Return the log e-value that some task broke: its maximum over all rounds.
 
-        That it has ever been beyond the bar is what Ville's inequality bounds.
+        Ville's inequality bounds the probability that this maximum exceeds a bound.
         """
         now = suite_log_e((self.counts.down(task) for task in self.tasks), len(self.tasks))
         self._highest = max(self._highest, now)
         return self._highest
 
     def _follow_suspicious(self) -> Generator[Wants, None, bool]:
-        """Sample what looks broken, the worst first, until it is or nothing does any more."""
+        """Sample tasks that look broken, the worst first; return whether one credibly is."""
         least = math.log(self.options.focus)
         while self._evidence() < -math.log(self.alpha / 2):
             log_es = {task: self.counts.down(task) for task in self.tasks}
@@ -97,7 +95,7 @@ class RegressionCheck(SequentialGate):
         return self.verdict(decision, reason, log_e=self._evidence())
 
     def _p_value(self, rounds: int) -> float:
-        """Of the suite's loss, over rounds whose number no outcome has chosen."""
+        """Return the p-value of the suite's loss over a predetermined number of rounds."""
         strata = []
         for task in self.tasks:
             old_n = max(self.drawn_before.get(task, 0), self.options.k0, rounds)
@@ -108,12 +106,12 @@ class RegressionCheck(SequentialGate):
 
     def _moved(self, p_value: float) -> str:
         return (
-            f"{self.counts.moved()}, where a skill that changes nothing would seem to lose as much "
+            f"{self.counts.moved()}; a skill that changes nothing would seem to lose as much "
             f"with probability {p_value:.2g}"
         )
 
     def _missing(self) -> str:
-        """Samples that would show a loss of the size that was seen, if it is real."""
+        """Describe how many samples would show a loss of the observed size, if it is real."""
         loss = self.counts.mean(INCUMBENT) - self.counts.mean(CANDIDATE)
         means = [self.counts[arm, t].mean for t in self.tasks for arm in (INCUMBENT, CANDIDATE)]
         noise = math.fsum(mean * (1 - mean) for mean in means) / len(self.tasks) ** 2

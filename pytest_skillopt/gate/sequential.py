@@ -1,27 +1,29 @@
-"""The default gate: does a candidate raise the suite's pass rate, or was it luck?
+"""The default gate: accept a candidate only if it credibly raises the suite's pass rate.
 
-"Accept only if the pass rate strictly improves" is a coin toss with noisy rollouts: an edit that
-changes nothing looks better nearly half of the time, with any number of samples. This gate keeps
-that rule as its last condition and puts others before it. With ``alpha`` of the options and the
-chance of a rise of ``gate/posterior.py``, it accepts if
+With noisy rollouts the literal rule, "accept only if the pass rate strictly improves", accepts
+nearly half of all edits that change nothing, with any number of samples. This gate keeps the rule
+as its last condition. With ``alpha`` of the options, and ``P(rise)``, ``P(M | E or M)`` and
+``B`` of ``gate/posterior.py``, it accepts if
 
-1. something changed: the p-value of "nothing changed" is at most ``LUCK alpha``. Exact tests of the
-   targets and of the other tasks, tasks being strata, are combined with the weights ``TARGETS`` and
-   ``OTHERS``, so that it holds for a suite of any pass rates. An earlier e-value ``E`` against the
-   same null makes the level ``alpha E``: ``P(p <= alpha E) <= alpha E[E] <= alpha``. For scores
-   that are not passes ``1 / B`` stands in its place, with the Bayes factor ``B`` of the posterior;
-2. the net effect is a rise: its chance is at least ``1 - alpha``, or, when the samples are used up,
-   ``1 - ENOUGH alpha`` (``1 - THIN alpha`` after fewer than ``THIN_SAMPLES`` a task);
-3. the gain is not confined to tasks that the search has seen: "memorised" has at most the
-   probability ``MEMORISED``, and the val tasks are not expected to have fallen;
-4. nothing broke that must pass (with ``veto``: nothing broke), and neither side of the trigger
+1. something changed: ``p <= LUCK alpha`` for the p-value ``p`` of "nothing changed". It comes from
+   exact tests of the targets and of the other tasks, with tasks as strata, combined with the
+   weights ``TARGETS`` and ``OTHERS``; so it holds for a suite with any pass rates. An earlier
+   e-value ``E`` against the same null raises the level: ``P(p <= LUCK alpha E) <= LUCK alpha E[E]
+   <= LUCK alpha``. For scores that are not passes, ``p = 1 / B``;
+2. the net effect is a rise: ``P(rise) >= 1 - alpha``, or ``1 - ENOUGH alpha`` once the samples are
+   used up (``1 - THIN alpha`` if there were fewer than ``THIN_SAMPLES`` for each task);
+3. the gain is not confined to train tasks: ``P(M | E or M) <= MEMORISED``, and the expected
+   change of the val tasks over its standard deviation is at least ``FALLEN``;
+4. no task broke that must pass (with ``veto``: no task at all), and neither side of the trigger
    tasks has a lower mean;
-5. the literal rule: the observed suite mean is strictly greater.
+5. the observed suite mean is strictly greater.
 
-Samples are taken in few wide rounds: the targets of the search, then every other task, then
-where the posterior is least certain and the observed mean has most noise. The search's own samples
-of tasks that are no targets count for the net effect, and never against "nothing changed".
-``docs/gate.md`` has the figures, ``benchmarks/verdict.py`` measures them.
+Samples are taken in few large rounds: the targets, then every other task, then tasks with the
+largest uncertainty of the posterior and noise of the observed mean. The search's own samples of
+other train tasks count for the net effect (2), and never for the p-value (1).
+
+Source of the constants: ``benchmarks/verdict.py`` measures the gate; ``docs/gate.md`` has the
+figures.
 """
 
 from __future__ import annotations
@@ -43,44 +45,44 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.engine import Plan
 
 TARGETS, OTHERS = 0.9, 0.44
-"""Weights of the targets and of the other tasks in the test; their squares add up to one."""
+"""Weights of the targets and of the other tasks in the test; the sum of their squares is 1."""
 ENOUGH, THIN, THIN_SAMPLES = 5.0, 2.0, 3
-"""Multiples of alpha that the chance of no rise may have when the samples are used up, the
-second if there were fewer than so many a task: then the prior says most, and the bar is higher."""
+"""Largest ``1 - P(rise)`` in multiples of alpha once the samples are used up; the second one if
+there were fewer samples for each task than the third, since the prior then counts most."""
 MEMORISED, UNLIKELY = 0.22, 0.02
-"""Probability of "memorised" up to which an edit is accepted, and up to which the val tasks need no
-samples of their own."""
+"""Largest ``P(M | E or M)`` with which an edit is accepted, and with which the val tasks are not
+sampled further."""
 FALLEN = -0.25
-"""Expected change of the val tasks over its standard deviation from which they have fallen."""
+"""Expected change of the val tasks over its standard deviation below which they have fallen."""
 HOPELESS, HOPELESS_EARLY = 0.25, 0.05
-"""Chance of a rise up to which the candidate is given up, and up to which it is after the
-targets."""
+"""Largest ``P(rise)`` with which the candidate is rejected at once, and the same after the first
+round, of targets."""
 ROUNDS, CHECKS = 7, 2
-"""Rounds that the chance is followed for, and rounds that the observed means are looked at
-again."""
+"""Most rounds on tasks in doubt, and most rounds to repeat a fall of an observed mean."""
 FIRST, SECOND = 2, 1
-"""Pairs of samples of each target in the first round, and beside the other tasks in the second."""
+"""Pairs of samples of each target in the first round, and in the second one."""
 FEW, PART = 6, 0.12
-"""Pairs of each target in the first round where the targets are so few that they take at most this
-part of all samples."""
+"""Most pairs of each target in the first round if there are few targets, and the part of all
+samples that they may take."""
 LUCK = 0.5
-"""Share of alpha at which "nothing changed" is refused: it is looked at after several rounds."""
+"""Level of the p-value in multiples of alpha: it is tested after several rounds."""
 SLICE, LEAST = 3, 24
-"""The part of the samples that are left, its inverse, that a later round takes, and at least."""
+"""Divisor of the remaining samples that gives the size of a later round, and its least size."""
 NOISE = 0.75
-"""Weight, in [0, 1], of the noise of the observed mean where samples are chosen: the literal rule
-needs it small."""
+"""Weight, in [0, 1], of the noise of the observed mean in the choice of samples: the literal rule
+needs a small noise."""
 VAL_PAIRS, VAL_MOST = 3, 10
-"""Pairs of samples of a val task in a round that looks for memorised lines, and in all."""
+"""Pairs of samples of a val task in a round that tests for ``M``, and the number of its candidate
+samples from which it gets no more."""
 SUSPECT = 1.5
-"""E-value from which a task looks broken and is sampled again: what broke is named."""
+"""E-value from which a task looks broken and is sampled again."""
 
 
 class DefaultGate(SequentialGate):
-    """Decide a training, a comparison of two versions, and a candidate on the way, all alike.
+    """The gate of a training, a comparison of two versions, and a candidate during the search.
 
-    With ``options.final`` all samples come from a stream of this decision alone; else the
-    incumbent's are those of its tape, which every candidate is measured against.
+    With ``options.final`` all samples come from a stream that only this decision uses; else those
+    of the incumbent come from the stream ``tape``, which all candidates share.
     """
 
     name = "sequential"
@@ -115,7 +117,7 @@ class DefaultGate(SequentialGate):
             return self._judge("rejected", reason, found)
         yield from self._look_again()
         found, breaks = self._weigh(), self.named_breaks()
-        # Chance is ruled out by now; further samples of what looks broken only weigh on the net.
+        # "Nothing changed" was refused before: the samples of suspects count for the net only.
         if not self._good(found, self._enough, luck=1.0):
             return self._judge("rejected", f"{breaks}{self._doubt(found)}", found)
         if fallen := self.fallen_side():
@@ -131,7 +133,7 @@ class DefaultGate(SequentialGate):
     # The rounds.
 
     def _follow(self) -> Generator[Wants, None, bool]:
-        """Sample until it is clear whether the suite improved; whether it did."""
+        """Sample until it is clear whether the suite improved; return whether it did."""
         targets = self._targets
         first = FIRST if self._limit >= 8 * len(targets) else 1
         first = max(first, min(FEW, int(self._limit * PART / 2 / max(1, len(targets)))))
@@ -161,7 +163,7 @@ class DefaultGate(SequentialGate):
         return self._good(self._weigh(), self._enough)
 
     def _uncertain(self, found: Weighed) -> list[Want]:
-        """A part of what is left, where it says most of the net effect."""
+        """Return a part of the remaining samples, of the tasks that are most in doubt."""
         left = self._limit - self._drawn.total()
         size = min(left, max(LEAST, left // SLICE)) // 2
         doubt, leverage, noise = (
@@ -176,7 +178,7 @@ class DefaultGate(SequentialGate):
         return self._pairs(sorted(worth, key=lambda task: -worth[task])[:size])
 
     def _val_in_doubt(self, found: Weighed) -> list[Want]:
-        """The val tasks that may have improved or not, several times."""
+        """Return several samples of each val task that was not sampled often enough."""
         tasks = [
             task
             for task in self.tasks
@@ -187,7 +189,7 @@ class DefaultGate(SequentialGate):
         return self._pairs(tasks * VAL_PAIRS)
 
     def _look_again(self) -> Generator[Wants, None, None]:
-        """Sample once more where an observed mean contradicts what is expected of it."""
+        """Sample again if the observed mean of the suite, or of a side of the triggers, fell."""
         for _ in range(CHECKS):
             sides = [
                 task
@@ -202,7 +204,7 @@ class DefaultGate(SequentialGate):
             yield again
 
     def _pairs(self, tasks: Sequence[str]) -> list[Want]:
-        """One more sample of both arms each, as far as the budget reaches."""
+        """Return one more sample of both arms of each task, as far as the budget reaches."""
         tasks = self.unfinished(tasks)
         return self.again(tasks[: self.affordable(2 * len(tasks)) // 2])
 
@@ -212,7 +214,7 @@ class DefaultGate(SequentialGate):
 
     @property
     def _limit(self) -> int:
-        """Samples in all; those of tasks that were left out count against a budget only."""
+        """Most samples in all; samples of tasks that were left out count only against a budget."""
         counting = set(self.tasks)
         lost = sum(n for want, n in self._drawn.items() if want.task not in counting)
         most = 2 * self.options.most * len(counting) + lost
@@ -237,9 +239,13 @@ class DefaultGate(SequentialGate):
         memorised: float = MEMORISED,
         luck: float | None = None,
     ) -> bool:
-        """Return whether the posterior speaks for the edit, with ``doubt`` alpha left to chance.
+        """Return whether the conditions 1 to 3 hold; while ``doubt <= 1`` also condition 5.
 
-        ``luck`` is the largest p-value of "nothing changed"; ``LUCK alpha`` by default.
+        Args:
+            found: the posterior.
+            doubt: largest ``1 - P(rise)`` in multiples of alpha.
+            memorised: largest ``P(M | E or M)``.
+            luck: largest p-value of "nothing changed"; ``LUCK alpha`` by default.
         """
         return (
             found.chance >= 1 - doubt * self.alpha
@@ -250,7 +256,7 @@ class DefaultGate(SequentialGate):
         )
 
     def _chance_of_luck(self, found: Weighed) -> float:
-        """The p-value of "nothing changed", divided by the earlier e-value against it."""
+        """Return the p-value of "nothing changed", divided by the earlier e-value against it."""
         counts, prior = self.counts, max(self.options.prior, 1e-9)
         if any(counts[arm, t].total != counts[arm, t].passed for arm, t in self._arms()):
             return min(1.0, math.exp(-found.log_bayes))
@@ -276,19 +282,19 @@ class DefaultGate(SequentialGate):
 
     @property
     def _compared(self) -> list[str]:
-        """The tasks that both were sampled on."""
+        """Tasks with samples of both arms."""
         arms = (INCUMBENT, CANDIDATE)
         return [task for task in self.tasks if all(self.counts[arm, task].n for arm in arms)]
 
     def _rises(self) -> bool:
-        """The literal rule, on the tasks that both were sampled on."""
+        """Return whether the literal rule holds on the tasks with samples of both arms."""
         return self.counts.gain(self._compared) > NOTHING
 
     def _suspects(self) -> list[str]:
         must = self.unfinished(sorted(self.must_pass & set(self._compared)))
         return [task for task in must if self.counts.down(task) >= math.log(SUSPECT)]
 
-    # The words.
+    # Words of the verdict.
 
     def _judge(self, decision: Any, reason: str, found: Weighed) -> Verdict:
         return self.verdict(decision, reason, log_e=found.log_bayes)
@@ -304,7 +310,7 @@ class DefaultGate(SequentialGate):
         )
 
     def _doubt(self, found: Weighed) -> str:
-        """Which condition is missed, in words."""
+        """Describe the condition that does not hold."""
         if self._held_out and found.held_out < FALLEN:
             return f"the val tasks are likely to have fallen; {self._said(found)}"
         if found.chance < 1 - self._enough * self.alpha:

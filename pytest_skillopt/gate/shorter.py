@@ -1,4 +1,4 @@
-"""Is a shorter skill no worse? A test of non-inferiority, for what is taken out of a skill."""
+"""The gate for shorter skills: a test of non-inferiority."""
 
 from __future__ import annotations
 
@@ -14,24 +14,25 @@ if TYPE_CHECKING:
     from pytest_skillopt.gate.engine import Plan
 
 MARGIN = 0.05
-"""Fall of the suite's pass rate that counts as no worse, in (0, 1)."""
+"""Largest fall of the suite's pass rate that counts as not worse, in (0, 1)."""
 _SUSPECT = 1.5
 """E-value from which a task looks broken enough to be sampled again."""
 LOOKS = 4
-"""Times that the samples so far may be looked at."""
+"""Number of times that the samples are tested."""
 
 
 def non_inferior(strata: Sequence[tuple[int, int, int, int]], margin: float = MARGIN) -> float:
-    """One-sided p-value against "the first arm's mean is lower by ``margin`` or more".
+    """Return the one-sided p-value of "the first arm's mean is lower by ``margin`` or more".
 
     The normal test of Blackwelder (Controlled Clinical Trials 3, 1982, "Proving the null
-    hypothesis"), tasks being strata of equal weight. What always passed is not certain to: as by
-    Agresti and Caffo (The American Statistician 54, 2000), variances are those with one pass and
-    one failure added, to each task or to all of them taken as one, whichever varies less: both are
-    at least the variance of the mean, the second because tasks differ.
+    hypothesis") with tasks as strata of equal weight. So that a task that always passed has a
+    positive variance, one pass and one failure are added as by Agresti and Caffo (The American
+    Statistician 54, 2000): to each task, or to all samples pooled. The smaller variance is used;
+    both are at least the variance of the mean, the second because tasks differ.
 
     Args:
-        strata: passed and n of the first arm, passed and n of the second arm, a task each; n > 0.
+        strata: passed and n of the first arm, passed and n of the second arm, for each task; n > 0.
+        margin: fall of the mean that counts as worse, in (0, 1).
     """
     new = [(passed, n) for passed, n, _, _ in strata]
     old = [(passed, n) for _, _, passed, n in strata]
@@ -41,7 +42,7 @@ def non_inferior(strata: Sequence[tuple[int, int, int, int]], margin: float = MA
 
 
 def worse_by_margin(p_value: float, level: float) -> str:
-    """The test in words that need no statistics, in brackets: its p-value and what is allowed."""
+    """Describe the test without statistical terms: its p-value and the allowed level."""
     return (
         f"(a skill that is worse by so much would seem as good with probability {p_value:.2g}; "
         f"at most {level:.2g} is allowed)"
@@ -49,7 +50,7 @@ def worse_by_margin(p_value: float, level: float) -> str:
 
 
 def _variance(counts: Sequence[tuple[int, int]]) -> float:
-    """Of the sum of the rates."""
+    """Return the variance of the sum of the rates."""
     apart = math.fsum(_spread(passed / n, n) / n for passed, n in counts)
     mean = math.fsum(passed / n for passed, n in counts) / len(counts)
     samples = sum(n for _, n in counts)
@@ -57,18 +58,18 @@ def _variance(counts: Sequence[tuple[int, int]]) -> float:
 
 
 def _spread(rate: float, n: int) -> float:
-    """Variance of one sample, with one pass and one failure added."""
+    """Return the variance of one sample, with one pass and one failure added."""
     rate = (rate * n + 1) / (n + 2)
     return rate * (1 - rate)
 
 
 class ShorterGate(SequentialGate):
-    """The candidate says less. It is accepted where it is credibly no worse by ``MARGIN`` or more.
+    """Accept a shorter candidate if it is credibly not worse by ``MARGIN`` or more.
 
-    Both arms get whole rounds of fresh samples, and after each the test is made at ``alpha`` over
-    the number of looks. No task may credibly break, a task that must pass may not pass less often
-    at all, and neither may either side of the trigger tasks. What can no longer be shown, or looks
-    worse by the margin, is rejected.
+    Both arms get complete rounds of fresh samples, and after each the test is made at level
+    ``alpha / LOOKS``. No task may credibly break; a task that must pass, or either side of the
+    trigger tasks, may not pass less often at all. The candidate is rejected if it looks worse by
+    the margin, or if the samples are used up.
     """
 
     name = "shorten"

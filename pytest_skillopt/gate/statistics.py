@@ -1,11 +1,11 @@
-"""What samples say: e-values of a change, an exact test, the interval and noise of a pass rate.
+"""Statistics of samples: e-values, exact tests, interval and noise of a pass rate.
 
-An e-value is a number that is at most 1 on average when nothing has changed, however the samples
-were chosen and whenever one stops to look (Ramdas, Grünwald, Vovk, Shafer 2023, arXiv 2210.01948).
-So it may be looked at after every sample, and by Ville's inequality it ever reaches ``1 / alpha``
-with probability at most ``alpha``.
+An e-value is at most 1 in expectation if nothing has changed, for any choice of the samples and any
+stopping rule (Ramdas, Grünwald, Vovk, Shafer 2023, arXiv 2210.01948). So it may be tested after
+every sample: by Ville's inequality it ever reaches ``1 / alpha`` with probability at most
+``alpha``.
 
-All evidence is kept as natural logarithms.
+All e-values are natural logarithms.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 _RATES = (0.02, 0.10, 0.25, 0.50, 0.75, 0.90, 0.98)
 _LEAST_CHANGE = 0.4
-"""An edit to a skill turns a few tasks, it does not shift many by a little: that is what is bet on.
-Changes below this are nearly invisible to the e-value, and a matter for ``exact_test``."""
+"""Smallest change of a rate in the mixture of ``log_e``: an edit to a skill changes a few tasks a
+lot. The e-value hardly detects smaller changes; ``exact_test`` does."""
 
 _CHANGES = [(a, b) for a in _RATES for b in _RATES if b - a >= _LEAST_CHANGE - 1e-9]
 _TOTAL = sum(b - a for a, b in _CHANGES)
@@ -34,31 +34,32 @@ _BETS = [
 
 @lru_cache(maxsize=1 << 17)
 def log_e(better: float, better_n: int, worse: float, worse_n: int) -> float:
-    """Log e-value that the first arm passes a task more often than the second.
+    """Return the log e-value that the first arm passes a task more often than the second.
 
-    The likelihood of a mixture of changes "rate ``a`` to rate ``b``", weighted by ``b - a``, over
-    the largest likelihood that any one common rate can give the same samples: universal inference
+    It is the likelihood of a mixture of changes "rate ``a`` to rate ``b``", weighted by ``b - a``,
+    over the largest likelihood of the samples under one common rate: universal inference
     (Wasserman, Ramdas, Balakrishnan 2020, PNAS, arXiv 1912.11436). For every common rate ``p`` the
     ratio to the likelihood at ``p`` is a nonnegative martingale that starts at 1, and the larger
     denominator can only make it smaller.
 
-    The bound holds for scores in [0, 1] as it does for passes: ``x -> (b/p)^x ((1-b)/(1-p))^(1-x)``
-    is convex, so a score of mean ``p`` has at most the expectation that a pass of rate ``p`` has.
+    The bound also holds for scores in [0, 1]: ``x -> (b/p)^x ((1-b)/(1-p))^(1-x)``
+    is convex, so its expectation for a score of mean ``p`` is at most that for a pass of rate
+    ``p``.
 
     Args:
         better: sum of the first arm's passes or scores, in [0, better_n].
-        better_n: its samples.
-        worse: the same of the second arm.
-        worse_n: its samples.
+        better_n: number of its samples.
+        worse: sum of the second arm's passes or scores, in [0, worse_n].
+        worse_n: number of its samples.
     """
     passed, n = better + worse, better_n + worse_n
-    # The largest log likelihood under any one pass rate.
+    # Largest log likelihood under any one pass rate.
     common = sum(x * math.log(x / n) for x in (passed, n - passed) if x > 0)
     return _log_changed(better, better_n, worse, worse_n) - common
 
 
 def _log_changed(better: float, better_n: int, worse: float, worse_n: int) -> float:
-    """Log likelihood of the samples under the mixture of changes."""
+    """Return the log likelihood of the samples under the mixture of changes."""
     failed, worse_failed = better_n - better, worse_n - worse
     terms = [
         weight + better * log_b + failed * log_not_b + worse * log_a + worse_failed * log_not_a
@@ -69,11 +70,11 @@ def _log_changed(better: float, better_n: int, worse: float, worse_n: int) -> fl
 
 
 def log_bayes_factor(better: float, better_n: int, worse: float, worse_n: int) -> float:
-    """Log Bayes factor of "the first arm passes more often" against "both pass alike".
+    """Return the log Bayes factor of "the first arm passes more often" against "both alike".
 
-    The same mixture of changes as in ``log_e``, over the mean likelihood of a common rate instead
-    of the largest. It gives no guarantee, and says sooner which of the two is likelier: for what is
-    tested again before anything rests on it. The arguments are those of ``log_e``.
+    The mixture of changes is that of ``log_e``; the denominator is the mean likelihood of a common
+    rate, not the largest. It needs fewer samples than ``log_e`` and gives no guarantee, so it is
+    only for findings that are tested again. The arguments are those of ``log_e``.
     """
     passed, n = better + worse, better_n + worse_n
     alike = statistics.fmean(rate**passed * (1 - rate) ** (n - passed) for rate in _COMMON_RATES)
@@ -84,25 +85,25 @@ _COMMON_RATES = (0.1, 0.3, 0.5, 0.7, 0.9)
 
 
 def suite_log_e(log_es: Iterable[float], n: int) -> float:
-    """Log e-value that some task of ``n`` changed: each task stakes the n-th part of its capital.
+    """Return the log e-value ``prod(1 - 1/n + e/n)`` that some of ``n`` tasks changed.
 
-    ``prod(1 - 1/n + e/n)`` over *all* tasks, also those with no sample of the candidate, whose
-    factor is below 1: leaving them out would be choosing factors by their outcome.
+    The product is over *all* tasks, also those with no sample of the candidate, whose factor is
+    below 1: without them, factors would be chosen by their outcome.
     """
     return math.fsum(math.log1p(math.expm1(log_e) / n) for log_e in log_es)
 
 
 def exact_test(strata: Sequence[tuple[int, int, int, int]], *, mid: bool = False) -> float:
-    """One-sided p-value that the first arm passes more often, tasks being strata.
+    """Return the one-sided p-value that the first arm passes more often, with tasks as strata.
 
-    The exact conditional (Cochran-Mantel-Haenszel) test: given how often a task passed under both
-    arms together, the first arm's passes are hypergeometric when nothing has changed, and the sum
-    over the tasks is a convolution.
+    The exact conditional (Cochran-Mantel-Haenszel) test: given the passes of a task under both
+    arms together, the first arm's passes are hypergeometric if nothing has changed, and the
+    distribution of their sum over the tasks is a convolution.
 
     Args:
-        strata: passed and n of the first arm, passed and n of the second arm, a task each.
-        mid: count half of the probability of the observed sum (Lancaster 1961). With few samples
-            the test is then no longer conservative, only close to its level.
+        strata: passed and n of the first arm, passed and n of the second arm, for each task.
+        mid: count only half of the probability of the observed sum (Lancaster 1961): with few
+            samples the test is then close to its level, but not conservative.
     """
     observed, sums, dropped = 0, [1.0], 0.0
     low = 0
@@ -111,7 +112,7 @@ def exact_test(strata: Sequence[tuple[int, int, int, int]], *, mid: bool = False
         first, weights = _hypergeometric(n, other_n, passed + other_passed)
         low += first
         sums = _convolve(sums, weights)
-        # Ends that can no longer matter go; their mass stays in the p-value, on the safe side.
+        # Cut negligible ends; their mass is added to the p-value, which stays conservative.
         while sums[0] < _NEGLIGIBLE:
             dropped += sums.pop(0)
             low += 1
@@ -123,11 +124,10 @@ def exact_test(strata: Sequence[tuple[int, int, int, int]], *, mid: bool = False
 
 
 def combined_test(parts: Iterable[tuple[float, Sequence[tuple[int, int, int, int]]]]) -> float:
-    """One-sided p-value of several groups of tasks together.
+    """Return the one-sided p-value of several groups of tasks together.
 
     The weighted sum of the normal scores of each group's mid-p value (Stouffer 1949, Liptak 1958).
-    A task that is expected to change gets a say beside many that are not: in one sum over all
-    tasks the noise of the others would hide it.
+    So a few tasks that are expected to change are not hidden by the noise of many others.
 
     Args:
         parts: weight of each group, positive, and its strata as for ``exact_test``. A group
@@ -152,7 +152,7 @@ _NEGLIGIBLE = 1e-15
 
 @lru_cache(maxsize=1 << 12)
 def _hypergeometric(n: int, other_n: int, passed: int) -> tuple[int, tuple[float, ...]]:
-    """Smallest possible count and the probabilities from there on."""
+    """Return the smallest possible count and the probabilities of it and all larger ones."""
     low, high = max(0, passed - other_n), min(n, passed)
     ways = math.comb(n + other_n, passed)
     counts = range(low, high + 1)
@@ -170,19 +170,20 @@ def _convolve(sums: list[float], weights: tuple[float, ...]) -> list[float]:
 
 
 def interval(counts: Sequence[tuple[float, int]], confidence: float = 0.95) -> tuple[float, float]:
-    """Interval for the suite's pass rate, the tasks given and the rollouts being the sample.
+    """Return a confidence interval of the suite's pass rate, with the tasks as given.
 
     Wilson's score interval for a stratified mean (Yan and Su 2010, doi:10.1198/sbr.2009.0067) in
     the form of an effective sample size (Korn and Graubard 1998): the size at which a simple
-    proportion would have the variance of the suite mean. With one sample a task that variance
-    cannot be estimated, and the binomial's is taken, which is never smaller (Hoeffding 1956).
+    proportion would have the variance of the suite mean. With one sample for each task
+    this variance cannot be estimated, and the binomial variance, which is never smaller
+    (Hoeffding 1956), is used.
 
     Args:
         counts: passes, or summed scores in [0, 1], and samples of each task.
         confidence: nominal coverage, in (0, 1).
 
     Returns:
-        Low and high end, in [0, 1]; (0, 1) where nothing was measured.
+        Low and high end, in [0, 1]; (0, 1) if nothing was measured.
     """
     measured = [(passed, n) for passed, n in counts if n]
     if not measured:
@@ -198,15 +199,15 @@ def interval(counts: Sequence[tuple[float, int]], confidence: float = 0.95) -> t
 
 
 _CAUTION = 3
-"""Chosen by simulation: the least with which 95 % intervals cover 94 % from 10 tasks of 2 samples
-on, in the worlds of ``benchmarks/gate.py``."""
+"""Weight of the pooled variance in samples: the smallest integer with which 95 % intervals
+cover 94 % from 10 tasks of 2 samples on, in the simulations of ``benchmarks/gate.py``."""
 
 
 def _variance(counts: Sequence[tuple[float, int]], pooled_weight: int) -> float:
-    """Of one sample within its task, mean over the tasks.
+    """Return the variance of one sample within its task, as a mean over the tasks.
 
-    The unbiased estimate, with the binomial variance of the pooled rate as so many observations
-    more: it decides alone where every task has one sample, and fades as there are more.
+    The unbiased estimate, with the binomial variance of the pooled rate as ``pooled_weight``
+    further observations: the latter is the only term if every task has one sample.
     """
     rate = math.fsum(passed / n for passed, n in counts) / len(counts)
     within = math.fsum(passed * (n - passed) / n for passed, n in counts)
@@ -215,14 +216,14 @@ def _variance(counts: Sequence[tuple[float, int]], pooled_weight: int) -> float:
 
 
 def noise_floor(counts: Sequence[tuple[float, int]], rollouts: int) -> float:
-    """Standard deviation between two evaluations of one skill with ``rollouts`` samples a task.
+    """Return the standard deviation of the difference of two evaluations of one skill.
 
     Args:
         counts: passes and samples of each task, as measured.
-        rollouts: samples a task of the evaluations that are forecast, at least 1.
+        rollouts: samples for each task in an evaluation, at least 1.
 
     Returns:
-        In [0, 1], as a part of the pass rate; 0 where nothing was measured.
+        Difference of pass rates, in [0, 1]; 0 if nothing was measured.
     """
     measured = [(passed, n) for passed, n in counts if n]
     if not measured:
