@@ -150,7 +150,7 @@ def test_what_a_training_has_accepted_is_shortened_at_its_end(
 @pytest.mark.parametrize(
     ("edit", "arguments", "why"),
     [
-        ({**TAKE, "target": RULE}, (), "nothing is left that can go"),
+        ({**TAKE, "target": RULE}, (), "no text is left that can be removed"),
         (TAKE, ("--skillopt-max-rollouts=200",), "skillopt_max_rollouts leaves no more"),
         (TAKE, (), "test_greeting.py"),
     ],

@@ -65,7 +65,7 @@ class Ablation:
     def __init__(self, state: TrainingState, parameters: TrialParameters) -> None:
         self._state = state
         self._parameters = parameters
-        self._lines: list[_Tested] = []
+        self._entries: list[_Tested] = []
         self.sampled: list[_Tested] = []
         """Edits that have new samples and are still to be judged."""
         self._fresh: dict[str, list[tuple[Rollout, Rollout]]] = {}
@@ -76,25 +76,25 @@ class Ablation:
     @property
     def untested(self) -> int:
         """Number of edits whose ablation is not done."""
-        return sum(not line.tested for line in self._lines)
+        return sum(not entry.tested for entry in self._entries)
 
     def add(self, edits: Iterable[Edit], task: str, bar: float = 0.0) -> None:
         """Add edits that have joined the working skill after a trial that changed this task."""
         off, p = not self._state.settings.pruning, self._parameters
-        lines = [_Tested(edit, task, bar, p.missed + bar, p.pairs, tested=off) for edit in edits]
-        self._lines += lines
+        entries = [_Tested(edit, task, bar, p.missed + bar, p.pairs, tested=off) for edit in edits]
+        self._entries += entries
         self._hold()
 
     def doubt(self) -> None:
         """Test each edit once more, with higher bounds; its earlier samples still count."""
         p = self._parameters
-        for line in self._lines:
-            line.clear, line.most = p.missed + p.later, p.pairs_again
-            line.tested = not self._state.settings.pruning
+        for entry in self._entries:
+            entry.clear, entry.most = p.missed + p.later, p.pairs_again
+            entry.tested = not self._state.settings.pruning
 
     def forget(self, edit: Edit) -> None:
         """Remove an edit that is not in the working skill any more."""
-        self._lines = [line for line in self._lines if line.edit != edit]
+        self._entries = [entry for entry in self._entries if entry.edit != edit]
         self._hold()
 
     def leave_out(self) -> list[Edit]:
@@ -105,57 +105,57 @@ class Ablation:
 
     def sample(self) -> Activity:
         """Yield samples with and without each untested edit."""
-        self.sampled = [line for line in self._lines if not line.tested]
+        self.sampled = [entry for entry in self._entries if not entry.tested]
         yield from self._sample(self.sampled)
 
     def judge(self) -> list[Edit]:
         """Judge the edits with new samples; return those that are to be dropped."""
-        lines, self.sampled = self.sampled, []
+        entries, self.sampled = self.sampled, []
         self._add_evidence()
-        idle = [line for line in lines if self._is_idle(line)]
+        idle = [entry for entry in entries if self._is_idle(entry)]
         gone = _apart(reversed(idle))
-        for line in lines:
-            line.tested = line.tested or (line not in idle and not self._is_open(line))
-            if line.pairs and (line.tested or line in idle):
-                rise = sum(other.passed - one.passed for one, other in line.pairs)
-                self._state.history.left_out(line.edit, {line.task: rise / len(line.pairs)})
-        for line in idle:
-            # Those that stay may be useful without the dropped ones: they are tested again.
-            line.pairs.clear()
-        self._lines = [line for line in self._lines if line not in gone]
+        for entry in entries:
+            entry.tested = entry.tested or (entry not in idle and not self._is_open(entry))
+            if entry.pairs and (entry.tested or entry in idle):
+                rise = sum(other.passed - one.passed for one, other in entry.pairs)
+                self._state.history.left_out(entry.edit, {entry.task: rise / len(entry.pairs)})
+        for entry in idle:
+            # Edits that stay may be useful without the dropped ones: test them again.
+            entry.pairs.clear()
+        self._entries = [entry for entry in self._entries if entry not in gone]
         self._hold()
-        return [line.edit for line in gone]
+        return [entry.edit for entry in gone]
 
-    def _is_idle(self, line: _Tested) -> bool:
+    def _is_idle(self, entry: _Tested) -> bool:
         """Return whether an edit is to be dropped, by the samples that there are or can be."""
         p = self._parameters
-        if len(line.pairs) >= line.most:
-            return line.odds <= line.bar + p.stays
-        return line.odds <= p.idle or (line.odds < line.bar and not self._state.budget.covers(2))
+        if len(entry.pairs) >= entry.most:
+            return entry.odds <= entry.bar + p.stays
+        return entry.odds <= p.idle or (entry.odds < entry.bar and not self._state.budget.covers(2))
 
-    def _is_open(self, line: _Tested) -> bool:
+    def _is_open(self, entry: _Tested) -> bool:
         """Return whether an edit needs more pairs of samples that can be paid for."""
-        clear = not self._parameters.idle < line.odds < line.clear
-        return not clear and len(line.pairs) < line.most and self._state.budget.covers(2)
+        clear = not self._parameters.idle < entry.odds < entry.clear
+        return not clear and len(entry.pairs) < entry.most and self._state.budget.covers(2)
 
     def _hold(self) -> None:
         """Reserve samples for the untested edits."""
         self._state.budget.hold(Purpose.ABLATION, _SAMPLES * self.untested)
 
-    def _sample(self, lines: Sequence[_Tested]) -> Activity:
+    def _sample(self, entries: Sequence[_Tested]) -> Activity:
         """Yield pairs of samples until each edit is clearly useful or clearly not.
 
         Edits of one task share their samples with all edits. If the budget does not cover all
         edits, the first ones are tested.
         """
         state, p = self._state, self._parameters
-        made = [(line, state.without(line.edit)) for line in lines]
-        running = [(line, document) for line, document in made if document is not None]
-        for line, document in made:
-            line.tested = document is None  # Another edit builds on this one.
+        made = [(entry, state.without(entry.edit)) for entry in entries]
+        running = [(entry, document) for entry, document in made if document is not None]
+        for entry, document in made:
+            entry.tested = document is None  # Another edit builds on this one.
         taken = 0
         while taken < p.pairs_again:
-            running = [(line, document) for line, document in running if self._is_open(line)]
+            running = [(entry, document) for entry, document in running if self._is_open(entry)]
             while running and not state.budget.covers(_size(running)):
                 running.pop()
             if not running:
@@ -165,17 +165,17 @@ class Ablation:
                 at_once = 1
             each = {o.task: max(1, at_once) for o, _ in running}
             taken += max(1, at_once)
-            arms = [(document, {line.task: each[line.task]}) for line, document in running]
+            arms = [(document, {entry.task: each[entry.task]}) for entry, document in running]
             whole, *others = yield "trial", [(state.incumbent, each), *arms]
-            for (line, _), without in zip(running, others, strict=True):
+            for (entry, _), without in zip(running, others, strict=True):
                 pairs = [
                     pair
-                    for pair in zip(whole[line.task], without[line.task], strict=True)
+                    for pair in zip(whole[entry.task], without[entry.task], strict=True)
                     if all(rollout.measured for rollout in pair)
                 ]
-                line.pairs += pairs
-                if each.pop(line.task, 0):  # each sample is evidence once
-                    self._fresh.setdefault(line.edit.key, []).extend(pairs)
+                entry.pairs += pairs
+                if each.pop(entry.task, 0):  # Each sample is evidence once.
+                    self._fresh.setdefault(entry.edit.key, []).extend(pairs)
 
     def _add_evidence(self) -> None:
         """Multiply the e-value against "no edit changes anything" by the new pairs of samples.
@@ -201,18 +201,18 @@ class Ablation:
 
 def _size(running: Sequence[tuple[_Tested, object]]) -> int:
     """Return the samples that one more pair of each edit takes."""
-    return len(running) + len({line.task for line, _ in running})
+    return len(running) + len({entry.task for entry, _ in running})
 
 
-def _apart(lines: Iterable[_Tested]) -> list[_Tested]:
+def _apart(entries: Iterable[_Tested]) -> list[_Tested]:
     """Return edits that may be dropped together: of several with one task, only the first.
 
     If two edits say the same, leaving out either changes nothing, and without both their task
     fails again.
     """
     chosen: dict[str, _Tested] = {}
-    for line in lines:
-        chosen.setdefault(line.task, line)
+    for entry in entries:
+        chosen.setdefault(entry.task, entry)
     return list(chosen.values())
 
 

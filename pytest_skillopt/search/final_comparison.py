@@ -1,16 +1,15 @@
-"""The final comparison: what the search ended with against the start, on fresh samples.
+"""The final comparison: the result of the search against the start, on fresh samples.
 
-The default gate decides, whatever gate stood on the way: on all train and val tasks, the targets of
-the search first. Without a cap it takes at most ``final_rollouts`` samples of each skill and task
-in the mean; under a cap a share of it is kept back before the search spends anything, and what the
-search leaves over is added.
+The default gate decides, for any gate during the search, on all train and val tasks, with the
+targets of the search first. Without a cap it takes at most ``final_rollouts`` samples of each skill
+and task in the mean. A part of a cap is reserved for it before the search takes samples, and the
+samples that the search does not use are added.
 
-Its samples are drawn from a stream that is named by what is compared, and how: both versions,
-the seed, the tasks, the rounds. So the very same comparison is one look at one set of samples,
-however often it is asked for, and every other one draws fresh samples under both skills. How it
-is carried out is in the journal before its first sample, so that a run which was killed or met a
-cap goes on with that comparison, and repeats a verdict that was reached instead of looking
-again.
+Its samples come from a stream whose name is a hash of the comparison: both versions, the seed, the
+tasks, the options. So the same comparison always has the same samples, and any other one draws
+fresh samples under both skills. The journal has its parameters before its first sample, so that a
+run which was killed or reached a cap continues this comparison and repeats a verdict that was
+reached, without a further test.
 """
 
 from __future__ import annotations
@@ -41,19 +40,19 @@ if TYPE_CHECKING:
     from pytest_skillopt.suite.tasks import SkillTask
 
 BEGUN = "final"
-"""Kind of the journal's line that says how a final comparison is carried out."""
+"""Kind of the journal's record with the parameters of a final comparison."""
 _SHARE = 2 / 7
-"""Part of the cap, in (0, 1), that is kept back for it."""
+"""Part of the cap that is reserved, in (0, 1)."""
 _LEAST, _MOST = 1.5, 3.0
-"""Samples for each task that are kept back under a cap, at least and at most."""
+"""Least and most reserved samples for each task under a cap."""
 _LOOKS = 3
 """Samples of each broken task with one edit left out."""
 _MENDED = 0.7
-"""Pass rate of the broken tasks from which the edit that is left out is the one."""
+"""Pass rate of the broken tasks without an edit from which the edit is the cause."""
 
 
 def kept_back(settings: Settings, tasks: int) -> int:
-    """Samples kept back for a final comparison over so many train and val tasks."""
+    """Return the number of samples to reserve for a final comparison of ``tasks`` tasks."""
     whole = 2 * settings.final_rollouts * tasks
     caps = [cap for cap in (settings.max_rollouts, settings.max_calls) if cap]
     if not caps:
@@ -63,7 +62,7 @@ def kept_back(settings: Settings, tasks: int) -> int:
 
 
 def shortage(settings: Settings, kept: int, tasks: Sequence[SkillTask]) -> str:
-    """Why a cap on rollouts leaves nothing to search these tasks of a skill with, if so."""
+    """Describe why a cap on rollouts is too small to search with; empty if it is not."""
     cap = settings.max_rollouts
     test = 2 * sum(t.rollouts or settings.rollouts for t in tasks if t.split == "test")
     first = sum(
@@ -82,40 +81,43 @@ def shortage(settings: Settings, kept: int, tasks: Sequence[SkillTask]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A final comparison as the journal has it."""
+    """Parameters of a final comparison, as in the journal."""
 
     skill: str
     candidate: str
     """SHA-256 of the version that is compared with the start."""
     budget: int | None
-    """Samples that it may take in all; None without a cap."""
+    """Largest number of samples; None without a cap."""
     targets: tuple[str, ...]
     """Train tasks on which the search expects a change, likeliest first."""
     prior: float
     """E-value of the search's own samples against "no edit does anything"."""
     seen: tuple[Seen, ...] = ()
-    """The search's own samples of train tasks on which it expects no change."""
+    """The search's own samples of train tasks that are not targets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What it has measured, the test split included; rollouts by task."""
+    """Result of a final comparison, the test split included; rollouts by task."""
 
     verdict: Verdict
     before: Mapping[str, list[Rollout]]
     after: Mapping[str, list[Rollout]]
     from_search: int
-    """Tasks whose rollouts before are those that the search took."""
+    """Number of tasks whose rollouts in ``before`` are those of the search."""
     stream: str
-    """Names the samples of the test split."""
+    """Name of the comparison's stream, also for the test split."""
 
 
 class FinalComparison:
-    """Sets its samples aside when it is made, which is before the search spends anything."""
+    """The final comparison of a training; it reserves its samples when it is created."""
 
     def __init__(self, state: TrainingState, begun: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Args:
-        begun: what the journal has of final comparisons of this run, in its order.
+        """Reserve the samples, before the search takes any.
+
+        Args:
+            state: the training.
+            begun: records of final comparisons of this run, in the journal's order.
         """
         self._state = state
         self._begun = [
@@ -129,20 +131,19 @@ class FinalComparison:
             for data in begun
         ]
         self._first = True
-        """Whether nothing has been compared yet."""
+        """Whether no comparison has begun yet."""
         self.kept = kept_back(state.settings, len(state.suite))
         self._test = {task.id: task.rollouts or state.settings.rollouts for task in state.test}
         self.set_aside()
 
     def set_aside(self, more: int = 0) -> None:
-        """Keep samples back for it, for the test split, and so many more."""
+        """Reserve samples for it, for the test split, and ``more`` further ones."""
         self._state.budget.hold(Purpose.FINAL, self.kept + self._test_samples + more)
 
     def run(self) -> Measured:
-        """Compare.
+        """Compare; if an edit broke a task, drop this edit and compare once more.
 
-        Where the verdict is not good because a task broke, and one edit is found that broke it,
-        the rest is compared by itself: another version, on samples of its own.
+        The second comparison has fresh samples, since its version is another one.
 
         Raises:
             StopRun: a cap or a fault ended the run before there was a verdict.
@@ -156,16 +157,16 @@ class FinalComparison:
             return self.compare() if self._leave_out_what_broke(broken) else measured
         except StopRun as end:
             self._state.history.notes.append(
-                f"what is left without the edit that broke a task was not compared: {end.reason}"
+                f"the skill without the edit that broke a task was not compared: {end.reason}"
             )
             go_back()
             return measured
 
     def _leave_out_what_broke(self, broken: Sequence[str]) -> bool:
-        """Go on without the edit with which these tasks fail and without which they pass."""
+        """Drop the edit without which these tasks pass; return whether there is one."""
         state = self._state
-        left_out = [(line, state.without(line)) for line in state.edits if len(state.edits) > 1]
-        shorter = [(line, short) for line, short in left_out if short is not None]
+        left_out = [(edit, state.without(edit)) for edit in state.edits if len(state.edits) > 1]
+        shorter = [(edit, short) for edit, short in left_out if short is not None]
         if not shorter:
             return False
         wanted = dict.fromkeys(broken, _LOOKS)
@@ -200,7 +201,7 @@ class FinalComparison:
         )
 
     def _begin(self) -> Begun:
-        """How this version is compared: as it was begun before, else as the budget allows now."""
+        """Return the recorded parameters for this version, or record new ones for the budget."""
         state = self._state
         state.budget.release()
         state.budget.hold(Purpose.FINAL, self._test_samples)
@@ -220,10 +221,10 @@ class FinalComparison:
         return begun
 
     def _seen(self) -> Iterator[Seen]:
-        """Samples of both skills on the train tasks that are no targets.
+        """Yield the samples of both skills on the train tasks that are not targets.
 
-        They have not chosen the edits. A second comparison goes without: the samples of the first
-        have chosen what it compares.
+        They have not chosen the edits. Only the first comparison uses them:
+        the samples of the first have chosen what a second one compares.
         """
         state = self._state
         if state.settings.metric != "hard":
@@ -240,7 +241,7 @@ class FinalComparison:
             yield Seen(task, passed[new], n[new], passed[old], n[old])
 
     def _stream(self, begun: Begun) -> str:
-        """A name for all that is compared, and how, in 12 hexadecimal digits."""
+        """Return the name of the stream: 12 hexadecimal digits of a hash of all parameters."""
         state = self._state
         tasks = sorted((task.id, task.split, task.must_pass) for task in state.suite)
         options = asdict(gate_options(state.settings))
@@ -265,7 +266,7 @@ class FinalComparison:
         return gate(gate_tasks(state.suite), options, decision=decision)
 
     def open_test(self, measured: Measured) -> Measured:
-        """Measure the test tasks under both documents, for the report alone; once, at the end."""
+        """Measure the test tasks under both documents, once, only for the report."""
         state = self._state
         if not measured.verdict.accepted:
             return measured

@@ -60,12 +60,12 @@ class Harm:
         Args:
             doubt: posterior probability of harm, in (0, 1), from which samples are taken.
         """
-        p, lines = self._parameters, self._state.edits
-        for left in reversed(range(_ROUNDS + 1) if lines else ()):
+        p, edits = self._parameters, self._state.edits
+        for left in reversed(range(_ROUNDS + 1) if edits else ()):
             seen = self._seen()
-            models = {line: _Model(seen, line) for line in (None, *lines)}
+            models = {edit: _Model(seen, edit) for edit in (None, *edits)}
             odds = self._odds(models)
-            likeliest = max(lines, key=odds.__getitem__)
+            likeliest = max(edits, key=odds.__getitem__)
             if odds[None] > 1 - doubt:
                 return None
             more = left and self._state.budget.covers(_AT_ONCE)
@@ -82,13 +82,13 @@ class Harm:
 
     def _seen(self) -> Seen:
         """Return samples of train tasks under all edits they asked for and no harmful one."""
-        lines = self._state.edits
+        edits = self._state.edits
         seen: dict[str, list[tuple[Held, bool]]] = {task.id: [] for task in self._state.train}
         for document, outcomes in self._state.samples.outcomes():
-            if any(_holds(document, line) for line in self._found):
+            if any(_holds(document, edit) for edit in self._found):
                 continue
-            held = frozenset(line for line in lines if _holds(document, line))
-            missing = {task for line in lines if line not in held for task in line.tasks}
+            held = frozenset(edit for edit in edits if _holds(document, edit))
+            missing = {task for edit in edits if edit not in held for task in edit.tasks}
             for task, passed in outcomes:
                 if task in seen and task not in missing:
                     seen[task].append((held, passed))
@@ -109,12 +109,12 @@ class Harm:
         The document is the working skill, or the skill without the likeliest edits; the tasks have
         passed without them.
         """
-        lines = sorted(self._state.edits, key=lambda line: -odds[line])
-        sums = list(itertools.accumulate(odds[line] for line in lines))
+        edits = sorted(self._state.edits, key=lambda edit: -odds[edit])
+        sums = list(itertools.accumulate(odds[edit] for edit in edits))
         half = sum(value < sums[-1] / 2 for value in sums) + 1
         best: tuple[float, Document | None, list[str]] = (0.0, None, [])
         for count in (0, 1, half):
-            held = frozenset(lines[count:])
+            held = frozenset(edits[count:])
             document = rebuild(self._state.base, [x for x in self._state.edits if x in held])
             told = {
                 task: _variance(
@@ -175,10 +175,10 @@ def _variance(chances: list[tuple[float, float]]) -> float:
     return sum(weight * (chance - mean) ** 2 for weight, chance in chances)
 
 
-def _holds(document: Document, line: Edit) -> bool:
+def _holds(document: Document, edit: Edit) -> bool:
     """Return whether a document has an edit."""
-    text = to_lf(document.file(line.file).text)
-    if line.op == "delete":
-        return to_lf(line.target.strip()) not in text
-    content = to_lf(line.content.strip())
-    return f"\n{content}\n" in f"\n{text}\n" if line.adds else content in text
+    text = to_lf(document.file(edit.file).text)
+    if edit.op == "delete":
+        return to_lf(edit.target.strip()) not in text
+    content = to_lf(edit.content.strip())
+    return f"\n{content}\n" in f"\n{text}\n" if edit.adds else content in text

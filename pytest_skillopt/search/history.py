@@ -1,4 +1,4 @@
-"""The history of a training: its steps, what became of every edit, and notes."""
+"""The history of a training: its steps, the status of every edit, and notes."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class History:
         self._left_out.setdefault(edit.key, {}).update(effects)
 
     def turn_away(self, edit: Edit) -> None:
-        """Count a proposed edit that is not tried since it lost before or was accepted."""
+        """Count a proposed edit that is not tried because it lost before or was accepted."""
         row = self._edits.get(edit.key) or EditRow.of(edit, "lost", "it lost its trials before")
         self._edits[edit.key] = row.model_copy(update={"again": row.again + 1})
 

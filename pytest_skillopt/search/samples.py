@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     """Generator that yields a stream with the samples it needs next, and is sent these."""
 
 _UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructure error"))
-"""Outcomes that measure nothing, each with its words for the user."""
+"""Outcomes that are not measurements, with their descriptions."""
 
 
 class Samples:

@@ -36,7 +36,7 @@ class ShortenSearch:
         """
         for _ in range(self._state.settings.epochs):
             if not self._round():
-                return "nothing is left that can go"
+                return "no text is left that can be removed"
         return "the last round of skillopt_epochs has ended"
 
     def _round(self) -> bool:
@@ -50,7 +50,7 @@ class ShortenSearch:
             records=(),
             candidate=state.incumbent.version if taken else "",
             edits=len(taken),
-            reason=f"{len(taken)} of the edits took out {before.size - state.incumbent.size} "
+            reason=f"{len(taken)} of the edits removed {before.size - state.incumbent.size} "
             f"of {before.size} characters",
         )
         return bool(taken)
@@ -125,12 +125,12 @@ def shorten_accepted(
                 if shorter.verdict.accepted:
                     state.history.notes.append(
                         f"{accepted.size - state.incumbent.size} of {accepted.size} characters "
-                        f"were taken out again: {verdict.reason}"
+                        f"were removed afterwards: {verdict.reason}"
                     )
                     return shorter
     except StopRun as end:
         why = end.reason
-    state.history.settle(state.accepted[edits:], "dropped", "without it not shown to be as good")
+    state.history.settle(state.accepted[edits:], "dropped", "not shown to be as good without it")
     state.history.notes.append(f"the skill that was accepted was not made shorter: {why}")
     go_back()
     return measured

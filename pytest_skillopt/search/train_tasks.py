@@ -93,7 +93,7 @@ class TrainTasks:
     def widen(self) -> bool:
         """Include further tasks from now on; return False if there are none.
 
-        A part of the tasks shows most of the defects, and the edits for it often mend the others
+        A part of the tasks shows most of the defects, and the edits for it often fix the others
         before they are sampled.
         """
         more, self._unseen = self._unseen[: self._size], self._unseen[self._size :]
@@ -177,7 +177,7 @@ class TrainTasks:
     def _refresh(self, chosen: Sequence[TaskRecord], document: Document) -> list[TaskRecord]:
         """Sample tasks again whose record is older than the document; return those that still fail.
 
-        An edit for another task may have mended them, and one sample costs less than the analyst
+        An edit for another task may have fixed them, and one sample costs less than the analyst
         calls.
         """
         stale = [r for r in chosen if r.rollouts[0].request.version != document.version]

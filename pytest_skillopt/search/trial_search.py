@@ -429,18 +429,18 @@ class TrialSearch:
     def _needed(self, trial: Trial) -> list[Edit]:
         """Return the edits of a won trial without which its task fails."""
         (task,) = trial.before
-        lines, base = list(trial.edits), self._state.incumbent
-        arms = {line: rebuild(base, [one for one in lines if one != line]) for line in lines}
-        without = {line: document for line, document in arms.items() if document is not None}
+        edits, base = list(trial.edits), self._state.incumbent
+        arms = {edit: rebuild(base, [one for one in edits if one != edit]) for edit in edits}
+        without = {edit: document for edit, document in arms.items() if document is not None}
         failed = self._fails(list(without.values()), task)
-        idle = [line for line, fails in zip(without, failed, strict=True) if not fails]
-        groups = [idle, *([line] for line in idle)] if len(idle) > 1 else [idle]
+        idle = [edit for edit, fails in zip(without, failed, strict=True) if not fails]
+        groups = [idle, *([edit] for edit in idle)] if len(idle) > 1 else [idle]
         for group in groups:
-            kept = [line for line in lines if line not in group]
-            short = rebuild(base, kept) if kept and set(group) <= set(lines) and group else None
+            kept = [edit for edit in edits if edit not in group]
+            short = rebuild(base, kept) if kept and set(group) <= set(edits) and group else None
             if short is not None and not any(self._fails([short, short], task)):
-                lines = kept
-        return lines
+                edits = kept
+        return edits
 
     def _fails(self, documents: Sequence[Document], task: str) -> list[bool]:
         """Return for each document whether a sample of the task fails."""
@@ -476,14 +476,14 @@ class TrialSearch:
         return tested
 
     def _drop(
-        self, lines: Sequence[Edit], why: str = "its task passed as often without it"
+        self, edits: Sequence[Edit], why: str = "its task passed as often without it"
     ) -> bool:
-        if not self._state.drop(lines, why):
+        if not self._state.drop(edits, why):
             return False
-        self._pool.forgive(lines)
+        self._pool.forgive(edits)
         self._dropped = True
-        self._row.left_out += lines
-        self._tasks.forget(task for line in lines for task in line.tasks)
+        self._row.left_out += edits
+        self._tasks.forget(task for edit in edits for task in edit.tasks)
         return True
 
     # When nothing is left to try.

@@ -234,7 +234,7 @@ def test_unreadable_replies_are_counted_and_nothing_is_guessed(
         ({"search": "trials"}, "no edit is left that might help, and nothing new is", False),
         ({"search": "batch", "epochs": 1, "patience": 99}, "all epochs are over", False),
         ({"search": "batch", "patience": 1}, "1 step without an accepted edit", False),
-        ({"search": "shorten", "epochs": 1}, "nothing is left that can go", False),
+        ({"search": "shorten", "epochs": 1}, "no text is left that can be removed", False),
         (
             {"search": "trials", "max_rollouts": 150},
             "skillopt_max_rollouts leaves no more for the search after",
