@@ -177,8 +177,8 @@ def test_a_run_killed_once_the_skill_is_written_ends_too(
     module = {"write_skill": "modes.train", "write_reports": "modes"}[moment]
     (project.path / "conftest.py").write_text(
         f"""
-import os, signal
-import pytest_skillopt.{module} as module
+import importlib, os, signal
+module = importlib.import_module("pytest_skillopt.{module}")
 
 original = module.{moment}
 
