@@ -89,6 +89,7 @@ def test_right_answers_pass_and_wrong_ones_fail(
     tasks = skill["tasks"]
     found = [(task["before"]["passed"], task["before"]["n"]) for task in tasks]
     assert found == [(2 * right, 2)] * 3, done.stdout
+    assert "base64" not in json.dumps(tasks)
     told = [task["before"]["sample"]["message"] for task in tasks]
     assert right or all("expected" in text or "task is not done" in text for text in told)
     assert {task["split"] for task in tasks} == {"train", "val", "test"}

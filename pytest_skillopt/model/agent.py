@@ -173,7 +173,7 @@ class Agent:
         """
         talk = _Conversation(messages=[dict(message) for message in messages])
         for message in messages:
-            self._note(talk, str(message["role"]), str(message.get("content") or ""))
+            self._note(talk, str(message["role"]), _words(message.get("content") or ""))
         completion = self._complete(talk, list(tools))
         self._note(talk, "assistant", _as_turn(completion))
         reply = Reply(completion.text, transcript=tuple(talk.turns), usage=completion.usage)
@@ -300,6 +300,13 @@ def _as_message(completion: Completion) -> dict[str, Any]:
             for call in completion.tool_calls
         ]
     return message
+
+
+def _words(content: Any) -> str:
+    """Return the text of a content; a part that is none, such as a picture, by its type."""
+    if not isinstance(content, list):
+        return str(content)
+    return "\n".join(str(part.get("text", f"[{part.get('type')}]")) for part in content)
 
 
 def _as_turn(completion: Completion) -> str:
