@@ -268,12 +268,12 @@ def print_requirements(table: Table) -> None:
         )
 
 
-def print_limits(executor: ProcessPoolExecutor, table: Table, replicates: int) -> None:
+def print_limits(executor: ProcessPoolExecutor, table: Table, replicates: range) -> None:
     heads = (f"oracle {level:.2f}" for level in LEVELS)
-    print(f"\n{'what the samples tell at most':<30}", f"{'gate':>6}", *heads, "higher mean")
+    print(f"\n{'beside an oracle':<30}", f"{'gate':>6}", *heads, "higher mean")
     for kind, cap in LIMITS:
         one = functools.partial(oracle, kind, cap)
-        found = list(executor.map(one, range(replicates), chunksize=10))
+        found = list(executor.map(one, replicates, chunksize=10))
         shares = [statistics.fmean(p <= level for p, _ in found) for level in LEVELS]
         higher = statistics.fmean(rose for _, rose in found)
         ours = share(table[OURS, cap, kind])
@@ -284,10 +284,11 @@ def print_limits(executor: ProcessPoolExecutor, table: Table, replicates: int) -
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replicates", type=int, default=300)
+    parser.add_argument("--first", type=int, default=0, help="number of the first replicate")
     parser.add_argument("--quick", action="store_true", help="60 replicates, about two minutes")
     parser.add_argument("--rules", default="", help="only peers whose name contains this")
     args = parser.parse_args()
-    replicates = 60 if args.quick else args.replicates
+    replicates = range(args.first, args.first + (60 if args.quick else args.replicates))
     wanted = [(OURS, cap) for cap in CAPS]
     wanted += [(rule, 0) for rule in PEERS if args.rules in rule]
     table: Table = {}
@@ -295,10 +296,10 @@ def main() -> None:
         for rule, cap in wanted:
             for kind in KINDS:
                 one = functools.partial(decide, rule, kind, cap)
-                found = executor.map(one, range(replicates), chunksize=10)
+                found = executor.map(one, replicates, chunksize=10)
                 table[rule, cap, kind] = list(found)
         one = functools.partial(decide, OURS, *NEARLY)
-        nearly = list(executor.map(one, range(replicates), chunksize=10))
+        nearly = list(executor.map(one, replicates, chunksize=10))
         print_rules(table)
         print_requirements(table)
         table[OURS, NEARLY[1], NEARLY[0]] = nearly
