@@ -717,6 +717,19 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> N
         time.sleep(0.002)
 
 
+def test_an_error_of_the_test_itself_is_named(project: Project) -> None:
+    wrong = TESTS.format(names=NAMES).replace("reply.endswith", "reply.ends_with")
+    (project.path / "test_greeting.py").write_text(wrong)
+    ran = project.train()
+    printed = " ".join(ran.stdout.str().split())
+    assert "every rollout ends in AttributeError at test_greeting.py:9" in printed
+    assert "is the test wrong?" in printed
+
+
+def test_a_failed_assertion_is_not_called_an_error_of_the_test(project: Project) -> None:
+    assert "is the test wrong?" not in project.train().stdout.str()
+
+
 SCANNER = """
 import os, pathlib, sys
 folder = pathlib.Path(sys.argv[1])

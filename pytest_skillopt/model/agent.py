@@ -67,6 +67,11 @@ class Reply(str):
         reply.usage = usage or Usage()
         return reply
 
+    @property
+    def text(self) -> str:
+        """The reply as a plain string."""
+        return str(self)
+
     def json(self) -> Any:
         """Return the JSON object or array in the reply, bare, fenced or within prose.
 

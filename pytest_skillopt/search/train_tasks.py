@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
 
+_ASSERTIONS = ("AssertionError", "ReplyError")
+
 
 class TrainTasks:
     """The records of the train tasks; a task keeps its record while the skill changes."""
@@ -48,6 +50,15 @@ class TrainTasks:
             return False
         measured = [record for record in self._records.values() if record.n]
         return bool(measured) and all(not record.failed for record in measured)
+
+    def common_error(self) -> str:
+        """Return a note if every sample ends in one error at one place of the test."""
+        samples = [sample for record in self.records for sample in record.rollouts]
+        ends = {(sample.message.partition(":")[0], sample.location) for sample in samples}
+        (error, place), *others = ends or {("", "")}
+        if others or not error.endswith("Error") or error in _ASSERTIONS:
+            return ""
+        return f"every rollout ends in {error} at {place}: {samples[0].message}; is the test wrong?"
 
     def failing(self) -> list[TaskRecord]:
         """Return the tasks that fail reliably, by rising pass rate."""

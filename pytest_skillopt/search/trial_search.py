@@ -161,6 +161,7 @@ class TrialSearch:
     def _search(self) -> str:
         tasks = self._tasks
         tasks.look(self._state.incumbent)
+        self._state.history.note(tasks.common_error())
         while True:
             self._row = Round(tasks.records)
             if tasks.all_pass:

@@ -71,6 +71,8 @@ def test_the_skill_is_the_system_prompt(chat_server: ChatServer, agent: Agent) -
     ]
     assert reply == '{"total": 3}'
     assert reply.json()["total"] == 3
+    assert type(reply.text) is str
+    assert reply.text == reply
 
 
 def test_a_further_call_continues_the_conversation(chat_server: ChatServer, agent: Agent) -> None:
