@@ -284,7 +284,9 @@ def test_what_hangs_is_ended_with_all_that_it_started(programs: Programs, tmp_pa
     thread.join()
     assert met
     for pid in pids.read_text().split():
-        while Path(f"/proc/{pid}").exists() and b" Z " not in Path(f"/proc/{pid}/stat").read_bytes():
+        while (
+            Path(f"/proc/{pid}").exists() and b" Z " not in Path(f"/proc/{pid}/stat").read_bytes()
+        ):
             time.sleep(0.01)
 
 
