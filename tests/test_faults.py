@@ -17,6 +17,7 @@ import resource
 import shutil
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -504,6 +506,12 @@ def _limit_files(size: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
+def _has_cached(project: FaultProject, replies: int) -> bool:
+    with closing(sqlite3.connect(project.path / ".skillopt" / "cache" / "cache.db")) as database:
+        (count,) = database.execute("SELECT COUNT(*) FROM Cache").fetchone()
+    return bool(count >= replies)
+
+
 def test_a_cache_that_breaks_stops_the_run_and_is_named(
     project: FaultProject, undisturbed: list[dict[str, Any]]
 ) -> None:
@@ -511,8 +519,11 @@ def test_a_cache_that_breaks_stops_the_run_and_is_named(
     project.server.hold(after=20)
     process = project.start(*arguments, "--skillopt-cache=rw")
     assert wait_for(functools.partial(_has_served, project, 21), process)
+    assert wait_for(functools.partial(_has_cached, project, 20), process)
     for file in (project.path / ".skillopt" / "cache").glob("cache.db*"):
-        file.write_bytes(b"\xff" * 4096)
+        # In place: SQLite has mapped the files, and a shorter one would end the process.
+        with file.open("r+b") as opened:
+            opened.write(b"\xff" * file.stat().st_size)
     project.server.release()
     output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 1, output
