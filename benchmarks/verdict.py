@@ -1,4 +1,4 @@
-"""What decides a default training, on recorded edits and nulls, flat suites, trades and leaks.
+"""Measure the gate of a training, on recorded edits and nulls, flat suites, trades and leaks.
 
     python benchmarks/verdict.py              the figures of docs/gate.md
     python benchmarks/verdict.py --quick      the same with few replicates, about two minutes
@@ -8,8 +8,8 @@ Every rule decides the same cases, without a cap and with 250, 150 and 100 sampl
 know no cap and take what they take. A third of the tasks is held out. The targets are other tasks
 that failed once under the incumbent and passed twice under the candidate; those samples are thrown
 away. Rounds are the batches of samples that depend on one another; it is these that a wide training
-waits for. Then come the bars that the default gate has to reach, and what the samples can tell at
-most: the share of gains that an oracle accepts, and that pass the literal rule by itself.
+waits for. Then come the bars that the default gate has to reach, and beside it the share of gains
+that an oracle accepts, and the share that passes the literal rule by itself.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ def _case(kind: str, replicate: int) -> Case:
 
 
 def oracle(kind: str, cap: int, replicate: int) -> tuple[float, bool]:
-    """What the samples of a decision can tell at most.
+    """Decide with the knowledge of which tasks the edit moves.
 
     Returns:
         The p-value of somebody who knows which tasks the edit moves, and that it moves no other:

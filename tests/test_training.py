@@ -722,7 +722,7 @@ def test_an_error_of_the_test_itself_is_named(project: Project) -> None:
     (project.path / "test_greeting.py").write_text(wrong)
     ran = project.train()
     printed = " ".join(ran.stdout.str().split())
-    assert "every rollout ends in AttributeError at test_greeting.py:9" in printed
+    assert "every rollout ends in one error at test_greeting.py:9, AttributeError: " in printed
     assert "is the test wrong?" in printed
 
 

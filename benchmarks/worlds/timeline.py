@@ -23,7 +23,7 @@ class Timeline:
     replies: list[Counter[str]] = field(default_factory=list)
     """Questions of each round of them, equal ones counted."""
     _stage: str = ""
-    """Of the optimizer round that goes on; empty after a round of rollouts."""
+    """Stage of the optimizer round that goes on; empty after a round of rollouts."""
 
     def rolled(self, count: int) -> None:
         """A round of rollouts begins."""

@@ -229,18 +229,28 @@ def joined_reasons(results: Sequence[SkillResult]) -> str:
     )
 
 
+def only_skill(run: Run, does: str) -> str:
+    """Return the path of the suite's only skill; ``does`` is the mode's verb for the error.
+
+    Raises:
+        pytest.UsageError: several skills.
+    """
+    if len(run.documents) != 1:
+        raise pytest.UsageError(
+            f"{run.mode.flag} {does} one skill, but these tasks use several "
+            f"({', '.join(run.documents)}): select those of one with -k or a path"
+        )
+    return next(iter(run.documents))
+
+
 def compare(run: Run, display: Display) -> Result:
     """Let the gate decide between two versions of the suite's only skill.
 
     Raises:
         pytest.UsageError: several skills, an unknown version, or twice the same one.
     """
-    if len(run.documents) != 1:
-        named = ", ".join(run.documents)
-        several = f"these tasks use several ({named}): select those of one with -k or a path"
-        raise pytest.UsageError(f"--skillopt-compare compares one skill, but {several}")
+    skill = only_skill(run, "compares")
     display.begin("comparison")
-    (skill,) = run.documents
     first, second = run.mode.pair
     try:
         before, after = (

@@ -29,7 +29,7 @@ from filelock import FileLock
 from pytest_skillopt.edits.vetting import Refusal, Vetting
 from pytest_skillopt.gate.sequential import DefaultGate
 from pytest_skillopt.git import Git, GitError
-from pytest_skillopt.modes.measure import compared
+from pytest_skillopt.modes.measure import compared, only_skill
 from pytest_skillopt.run.result import SkillResult, WarningRow
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified
@@ -57,12 +57,9 @@ def try_change(run: Run, display: Display) -> Result:
     Raises:
         pytest.UsageError: several skills, or a change that cannot be read or applied.
     """
-    if len(run.documents) != 1:
-        named = ", ".join(run.documents)
-        several = f"these tasks use several ({named}): select those of one with -k or a path"
-        raise pytest.UsageError(f"--skillopt-try changes one skill, but {several}")
+    skill = only_skill(run, "changes")
+    before = run.documents[skill]
     display.begin("comparison")
-    ((skill, before),) = run.documents.items()
     try:
         after = changed(run.root, skill, before, run.mode.file, run.settings.files)
         result = _judged(run, skill, before, after)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _OWN = "the search's own bound"
 _LOSS = 1.25
-"""Time that a round takes over the durations of its rollouts, since its last ones run alone."""
+"""Time that a round takes over the durations of its rollouts: few run at its end."""
 
 
 class Purpose(Enum):

@@ -43,8 +43,8 @@ class TrialParameters:
     most_per_task: int = 5
     """Samples of one task in one trial."""
     tries: int = 2
-    """Lost trials after which an edit is not tried alone again, until an edit joins that changes a
-    task which asked for it."""
+    """Lost trials after which an edit is not tried by itself again, until an edit joins that
+    changes a task which asked for it."""
     edits_at_once: int = 4
     """Edits on trial at the same time, on tasks of their own."""
     wide_samples: int = 8
@@ -54,7 +54,7 @@ class TrialParameters:
     """With many workers a round of fewer samples than one for each ``few`` of them waits for the
     next round."""
     joint_edits: int = 5
-    """Edits that lost alone and are tried together for the task that asked for them."""
+    """Edits that each lost a trial and are tried together for the task that asked for them."""
     groups: int = 6
     """Times that new groups are drawn, while no edit has joined, before all tasks are sampled
     again."""

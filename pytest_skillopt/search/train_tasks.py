@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.records import TaskRecord
+from pytest_skillopt.untrusted import bound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from pytest_skillopt.skill.document import Document
 
 _ASSERTIONS = ("AssertionError", "ReplyError")
+"""Exceptions of failed assertions; any other one may be a mistake in the test."""
+_MOST_SHOWN = 200
+"""Characters of an error that a note shows."""
 
 
 class TrainTasks:
@@ -58,7 +62,8 @@ class TrainTasks:
         (error, place), *others = ends or {("", "")}
         if others or not error.endswith("Error") or error in _ASSERTIONS:
             return ""
-        return f"every rollout ends in {error} at {place}: {samples[0].message}; is the test wrong?"
+        first = bound(samples[0].message.partition("\n")[0], _MOST_SHOWN, 0)
+        return f"every rollout ends in one error at {place}, {first}: is the test wrong?"
 
     def failing(self) -> list[TaskRecord]:
         """Return the tasks that fail reliably, by rising pass rate."""

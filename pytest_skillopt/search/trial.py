@@ -192,7 +192,7 @@ class Pool:
         self._lost = {key: edit for key, edit in self._lost.items() if key not in keys}
 
     def lose(self, edits: Iterable[Edit], *, alone: bool = True) -> None:
-        """Keep edits that have lost a trial, and count the loss if they were tried alone."""
+        """Keep edits that have lost a trial, and count the loss if there was only one."""
         for edit in edits:
             self._losses[edit.key] += alone
             self.keep(edit)

@@ -386,7 +386,7 @@ class TrialSearch:
         self._state.history.settle(trial.edits, "lost", trial.describe(), trial.effects)
 
     def _try_together(self) -> bool:
-        """Try edits together that a failing task asked for and that lost alone.
+        """Try edits together that a failing task asked for and that each lost a trial.
 
         A task may need more than one of them, or one of them had bad luck.
         """

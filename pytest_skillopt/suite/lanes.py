@@ -71,7 +71,7 @@ class LaneHooks:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> None:
-        """Stop a test that requests, while it runs, a fixture that needs the process alone."""
+        """Stop a test that requests, while it runs, a fixture that nothing else may run beside."""
         running = RUNNING.get()
         if running is not None and not running.alone and fixturedef.argname in ALONE_FIXTURES:
             running.needs_process = True

@@ -218,7 +218,7 @@ class Running:
     alone: bool = True
     """True if no other rollout runs in this process meanwhile."""
     needs_process: bool = False
-    """True if it shares the process but requested a fixture that needs the process alone."""
+    """True if it shares the process but requested a fixture that nothing else may run beside."""
     skills: list[pytest.FixtureRequest] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     temporary: list[Path] = field(default_factory=list)

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from pytest_skillopt.gate import posterior
 from pytest_skillopt.gate.counts import Counts
-from pytest_skillopt.gate.data import Draw, GateOptions, GateTask, Sample, Seen, Verdict
+from pytest_skillopt.gate.data import (
+    CANDIDATE,
+    INCUMBENT,
+    Draw,
+    GateOptions,
+    GateTask,
+    Sample,
+    Seen,
+    Verdict,
+)
 from pytest_skillopt.gate.engine import run_gate
 from pytest_skillopt.search.extensions import make_gate
 
@@ -129,7 +138,7 @@ def test_a_broken_task_rejects_whatever_else_improves(how: dict[str, Any]) -> No
 
 
 def test_what_is_fixed_has_to_outweigh_what_breaks() -> None:
-    """Of ten tasks five are fixed and so many others break."""
+    """Five of ten tasks are fixed, and the other five break."""
     before = dict.fromkeys(ids(10), 1.0) | dict.fromkeys(ids(5), 0.0)
     for broken, decision in ((1, "accepted"), (5, "rejected")):
         after = dict.fromkeys(ids(10), 1.0) | dict.fromkeys(ids(10)[-broken:], 0.0)
@@ -355,9 +364,9 @@ def test_the_posterior_is_that_of_the_definition(
     names = ids(len(rows))
     counts = Counts(names, "hard")
     for task, (after, after_n, before, before_n) in zip(names, rows, strict=True):
-        for arm, passed, n in (("candidate", after, after_n), ("incumbent", before, before_n)):
+        for arm, passed, n in ((CANDIDATE, after, after_n), (INCUMBENT, before, before_n)):
             for k in range(n):
-                counts.add(Sample(Draw(arm, task, "final", k), k < passed))  # type: ignore[arg-type]
+                counts.add(Sample(Draw(arm, task, "final", k), k < passed))
     held, targets = names[-1:], names[:1] if named else []
     found = posterior.Posterior(held_out=held, targets=targets, earlier=earlier).weigh(counts)
     bayes, memorised = by_hand(dict(zip(names, rows, strict=True)), held, targets)
@@ -435,8 +444,8 @@ def test_evidence_is_the_same_with_the_roles_swapped(suite: tuple[Rates, Rates],
         roll = roller(before, after, seed)
         samples = []
         for draw in draws:
-            arm = "candidate" if draw.arm == "incumbent" else "incumbent"
-            passed = roll(Draw(arm, draw.task, draw.stream, draw.index))  # type: ignore[arg-type]
+            arm = CANDIDATE if draw.arm == INCUMBENT else INCUMBENT
+            passed = roll(Draw(arm, draw.task, draw.stream, draw.index))
             samples.append(Sample(draw, passed))
         return samples
 

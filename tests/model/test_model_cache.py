@@ -294,7 +294,7 @@ def test_a_text_of_another_form_is_a_miss(directory: Path, text: str) -> None:
 
 
 def served(cache: DiskCache) -> Callable[..., Any]:
-    """What ``Link.ask`` is to a worker."""
+    """The part of ``Link.ask`` in a worker."""
 
     def ask(method: str, *arguments: str) -> Any:
         return getattr(cache, method.removeprefix("cache."))(*arguments)

@@ -185,5 +185,7 @@ def _assertion(row: Any, values: Mapping[str, str], where: str) -> tuple[str, st
         try:
             re.compile(value)
         except re.error as error:
-            raise pytest.UsageError(f"{where}: {value!r:.60} is no regex: {error}") from None
+            raise pytest.UsageError(
+                f"{where}: {value!r:.60} is not a regular expression: {error}"
+            ) from None
     return kind, value

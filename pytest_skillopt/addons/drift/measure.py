@@ -13,7 +13,7 @@ from pytest_skillopt.addons.drift import receipts
 from pytest_skillopt.addons.drift.gate import DriftGate
 from pytest_skillopt.addons.drift.receipts import Receipt, TaskCounts
 from pytest_skillopt.errors import UserError
-from pytest_skillopt.modes.measure import compared
+from pytest_skillopt.modes.measure import compared, only_skill
 from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.document import NO_SKILL
 
@@ -35,12 +35,9 @@ def drift(run: Run, display: Display) -> Result:
     Raises:
         pytest.UsageError: several skills, or a damaged history.
     """
-    if len(run.documents) != 1:
-        named = ", ".join(run.documents)
-        several = f"these tasks use several ({named}): select those of one with -k or a path"
-        raise pytest.UsageError(f"--skillopt-drift measures one skill, but {several}")
+    skill = only_skill(run, "measures")
+    document = run.documents[skill]
     display.begin("comparison")
-    ((skill, document),) = run.documents.items()
     tasks = run.tasks_of(skill)
     try:
         known = receipts.read(run.root, skill)

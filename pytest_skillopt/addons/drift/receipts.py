@@ -101,7 +101,7 @@ def _load(path: Path) -> list[Receipt]:
         return []
     except (OSError, ValidationError) as error:
         line = str(error).partition("\n")[0]
-        raise UserError(f"{path} is no history: restore or delete it ({line})") from None
+        raise UserError(f"{path} is not a history: restore or delete it ({line})") from None
 
 
 def earlier(receipts: Sequence[Receipt], version: str) -> Receipt | None:

@@ -298,7 +298,7 @@ class HarnessAgent:
         )
 
     def _problem(self, ticket: Ticket, ended: Ended, trace: Trace, told: bool, limit: float) -> str:
-        """Return why there is no answer, if the agent is to blame; empty if there is one.
+        """Return the reason for a missing answer that the agent is to blame for, or "".
 
         Raises:
             ModelError: the infrastructure is to blame.

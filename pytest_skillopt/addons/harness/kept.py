@@ -33,7 +33,7 @@ class Run(BaseModel, frozen=True):
     """Role and content of each turn after the prompt."""
     tools: tuple[ToolRun, ...]
     problem: str
-    """Why there is no answer, if the agent is to blame; empty if there is one."""
+    """Reason for a missing answer that the agent is to blame for; empty if it answered."""
     skill_used: bool
     skill_read: bool
     exit_status: int

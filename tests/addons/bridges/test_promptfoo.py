@@ -109,7 +109,7 @@ def test_what_does_not_hold_is_named_and_scored(
         ("description: Tr", "scenarios: []\ndescription: Tr", "cannot be read here: scenarios"),
         ("value: BONJOUR}", "value: x, threshold: 1}", "assertion icontains: cannot be read here"),
         ("[file://prompt.md]", "[file://prompt.md, other]", "'prompts' must name one file"),
-        ("'^[A-Z]'", "'('", "is no regex"),
+        ("'^[A-Z]'", "'('", "is not a regular expression"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_name(

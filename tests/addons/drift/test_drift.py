@@ -197,7 +197,7 @@ def test_a_damaged_history_is_refused_before_any_call(project: Project) -> None:
     (project.folder / "history.json").write_text("[{}]")
     status, shown = project.measure("new")
     assert status == pytest.ExitCode.USAGE_ERROR
-    assert "is no history: restore or delete it" in shown
+    assert "is not a history: restore or delete it" in shown
     assert set(project.asked) == {"old"}
 
 
