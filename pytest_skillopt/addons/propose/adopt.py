@@ -1,7 +1,9 @@
 """Command ``adopt``: write what a run accepted, with a receipt, and undo it again.
 
-For a run with ``--skillopt-write=no``, or one from elsewhere. The receipt,
-``.skillopt/adopted/RUN.json``, pins the versions before and after by their SHA-256.
+For a run with ``--skillopt-write=no``, or one from elsewhere, which is not trusted: its counts are
+added up again, its text passes the lint, and only text documents are written. The receipt,
+``.skillopt/adopted/RUN.json``, pins the versions before and after by their SHA-256; only what it
+pins is undone.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.addons.propose import ProposeError, Refused
+from pytest_skillopt.addons.propose.validate import check_consistent, check_evidence
 from pytest_skillopt.cli import add_run_arguments, home_of
 from pytest_skillopt.report.runs import pick_run
 from pytest_skillopt.run.directory import replace_file, write_skill
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.skill.files import check_trained, skill_files
+from pytest_skillopt.skill.lint import lint, refused, warned
 from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.run.directory import Home
+    from pytest_skillopt.run.result import SkillResult
 
 Change = tuple[str, Document, Document]
 """Path of a skill relative to the root directory, the version to replace, and the new one."""
@@ -46,11 +52,16 @@ def _adopt(args: argparse.Namespace) -> int:
     receipt = home.path / "adopted" / f"{run.id}.json"
     if args.undo and not receipt.exists():
         raise ProposeError(f"run {run.id} was not adopted: there is no {receipt}")
+    pins = {path: {"before": s.before, "after": s.after} for path, s in accepted.items()}
+    root = home.path.resolve().parent
     changes: list[Change] = []
+    if args.undo and _pinned(receipt) != pins:
+        raise ProposeError(f"{receipt} pins other versions than those of run {run.id}")
+    check_consistent(result, accepted.values())
     for path, skill in accepted.items():
         before, after = (_version(home, run.id, name) for name in (skill.before, skill.after))
+        _check(root / path, skill, before, after)
         changes.append((path, after, before) if args.undo else (path, before, after))
-    root = home.path.resolve().parent
     due = [change for change in changes if not _is_done(root, *change)]
     for path, old, new in due:
         try:
@@ -63,13 +74,42 @@ def _adopt(args: argparse.Namespace) -> int:
     if args.undo:
         receipt.unlink()
         return 0
-    pins = {path: {"before": s.before, "after": s.after} for path, s in accepted.items()}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     receipt.parent.mkdir(exist_ok=True)
     text = json.dumps({"run": run.id, "adopted": now, "skills": pins}, indent=1)
     replace_file(receipt, text.encode())
     sys.stdout.write(shown(f"receipt: {receipt}; pytest-skillopt adopt {run.id} --undo\n"))
     return 0
+
+
+def _pinned(receipt: Path) -> Any:
+    try:
+        return json.loads(receipt.read_bytes())["skills"]
+    except (ValueError, TypeError, KeyError):
+        raise ProposeError(f"{receipt} is not a receipt: restore it with git") from None
+
+
+def _check(path: Path, skill: SkillResult, before: Document, after: Document) -> None:
+    """Check the claims about a skill and its new text, as far as no base branch is needed.
+
+    Raises:
+        Refused: the counts or the text do not allow it.
+    """
+    check_evidence(skill)
+    try:
+        for name in (path.name, *({*before.names, *after.names} - {SKILL_FILE})):
+            check_trained(name, "*")
+        present = {*skill_files(path, path.parent), *after.names}
+    except (SkillError, OSError) as error:
+        raise Refused(f"{skill.path}: {error}") from None
+    found = lint(before, after, present=present, description=True)
+    if bad := refused(found):
+        raise Refused(
+            f"{skill.path}: lint, {bad[0].rule}: {bad[0]}; if it is meant so, apply it "
+            "yourself: pytest-skillopt diff | git apply"
+        )
+    for finding in warned(found):
+        sys.stdout.write(shown(f"look at this: {finding.rule}: {finding}\n"))
 
 
 def _version(home: Home, run: str, version: str) -> Document:

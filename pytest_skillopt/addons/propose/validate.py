@@ -110,7 +110,7 @@ def load(directory: Path) -> Proposal:
     if len({row.path for row in rows.values()}) != len(rows) or not rows:
         raise Refused(f"{RESULT} lists a skill twice, or no improved skill")
     must = {RESULT, *(f"{name}/{SKILL_FILE}" for name in rows)}
-    _check_consistent(result, rows.values())
+    check_consistent(result, rows.values())
     odd = {name for name in found - must if name.partition("/")[0] not in rows} | (must - found)
     if odd:
         names = ", ".join(sorted(odd)[:5])
@@ -122,8 +122,12 @@ def load(directory: Path) -> Proposal:
     return Proposal(result, {name: (row, files[name]) for name, row in rows.items()})
 
 
-def _check_consistent(result: Result, rows: Iterable[SkillResult]) -> None:
-    """Refuse a result that contradicts itself; it was not written by a training."""
+def check_consistent(result: Result, rows: Iterable[SkillResult]) -> None:
+    """Refuse a result that contradicts itself; it was not written by a training.
+
+    Raises:
+        Refused: it says something else of the run, or of one of its accepted skills ``rows``.
+    """
     ended = result.status in ("accepted", "interrupted", "unmeasured")
     if result.mode != "train" or not ended:
         raise Refused(
@@ -153,11 +157,11 @@ def validate(proposal: Proposal, base: Base) -> list[Checked]:
 
 
 def _check(name: str, row: SkillResult, files: Mapping[str, bytes], base: Base) -> Checked:
-    path, shorter = base.git.prefix + row.path, (row.verdict or {}).get("gate") == ShorterGate.name
+    path, shorter = base.git.prefix + row.path, _is_shortened(row)
     beside_it = sorted(set(files) - {SKILL_FILE})
     try:
         entry = _base_entry(path, base)
-        rates = _check_evidence(row, shorter)
+        rates = check_evidence(row)
         before = Document(base.read(entry), tuple(_base_files(path, beside_it, base)))
         after = Document(files[SKILL_FILE], tuple((file, files[file]) for file in beside_it))
         if after.version != row.after:
@@ -224,11 +228,19 @@ def beside(path: str, name: str) -> str:
     return path if name == SKILL_FILE else posixpath.join(posixpath.dirname(path), name)
 
 
-def _check_evidence(skill: SkillResult, shorter: bool) -> PassRates:
-    """Recompute the pass rates on train and val from the counts; refuse them if not better."""
+def _is_shortened(row: SkillResult) -> bool:
+    return (row.verdict or {}).get("gate") == ShorterGate.name
+
+
+def check_evidence(skill: SkillResult) -> PassRates:
+    """Recompute the pass rates on train and val from the counts.
+
+    Raises:
+        Refused: they are not better; of a shortened skill, they may be worse.
+    """
     counted = [row for row in skill.tasks if row.split != "test" and row.after and not row.skipped]
     rates = pass_rates(counted)
-    if shorter:
+    if _is_shortened(skill):
         p_value = non_inferior(
             [(r.after.passed, r.after.n, r.before.passed, r.before.n) for r in counted if r.after]
         )
