@@ -17,12 +17,13 @@ from pytest_skillopt.modes.skills import RevisionError, at_revision, named_skill
 from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
-from pytest_skillopt.run.result import Arm, Comparison, SkillResult
+from pytest_skillopt.run.result import Arm, Comparison, ScanRow, SkillResult
 from pytest_skillopt.search.extensions import configured_gate, gate_options, gate_tasks
 from pytest_skillopt.search.outcome import arm_of, comparison, suite_rate, task_row, task_rows
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
+from pytest_skillopt.skill.scan import scan_candidate
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import Stop, StopRun
 
@@ -199,6 +200,17 @@ def compared(
         verdict=verdict.to_json(),
         tasks=rows,
     )
+
+
+def scanned(run: Run, result: SkillResult, after: Document) -> SkillResult:
+    """Run the scanner ``skillopt_scan``, if there is one; reject the version that it refuses."""
+    if not run.settings.scan:
+        return result
+    said = scan_candidate(run.settings.scan, run.root, result.path, after)
+    row = ScanRow(command=said.command, status=said.status, output=said.output)
+    result = result.model_copy(update={"scan": row})
+    refused = {"status": "rejected", "reason": said.why, "after": result.before}
+    return result.model_copy(update=refused) if said.why else result
 
 
 def without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:

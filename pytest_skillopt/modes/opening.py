@@ -73,8 +73,6 @@ def opened(
     tasks, notes = split_tasks(tasks, settings, mode)
     notes += finish_writing(root, home, skills_of(tasks))
     documents = read_documents(root, tasks, settings, init=mode.init)
-    if settings.scan and mode.name == "train":
-        check_command(settings.scan, root)
     most_increase(settings.max_cost_increase)
     resumed = None if mode.resume is None else home.find(mode.resume, "training")
     if resumed is not None:
@@ -154,7 +152,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
             raise RunError(f"--skillopt-try={mode.file}: there is no such file or folder")
         if mode.ref:
             at_revision(root, "the project", mode.ref)  # any path: only the revision matters
-        if settings.scan and mode.name == "train":
+        if settings.scan and mode.name in ("train", "try"):
             check_command(settings.scan, root)
         most_increase(settings.max_cost_increase)
         makers = config.hook.pytest_skillopt_client.get_hookimpls()

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.gate.shorter import MARGIN
 from pytest_skillopt.model.limits import Caps
-from pytest_skillopt.modes.measure import joined_reasons, without_skill
+from pytest_skillopt.modes.measure import joined_reasons, scanned, without_skill
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
-from pytest_skillopt.run.result import EditRow, Hunk, ScanRow, SkillResult, WarningRow
+from pytest_skillopt.run.result import EditRow, Hunk, SkillResult, WarningRow
 from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.final_comparison import BEGUN
 from pytest_skillopt.search.history import Observer
@@ -20,7 +20,6 @@ from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import read_version
-from pytest_skillopt.skill.scan import scan_candidate
 
 if TYPE_CHECKING:
     import pytest
@@ -126,13 +125,9 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
     result = _skill_result(run, outcome)
     if outcome.status != "accepted":
         return result
-    if run.settings.scan:
-        said = scan_candidate(run.settings.scan, run.root, outcome.skill, outcome.after)
-        row = ScanRow(command=said.command, status=said.status, output=said.output)
-        result = result.model_copy(update={"scan": row})
-        if said.why:
-            refused = {"status": "rejected", "reason": said.why, "after": result.before}
-            return result.model_copy(update=refused)
+    result = scanned(run, result, outcome.after)
+    if result.status != "accepted":
+        return result
     if not run.settings.write:
         run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
         return result
