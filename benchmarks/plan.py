@@ -16,7 +16,7 @@ from worlds.target import WorldExecutor
 from worlds.world import SKILL, START, make_world
 
 from pytest_skillopt.modes.plan import most_rollouts
-from pytest_skillopt.options import Mode
+from pytest_skillopt.options import modes
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import Document
@@ -37,7 +37,7 @@ def train(case: tuple[str, int, int]) -> tuple[int, int, int, int]:
     sampler = Sampler(WorldExecutor(world), tasks)
     proposer = Proposer(world.kind, seed)
     Trainer(Document(START.encode()), tasks, sampler, proposer, settings, skill=SKILL).run()
-    return size, sampler.taken, most_rollouts(tasks, Mode("train"), settings), proposer.calls
+    return size, sampler.taken, most_rollouts(tasks, modes()["train"], settings), proposer.calls
 
 
 def main() -> None:

@@ -69,11 +69,9 @@ def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
     if not argv or argv[0] not in _OWN:
         # Only these commands need more than the existing runs.
         from pytest_skillopt.addons import declared
-        from pytest_skillopt.modes.doctor import add_command
 
         for add_commands in declared("add_commands"):
             add_commands(commands)
-        add_command(commands)
     return parser
 
 
@@ -81,7 +79,7 @@ def _add_own(commands: argparse._SubParsersAction[_Parser]) -> None:
     show = commands.add_parser("show", help="print the report of a run")
     text = "every task, every edit, usage by stage"
     show.add_argument("-v", "--verbose", action="store_true", help=text)
-    text = "instead: what --skillopt-drift has found so far"
+    text = "instead: what was measured over time, as the project has kept it"
     show.add_argument("--history", action="store_true", help=text)
     text = "print the changes of a run as a patch for `git apply`"
     diff = commands.add_parser("diff", help=text)

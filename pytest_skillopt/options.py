@@ -1,76 +1,24 @@
-"""The modes: the options that turn one on, and the options that exclude it."""
+"""The modes: what each is, the options that turn one on, and the options that exclude it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+import functools
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from pytest_skillopt.addons import merged
+from pytest_skillopt.addons import declared
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-Name = Literal["evaluate", "train", "check", "compare", "try", "aa", "drift"]
+    from pytest_skillopt import SkillTask
+    from pytest_skillopt.settings import Settings
 
-MODES: dict[Name, str] = {
-    "evaluate": "--skillopt",
-    "train": "--skillopt-train",
-    "check": "--skillopt-check",
-    "compare": "--skillopt-compare",
-    "try": "--skillopt-try",
-    "aa": "--skillopt-aa",
-    **cast("dict[Name, str]", {name: f"--skillopt-{name}" for name in merged("MODES")}),
-}
-"""Option that turns each mode on; its name in the namespace is ``skillopt_<mode>``."""
-COMPANIONS: dict[str, Name] = {
-    "check_strict": "check",
-    "init": "train",
-    "save_baseline": "evaluate",
-    "resume": "train",
-}
-"""Other options, by their names in the namespace, and the mode that each belongs to."""
-_ON: dict[str, Any] = {"action": "store_true"}
-_OPTIONS: tuple[tuple[str, dict[str, Any], str], ...] = (
-    (
-        "--skillopt",
-        {**_ON, "dest": "skillopt_evaluate"},
-        "measure every task K times. All options from --skillopt-skill on are also ini keys "
-        "(skillopt_skill)",
-    ),
-    ("--skillopt-train", _ON, "improve SKILL.md; write it only if the pass rate rises"),
-    (
-        # "=description" is part of the name, so that no word after it is read as a value.
-        "--skillopt-train=description",
-        {"action": "store_const", "const": "description", "dest": "skillopt_train"},
-        "also improve its description, on trigger tasks",
-    ),
-    (
-        "--skillopt-check",
-        {"nargs": "?", "metavar": "REF"},
-        "fail if SKILL.md is credibly worse than at revision REF",
-    ),
-    ("--skillopt-check-strict", _ON, "with --skillopt-check: also fail on too little evidence"),
-    (
-        "--skillopt-compare",
-        {"nargs": 2, "metavar": ("A", "B")},
-        "compare two skills: files, revisions, run versions, none",
-    ),
-    (
-        "--skillopt-try",
-        {"metavar": "FILE"},
-        "judge a change made elsewhere: SKILL.md, folder, patch",
-    ),
-    ("--skillopt-aa", _ON, "measure the noise: compare the skill with itself"),
-    (
-        "--skillopt-resume",
-        {"nargs": "?", "metavar": "RUN"},
-        "continue an unfinished training: =latest or its name",
-    ),
-    ("--skillopt-init", _ON, "with --skillopt-train: create a missing SKILL.md"),
-    ("--skillopt-save-baseline", _ON, "with --skillopt: save the counts for --skillopt-check"),
-)
+Tone = Literal["good", "careful", "bad", "neutral"]
+
+_ON: Mapping[str, Any] = {"action": "store_true"}
 _BIASING = {
     "maxfail": "-x / --maxfail",
     "lf": "--lf",
@@ -81,9 +29,195 @@ _BIASING = {
 }
 
 
-def given(config: pytest.Config, name: str) -> bool:
-    """Tell whether an option was given on the command line."""
-    return getattr(config.option, f"skillopt_{name}") not in (None, False)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mode:
+    """A mode: what it is, and in a session its arguments.
+
+    The modes of the core stand in ``CORE``, those of an add-on in its ``MODES``.
+    """
+
+    name: str
+    """Part of its option, ``--skillopt-<name>``, and the mode of its runs in ``result.json``."""
+    help: str
+    function: str
+    """``module:name`` of the function from a ``Run`` and its ``Display`` to its ``Result``."""
+    doing: str
+    """Its work in the line at the start, such as "checking"."""
+    samples: Callable[[SkillTask, Settings], int]
+    """Largest number of rollouts of a task, without retries after infrastructure errors."""
+    typical: float = 0.47
+    """Typical part of that number, in (0, 1]; the default is measured (``benchmarks/plan.py``)."""
+    option: Mapping[str, Any] = field(default_factory=lambda: _ON)
+    """Arguments of ``addoption``."""
+    more: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)
+    """Options that need this one: by flag, help and arguments of ``addoption``."""
+    splits: bool = False
+    """True if its tasks are split into train, val and test."""
+    sides: tuple[str, str] = ("before", "after")
+    """Names of the two versions in a report."""
+    answers: Mapping[str, tuple[str, Tone]] = field(default_factory=dict)
+    """First words of a report and their tone, by the result's status; a verdict may have a word of
+    its own instead, under the mode's name. Without an entry, the figure that was measured."""
+    fails: tuple[str, ...] = ("unmeasured",)
+    """Statuses of a result that make pytest exit with 1."""
+
+    argument: Any = None
+    """Value of its option in a session; the following ones belong to the core's modes."""
+    strict: bool = False
+    """``check``: fail on too little evidence, too."""
+    resume: str | None = None
+    """``train``: run to continue; ``""`` is the latest."""
+    init: bool = False
+    """``train``: create the SKILL.md if there is none."""
+    save_baseline: bool = False
+    """``evaluate``: write the counts to ``.skillopt-baseline.json``."""
+
+    @property
+    def flag(self) -> str:
+        return "--skillopt" if self.name == "evaluate" else f"--skillopt-{self.name}"
+
+    @classmethod
+    def from_config(cls, config: pytest.Config) -> Mode | None:
+        """Return the mode that the options ask for, None if they ask for none.
+
+        Raises:
+            UsageError: two modes at once, or an option that belongs to another mode.
+        """
+        option = config.option
+        chosen = [mode for mode in modes().values() if _given(config, mode.name)]
+        if len(chosen) > 1:
+            raise pytest.UsageError(f"{chosen[0].flag} and {chosen[1].flag} cannot be combined")
+        for mode in modes().values():
+            for flag in mode.more:
+                if mode not in chosen and _given(config, flag.removeprefix("--skillopt-")):
+                    raise pytest.UsageError(f"{flag} needs {mode.flag}")
+        if not chosen:
+            return None
+        mode = replace(
+            chosen[0],
+            argument=getattr(option, f"skillopt_{chosen[0].name}"),
+            strict=option.skillopt_check_strict,
+            resume="" if option.skillopt_resume == "latest" else option.skillopt_resume,
+            init=option.skillopt_init,
+            save_baseline=option.skillopt_save_baseline,
+        )
+        mode._refuse_biasing(config)
+        return mode
+
+    def _refuse_biasing(self, config: pytest.Config) -> None:
+        """Refuse options that stop early, pick failures or repeat them."""
+        if self.name == "evaluate":
+            return
+        for dest, shown in _BIASING.items():
+            if config.getoption(dest, default=None):
+                bias = "it would truncate or bias the measurement (look in addopts too)"
+                raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}: {bias}")
+
+
+CORE = (
+    Mode(
+        name="evaluate",
+        help="measure every task K times. All options from --skillopt-skill on are also ini keys "
+        "(skillopt_skill)",
+        function="pytest_skillopt.modes.measure:evaluate",
+        doing="evaluating",
+        samples=lambda task, settings: task.rollouts or settings.rollouts,
+        typical=1.0,
+        more={
+            "--skillopt-save-baseline": (
+                "with --skillopt: save the counts for --skillopt-check",
+                _ON,
+            ),
+        },
+    ),
+    Mode(
+        name="train",
+        help="improve SKILL.md; write it only if the pass rate rises",
+        function="pytest_skillopt.modes.train:train",
+        doing="training",
+        samples=lambda task, settings: (
+            2 * (task.rollouts or settings.rollouts)
+            if task.split == "test"
+            else 2 * settings.final_rollouts
+        ),
+        more={
+            # "=description" is part of the name, so that no word after it is read as a value.
+            "--skillopt-train=description": (
+                "also improve its description, on trigger tasks",
+                {"action": "store_const", "const": "description", "dest": "skillopt_train"},
+            ),
+            "--skillopt-resume": (
+                "continue an unfinished training: =latest or its name",
+                {"nargs": "?", "metavar": "RUN"},
+            ),
+            "--skillopt-init": ("with --skillopt-train: create a missing SKILL.md", _ON),
+        },
+        splits=True,
+        answers={
+            "accepted": ("Accepted, ready to merge", "good"),
+            "rejected": ("Nothing to merge", "neutral"),
+            "unchanged": ("Nothing to merge", "neutral"),
+            "unmeasured": ("Not measured", "bad"),
+            "interrupted": ("Stopped early", "careful"),
+        },
+    ),
+    Mode(
+        name="check",
+        help="fail if SKILL.md is credibly worse than at revision REF",
+        function="pytest_skillopt.modes.measure:check",
+        doing="checking",
+        samples=lambda task, settings: 2 * settings.gate_kmax,
+        option={"nargs": "?", "metavar": "REF"},
+        more={
+            "--skillopt-check-strict": (
+                "with --skillopt-check: also fail on too little evidence",
+                _ON,
+            ),
+        },
+        answers={
+            "accepted": ("No regression found", "good"),
+            "unchanged": ("No regression found", "good"),
+            "rejected": ("Do not merge", "bad"),
+        },
+        fails=("rejected",),
+    ),
+    Mode(
+        name="compare",
+        help="compare two skills: files, revisions, run versions, none",
+        function="pytest_skillopt.modes.measure:compare",
+        doing="comparing",
+        samples=lambda task, settings: 2 * settings.final_rollouts,
+        option={"nargs": 2, "metavar": ("A", "B")},
+        sides=("first", "second"),
+    ),
+    Mode(
+        name="aa",
+        help="measure the noise: compare the skill with itself",
+        function="pytest_skillopt.modes.measure:aa",
+        doing="comparing with itself",
+        samples=lambda task, settings: 2 * settings.rollouts,
+        typical=1.0,
+        sides=("first", "second"),
+    ),
+)
+
+
+@functools.cache
+def modes() -> dict[str, Mode]:
+    """Return all modes by their names."""
+    return {mode.name: mode for mode in (*CORE, *(m for own in declared("MODES") for m in own))}
+
+
+def mode_named(name: str) -> Mode:
+    """Return the mode of a result; if it was an add-on's that is gone, a comparison like any."""
+    return modes().get(name) or modes()["compare"]
+
+
+def add_mode_options(group: pytest.OptionGroup) -> None:
+    for mode in modes().values():
+        group.addoption(mode.flag, help=mode.help, dest=f"skillopt_{mode.name}", **mode.option)
+        for flag, (text, how) in mode.more.items():
+            group.addoption(flag, help=text, **how)
 
 
 def refuse_bare_options(args: Sequence[str]) -> None:
@@ -96,73 +230,6 @@ def refuse_bare_options(args: Sequence[str]) -> None:
             raise pytest.UsageError(f"{flag} needs {value}: write {flag}={usual}")
 
 
-def add_mode_options(group: pytest.OptionGroup) -> None:
-    for flag, how, text in _OPTIONS:
-        group.addoption(flag, help=text, **how)
-    for name, (text, _) in merged("MODES").items():
-        group.addoption(f"--skillopt-{name}", help=text, **_ON)
-
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """The mode of a session, with its arguments."""
-
-    name: Name
-    ref: str = ""
-    """``check``: git revision that the working tree is compared with."""
-    strict: bool = False
-    """``check``: fail on too little evidence, too."""
-    pair: tuple[str, str] = ("", "")
-    """``compare``: the two skills."""
-    file: str = ""
-    """``try``: path of the change."""
-    resume: str | None = None
-    """``train``: run to continue; ``""`` is the latest."""
-    init: bool = False
-    """``train``: create the SKILL.md if there is none."""
-    save_baseline: bool = False
-    """``evaluate``: write the counts to ``.skillopt-baseline.json``."""
-
-    @classmethod
-    def from_config(cls, config: pytest.Config) -> Mode | None:
-        """Return the mode that the options ask for, None if they ask for none.
-
-        Raises:
-            UsageError: two modes at once, or an option that belongs to another mode.
-        """
-        option = config.option
-        chosen = [name for name in MODES if given(config, name)]
-        if len(chosen) > 1:
-            raise pytest.UsageError(f"{MODES[chosen[0]]} and {MODES[chosen[1]]} cannot be combined")
-        name = chosen[0] if chosen else None
-        for companion, needed in COMPANIONS.items():
-            if given(config, companion) and name != needed:
-                flag = "--skillopt-" + companion.replace("_", "-")
-                raise pytest.UsageError(f"{flag} needs {MODES[needed]}")
-        if name is None:
-            return None
-        mode = cls(
-            name=name,
-            ref=option.skillopt_check or "",
-            strict=option.skillopt_check_strict,
-            pair=tuple(option.skillopt_compare or ("", "")),
-            file=option.skillopt_try or "",
-            resume="" if option.skillopt_resume == "latest" else option.skillopt_resume,
-            init=option.skillopt_init,
-            save_baseline=option.skillopt_save_baseline,
-        )
-        mode._refuse_biasing(config)
-        return mode
-
-    @property
-    def flag(self) -> str:
-        return MODES[self.name]
-
-    def _refuse_biasing(self, config: pytest.Config) -> None:
-        """Refuse options that stop early, pick failures or repeat them."""
-        if self.name == "evaluate":
-            return
-        for dest, shown in _BIASING.items():
-            if config.getoption(dest, default=None):
-                bias = "it would truncate or bias the measurement (look in addopts too)"
-                raise pytest.UsageError(f"{self.flag} cannot be combined with {shown}: {bias}")
+def _given(config: pytest.Config, name: str) -> bool:
+    dest = "skillopt_" + name.replace("-", "_")
+    return getattr(config.option, dest, None) not in (None, False)

@@ -18,6 +18,7 @@ ROOT = Path(pytest_skillopt.__file__).parents[1]
 FOLDERS = sorted(path.parent.name for path in ROOT.glob("pytest_skillopt/addons/*/__init__.py"))
 SHOWN = {
     "bridges": set(),
+    "doctor": {"doctor"},
     "drift": {"--skillopt-drift"},
     "evals": {"--skillopt-evals", "skillopt_evals", "skillopt_evals_pass"},
     "guide": {"skill"},
@@ -25,6 +26,7 @@ SHOWN = {
     "mine": {"init", "mine", "handoff", "judge"},
     "propose": {"propose", "adopt", "job", "schedule", "unschedule", "skillopt_propose_skills"},
     "published": {"batch", "confirm", "margin", "paired", "export"},
+    "tries": {"--skillopt-try"},
     "watch": {"watch"},
 }
 """What each adds to the two helps: options, ini keys, choices and commands."""

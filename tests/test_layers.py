@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import graphlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import pytest_skillopt
+from pytest_skillopt.addons import declared
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,6 +104,26 @@ def test_the_core_names_no_add_on_by_its_place() -> None:
         if f"addons.{name}" in (text := path.read_text("utf-8")) or f"addons/{name}" in text
     ]
     assert named == []
+
+
+def test_the_core_names_nothing_of_an_add_on() -> None:
+    """Its folder's name as a word; a word of plain English as a quoted name or a command."""
+    ordinary = {"mine", "propose", "published", "tries"}
+    names = [rf"(?<![\w-]){name}(?![\w-])" for name in ADDONS if name not in ordinary]
+    modes = [mode.name for own in declared("MODES") for mode in own]
+    names += [rf"(['\"]){name}\1|--skillopt-{name}\b" for name in (*ADDONS, *modes)]
+    names += [rf"pytest-skillopt {name}\b" for name in ADDONS]
+    settings = (field.name for own in declared("SETTINGS") for field in dataclasses.fields(own))
+    names += [rf"\bskillopt_{name}\b" for name in settings]
+    found = [
+        f"{path.relative_to(PACKAGE)}: {match[0]}"
+        for path in PACKAGE.rglob("*")
+        if path.suffix in (".py", ".md", ".j2", ".html")
+        and path.relative_to(PACKAGE).parts[:1] != ("addons",)
+        for name in names
+        for match in re.finditer(name, path.read_text("utf-8"))
+    ]
+    assert found == []
 
 
 def test_the_default_path_never_imports_a_published_mechanism() -> None:

@@ -12,8 +12,7 @@ need them. The core also reads these names:
 ``SEARCHES``, ``GATES``
     Entries of the registries in ``search/extensions.py`` and ``gate/gates.py``.
 ``MODES``
-    Modes: by the name of the option after ``--skillopt-``, its help and a function from an open run
-    and its display to its result.
+    Modes, each an ``options.Mode``.
 ``CASES``
     Readers of ``read_cases``: by the suffix of a file, a function from its path to places and
     cases, each with a ``skill`` (or "").

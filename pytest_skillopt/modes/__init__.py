@@ -1,7 +1,6 @@
 """Carry out a mode on the collected tasks and write its result.
 
-To add a mode, write its function, add it to ``MODES`` here, and the option that selects it to
-``options.py``; ``report/live.py`` holds a word for what it does, ``run/result.py`` its name.
+To add a mode, write its function and declare it in ``options.py``, or in an add-on.
 """
 
 from __future__ import annotations
@@ -9,18 +8,15 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import pkgutil
 import socket
-from typing import TYPE_CHECKING, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 import pytest
 
-from pytest_skillopt.addons import merged
 from pytest_skillopt.model.types import CacheError, ModelConfigError
-from pytest_skillopt.modes import measure
 from pytest_skillopt.modes.opening import opened
 from pytest_skillopt.modes.plan import expected
-from pytest_skillopt.modes.train import train
-from pytest_skillopt.modes.tries import try_change
 from pytest_skillopt.report.live import Display
 from pytest_skillopt.report.runs import write_reports
 from pytest_skillopt.report.words import plural, task_properties
@@ -36,24 +32,12 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.model.roles import Services
     from pytest_skillopt.modes.plan import Expected
-    from pytest_skillopt.options import Mode, Name
+    from pytest_skillopt.options import Mode
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result, Status
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.suite.executor import WorkersExecutor
     from pytest_skillopt.suite.tasks import SkillTask
-
-_Modes: TypeAlias = "dict[Name, Callable[[Run, Display], Result]]"
-MODES: _Modes = {
-    "evaluate": measure.evaluate,
-    "train": train,
-    "check": measure.check,
-    "compare": measure.compare,
-    "try": try_change,
-    "aa": measure.aa,
-    **cast("_Modes", {name: carry_out for name, (_, carry_out) in merged("MODES").items()}),
-}
-"""The function of each mode: from an open run to its result."""
 
 Outcome = Literal["passed", "failed", "skipped"]
 
@@ -111,18 +95,15 @@ def _journal_plan(run: Run, plan: Expected) -> None:
 
 def fails_the_session(mode: Mode, result: Result) -> bool:
     """Return whether the result makes pytest exit with 1, whatever the tests' outcomes."""
-    if mode.name in ("check", "drift") and result.skills:
-        return result.status == "rejected" or (mode.strict and result.status == "unmeasured")
-    if mode.name == "try":
-        return result.status not in ("accepted", "unchanged")
-    return result.status == "unmeasured"
+    undecided = result.status == "unmeasured" and (mode.strict or not result.skills)
+    return undecided or result.status in mode.fails
 
 
 def _carry_out(run: Run, display: Display) -> Result:
     """Run the mode; turn a stop or an error on the way into a result as well."""
     status: Status = "unmeasured"
     try:
-        return MODES[run.mode.name](run, display)
+        return cast("Result", pkgutil.resolve_name(run.mode.function)(run, display))
     except StopRun as stop:
         reason = stop.reason
         if stop.kind is Stop.INTERRUPTED:

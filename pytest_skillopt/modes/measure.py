@@ -218,7 +218,7 @@ def without_skill(run: Run, skill: str) -> tuple[dict[str, Arm], str]:
     sources = {task.id: task.source for task in run.tasks_of(skill)}
     same = {"skill": skill, "version": NO_SKILL.version, "model": run.fingerprint}
     for name in reversed(run.home.run_names()):
-        if mode_of(run.home.runs / name) not in ("compare", "check", "drift"):
+        if mode_of(run.home.runs / name) == "train":
             continue
         found: dict[str, list[Rollout]] = {}
         try:
@@ -263,7 +263,7 @@ def compare(run: Run, display: Display) -> Result:
     """
     skill = only_skill(run, "compares")
     display.begin("comparison")
-    first, second = run.mode.pair
+    first, second = run.mode.argument
     try:
         before, after = (
             named_skill(run.root, run.home, skill, name, run.documents[skill], run.settings.files)
@@ -347,16 +347,16 @@ def check(run: Run, display: Display) -> Result:
 
 
 def _check_skill(run: Run, skill: str) -> SkillResult:
-    now = run.documents[skill]
+    now, ref = run.documents[skill], run.mode.argument
     try:
-        then = at_revision(run.root, skill, run.mode.ref, run.settings.files)
+        then = at_revision(run.root, skill, ref, run.settings.files)
     except RevisionError as error:
         raise pytest.UsageError(str(error)) from None
     status: Status = "unmeasured"
     if then is None:
-        reason = f"{skill} did not exist at {run.mode.ref}: there is nothing to compare it with"
+        reason = f"{skill} did not exist at {ref}: there is nothing to compare it with"
     elif then.version == now.version:
-        status, reason = "unchanged", f"{skill} is the same as at {run.mode.ref}: nothing was run"
+        status, reason = "unchanged", f"{skill} is the same as at {ref}: nothing was run"
     else:
         stored = read_baseline(run, skill, then.version)
         drawn = {task: len(found) for task, found in stored.items()}

@@ -146,13 +146,11 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
     try:
         if mode.resume is not None:
             home.find(mode.resume, "training")
-        for name in filter(None, mode.pair):
+        for name in mode.argument if mode.name == "compare" else ():
             check_name(root, home, name)
-        if mode.file and not (root / mode.file).exists():
-            raise RunError(f"--skillopt-try={mode.file}: there is no such file or folder")
-        if mode.ref:
-            at_revision(root, "the project", mode.ref)  # any path: only the revision matters
-        if settings.scan and mode.name in ("train", "try"):
+        if mode.name == "check":  # any path: only the revision matters
+            at_revision(root, "the project", mode.argument)
+        if settings.scan and mode.splits:  # modes that judge a new version
             check_command(settings.scan, root)
         most_increase(settings.max_cost_increase)
         makers = config.hook.pytest_skillopt_client.get_hookimpls()

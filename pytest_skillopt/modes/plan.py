@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 FEW_TASKS = 10
 """Number of val tasks below which a training notes that small gains go undetected."""
-_TYPICAL = 0.47
-"""Typical part of the upper bound of rollouts that a training takes (``benchmarks/plan.py``)."""
 _TYPICAL_CALLS = 0.9
 """Typical part of the upper bound of optimizer calls."""
 _ASSUMED = {"target": (1500, 500), "judge": (1500, 200), "optimizer": (4000, 1000)}
@@ -123,7 +121,7 @@ class Expected:
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
     """Return the upper bounds and, for a training, typical values (``benchmarks/plan.py``)."""
     most = most_rollouts(tasks, mode, settings)
-    typical = most if mode.name in ("evaluate", "aa") else round(_TYPICAL * most)
+    typical = round(mode.typical * most)
     cap = settings.max_rollouts or most
     calls = _most_of_search(tasks, settings)[1] if mode.name == "train" else 0
     return Expected(min(most, cap), min(typical, cap), calls, round(_TYPICAL_CALLS * calls))
@@ -267,20 +265,8 @@ def notes_on_tasks(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[s
 
 def most_rollouts(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> int:
     """Return the upper bound of a mode's rollouts, without retries after infrastructure errors."""
-    each = sum(task.rollouts or settings.rollouts for task in tasks)
-    if mode.name == "evaluate":
-        return each
-    if mode.name == "aa":
-        return 2 * settings.rollouts * len(tasks)
-    if mode.name != "train":
-        most = settings.gate_kmax if mode.name == "check" else settings.final_rollouts
-        most *= 2 if mode.name == "drift" else 1
-        judged = [t for t in tasks if mode.name != "try" or t.split != "test"]
-        return 2 * len(judged) * most
-    test = [task for task in tasks if task.split == "test"]
-    final = 2 * settings.final_rollouts * (len(tasks) - len(test))
-    final += 2 * sum(task.rollouts or settings.rollouts for task in test)
-    return _most_of_search(tasks, settings)[0] + final
+    most = sum(mode.samples(task, settings) for task in tasks)
+    return most + _most_of_search(tasks, settings)[0] if mode.name == "train" else most
 
 
 def _most_of_search(tasks: Sequence[SkillTask], settings: Settings) -> tuple[int, int]:

@@ -34,12 +34,12 @@ NONE = "none"
 def split_tasks(
     tasks: Sequence[SkillTask], settings: Settings, mode: Mode
 ) -> tuple[list[SkillTask], list[str]]:
-    """Assign each skill's tasks to splits, for a training or a try; return tasks and notes.
+    """Assign each skill's tasks to splits, if the mode wants that; return tasks and notes.
 
     Raises:
         SplitError: the tasks cannot be split.
     """
-    if mode.name not in ("train", "try"):
+    if not mode.splits:
         return list(tasks), []
     split: dict[str, SkillTask] = {}
     notes: list[str] = []

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from pytest_skillopt.options import mode_named
 from pytest_skillopt.report import words
 
 if TYPE_CHECKING:
+    from pytest_skillopt.options import Tone
     from pytest_skillopt.run.result import Comparison, Result, SkillResult
 
-Tone = Literal["good", "careful", "bad", "neutral"]
-
+_NOT_MEASURED: dict[str, tuple[str, Tone]] = dict.fromkeys(
+    ("unmeasured", "interrupted"), ("Not measured", "careful")
+)
 _SIMULATED = "A simulated model took part: the figures say nothing about how a real one behaves."
 
 
@@ -61,27 +64,15 @@ def full_stop(text: str) -> str:
 
 
 def _answer(result: Result, skill: SkillResult, *, doubtful: bool) -> tuple[str, Tone]:
-    trained = result.mode == "train"
-    if trained and skill.status == "interrupted":
-        return "Stopped early", "careful"
-    good: Tone = "careful" if doubtful else "good"
-    if drift := (skill.verdict or {}).get("drift"):
-        tones: dict[str, Tone] = {"accepted": good, "rejected": "bad"}
-        return drift.capitalize(), tones.get(skill.status, "careful")
-    if skill.status in ("unmeasured", "interrupted"):
-        return "Not measured", "bad" if trained else "careful"
-    if trained and skill.status == "accepted":
-        merge = "but look closer before merging" if doubtful else "ready to merge"
-        return f"Accepted, {merge}", good
-    if trained:
-        return "Nothing to merge", "neutral"
-    if result.mode == "check":
-        rejected = skill.status == "rejected"
-        return ("Do not merge", "bad") if rejected else ("No regression found", good)
-    if result.mode == "try":
-        accepted = skill.status == "accepted"
-        return ("Accepted", good) if accepted else ("Keep the skill as it is", "neutral")
-    return _figure(result, skill), "neutral"
+    mode = mode_named(result.mode)
+    answers = {**_NOT_MEASURED, **mode.answers}
+    word = str((skill.verdict or {}).get(mode.name, skill.status))
+    if word not in answers:
+        return _figure(result, skill), "neutral"
+    answer, tone = answers[word]
+    if doubtful and tone == "good":
+        return answer.replace("ready to merge", "but look closer before merging"), "careful"
+    return answer, tone
 
 
 def _figure(result: Result, skill: SkillResult) -> str:
@@ -110,9 +101,7 @@ def _sentence(result: Result, skill: SkillResult) -> str:
         return f"{_change(measured, where)} {_fixed_and_broken(skill)}"
     if result.mode == "compare" and skill.status == "accepted":
         return f"{_change(measured, 'on')} {_fixed_and_broken(skill)}"
-    if result.mode in ("check", "compare", "try", "drift"):
-        return f"{_change(measured, 'on')} {reason}"
-    return reason
+    return reason if result.mode in ("aa", "train") else f"{_change(measured, 'on')} {reason}"
 
 
 def _single(measured: Comparison) -> str:

@@ -30,15 +30,6 @@ if TYPE_CHECKING:
 MOST_LIVE = 160
 """Maximum columns of the result of a step."""
 MOST_FAULT = 300
-_DOING = {
-    "train": "training",
-    "evaluate": "evaluating",
-    "check": "checking",
-    "compare": "comparing",
-    "try": "trying a change of",
-    "aa": "comparing with itself",
-    "drift": "measuring the drift of",
-}
 _LAST = {"final": "final comparison", "test": "test split"}
 """Phases after the steps of a training, by the stage of their rollouts."""
 _EVERY_SECONDS = 60.0
@@ -61,7 +52,7 @@ def header_line(run: Run) -> str:
     gated = run.mode.name in ("check", "compare")
     samples = run.settings.gate_k0 if gated else run.settings.rollouts
     return (
-        f"skillopt: {_DOING[run.mode.name]} {', '.join(map(one_line, run.documents))} on {tasks}, "
+        f"skillopt: {run.mode.doing} {', '.join(map(one_line, run.documents))} on {tasks}, "
         f"K={samples}" + (f"; {said}" if said else "") + (" (simulated)" if run.simulated else "")
     )
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from pytest_skillopt.report.advice import Advice
-    from pytest_skillopt.run.result import EditRow, Mode, Rate, Result, SkillResult, TaskRow
+    from pytest_skillopt.run.result import EditRow, Rate, Result, SkillResult, TaskRow
 
 _TONES = {"good": "green", "careful": "yellow", "bad": "red"}
 
@@ -125,7 +125,7 @@ def _table(
         yield Line(text, {colour: True} if colour else {})
 
 
-def _rates_lines(skill: SkillResult, mode: Mode, width: int) -> Iterator[Line]:
+def _rates_lines(skill: SkillResult, mode: str, width: int) -> Iterator[Line]:
     """Show the pass rates of suite, val and test, with their precision."""
     measured = words.comparisons(skill)
     if measured:
@@ -151,7 +151,7 @@ def _rate(rate: Rate | None) -> tuple[str, str]:
 
 
 def _tasks_lines(
-    rows: Sequence[TaskRow], mode: Mode, width: int, *, verbose: bool
+    rows: Sequence[TaskRow], mode: str, width: int, *, verbose: bool
 ) -> Iterator[Line]:
     """Make a row for each task, the node id last so that it can be copied whole.
 

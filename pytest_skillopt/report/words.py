@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.model.types import Usage
+from pytest_skillopt.options import mode_named
 from pytest_skillopt.run.result import EditRow, Hunk
 from pytest_skillopt.settings import Settings, shown
 from pytest_skillopt.skill.document import NO_SKILL
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import (
         Arm,
         Comparison,
-        Mode,
         Rate,
         Result,
         ScanRow,
@@ -169,11 +169,9 @@ def verdict(row: StepRow) -> str:
     return UNKNOWN if row.verdict == "none" else row.verdict
 
 
-def sides(mode: Mode) -> tuple[str, str]:
+def sides(mode: str) -> tuple[str, str]:
     """Name the two versions of a comparison."""
-    if mode == "drift":
-        return "without", "with"
-    return ("first", "second") if mode in ("aa", "compare") else ("before", "after")
+    return mode_named(mode).sides
 
 
 def comparisons(skill: SkillResult) -> dict[str, Comparison]:
@@ -355,7 +353,7 @@ def precision(skill: SkillResult) -> list[str]:
     return said
 
 
-def explained(skill: SkillResult, mode: Mode) -> str:
+def explained(skill: SkillResult, mode: str) -> str:
     """Explain the pass rates above."""
     said = ["In brackets: 95 % interval over rollouts."] if comparisons(skill) else []
     return " ".join([*said, *(precision(skill) if mode != "aa" else [])])

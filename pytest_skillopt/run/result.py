@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 SCHEMA = "skillopt-result/1"
 
-Mode = Literal["train", "evaluate", "check", "compare", "try", "aa", "drift"]
 EditStatus = Literal["accepted", "rejected", "refused", "lost", "dropped"]
 Status = Literal["accepted", "rejected", "unmeasured", "unchanged", "measured", "interrupted"]
 
@@ -260,7 +259,8 @@ class Result(_Record):
     """A run of the plugin."""
 
     schema_: str = Field(default=SCHEMA, alias="schema")
-    mode: Mode
+    mode: str = Field(pattern="^[a-z]+$")
+    """Name of its mode, such as ``train`` or ``check``."""
     run: str
     started: str
     """ISO 8601, UTC."""

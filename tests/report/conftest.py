@@ -224,7 +224,7 @@ def build(
         tasks=rows,
     )
     return Result(
-        mode=mode,  # type: ignore[arg-type]
+        mode=mode,
         run="20260102-030405-ab12",
         started="2026-01-02T03:04:05Z",
         seconds=192.4,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_skillopt.options import mode_named
 from pytest_skillopt.report import live, terminal
 from pytest_skillopt.report.html import render_html
 from pytest_skillopt.report.markdown import pull_request_body, step_summary
@@ -99,7 +100,15 @@ def test_training_without_gain_gives_the_reason(make_result: MakeResult, status:
 def test_the_first_line_is_what_it_was_run_for(
     make_result: MakeResult, mode: str, first: str
 ) -> None:
-    assert rendered(make_result(mode=mode, status="measured", simulated=False))[0] == first
+    status = "accepted" if mode == "check" else "measured"
+    assert rendered(make_result(mode=mode, status=status, simulated=False))[0] == first
+
+
+def test_a_mode_of_an_add_on_that_is_gone_is_shown_as_a_comparison(make_result: MakeResult) -> None:
+    gone = make_result(mode="compare").model_copy(update={"mode": "gone"})
+    report = joined(gone)
+    assert "first" in report
+    assert "The suite's pass rate rose from" in report
 
 
 @pytest.mark.parametrize("mode", ["train", "evaluate", "check", "compare", "aa"])
@@ -248,7 +257,7 @@ def test_what_was_not_to_be_written_is_no_caution(make_result: MakeResult) -> No
 def test_header_names_tasks_splits_models_and_simulation() -> None:
     splits = ["train"] * 20 + ["val"] * 10 + ["test"] * 10
     run = SimpleNamespace(
-        mode=SimpleNamespace(name="train"),
+        mode=mode_named("train"),
         documents={"SKILL.md": None},
         tasks=[SimpleNamespace(split=split) for split in splits],
         roles={"target": "offline:a", "optimizer": "offline:a"},

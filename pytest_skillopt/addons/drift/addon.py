@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.options import Mode
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-    from pytest_skillopt import Result
-    from pytest_skillopt.report.live import Display
-    from pytest_skillopt.run.openrun import Run
-
-
-def _drift(run: Run, display: Display) -> Result:
-    from pytest_skillopt.addons.drift.measure import drift
-
-    return drift(run, display)
 
 
 def history(folder: Path) -> Iterator[str]:
@@ -26,4 +18,20 @@ def history(folder: Path) -> Iterator[str]:
     return lines(folder)
 
 
-MODES = {"drift": ("tell if the skill still helps today's model", _drift)}
+MODES = (
+    Mode(
+        name="drift",
+        help="tell if the skill still helps today's model",
+        function="pytest_skillopt.addons.drift.measure:drift",
+        doing="measuring the drift of",
+        samples=lambda task, settings: 4 * settings.final_rollouts,
+        sides=("without", "with"),
+        answers={
+            "still helps": ("Still helps", "good"),
+            "no longer needed": ("No longer needed", "bad"),
+            "hurts": ("Hurts", "bad"),
+            "cannot tell": ("Cannot tell", "careful"),
+        },
+        fails=("rejected",),
+    ),
+)

@@ -1,4 +1,4 @@
-"""Command ``pytest-skillopt doctor``: check everything a training needs before paying for one.
+"""Check everything that a training needs before paying for one.
 
 It prints the plan of ``--collect-only``, then checks the settings and the skills and makes one tiny
 call to each model.
@@ -16,34 +16,23 @@ from pytest_skillopt.model.roles import MODELS, Models
 from pytest_skillopt.model.types import CapReached, ModelConfigError, ModelError
 from pytest_skillopt.modes.opening import probed_roles, wanted_roles
 from pytest_skillopt.modes.skills import read_documents, skills_of
-from pytest_skillopt.options import MODES
+from pytest_skillopt.options import modes
 from pytest_skillopt.report import words
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.scan import check_command
 from pytest_skillopt.untrusted import shown
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Iterator
-    from typing import Any
 
     from pytest_skillopt.model.types import Role
     from pytest_skillopt.modes.plan import Plan
 
 
-def add_command(commands: argparse._SubParsersAction[Any]) -> None:
-    parser = commands.add_parser(
-        "doctor",
-        help="check settings, skills and suite, and call each model once, before a training",
-    )
-    parser.add_argument(
-        "arguments", nargs="*", metavar="PYTEST", help="arguments for pytest, after --"
-    )
-    parser.set_defaults(handle=lambda args: _examine(args.arguments))
-
-
-def _examine(arguments: list[str]) -> int:
-    chosen = any(argument.partition("=")[0] in MODES.values() for argument in arguments)
+def examine(arguments: list[str]) -> int:
+    """Examine what pytest would run; return its exit code, or 1 for a fault."""
+    flags = {mode.flag for mode in modes().values()}
+    chosen = any(argument.partition("=")[0] in flags for argument in arguments)
     mode = [] if chosen else ["--skillopt-train"]
     doctor = Doctor()
     quiet = ["--collect-only", "-qq", "-p", "no:cacheprovider"]

@@ -61,10 +61,10 @@ def try_change(run: Run, display: Display) -> Result:
     before = run.documents[skill]
     display.begin("comparison")
     try:
-        after = changed(run.root, skill, before, run.mode.file, run.settings.files)
+        after = changed(run.root, skill, before, run.mode.argument, run.settings.files)
         result = _judged(run, skill, before, after)
     except (SkillError, GitError, OSError) as error:
-        raise pytest.UsageError(f"--skillopt-try={run.mode.file}: {error}") from None
+        raise pytest.UsageError(f"--skillopt-try={run.mode.argument}: {error}") from None
     return run.result(result.status, result.reason, [result])
 
 
@@ -78,7 +78,7 @@ def _judged(run: Run, skill: str, before: Document, after: Document) -> SkillRes
         before=before.version,
         after=after.version,
         status="unchanged",
-        reason=f"{run.mode.file} is the same as {skill}: nothing was run",
+        reason=f"{run.mode.argument} is the same as {skill}: nothing was run",
         patch=unified(before, after, skill),
         warnings=[
             WarningRow(rule=found.rule, message=found.message, excerpt=found.excerpt)

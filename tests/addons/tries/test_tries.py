@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_skillopt import cli
-from pytest_skillopt.modes import tries
+from pytest_skillopt.addons.tries import measure
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,7 +154,7 @@ def test_all_tries_of_a_day_share_one_alpha(
         def now(cls, tz: Any = None) -> Any:
             return datetime.now(UTC) + timedelta(days=1)
 
-    monkeypatch.setattr(tries, "datetime", Tomorrow)
+    monkeypatch.setattr(measure, "datetime", Tomorrow)
     _, next_day, _ = project.attempt(better)
     assert next_day["verdict"]["alpha"] == pytest.approx(0.05 / 2)
     assert len(project.asked) > calls, "another day draws samples of its own"

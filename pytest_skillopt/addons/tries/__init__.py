@@ -1,0 +1,1 @@
+"""Mode ``--skillopt-try``: is a change that was made elsewhere any good?"""
