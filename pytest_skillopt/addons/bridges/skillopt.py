@@ -28,9 +28,9 @@ from pytest_skillopt.suite.sampler import Stop, StopRun
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from pytest_skillopt import TaskRecord
     from pytest_skillopt.edits.combine import Patch
     from pytest_skillopt.edits.context import Context
-    from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.suite.context import Recorder, Skill
     from pytest_skillopt.suite.rollouts import Rollout

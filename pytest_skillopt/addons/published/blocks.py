@@ -21,8 +21,8 @@ from pytest_skillopt.skill.edits import Edit, protected_texts
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from pytest_skillopt import TaskRecord
     from pytest_skillopt.edits.context import Context
-    from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.skill.document import Document, Region
 

@@ -17,8 +17,8 @@ from pytest_skillopt.skill.edits import protected_texts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_skillopt import TaskRecord
     from pytest_skillopt.edits.context import Context
-    from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.skill.edits import Edit
 
 _BODY_CHARS = 60_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from pytest_skillopt import TaskRecord
 from pytest_skillopt.addons.published.epochs import learn_from_epoch, slow_update
 from pytest_skillopt.addons.published.pruning import prune
 from pytest_skillopt.addons.published.settings import PublishedSettings
@@ -14,7 +15,6 @@ from pytest_skillopt.addons.published.stages import (
     update_published,
 )
 from pytest_skillopt.edits.combine import Patch
-from pytest_skillopt.edits.records import TaskRecord
 from pytest_skillopt.edits.update import update as apply_edits
 from pytest_skillopt.gate.counts import counted
 from pytest_skillopt.gate.data import VETTING
@@ -23,13 +23,13 @@ from pytest_skillopt.search.extensions import Search, Stages
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from pytest_skillopt import SkillTask
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.gate.data import Verdict
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.suite.tasks import SkillTask
 
 _LARGEST_BATCH = 40
 _MINIBATCH = 8

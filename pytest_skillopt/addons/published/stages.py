@@ -14,8 +14,8 @@ from pytest_skillopt.edits.update import update
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_skillopt import TaskRecord
     from pytest_skillopt.edits.context import Context
-    from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.edits.update import Update
 
 

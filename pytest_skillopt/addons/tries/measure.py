@@ -40,11 +40,11 @@ from pytest_skillopt.skill.files import read_version, skill_files
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pytest_skillopt import SkillTask
     from pytest_skillopt.report.live import Display
     from pytest_skillopt.run.openrun import Run
     from pytest_skillopt.run.result import Result
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.suite.tasks import SkillTask
 
 _TRIES = "tries.txt"
 """File of ``.skillopt``: one line a try, with its day, its skill and its digest."""
