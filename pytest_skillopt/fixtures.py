@@ -106,6 +106,7 @@ def skill_judge(request: pytest.FixtureRequest) -> Judge:
             stage=running.request.stage,
             task=request.node.nodeid,
             on_usage=running.add_judge_usage,
+            verdicts=running.verdicts,
         )
 
 

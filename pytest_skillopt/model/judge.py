@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field, field_validator
@@ -91,6 +91,8 @@ class Judge:
         stage: purpose of the rollout, for the accounts.
         task: node id of the rollout, for the accounts.
         on_usage: called with the usage of each vote.
+        verdicts: receives each object that carries a verdict, the judge included; an assertion on
+            one of them is decided by the judge.
     """
 
     model: Model
@@ -99,6 +101,7 @@ class Judge:
     stage: str = "judge"
     task: str = ""
     on_usage: Callable[[Usage], None] = lambda usage: None
+    verdicts: list[object] = field(default_factory=list)
 
     def __call__(
         self, rubric: str, answer: str, *, question: str = "", votes: int = 1
@@ -124,7 +127,9 @@ class Judge:
         scores = tuple(vote.score for vote in cast)
         score = statistics.median(scores)
         _, reason = min((abs(s - score), vote.reason) for s, vote in zip(scores, cast, strict=True))
-        return Judgement(score, reason, scores)
+        judgement = Judgement(score, reason, scores)
+        self.verdicts += [self, judgement, score]
+        return judgement
 
     def statements(
         self, statements: Sequence[str], answer: str, *, question: str = "", expected: str = ""
@@ -153,7 +158,9 @@ class Judge:
         messages = _messages(rubric, answer, question, instructions=_STATEMENTS)
         found = self._ask(messages, _grades_of(len(statements)), "statements")
         rows = sorted(found.grades, key=lambda grade: grade.number)
-        return [(row.holds, row.evidence.strip()) for row in rows]
+        grades = [(row.holds, row.evidence.strip()) for row in rows]
+        self.verdicts += [self, grades]
+        return grades
 
     def _ask(self, messages: list[dict[str, str]], form: type[FormT], what: str) -> FormT:
         answer = ask_json(

@@ -61,6 +61,8 @@ class Arm(_Record):
     errors: int = 0
     read: int | None = None
     """Rollouts in which the skill's body reached the model; null if unknown."""
+    judged: int = 0
+    """Measured rollouts decided by a judge: every plain assertion passed."""
     sample: RolloutSample | None = None
 
 

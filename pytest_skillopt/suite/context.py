@@ -104,6 +104,8 @@ class Recorder:
         self.used = Usage()
         """Usage of target calls, those of the test's own agent included."""
         self.judge_used = Usage()
+        self.verdicts: list[object] = []
+        """Objects that carry a judge's verdict, see ``model.judge.Judge``."""
         self.reported = Usage()
         """The part of ``used`` that the test reported itself."""
         self.refusals: list[str] = []

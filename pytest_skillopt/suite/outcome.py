@@ -7,8 +7,12 @@ body and a set-up error outside of it.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import linecache
+import textwrap
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,6 +24,7 @@ from pytest_skillopt.suite.rollouts import InfraError, Rollout, shorten
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from pytest_skillopt.suite.context import Recorder
     from pytest_skillopt.suite.rollouts import RolloutRequest
 
 
@@ -136,9 +141,9 @@ def conclude(
     request: RolloutRequest,
     config: pytest.Config,
     phases: Sequence[Phase],
-    refusals: Sequence[str],
+    recorder: Recorder,
 ) -> Rollout:
-    """Return the rollout's end, given its phases in order and the errors of wrong records."""
+    """Return the rollout's end, given its phases in order and what it recorded."""
     error = _infrastructure_error(config, phases)
     if error is not None:
         return Rollout(request, "error", error=error)
@@ -146,13 +151,16 @@ def conclude(
     asserted = [phase for phase in failed if _is_failure(phase)]
     if asserted:
         location = _location(config, asserted[0])
-        return Rollout(request, "failed", message=_message(asserted), location=location)
+        judged = all(_is_judged(phase, recorder.verdicts) for phase in asserted)
+        return Rollout(
+            request, "failed", message=_message(asserted), location=location, judged=judged
+        )
     if failed:
         phase = failed[0]
         where = "set-up" if phase.report.when == "setup" else "teardown"
         return Rollout.of_error(request, "setup", f"{where} failed: {_line(phase)}")
-    if refusals:
-        message = shorten("\n".join(refusals), _MESSAGE_LIMIT)
+    if recorder.refusals:
+        message = shorten("\n".join(recorder.refusals), _MESSAGE_LIMIT)
         return Rollout(request, "failed", message=message)
     main = [phase for phase in phases if phase.subtest is None]
     for phase in main:
@@ -160,7 +168,7 @@ def conclude(
             return Rollout(request, "skipped", message=_reason(phase))
     if not any(phase.report.when == "call" for phase in main):
         return Rollout.of_error(request, "internal", "pytest did not run the body of the test")
-    return Rollout(request, "passed")
+    return Rollout(request, "passed", judged=bool(recorder.verdicts))
 
 
 def captured_output(phases: Sequence[Phase]) -> str:
@@ -211,6 +219,52 @@ def _infrastructure_error(config: pytest.Config, phases: Sequence[Phase]) -> Inf
 def _is_failure(phase: Phase) -> bool:
     asserted = phase.exception is not None and is_assertion(phase.exception)
     return asserted or phase.report.when == "call"
+
+
+def _is_judged(phase: Phase, verdicts: Sequence[object]) -> bool:
+    """Tell whether a failed ``assert``, or the ``if`` around a ``pytest.fail``, is on a verdict.
+
+    The names that carry one hold an object of ``verdicts``, or are bound to an expression with such
+    a name in the function that failed.
+    """
+    if not verdicts or phase.excinfo is None or not is_assertion(phase.excinfo.value):
+        return False
+    entries = [e for e in phase.excinfo.traceback if "_pytest" not in Path(e.path).parts]
+    if not entries:
+        return False
+    entry = entries[-1]
+    code, values = entry.frame.code.raw, {**entry.frame.f_globals, **entry.frame.f_locals}
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(code)))
+    except (OSError, SyntaxError):
+        return False
+    carry = {name for name, value in values.items() if any(value is each for each in verdicts)}
+    nodes = [node for node in ast.walk(tree) if hasattr(node, "lineno")]
+    for node in sorted(nodes, key=lambda node: node.lineno):
+        if isinstance(node, ast.For) and _uses(node.iter, carry):
+            carry |= _names(node.target, ctx=ast.Store)
+        elif isinstance(node, ast.Assign) and _uses(node.value, carry):
+            carry |= _names(*node.targets, ctx=ast.Store)
+    line, judged = entry.lineno + 2 - code.co_firstlineno, None
+    for node in nodes:  # outer statements come before inner ones
+        if isinstance(node, ast.stmt) and node.lineno <= line <= (node.end_lineno or 0):
+            if isinstance(node, ast.Assert | ast.If):
+                judged = _uses(node.test, carry)
+            elif judged is None and isinstance(node, ast.Expr):
+                judged = _uses(node, carry)
+    return bool(judged)
+
+
+def _uses(expression: ast.AST, names: set[str]) -> bool:
+    """Tell whether an expression, and each side of an ``and`` or ``or``, uses one of the names."""
+    if isinstance(expression, ast.BoolOp):
+        return all(_uses(side, names) for side in expression.values)
+    return not names.isdisjoint(_names(expression) - _names(expression, ctx=ast.Store))
+
+
+def _names(*nodes: ast.AST, ctx: type[ast.expr_context] = ast.Load) -> set[str]:
+    parts = (part for node in nodes for part in ast.walk(node) if isinstance(part, ast.Name))
+    return {part.id for part in parts if isinstance(part.ctx, ctx)}
 
 
 def _message(phases: Sequence[Phase]) -> str:

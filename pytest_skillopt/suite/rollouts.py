@@ -116,6 +116,8 @@ class Rollout:
     attempt: int = 1
     skill_read: bool | None = None
     """True if a coding agent read the skill's body; None if unknown."""
+    judged: bool = False
+    """True if a judge's verdict decided it, and every plain assertion passed."""
     error: InfraError | None = None
     """Set exactly when ``outcome`` is ``error``."""
 

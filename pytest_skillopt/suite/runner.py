@@ -176,7 +176,7 @@ class RolloutRunner:
                 remove_folder(path)
         if stop:
             return _stopped(request, stop)
-        rollout = conclude(request, item.config, running.phases, recorder.refusals)
+        rollout = conclude(request, item.config, running.phases, recorder)
         if recorder.fault is not None and rollout.error is None:
             fault = classify(item.config, recorder.fault)
             return Rollout(request, "error", error=fault) if fault is not None else rollout

@@ -94,6 +94,8 @@ class PromptfooCase(Case):
             rollout.score(sum(held.values()) / len(held))
         missed = [f"{kind}: {value}" for (kind, value), holds in held.items() if not holds]
         if missed:
+            if judge is not None and all(held[e] for e in held if e not in rubrics):
+                judge.verdicts.append(missed)
             lines = "\n- ".join(missed)
             pytest.fail(f"{len(missed)} of {len(held)} do not hold:\n- {lines}", pytrace=False)
 

@@ -312,6 +312,8 @@ def _settle(
         return
     missed = [grade for grade in grades if not grade.passed]
     lines = [f"- {g.text}" + (f" ({g.evidence})" if g.evidence else "") for g in missed]
+    if judge is not None and all(grade.judged for grade in missed):
+        judge.verdicts.append(lines)
     said = f"{len(missed)} of {len(grades)} statements do not hold:"
     pytest.fail("\n".join([said, *lines]), pytrace=False)
 

@@ -16,7 +16,7 @@ _WAYS = {
     "never passes": "check the test itself, then what the skill lacks",
     "is flaky": "pin what varies, or take more --skillopt-rollouts",
     "passes alike with and without": "ask for what only the skill says",
-    "has a judge to decide it": "check what a script can; pytest-skillopt judge calibrate",
+    "is decided only by the judge": "check what a script can; pytest-skillopt judge calibrate",
 }
 _MOST = 12
 
@@ -44,8 +44,9 @@ def verdicts(result: Result) -> str:
         for row in skill.tasks:
             if row.before.n and row.after is not None and row.after.n:
                 found[told(row)].append(row.id)
-                if "role=judge" in row.marks:
-                    found["has a judge to decide it"].append(row.id)
+                arms = row.before, row.after
+                if all(arm.judged == arm.n for arm in arms):
+                    found["is decided only by the judge"].append(row.id)
     said = [
         f"{verdict} ({len(names)}): {some(names, _MOST)} - {_WAYS[verdict]}"
         for verdict, names in found.items()

@@ -74,9 +74,153 @@ def test_a_comparison_with_no_skill_gives_each_task_a_verdict(project: pytest.Py
         "always passes (2): test_words.py::test_judged, test_words.py::test_word[always] - make it",
         "never passes (1): test_words.py::test_word[never] - check the test itself",
         "is flaky (1): test_words.py::test_word[flaky] - pin what varies",
-        "has a judge to decide it (1): test_words.py::test_judged - check what a script can",
+        "is decided only by the judge (1): test_words.py::test_judged - check what a script can",
     ):
         assert verdict in note
+
+
+JUDGED = """
+import pytest
+from pytest_skillopt.checks import fulfils
+
+def polite(judge, reply):
+    return judge("It is polite.", reply).score >= 0.5
+
+@pytest.mark.skill_task
+def test_on_score(skill_agent, skill_judge):
+    reply = skill_agent("always")
+    assert reply == "yes"
+    score = skill_judge("It is polite.", reply).score
+    assert score >= 0.5, f"{reply} is rude"
+
+@pytest.mark.skill_task
+def test_on_statements(skill_agent, skill_judge):
+    fulfils(skill_judge, skill_agent("always"), "It is polite.")
+
+@pytest.mark.skill_task
+def test_one_by_one(skill_agent, skill_judge):
+    for holds, evidence in skill_judge.statements(["It is polite."], skill_agent("always")):
+        if not holds:
+            pytest.fail(evidence)
+
+@pytest.mark.skill_task
+def test_in_a_helper(skill_agent, skill_judge):
+    assert polite(skill_judge, skill_agent("always"))
+
+@pytest.mark.skill_task
+def test_plain_before(skill_agent, skill_judge):
+    reply = skill_agent("never")
+    assert reply == "yes"
+    assert skill_judge("It is polite.", reply).score >= 0.5
+
+@pytest.mark.skill_task
+def test_plain_after(skill_agent, skill_judge, rollout):
+    reply = skill_agent("never")
+    judgement = skill_judge("It is polite.", reply)
+    rollout.score(judgement.score)
+    if judgement.score < 2:
+        assert reply == "yes", judgement.reason
+
+@pytest.mark.skill_task
+def test_both_at_once(skill_agent, skill_judge):
+    reply = skill_agent("never")
+    score = skill_judge("It is polite.", reply).score
+    assert reply == "yes" and score >= 0.5
+
+@pytest.mark.skill_task
+def test_broken(skill_agent, skill_judge):
+    int(skill_judge("It is polite.", skill_agent("always")).reason)
+
+@pytest.mark.skill_task
+def test_no_judge(skill_agent):
+    assert skill_agent("never") == "yes"
+"""
+
+
+def test_only_a_failure_on_a_verdict_is_decided_by_the_judge(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    answer = chat_server.reply
+
+    def reply(body: dict[str, Any]) -> Any:
+        if "response_format" not in body:
+            return answer(body)
+        grade = {"number": 1, "evidence": "it is rude", "holds": False}
+        statements = "grades" in json.dumps(body["response_format"])
+        return json.dumps({"grades": [grade]} if statements else {"score": 0.1, "reason": "rude"})
+
+    chat_server.reply = reply
+    project.makepyfile(test_words=JUDGED)
+    run = project.runpytest_inprocess(*COMPARE, "--skillopt-rollouts=2")
+    said = " ".join(run.stdout.str().split())
+    names = ("in_a_helper", "on_score", "on_statements", "one_by_one")
+    listed = ", ".join(f"test_words.py::test_{name}" for name in names)
+    assert f"is decided only by the judge (4): {listed} - check what a script can" in said
+
+
+PROMPTFOO = """
+prompts: [file://words/SKILL.md]
+tests:
+  - description: plain
+    vars: {asked: always}
+    assert: [{type: contains, value: 'no'}, {type: llm-rubric, value: It is polite}]
+  - description: judged
+    vars: {asked: always}
+    assert: [{type: contains, value: 'e'}, {type: llm-rubric, value: It is polite}]
+"""
+FROM_PROMPTFOO = """
+import pytest
+from pytest_skillopt.cases import read_cases
+
+@pytest.mark.skill_task
+@pytest.mark.parametrize("case", read_cases("promptfooconfig.yaml"))
+def test_case(skill, skill_agent, skill_judge, rollout, case):
+    case.check(skill_agent(case.prompt), skill_judge, rollout)
+"""
+
+
+def test_a_case_of_promptfoo_that_a_script_refuses_is_not_decided_by_the_judge(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    answer = chat_server.reply
+
+    def reply(body: dict[str, Any]) -> Any:
+        if "response_format" not in body:
+            return answer(body)
+        return json.dumps({"grades": [{"number": 1, "evidence": "", "holds": False}]})
+
+    chat_server.reply = reply
+    (project.path / "promptfooconfig.yaml").write_text(PROMPTFOO)
+    project.makepyfile(test_words=FROM_PROMPTFOO)
+    run = project.runpytest_inprocess(*COMPARE, "--skillopt-rollouts=2")
+    said = " ".join(run.stdout.str().split())
+    assert "is decided only by the judge (1): test_words.py::test_case[judged] - " in said
+
+
+def test_an_eval_that_a_script_refuses_is_not_decided_by_the_judge(
+    project: pytest.Pytester, chat_server: ChatServer
+) -> None:
+    file = evals(project, 1)
+    answer = chat_server.reply
+
+    def reply(body: dict[str, Any]) -> Any:
+        if "response_format" not in body:
+            return answer(body)
+        grades = [{"number": 1, "evidence": "it is rude", "holds": False}]
+        return json.dumps({"grades": grades})
+
+    chat_server.reply = reply
+    rows = [
+        {"id": name, "prompt": "always", "assertions": ["It is polite", *scripted]}
+        for name, scripted in (("plain", ["contains 'no'"]), ("judged", ["contains 'yes'"]))
+    ]
+    file.write_text(json.dumps({"evals": rows}))
+    run = project.runpytest_inprocess(*COMPARE, "--skillopt-evals", "--skillopt-rollouts=2")
+    said = " ".join(run.stdout.str().split())
+    assert "never passes (2)" in said
+    found = said[said.index("is decided only by the judge") :]
+    assert found.startswith("is decided only by the judge (1): ")
+    assert "judged" in found.split(" - ")[0]
 
 
 def evals(project: pytest.Pytester, count: int) -> Any:
