@@ -80,7 +80,7 @@ def plan_lines(
     home: Home,
 ) -> Iterator[str]:
     if not tasks:
-        yield "no test is marked skill_task: nothing would be done"
+        yield "no test is marked skill_task, or all are skipped: nothing would be done"
         return
     for skill in skills_of(tasks):
         group = [task for task in tasks if task.skill == skill]
@@ -88,7 +88,7 @@ def plan_lines(
         named = ", ".join(f"{splits[name]} {name}" for name in (*SPLITS, BOTH) if splits[name])
         yield f"{skill}: {words.plural(len(group), 'task')}" + (f" ({named})" if named else "")
     if others:
-        yield f"deselected, not marked skill_task: {others}"
+        yield f"deselected, not marked skill_task or always skipped: {others}"
     yield from notes
     if mode.name == "train":
         yield from notes_on_search(settings)

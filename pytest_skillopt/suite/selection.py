@@ -108,9 +108,14 @@ def _locator(config: pytest.Config) -> SkillLocator:
 
 
 def keep_tasks(config: pytest.Config, items: list[pytest.Item]) -> int:
-    others = [item for item in items if item.get_closest_marker(MARKER) is None]
+    """Deselect the tests that are no tasks, or always skipped; return how many."""
+    tasks: list[pytest.Item] = []
+    others: list[pytest.Item] = []
+    for item in items:
+        is_task = item.get_closest_marker(MARKER) and not item.get_closest_marker("skip")
+        (tasks if is_task else others).append(item)
     if others:
-        items[:] = [item for item in items if item.get_closest_marker(MARKER) is not None]
+        items[:] = tasks
         config.hook.pytest_deselected(items=others)
     return len(others)
 

@@ -46,6 +46,8 @@ def _add_drafting(commands: argparse._SubParsersAction[Any]) -> None:
     _add_common(parser, "tests/test_{skill}_mined.py", 20)
     text = "only the 20 requests that are most like this one"
     parser.add_argument("--like", metavar="TEXT", default="", help=text)
+    text = "variations of each test, skipped until you have reviewed them (default: 0)"
+    parser.add_argument("--variations", type=int, default=0, metavar="N", help=text)
     parser.set_defaults(handle=_mine)
 
 
@@ -100,6 +102,7 @@ def _mine(args: argparse.Namespace) -> int:
             most=args.tests,
             yes=args.yes,
             like=args.like,
+            variations=max(0, args.variations),
         )
     )
 

@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import BaseModel, Field
 
@@ -22,7 +22,7 @@ from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.untrusted import fence, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pytest
@@ -50,6 +50,7 @@ class _Draft(BaseModel):
     name: str = Field(description="two to five words")
     prompt: str = Field(description="the new request; empty for a given one")
     statements: list[str]
+    variations: list[str] = Field([], description="empty unless they are asked for")
 
 
 class _Drafts(BaseModel):
@@ -58,8 +59,16 @@ class _Drafts(BaseModel):
     near_misses: list[str] = Field([], description="similar requests for something else")
 
 
-Draft = tuple[str, str, tuple[str, ...]]
-"""Name, request, statements."""
+class Draft(NamedTuple):
+    """One drafted test."""
+
+    name: str
+    request: str
+    statements: tuple[str, ...]
+    variations: tuple[str, ...] = ()
+    """Other requests for which the same statements hold."""
+
+
 Queries = tuple[list[str], list[str]]
 """Requests for which an agent should load the skill, and near misses."""
 
@@ -73,26 +82,28 @@ def mine(
     most: int,
     yes: bool,
     like: str = "",
+    variations: int = 0,
 ) -> int:
     """Draft tests from past sessions; send nothing before the user has confirmed it.
 
-    With ``like``, only from the ``BATCH`` requests that are most like this text.
+    With ``like``, only from the ``BATCH`` requests that are most like this text. The same calls
+    also write ``variations`` of each test, which are skipped until a person has reviewed them.
     """
     found = read_requests(source)
     requests = nearest(found.requests, like, BATCH) if like else found.requests
     if not requests:
         raise MineError(f"no request in {source} shares a word with --like {like!r:.60}")
     batches = [requests[i : i + BATCH] for i in range(0, len(requests), BATCH)]
-    prompts = [_about_requests(skill, batch) for batch in batches]
+    prompts = [_about_requests(skill, batch, variations) for batch in batches]
     told = f"{plural(found.files, 'file')} of {source}, "
     told += plural(len(found.requests), "different request")
     told += f", {len(requests)} of them like it" if like else ""
-    if not _agreed(config, f"read {told}", prompts, yes):
+    if not _agreed(config, f"read {told}", prompts, yes, out=_OUT * (1 + variations)):
         return 1
     model = Models.of(config).get("optimizer")
     drafts: list[Draft] = []
     for number, (batch, prompt) in enumerate(zip(batches, prompts, strict=True)):
-        drafts += _read_drafts(_answer(model, prompt, f"mine/{number}"), batch)
+        drafts += _read_drafts(_answer(model, prompt, f"mine/{number}"), batch, variations)
         if len(drafts) >= most:
             break
     return _keep(config, skill, output, drafts[:most], run=False)
@@ -153,12 +164,14 @@ def _about_triggers(skill: Path) -> Iterator[str]:
     )
 
 
-def _agreed(config: pytest.Config, what: str, prompts: Sequence[str], yes: bool) -> bool:
+def _agreed(
+    config: pytest.Config, what: str, prompts: Sequence[str], yes: bool, *, out: int = _OUT
+) -> bool:
     """Show what will be sent and its cost, and ask the user to confirm."""
     model = Models.of(config).get("optimizer")
     tokens = sum(len(prompt) for prompt in prompts) // 4
     price = model.config.price if hasattr(model, "config") else None
-    cost = f", about ${price.cost(tokens, _OUT * len(prompts)):.2f}" if price else ""
+    cost = f", about ${price.cost(tokens, out * len(prompts)):.2f}" if price else ""
     sys.stdout.write(
         shown(
             f"{what}; {plural(len(prompts), 'call')} of {model.name}, {tokens:,} tokens in{cost}\n"
@@ -167,12 +180,17 @@ def _agreed(config: pytest.Config, what: str, prompts: Sequence[str], yes: bool)
     return confirmed("send this to the model", yes)
 
 
-def _about_requests(skill: Path, requests: Sequence[str]) -> str:
+def _about_requests(skill: Path, requests: Sequence[str], variations: int) -> str:
     listed = [f"Request {n}:\n{fence(text)}" for n, text in enumerate(requests, 1)]
     asked = (
         "Choose the requests that this skill should handle and draft a test for each of them, by "
         "its number. Omit the others; it is fine to draft none."
     )
+    if variations:
+        asked += (
+            f" For each draft also write {plural(variations, 'variation')}: a request of the same "
+            "kind in other words and with other details, for which the same statements hold."
+        )
     return "\n\n".join([_skill_text(skill), *listed, asked])
 
 
@@ -195,14 +213,15 @@ def _answer(model: Model, prompt: str, sample: str) -> _Drafts:
     return answer.value
 
 
-def _read_drafts(answer: _Drafts, requests: Sequence[str]) -> list[Draft]:
+def _read_drafts(answer: _Drafts, requests: Sequence[str], variations: int = 0) -> list[Draft]:
     found: list[Draft] = []
     for draft in answer.drafts:
         given = requests[draft.number - 1] if 0 < draft.number <= len(requests) else ""
         request = given or (clean(draft.prompt) if not requests else "")
         statements = tuple(clean(text) for text in draft.statements if text.strip())[:8]
         if request and statements:
-            found.append((clean(draft.name), request, statements))
+            others = tuple(filter(None, map(clean, draft.variations)))[:variations]
+            found.append(Draft(clean(draft.name), request, statements, others))
     return found
 
 
@@ -237,33 +256,37 @@ def _keep(
     return subprocess.run(command, cwd=config.rootpath).returncode if run else 0
 
 
-def source_of(drafts: Iterable[Draft], skill: str) -> str:
-    """Write a test file of the drafts, without near duplicates."""
-    rows = list(drafts)
-    kept = set(distinct(request for _, request, _ in rows))
+def source_of(drafts: Sequence[Draft], skill: str) -> str:
+    """Write a test file of the drafts, without near duplicates.
+
+    A test and its variations form a group, so that they are in one split.
+    """
+    kept = set(distinct(text for draft in drafts for text in (draft.request, *draft.variations)))
     names: set[str] = set()
-    lines = []
-    for name, request, statements in rows:
+    cases = ""
+    for name, request, statements, variations in drafts:
         if request not in kept:
             continue
-        kept.discard(request)
         slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "case"
         while slug in names:
             slug += "-2"
         names.add(slug)
-        lines += ["    # review", "    pytest.param(", f"        {request!r},", "        ["]
-        lines += [f"            {text!r}," for text in statements]
-        lines += ["        ],", f"        id={slug!r},", "    ),"]
-    cases = "\n".join(lines)
+        others = [text for text in dict.fromkeys(variations) if text in kept - {request}]
+        kept -= {request, *others}
+        group = f"pytest.mark.skill_task(group={slug!r})"
+        cases += _parameter(request, statements, slug, [group] if others else [])
+        for number, text in enumerate(others, 1):
+            marks = [group, "UNREVIEWED"]
+            cases += _parameter(text, statements, f"{slug}-variation-{number}", marks)
+    mark = _UNREVIEWED if "UNREVIEWED" in cases else ""
     return f'''"""Drafts: review each request and statement before you trust it."""
 
 import pytest
 
 from pytest_skillopt.checks import fulfils
 
-CASES = [
-{cases}
-]
+{mark}CASES = [
+{cases}]
 
 
 @pytest.mark.skill_task(skill={skill!r})
@@ -273,6 +296,20 @@ def test_request(skill_agent, skill_judge, rollout, prompt, statements):
     answer = skill_agent(prompt)
     fulfils(skill_judge, answer, *statements, question=prompt, rollout=rollout)
 '''
+
+
+_UNREVIEWED = """\
+UNREVIEWED = pytest.mark.skip("a variation that a model wrote: review it, then remove this mark")
+
+"""
+
+
+def _parameter(request: str, statements: Sequence[str], id: str, marks: Sequence[str]) -> str:
+    lines = ["    # review", "    pytest.param(", f"        {request!r},", "        ["]
+    lines += [f"            {text!r}," for text in statements]
+    lines += ["        ],", f"        id={id!r},"]
+    lines += [f"        marks=[{', '.join(marks)}],"] if marks else []
+    return "\n".join([*lines, "    ),", ""])
 
 
 def _source_of_triggers(queries: Queries, skill: str) -> str:

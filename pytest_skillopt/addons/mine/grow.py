@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from pytest_skillopt.addons.mine.drafts import Draft
+
 SMALL = range(2, 12)
 """Numbers of evals from which a suite is grown: the gate sees only large gains there."""
 REVIEW = "review: drafted by a model; read the request and each statement, then remove this note"
@@ -21,8 +23,8 @@ _STATEMENTS = ("expectations", "assertions", "expected_behavior", "success_crite
 _PROMPTS = ("prompt", "query", "input")
 
 
-def add_drafts(path: Path, drafts: Sequence[tuple[str, str, tuple[str, ...]]]) -> str:
-    """Add drafts of (name, request, statements) to the list of evals; all else stays as it is.
+def add_drafts(path: Path, drafts: Sequence[Draft]) -> str:
+    """Add drafts to the list of evals; all else stays as it is.
 
     Returns a sentence for the user; empty if the file's number of evals is not in ``SMALL``.
 
@@ -38,11 +40,11 @@ def add_drafts(path: Path, drafts: Sequence[tuple[str, str, tuple[str, ...]]]) -
         statements = next((key for key in _STATEMENTS if key in first), _STATEMENTS[0])
         prompt = next((key for key in _PROMPTS if key in first), _PROMPTS[0])
         known = [str(row.get(prompt, "")) for row in rows]
-        new = list(distinct([*known, *(request for _, request, _ in drafts)]))
+        new = list(distinct([*known, *(draft.request for draft in drafts)]))
         ids = [row.get("id") for row in rows]
         whole = all(isinstance(each, int) for each in ids)
         added = 0
-        for name, request, said in drafts:
+        for name, request, said, _ in drafts:
             if request in known or request not in new:
                 continue
             added += 1
