@@ -24,10 +24,20 @@ TABLE = PACKAGE.parent / "docs" / "architecture.md"
 WIDTH = len("addons errors git untrusted ")
 
 
+def table(number: int) -> list[str]:
+    """The lines of one of the documentation's tables, from 1."""
+    return TABLE.read_text("utf-8").split("```text\n")[number].split("```")[0].splitlines()
+
+
 def layers() -> list[set[str]]:
     """The rows of the documentation's table, the highest first."""
-    block = TABLE.read_text(encoding="utf-8").split("```text\n")[1].split("```")[0]
-    return [set(row[:WIDTH].split()) for row in block.splitlines()]
+    return [set(row[:WIDTH].split()) for row in table(1)]
+
+
+def for_addons() -> set[str]:
+    """The modules of the core that add-ons may use, by their paths below the package."""
+    rows = [(row[:8].strip(), row[8:].split()) for row in table(2)]
+    return {f"{folder}.{name}".strip(".") for folder, names in rows for name in names}
 
 
 LAYERS = layers()
@@ -104,6 +114,22 @@ def test_the_core_names_no_add_on_by_its_place() -> None:
         if f"addons.{name}" in (text := path.read_text("utf-8")) or f"addons/{name}" in text
     ]
     assert named == []
+
+
+def test_add_ons_use_public_names_and_the_modules_for_them() -> None:
+    public = {*pytest_skillopt.__all__, "__version__"}
+    used, found = set(), []
+    for path in sorted((PACKAGE / "addons").rglob("*/*.py")):
+        for name in imported(path.read_text(encoding="utf-8")):
+            home, _, last = name.rpartition(".")
+            module = name if name in for_addons() else home
+            private = last.startswith("_") and name != "__version__"
+            if module in for_addons() and not private:
+                used.add(module)
+            elif name not in public and home.partition(".")[0] != "addons":
+                found.append(f"{path.relative_to(PACKAGE)} imports {name}")
+    assert found == [], f"use what {TABLE.name} lists, or list it there"
+    assert used == for_addons() or not ADDONS, f"take out of {TABLE.name} what none uses"
 
 
 def test_the_core_names_nothing_of_an_add_on() -> None:
