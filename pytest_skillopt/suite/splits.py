@@ -106,7 +106,7 @@ def near_duplicates(sets: Sequence[Set[Any]]) -> list[int]:
     each, with enough elements after it. Only such pairs are compared.
     """
     common = Counter(element for each in sets for element in each)
-    kept: dict[Any, list[tuple[int, int]]] = defaultdict(list)
+    kept: dict[Any, dict[tuple[int, int], list[int]]] = defaultdict(lambda: defaultdict(list))
     found = []
     for number, each in enumerate(sets):
         ordered = sorted(each, key=lambda element: (common[element], element))
@@ -114,14 +114,14 @@ def near_duplicates(sets: Sequence[Set[Any]]) -> list[int]:
         near = (
             other
             for at, element in enumerate(first)
-            for its, other in kept[element]
-            if min(len(each) - at, len(sets[other]) - its) * (1 + _ALIKE) / _ALIKE + 1e-9
-            >= len(each) + len(sets[other])
+            for (its, size), others in kept[element].items()
+            if min(len(each) - at, size - its) * (1 + _ALIKE) / _ALIKE + 1e-9 >= len(each) + size
+            for other in others
         )
         alike = [o for o in near if len(each & sets[o]) >= _ALIKE * len(each | sets[o])]
         if not alike:
             for at, element in enumerate(first):
-                kept[element].append((at, number))
+                kept[element][at, len(each)].append(number)
         found.append(min(alike, default=number))
     return found
 
