@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from chat_server import Answer
-from patience import PATIENCE
-from sessions import clean_environment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chat_server import ChatServer
 
 SUITES = Path(__file__).parent.parent / "benchmarks" / "suites"
@@ -74,10 +72,31 @@ def next_action(body: dict[str, Any]) -> Any:
     return next(a for a in places if f"<action>{a}</action>" not in asked)
 
 
+@pytest.fixture
+def run(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., pytest.RunResult]:
+    """Measure a suite in a folder with a server, twice each task."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test-0123456789")
+
+    def measure(folder: Path, suite: str, url: str, *more: str) -> pytest.RunResult:
+        monkeypatch.chdir(folder)
+        settings = (f"base_url={url}", "model=openai:worker", "rollouts=2")
+        options = [part for setting in settings for part in ("-o", f"skillopt_{setting}")]
+        own = ("-p", "no:cacheprovider", "-p", "no:xdist", f"--rootdir={folder}")
+        return pytester.runpytest_inprocess(*own, suite, "--skillopt", *options, *more)
+
+    return measure
+
+
 @pytest.mark.parametrize("right", [True, False])
 @pytest.mark.parametrize("suite", sorted(path.parent.name for path in SUITES.glob("*/suite.py")))
 def test_right_answers_pass_and_wrong_ones_fail(
-    suite: str, right: bool, chat_server: ChatServer, tmp_path: Path
+    suite: str,
+    right: bool,
+    chat_server: ChatServer,
+    tmp_path: Path,
+    run: Callable[..., pytest.RunResult],
 ) -> None:
     if suite == "spreadsheetbench":
         pytest.importorskip("openpyxl")
@@ -88,43 +107,20 @@ def test_right_answers_pass_and_wrong_ones_fail(
     (skill,) = json.loads(file.read_text())["skills"]
     tasks = skill["tasks"]
     found = [(task["before"]["passed"], task["before"]["n"]) for task in tasks]
-    assert found == [(2 * right, 2)] * 3, done.stdout
+    assert found == [(2 * right, 2)] * 3, done.stdout.str()
     assert "base64" not in json.dumps(tasks)
     told = [task["before"]["sample"]["message"] for task in tasks]
     assert right or all("expected" in text or "task is not done" in text for text in told)
     assert {task["split"] for task in tasks} == {"train", "val", "test"}
 
 
-def test_a_task_without_its_data_is_named(tmp_path: Path) -> None:
+def test_a_task_without_its_data_is_named(
+    tmp_path: Path, run: Callable[..., pytest.RunResult], monkeypatch: pytest.MonkeyPatch
+) -> None:
     shutil.copytree(SUITES / "searchqa" / "sample", tmp_path / "searchqa")
     rows = (tmp_path / "searchqa" / "rows.jsonl").read_text().splitlines()
     (tmp_path / "searchqa" / "rows.jsonl").write_text("\n".join(rows[:2]))
-    done = run(SUITES, "searchqa", "http://127.0.0.1:9/v1", "--collect-only", data=tmp_path)
-    assert "*.jsonl is ours-3: fetch the data as README.md says" in done.stdout + done.stderr
-
-
-def run(
-    suites: Path, suite: str, url: str, *more: str, data: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    settings = (f"skillopt_base_url={url}", "skillopt_model=openai:worker", "skillopt_rollouts=2")
-    options = [part for setting in settings for part in ("-o", setting)]
-    given = {"SUITES_DATA": str(data)} if data else {}
-    return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            suite,
-            "--skillopt",
-            *options,
-            *more,
-        ],
-        cwd=suites,
-        env=clean_environment(OPENAI_API_KEY="sk-test-0123456789", **given),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
+    monkeypatch.setenv("SUITES_DATA", str(tmp_path))
+    done = run(SUITES, "searchqa", "http://127.0.0.1:9/v1", "--collect-only")
+    told = done.stdout.str() + done.stderr.str()
+    assert "*.jsonl is ours-3: fetch the data as README.md says" in told
