@@ -8,6 +8,8 @@ that a project may define its own ``skill``, ``rollout`` or ``workspace``.
 from __future__ import annotations
 
 import contextlib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,18 +25,22 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
     """Provide the skill under test under a name that no project uses for its own fixture."""
+    from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.skill.files import read_skill
+    from pytest_skillopt.skill.files import read_version
     from pytest_skillopt.suite.context import Skill, current
     from pytest_skillopt.suite.selection import selected_skill
 
     running, config = current(request.config), request.config
     if running is not None:
         found, folder = Document.unpack(running.content), running.skill_dir
+        file = running.request.skill
     else:
         with without_traceback():
             path = selected_skill(request)
-            found, folder = read_skill(path, config.rootpath), path.parent
+            patterns = Settings.from_config(config).files
+            found, folder = read_version(path, config.rootpath, patterns), path.parent
+            file = Path(os.path.relpath(path, config.rootpath)).as_posix()
 
     def open_proxy(skill: Skill) -> str:
         url: str | None = config.hook.pytest_skillopt_proxy_url(config=config, skill=skill)
@@ -42,7 +48,9 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
             raise RuntimeError("skill.proxy_url: no plugin implements pytest_skillopt_proxy_url")
         return url
 
-    return Skill(found.text, found.body, folder, found.name, found.version, open_proxy)
+    texts = {name: data.decode() for name, data in found.files}
+    about = (found.text, found.body, folder, found.name, found.version)
+    return Skill(*about, open_proxy, file, texts)
 
 
 @pytest.fixture(scope="session")

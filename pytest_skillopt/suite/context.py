@@ -19,10 +19,11 @@ from pytest_skillopt.model.types import (
     ModelFault,
     Usage,
 )
+from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.suite.rollouts import Message, RolloutRequest, shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pytest
 
@@ -47,6 +48,15 @@ class Skill:
     version: str
     """SHA-256 of the file's bytes."""
     _open_proxy: Callable[[Skill], str] | None = field(default=None, repr=False, compare=False)
+    file: str = SKILL_FILE
+    """Path of the file in the project, with ``/``."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Texts of the files trained with it, by path relative to its folder in the project."""
+
+    @property
+    def memory(self) -> str:
+        """Text of the document outside of the skill's folder that is trained with it, or ""."""
+        return next((text for name, text in self.files.items() if name.startswith("../")), "")
 
     @property
     def proxy_url(self) -> str:

@@ -17,7 +17,7 @@ from pytest_skillopt.model.agent import ToolRun
 from pytest_skillopt.suite.rollouts import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 _SHOWN = 2_000
 """Maximum characters of a tool's result in the transcript: agents print whole files."""
@@ -43,6 +43,7 @@ class Harness:
         env: environment variables.
         files: contents by path relative to the home.
         skills: folder in a project where the harness looks for skills.
+        memory: documents of a project's folder that it reads by itself, the usual one first.
         speaks: model API: ``messages`` (Anthropic), ``chat``, ``responses`` or ``gemini``.
         explicit: prompt that forces a skill, with ``{name}`` and ``{prompt}``; empty: impossible.
         bundled: ``package/path`` of the executable in an installed Python package.
@@ -59,6 +60,7 @@ class Harness:
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     skills: str = ".agents/skills"
+    memory: Sequence[str] = ()
     speaks: str = "chat"
     explicit: str = ""
     bundled: str = ""
@@ -263,6 +265,8 @@ def _known() -> dict[str, Harness]:
 
 KNOWN = _known()
 _ACP = KNOWN.pop("acp")
+MEMORY = tuple(dict.fromkeys(name for known in KNOWN.values() for name in known.memory))
+"""Names of documents that some harness reads by itself, such as AGENTS.md."""
 NAMES = f"{', '.join(KNOWN)}, acp:COMMAND or module:object"
 
 
@@ -291,3 +295,25 @@ def find_harness(name: str) -> Harness:
     if not isinstance(found, Harness):
         raise pytest.UsageError(f"skillopt_harness: {name!r} is not a Harness")
     return found
+
+
+def memory_name(path: str) -> str:
+    """Return the part of a path that is a name of ``MEMORY``, empty if there is none."""
+    return next((name for name in MEMORY if f"/{path}".endswith(f"/{name}")), "")
+
+
+def placed(harness: Harness, path: str) -> tuple[str, list[str]]:
+    """Return where a harness reads a document of the project, and all that it takes the place of.
+
+    Only that document is in its folder then: most harnesses read several, or another one instead.
+
+    Args:
+        harness: the harness.
+        path: the document's path in the project, with ``/``.
+    """
+    name = memory_name(path)
+    if not name:
+        return path, [path]
+    folder = path.removesuffix(name)
+    read = name if name in harness.memory else next(iter(harness.memory), name)
+    return folder + read, [folder + other for other in dict.fromkeys([*MEMORY, *harness.memory])]

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import json
 import os
+import posixpath
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
@@ -15,9 +16,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.harness import processes
-from pytest_skillopt.addons.harness.adapters import Harness, Trace
+from pytest_skillopt.addons.harness.adapters import Harness, Trace, memory_name, placed
 from pytest_skillopt.addons.harness.kept import Run, pack, replay
-from pytest_skillopt.addons.harness.proxy import Ticket, marks_of
+from pytest_skillopt.addons.harness.proxy import MARKS, Ticket, marks_of
 from pytest_skillopt.addons.harness.workspace import Workspace, leaking
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
     Folder = str | os.PathLike[str]
 
+_ALL = 2_000
+"""Lines that show that a document was read: agents cut long ones off."""
 _SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
 REVISION = 6
 """Version of the cached runs' format and of the adapters; raise it to invalidate the cache."""
@@ -174,6 +177,8 @@ class HarnessAgent:
     ) -> tuple[Run, Workspace]:
         harness, said = self.harness, prompt
         root = Path(os.path.abspath(workspace or self.workspace))
+        if self.is_document and (explicit or only_trigger):
+            raise ValueError(f"{self.skill.file} is always read: neither explicit nor trigger")
         if explicit:
             if not harness.explicit:
                 raise ValueError(f"{harness.name} cannot force a skill: omit explicit")
@@ -181,10 +186,20 @@ class HarnessAgent:
         self._check_surroundings(root)
         project = self.runner.project
         with _reached(root):
-            files = {self.skill.name or self.skill.path.name: _files(self.skill.path, project)}
+            tested = "" if self.is_document else self.skill.name or self.skill.path.name
+            files = {tested: _files(self.skill.path, project)} if tested else {}
             for folder in (project / other for other in others):
                 files[_name(folder)] = _files(folder, project)
-            laid = Workspace(root, harness.skills, files, None if copy is None else project / copy)
+            documents, replaced = self._documents(harness)
+            laid = Workspace(
+                root,
+                harness.skills,
+                files,
+                None if copy is None else project / copy,
+                tested=tested,
+                documents=documents,
+                replaced=replaced,
+            )
         given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
         with contextlib.closing(laid), contextlib.ExitStack() as stack:
             run, replies = None, self.replies if cache and laid.digest else None
@@ -206,8 +221,36 @@ class HarnessAgent:
                 replies.keep(key, Completion(packed))
         for role, content in (("user", prompt), *run.turns):
             self.recorder.record(role, content)
-        self.recorder.note_skill_read(run.skill_read)
+        if self.skill.text or not self.is_document:
+            self.recorder.note_skill_read(run.skill_read)
         return run, laid
+
+    @property
+    def is_document(self) -> bool:
+        """Whether a document that agents read by themselves is under test, such as AGENTS.md."""
+        return posixpath.basename(self.skill.file) != SKILL_FILE
+
+    @property
+    def _folder(self) -> str:
+        """Folder of the workspace in which the agent starts: that of the document under test."""
+        start = self.skill.file.removesuffix(memory_name(self.skill.file))
+        return start.rstrip("/") if self.is_document else ""
+
+    def _documents(self, harness: Harness) -> tuple[dict[str, bytes], list[str]]:
+        """Return the documents to write, by path in the workspace, and what they replace."""
+        above = posixpath.dirname(self.skill.file)
+        texts = {posixpath.join(above, name): text for name, text in self.skill.files.items()}
+        if self.is_document:
+            texts[self.skill.file] = self.skill.text
+        else:
+            texts = {p: t for p, t in texts.items() if posixpath.relpath(p, above)[:2] == ".."}
+        found: dict[str, bytes] = {}
+        replaced: list[str] = []
+        for path, text in texts.items():
+            place, instead = placed(harness, posixpath.normpath(path))
+            found[place] = text.encode()
+            replaced += instead
+        return found, replaced
 
     def _check_surroundings(self, root: Path) -> None:
         """Refuse a workspace where the agent could harm the project or read other skills."""
@@ -234,7 +277,14 @@ class HarnessAgent:
         """Return the cache key of a run: a hash of everything it depends on."""
         given = [self.proxy.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
         before = [laid.digest, self.recorder.request.sample]
-        whole = [REVISION, str(self.harness), *parts, *before, *given]
+        whole = [
+            REVISION,
+            str(self.harness),
+            *parts,
+            *before,
+            *given,
+            *filter(None, [self._folder]),
+        ]
         text = json.dumps(whole, sort_keys=True)
         self.asked[text] += 1
         return "run-" + hashlib.sha256(f"{text}#{self.asked[text]}".encode()).hexdigest()
@@ -261,17 +311,25 @@ class HarnessAgent:
         """Start the agent, wait for it, and return a record of the run."""
         harness, root = self.harness, str(laid.root)
         ticket = Ticket(
-            marks_of(self.skill.body, self.skill.text.removesuffix(self.skill.body), prompt),
+            marks_of(
+                self.skill.body,
+                self.skill.text.removesuffix(self.skill.body),
+                prompt,
+                most=_ALL if self.is_document else MARKS,
+            ),
             account=self._account,
             most_calls=max_turns,
             stop_when_read=only_trigger,
             on_usage=self.recorder.add_usage,
         )
-        values = {"executable": harness.executable, "prompt": prompt, "workspace": root}
+        folder = self._folder
+        values = {"executable": harness.executable, "prompt": prompt}
+        values |= {"workspace": os.path.join(root, folder).rstrip("/")}
         values |= {"model": self.proxy.config.model, "key": "skillopt"}
+        fixed = [laid.root / path for path in laid.placed]
         with self.proxy.serving(ticket) as url:
             values["url"] = url
-            ended = self.runner.run(harness, values, laid.root, limit, laid.skill, ticket)
+            ended = self.runner.run(harness, values, laid.root, limit, fixed, ticket, folder)
         trace = Trace()
         told = trace.read(harness, ended.out)
         if not laid.is_intact:
@@ -279,6 +337,14 @@ class HarnessAgent:
                 f"{harness}: the agent changed the skill under test, so this sample does not count "
                 "for its version; skillopt_sandbox = bwrap makes the skill read-only"
             )
+        if self.is_document and ticket.marks and ticket.calls and not ticket.skill_read:
+            names = ", ".join(laid.placed)
+            if not (ticket.failure or ticket.fault):
+                raise ModelFault(
+                    f"{harness} did not read {names}: its text was in no request, so this sample "
+                    "tells nothing about it",
+                    fatal=True,
+                )
         problem = self._problem(ticket, ended, trace, told, limit)
 
         def placeless(text: str) -> str:
@@ -290,7 +356,7 @@ class HarnessAgent:
             turns=tuple((role, placeless(text)) for role, text in trace.turns),
             tools=tuple(trace.tools),
             problem=placeless(problem),
-            skill_used=trace.used(self.skill.name),
+            skill_used=ticket.skill_read if self.is_document else trace.used(self.skill.name),
             skill_read=ticket.skill_read,
             exit_status=ended.status,
             seconds=round(ended.seconds, 3),

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.harness.adapters import KNOWN, NAMES, Harness, find_harness
+from pytest_skillopt.addons.harness.adapters import (
+    KNOWN,
+    MEMORY,
+    NAMES,
+    Harness,
+    find_harness,
+    memory_name,
+)
 from pytest_skillopt.addons.harness.processes import Runner, bundled_path, resolve
 from pytest_skillopt.addons.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.addons.harness.settings import HarnessSettings
@@ -24,7 +31,6 @@ from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.suite import context as rollouts
 from pytest_skillopt.suite.interrupts import before_the_end
-from pytest_skillopt.suite.selection import selected_skill
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,14 +48,20 @@ _LOCK = threading.RLock()
 _URLS: dict[Recorder | pytest.Config, str] = {}
 
 
-def _check_kind(skill: str, item: pytest.Item) -> None:
-    """Raise UsageError unless the skill is a file that agents look for."""
-    if PurePosixPath(skill).name != SKILL_FILE:
+def _check_kind(path: str, harness: Harness) -> None:
+    """Raise UsageError unless the agent finds this file in a project, and by itself."""
+    name = memory_name(path)
+    if PurePosixPath(path).name == SKILL_FILE or (name and harness.memory):
+        return
+    if name:
         raise pytest.UsageError(
-            f"{item.nodeid} uses skill_harness with {skill}: an agent finds a skill only as "
-            f"{SKILL_FILE} in its own folder, and {PurePosixPath(skill).name} is not supported "
-            "yet. Train it with skill_agent, or move its rules into a skill"
+            f"{harness.name}: nothing is known of the documents that it reads by itself, so {path} "
+            "cannot be trained with it; give a Harness of your own its names (memory=)"
         )
+    raise pytest.UsageError(
+        f"skill_harness with {path}: agents find {SKILL_FILE} in a skill's folder, and of other "
+        f"documents only {', '.join(MEMORY)}; train it with skill_agent, or rename it"
+    )
 
 
 def make_agent(
@@ -64,11 +76,10 @@ def make_agent(
     from pytest_skillopt.addons.harness.agent import HarnessAgent
 
     models, (proxy, runner) = Models.of(request.config), _opened(request.config)
-    if not (skill.path / SKILL_FILE).is_file():
-        _check_kind(selected_skill(request).name, request.node)
 
     def find(name: str) -> Harness:
         harness = installed(name)
+        _check_kind(skill.file, harness)
         if proxy.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
             raise ModelConfigError(
                 f"{name} cannot use {OPENAI_URL}: set a server with its protocol, as in "
@@ -102,12 +113,14 @@ def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> st
         text: source of the test, searched for the names given to ``use``.
         skill: path of the skill's file.
     """
-    _check_kind(skill, item)
     params = getattr(getattr(item, "callspec", None), "params", {})
     named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
     named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}
     resolve(settings.of(HarnessSettings).sandbox)
-    return ", ".join(str(installed(name)) for name in sorted(named))
+    found = [installed(name) for name in sorted(named)]
+    for harness in found:
+        _check_kind(skill, harness)
+    return ", ".join(map(str, found))
 
 
 def open_url(config: pytest.Config, skill: Skill) -> str:

@@ -27,7 +27,7 @@ from pytest_skillopt.suite.folders import TemporaryFolder
 from pytest_skillopt.untrusted import logger
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pytest_skillopt.addons.harness.adapters import Harness
 
@@ -82,13 +82,15 @@ class Runner:
         values: Mapping[str, str],
         workspace: Path,
         limit: float,
-        skill: Path | None = None,
+        fixed: Sequence[Path] = (),
         ticket: Ticket | None = None,
+        folder: str = "",
     ) -> Ended:
         """Run a harness until it ends, until ``ticket.stopped``, or for ``limit`` seconds.
 
         Seconds lost to the infrastructure (``ticket.lost``) do not count; ``limit`` 0 is no limit.
-        ``skill`` is read-only in bubblewrap.
+        The paths in ``fixed`` are read-only in bubblewrap; the agent starts in ``folder`` of the
+        workspace.
         """
         started, why, said, ticket = time.monotonic(), "exit", b"", ticket or Ticket()
         with contextlib.ExitStack() as stack:
@@ -99,8 +101,11 @@ class Runner:
                 # Opened before the agent can replace them.
                 out, err = (stack.enter_context(open(made.path / n, "xb+")) for n in ("out", "err"))
                 argv, env = self._prepared(harness, values, made.path / "home")
-                argv[:0] = self._prefix(harness, argv[0], workspace, made.path / "home", skill)
-                told = json.dumps([argv, env, str(workspace), str(made.path)])
+                start = workspace / folder
+                argv[:0] = self._prefix(
+                    harness, argv[0], workspace, made.path / "home", fixed, start
+                )
+                told = json.dumps([argv, env, str(start), str(made.path)])
                 _LOG.debug("%s begins, with %g s to run", harness.name, limit)
                 guard.sendall(f"{told}\n".encode())
             except OSError as error:
@@ -187,7 +192,13 @@ class Runner:
         return [filled(word) for word in harness.argv.split()], env
 
     def _prefix(
-        self, harness: Harness, program: str, workspace: Path, home: Path, skill: Path | None
+        self,
+        harness: Harness,
+        program: str,
+        workspace: Path,
+        home: Path,
+        fixed: Sequence[Path],
+        start: Path,
     ) -> list[str]:
         """Return the sandbox's part of the command line.
 
@@ -206,9 +217,9 @@ class Runner:
                 argv += ["--ro-bind", str(path), str(path)]
         here = str(workspace.resolve())
         argv += ["--bind", here, here, "--bind", str(home), str(home)]
-        if skill is not None:
-            argv += ["--ro-bind", str(skill.resolve()), str(skill.resolve())]
-        return [*argv, "--chdir", here, "--"]
+        for path in fixed:
+            argv += ["--ro-bind", str(path.resolve()), str(path.resolve())]
+        return [*argv, "--chdir", str(start.resolve()), "--"]
 
 
 def resolve(setting: str) -> str:

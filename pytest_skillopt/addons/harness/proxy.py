@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _LOG = logger(__name__)
 _LARGEST_REQUEST = 64 << 20
-_MARKS, _LEAST_MARK = 8, 12
+MARKS, _LEAST_MARK = 8, 12
 _REFUSED = "refused"
 _NOT_SERVED = "the proxy serves only current runs, and only their model calls"
 _PATHS = re.compile(
@@ -349,13 +349,13 @@ def _request(raw: bytes) -> dict[str, Any]:
     return body
 
 
-def marks_of(body: str, *known: str) -> tuple[str, ...]:
+def marks_of(body: str, *known: str, most: int = MARKS) -> tuple[str, ...]:
     """Choose lines of a skill's body, as in JSON, that show in a request that it was read.
 
-    Several, because a tool may cut off a part; none that is in the ``known`` texts.
+    Several, up to ``most``, because a tool may cut off a part; none that is in the ``known`` texts.
     """
     lines = dict.fromkeys(line.strip() for line in body.split("\n"))
     new = [line for line in lines if line and not any(line in text for text in known)]
     new.sort(key=len, reverse=True)
-    best = [line for line in new if len(line) >= _LEAST_MARK][:_MARKS] or new[:1]
+    best = [line for line in new if len(line) >= _LEAST_MARK][:most] or new[:1]
     return tuple(json.dumps(line)[1:-1] for line in best)

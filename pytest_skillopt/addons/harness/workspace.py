@@ -7,6 +7,7 @@ import difflib
 import hashlib
 import io
 import os
+import posixpath
 import stat
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -30,13 +31,16 @@ _DIFFED_BYTES, _MOST_DIFF = 200_000, 100_000
 
 
 class Workspace:
-    """Workspace with installed skills; other copies of the skill under test are removed.
+    """Workspace with what is under test in it; other copies of that are removed.
 
     Args:
         root: the folder; no link in it is followed.
         skills: folder in it where the harness looks for skills.
-        laid: files of each skill by path, by the skill's name; the first is under test.
+        laid: files of each skill by path, by the skill's name.
         copied: folder to copy into the workspace first.
+        tested: name of the skill under test, empty if there is none.
+        documents: contents of files to write, by path; an empty one is not written.
+        replaced: paths of files that must not be there beside ``documents``.
 
     Raises:
         OSError: it cannot be read or written, or has a link instead of a folder.
@@ -48,35 +52,50 @@ class Workspace:
         skills: str,
         laid: Mapping[str, Mapping[str, bytes]],
         copied: Path | None = None,
+        *,
+        tested: str = "",
+        documents: Mapping[str, bytes] = {},
+        replaced: Collection[str] = (),
     ) -> None:
         root.mkdir(parents=True, exist_ok=True)
         self.root, self.tree, self.placed = root, Tree(root), list[str]()
+        self._documents = {path: data for path, data in documents.items() if data}
+        self._folders = list[str]()
         self.changed: list[str] = []
         """Changed paths found by ``look``, including folders and git's own files."""
         try:
             if copied is not None:
                 self.tree.copy(copied)
-            self._remove_copies(next(iter(laid)))
+            for path in replaced:
+                with contextlib.suppress(FileNotFoundError):
+                    self.tree.remove(path)
+            if tested:
+                self._remove_copies(tested)
             for name, files in laid.items():
                 self._lay(f"{skills}/{name}", files)
+            for path in documents:
+                with self.tree.folder(posixpath.dirname(path), make=True):
+                    self._folders.append(posixpath.dirname(path))
+            for path, data in self._documents.items():
+                self.tree.write(path, data, stat.S_IFREG | 0o644)
+                self.placed.append(path)
             self._hide_from_git()
             self._laid = self._digests()
             self.before = self.after = self._snapshot()
         except BaseException:
             self.close()
             raise
-        self.skill = root / self.placed[0]
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the workspace and its skills before the run; empty if not all can be read."""
+        """SHA-256 of the workspace and what is laid in it; empty if not all can be read."""
         if not all(entry.is_known for entry in self.before.values()):
             return ""
         return hashlib.sha256(" ".join([_digest(self.before), *self._laid]).encode()).hexdigest()
 
     @property
     def is_intact(self) -> bool:
-        """Whether the installed skills are unchanged."""
+        """Whether the agent has left skills and documents as they were laid."""
         try:
             return self._digests() == self._laid
         except OSError:
@@ -120,11 +139,14 @@ class Workspace:
         return whole
 
     def close(self) -> None:
-        """Remove the skills, and the empty folders that contained them."""
+        """Remove skills and documents, and the empty folders that contained them."""
         for place in self.placed:
             with contextlib.suppress(OSError):
                 self.tree.remove(place)
-                for parent in list(PurePosixPath(place).parents)[:-1]:
+                self._folders.append(posixpath.dirname(place))
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                for parent in [PurePosixPath(folder), *PurePosixPath(folder).parents][:-1]:
                     self.tree.remove(parent.as_posix(), only_empty=True)
         self.tree.close()
 
@@ -161,17 +183,24 @@ class Workspace:
             self.tree.write(f"{place}/{name}", data, stat.S_IFREG | mode)
 
     def _hide_from_git(self) -> None:
-        """Exclude the skills from commits that an agent makes."""
+        """Exclude skills and documents from commits that an agent makes."""
         with contextlib.ExitStack() as opened:
             try:
                 opened.enter_context(self.tree.folder(".git"))
             except OSError:
                 return
-        lines = (f"/{place}/\n" for place in self.placed)
+        lines = (f"/{path}{'' if path in self._documents else '/'}\n" for path in self.placed)
         self.tree.append(".git/info/exclude", "".join(lines))
 
     def _digests(self) -> list[str]:
-        return [_digest(self.tree.entries(place)) for place in self.placed]
+        found = []
+        for path in self.placed:
+            if path in self._documents:
+                data = self.tree.read(path, MAX_SKILL_BYTES + 1)
+                found.append(f"{path} {hashlib.sha256(data).hexdigest()}")
+            else:
+                found.append(_digest(self.tree.entries(path)))
+        return found
 
     def _snapshot(self) -> dict[str, Entry]:
         return self.tree.entries(left_out=self.placed, room=ROOM)

@@ -318,15 +318,85 @@ def test_a_harness_that_there_is_not(project: Project, name: str, words: str) ->
 
 
 @pytest.mark.parametrize("arguments", [(), ("--skillopt", "-p", "no:xdist"), ("--skillopt", "-n1")])
-def test_instructions_that_are_not_a_skill(project: Project, arguments: tuple[str, ...]) -> None:
-    """An agent would look for them elsewhere, so that nothing would be measured."""
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (
+            "NOTES.md",
+            "*with NOTES.md: agents find SKILL.md*, and of other documents only CLAUDE.md*",
+        ),
+        (
+            "AGENTS.md",
+            "*stub: nothing is known of*, so AGENTS.md cannot be trained with it; give*memory=*",
+        ),
+    ],
+)
+def test_a_document_that_the_agent_would_not_read(
+    project: Project, arguments: tuple[str, ...], file: str, words: str
+) -> None:
     project.use_stub(ANSWER)
-    (project.path / "AGENTS.md").write_text("Be brief.\n")
-    project.settings["skillopt_skill"] = "AGENTS.md"
+    (project.path / file).write_text("Be brief.\n")
+    project.settings["skillopt_skill"] = file
     done = project.run(RUN, *arguments)
     assert done.ret == (pytest.ExitCode.USAGE_ERROR if arguments else 1)
-    words = "*uses skill_harness with AGENTS.md: an agent finds a skill only as SKILL.md*"
     (done.stderr if arguments else done.stdout).fnmatch_lines([words])
+
+
+DOCUMENT = """
+path = "{place}"
+text = open(path).read() if os.path.exists(path) else ""
+call(text if "READ" in os.environ["PROMPT"] else "Nothing.")
+say(text=f"{{sorted(os.listdir())}} {{text}}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("file", "memory", "place"),
+    [
+        ("AGENTS.md", ["MINE.md"], "MINE.md"),
+        ("AGENTS.md", ["MINE.md", "AGENTS.md"], "AGENTS.md"),
+        (".github/copilot-instructions.md", ["AGENTS.md"], "AGENTS.md"),
+        ("AGENTS.md", [".github/copilot-instructions.md"], ".github/copilot-instructions.md"),
+        ("web/api/QWEN.md", ["AGENTS.md"], "web/api/AGENTS.md"),
+    ],
+)
+def test_a_document_lies_where_the_agent_reads_it(
+    project: Project, file: str, memory: list[str], place: str
+) -> None:
+    """Alone in its folder, and gone with the empty folders once the agent has ended."""
+    project.use_stub(DOCUMENT.format(place=os.path.basename(place) if "web" in place else place))
+    stub = project.path / "stub.py"
+    stub.write_text(stub.read_text().replace("tested=", f"memory={memory},\n    tested="))
+    for name in (file, "fixture/CLAUDE.md"):
+        (project.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (project.path / name).write_text("Answer in one word.\n")
+    (project.path / "fixture" / "docs").mkdir()
+    (project.path / "fixture" / "docs" / "CLAUDE.md").write_text("Stays.")
+    project.settings["skillopt_skill"] = file
+    body = "reply = skill_harness('READ.', copy='fixture')\n"
+    body += "keep(text=reply, read=reply.skill_read, files=reply.files, left=os.listdir(workspace))"
+    assert project.run(body).ret == 0
+    there = ["AGENTS.md"] if "web" in file else sorted({"docs", place.partition("/")[0]})
+    assert project.kept["text"] == f"{there} Answer in one word.\n"
+    assert project.kept["read"]
+    assert project.kept["files"] == {}
+    assert sorted(project.kept["left"]) == (["CLAUDE.md", "docs"] if "web" in file else ["docs"])
+
+
+def test_a_document_that_was_not_read_has_no_sample(project: Project) -> None:
+    """An agent whose new version reads another name would else have measured nothing."""
+    project.use_stub(DOCUMENT.format(place="AGENTS.md"))
+    stub = project.path / "stub.py"
+    stub.write_text(stub.read_text().replace("tested=", 'memory=["AGENTS.md"],\n    tested='))
+    (project.path / "AGENTS.md").write_text("Answer in one word.\n")
+    project.settings |= {"skillopt_skill": "AGENTS.md", "skillopt_rollouts": 1}
+    project.run("skill_harness('Hello.')", "--skillopt", "-p", "no:xdist")
+    (error,) = project.errors
+    assert "did not read AGENTS.md: its text was in no request" in error["message"]
+    assert error["fatal"]
+    for call in ("trigger('Hello.')", "('Hello.', explicit=True)"):
+        done = project.run(f"skill_harness.{call}".replace(".(", "("))
+        done.stdout.fnmatch_lines(["*ValueError: AGENTS.md is always read: neither explicit*"])
 
 
 def test_a_harness_that_does_not_tell_its_version(project: Project) -> None:

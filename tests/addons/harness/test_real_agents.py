@@ -63,6 +63,37 @@ def test_the_skill_is_found_read_and_followed(project: Project, agent: str) -> N
 
 
 @ALL
+@pytest.mark.parametrize("file", ["AGENTS.md", "service/CLAUDE.md"])
+def test_a_document_is_read_in_every_rollout(project: Project, agent: str, file: str) -> None:
+    """Under the name that the agent reads, in its folder; other documents there are removed."""
+    folder = os.path.dirname(file)
+    for top, word in (("", "Ahoy"), ("fixture", "Old")):
+        for name in ("AGENTS.md", "CLAUDE.md", "GEMINI.md", "QWEN.md"):
+            path = project.path / top / folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"# House rules\n\nRULE: the first word of every greeting is {word}\n")
+    project.settings |= {"skillopt_harness": agent, "skillopt_skill": file}
+    body = f"""
+reply = skill_harness("Greet Ada.", copy="fixture")
+keep(files=reply.files, read=reply.skill_read, used=reply.skill_used, calls=reply.usage.calls)
+assert (workspace / {folder!r} / "greeting.txt").read_text() == "Ahoy Ada\\n"
+"""
+    arms = ("--skillopt-compare", "none", file, "--skillopt-rollouts=2", "-p", "no:xdist")
+    assert project.run(body, *arms).ret == 0
+    (skill,) = project.result["skills"]
+    (row,) = skill["tasks"]
+    assert (row["before"]["passed"], row["before"]["read"]) == (0, None)
+    assert "Hello Ada" in row["before"]["sample"]["message"]
+    assert row["after"]["passed"] == row["after"]["read"] == row["after"]["n"] > 0
+    assert project.run(body).ret == 0
+    greeting = os.path.join(folder, "greeting.txt")
+    assert project.kept["files"] == {greeting: "added"}
+    assert project.kept["read"]
+    assert project.kept["used"]
+    assert not [note for note in project.result["notes"] if "was read in no rollout" in note]
+
+
+@ALL
 @pytest.mark.parametrize("status", [401, 500])
 def test_a_refusal_is_no_answer(project: Project, agent: str, status: int) -> None:
     """Claude calls a failed login a success, and both try again for minutes if they may."""
