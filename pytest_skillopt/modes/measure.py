@@ -19,7 +19,14 @@ from pytest_skillopt.run.directory import JOURNAL, mode_of
 from pytest_skillopt.run.journal import entries_of
 from pytest_skillopt.run.result import Arm, Comparison, ScanRow, SkillResult
 from pytest_skillopt.search.extensions import configured_gate, gate_options, gate_tasks
-from pytest_skillopt.search.outcome import arm_of, comparison, suite_rate, task_row, task_rows
+from pytest_skillopt.search.outcome import (
+    arm_of,
+    comparison,
+    cost_of,
+    suite_rate,
+    task_row,
+    task_rows,
+)
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
@@ -120,7 +127,8 @@ def _skill_result(run: Run, skill: str, rollouts: dict[str, list[Rollout]]) -> S
     else:
         status, reason = "measured", f"{skill}: pass rate {rate.rate:.1%} over {rate.tasks} tasks"
     suite = Comparison(before=rate) if rate else None
-    return _of_one_version(skill, document, status, reason, suite=suite, tasks=rows)
+    cost = cost_of({task.id: rollouts[task.id] for task in tasks}, {})
+    return _of_one_version(skill, document, status, reason, suite=suite, tasks=rows, cost=cost)
 
 
 def _of_one_version(
@@ -199,6 +207,7 @@ def compared(
         suite=comparison(both or rows),
         verdict=verdict.to_json(),
         tasks=rows,
+        cost=cost_of(old, new) if old and new else None,
     )
 
 

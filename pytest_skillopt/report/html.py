@@ -142,7 +142,7 @@ def _show(result: Result, skill: SkillResult, i: int) -> _Shown:
         "hunks": hunks,
         "lines_left_out": left_out,
         "scales": tuple(_scales(result, skill)),
-        "precision": tuple(words.precision(skill)) if result.mode != "aa" else (),
+        "precision": tuple(words.precision(skill, result.mode)) if result.mode != "aa" else (),
         "curve": any(s.after is not None or s.train is not None for s in skill.steps),
         "gated": any(s.verdict != "none" or s.edits for s in skill.steps),
         "mute": words.mute(skill),

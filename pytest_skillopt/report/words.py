@@ -325,7 +325,7 @@ def changed_settings(result: Result) -> list[tuple[str, str]]:
     return [(n, v) for n, v in settings(result) if n not in usual or v != shown(usual[n])]
 
 
-def precision(skill: SkillResult) -> list[str]:
+def precision(skill: SkillResult, mode: str) -> list[str]:
     """Write sentences on the origin and precision of the figures."""
     said = []
     if skill.from_search:
@@ -333,11 +333,13 @@ def precision(skill: SkillResult) -> list[str]:
         said.append(f"The rate before of {tasks} is that of the search; all else is fresh.")
     if skill.none is not None:
         said.append(f"Without any skill: as run {skill.none_from} has measured it.")
-    if cost := skill.cost:
-        said.append(
-            f"A rollout took {cost.tokens_before:,.0f} tokens and {cost.seconds_before:.2g} s "
-            f"before, {cost.tokens_after:,.0f} and {cost.seconds_after:.2g} s after."
-        )
+    if (cost := skill.cost) and cost.tokens_before:
+        took = _took(cost.tokens_before, cost.dollars_before, cost.seconds_before)
+        if cost.tokens_after is not None and cost.seconds_after is not None:
+            then = _took(cost.tokens_after, cost.dollars_after, cost.seconds_after)
+            one, other = sides(mode)
+            took += f" {one}, {then} {other} (tokens {cost.increase:+.0f} %)"
+        said.append(f"A rollout took {took}.")
     if skill.noise_floor is not None:
         said.append(
             f"Two evaluations of one version differ by {100 * skill.noise_floor:.1f} points "
@@ -353,10 +355,15 @@ def precision(skill: SkillResult) -> list[str]:
     return said
 
 
+def _took(tokens: float, dollars: float | None, seconds: float) -> str:
+    paid = f" ({money(dollars)})" if dollars is not None else ""
+    return f"{tokens:,.0f} tokens{paid} and {seconds:.2g} s"
+
+
 def explained(skill: SkillResult, mode: str) -> str:
     """Explain the pass rates above."""
     said = ["In brackets: 95 % interval over rollouts."] if comparisons(skill) else []
-    return " ".join([*said, *(precision(skill) if mode != "aa" else [])])
+    return " ".join([*said, *(precision(skill, mode) if mode != "aa" else [])])
 
 
 def marks(row: TaskRow) -> list[str]:
@@ -437,7 +444,7 @@ FILTERS = {
     function.__name__: function
     for function in (
         comparisons, duration, explained, hunks, interval, moment, money, muted,
-        not_kept, number, ordered, percent, precision, rollouts, scanned, verdict, version,
+        not_kept, number, ordered, percent, rollouts, scanned, verdict, version,
     )
 }  # fmt: skip
 """Filters of the templates."""

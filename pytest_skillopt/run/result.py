@@ -202,12 +202,23 @@ class ScanRow(_Record):
 
 
 class CostRow(_Record):
-    """Tokens and seconds per rollout: means over the tasks of the final comparison."""
+    """Tokens, US dollars and seconds per rollout: means over the tasks of all measured versions.
+
+    Dollars are null if no price is known, all ``_after`` are if only one version was measured.
+    """
 
     tokens_before: float
-    tokens_after: float
+    tokens_after: float | None = None
+    dollars_before: float | None = None
+    dollars_after: float | None = None
     seconds_before: float
-    seconds_after: float
+    seconds_after: float | None = None
+
+    @property
+    def increase(self) -> float:
+        """Increase of the tokens in percent; 0 without tokens or a second version."""
+        after = self.tokens_before if self.tokens_after is None else self.tokens_after
+        return 100 * (after / self.tokens_before - 1) if self.tokens_before else 0.0
 
 
 class SkillResult(_Record):

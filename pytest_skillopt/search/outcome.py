@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from pathlib import PurePosixPath
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from pytest_skillopt.gate.statistics import interval, log_e, noise_floor
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow, Turn
-from pytest_skillopt.skill.document import SkillError
+from pytest_skillopt.skill.document import SKILL_FILE, SkillError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -92,14 +93,23 @@ def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
     return Comparison(before=before, after=after) if before else None
 
 
-def most_increase(setting: str) -> float:
-    """Read ``skillopt_max_cost_increase`` in percent: 20 for ``20%``, infinite if it is empty.
+_DOCUMENT_INCREASE = 20.0
+"""Percent that studies found context files to cost without any gain: docs/harnesses.md."""
+
+
+def most_increase(setting: str, skill: str = SKILL_FILE, tasks: Sequence[SkillTask] = ()) -> float:
+    """Read ``skillopt_max_cost_increase`` in percent: 20 for ``20%``.
+
+    If it is empty, a document that coding agents read in every session may cost 20 % more, and a
+    skill, which they read on demand, anything.
 
     Raises:
         SkillError: it is not a percentage.
     """
+    always_read = PurePosixPath(skill).name != SKILL_FILE and any(task.agent for task in tasks)
+    usual = _DOCUMENT_INCREASE if always_read else math.inf
     try:
-        most = float(setting.strip().removesuffix("%")) if setting.strip() else math.inf
+        most = float(setting.strip().removesuffix("%")) if setting.strip() else usual
     except ValueError:
         most = -1.0
     if most < 0 or math.isnan(most):
@@ -110,28 +120,28 @@ def most_increase(setting: str) -> float:
 def cost_of(
     before: Mapping[str, Sequence[Rollout]], after: Mapping[str, Sequence[Rollout]]
 ) -> CostRow | None:
-    """Average tokens and seconds per rollout over the tasks measured under both versions."""
-    old, new = (
+    """Average the cost of a rollout over the tasks measured under both versions.
+
+    ``after`` is empty if there is only one version.
+    """
+    arms = [
         {task: [r for r in rollouts if r.measured] for task, rollouts in sorted(arm.items())}
         for arm in (before, after)
-    )
-    tasks = [task for task in old if old[task] and new.get(task)]
+        if arm
+    ]
+    tasks = [task for task in arms[0] if all(arm.get(task) for arm in arms)] if arms else []
     if not tasks:
         return None
+    found: dict[str, float | None] = {}
+    for side, arm in zip(("before", "after"), arms, strict=False):
 
-    def mean(arm: Mapping[str, Sequence[Rollout]], of: Callable[[Rollout], float]) -> float:
-        return fmean(fmean(map(of, arm[task])) for task in tasks)
+        def mean(of: Callable[[Rollout], float], arm: Mapping[str, list[Rollout]] = arm) -> float:
+            return fmean(fmean(map(of, arm[task])) for task in tasks)
 
-    return CostRow(
-        tokens_before=mean(old, _tokens),
-        tokens_after=mean(new, _tokens),
-        seconds_before=mean(old, lambda rollout: rollout.duration),
-        seconds_after=mean(new, lambda rollout: rollout.duration),
-    )
-
-
-def _tokens(rollout: Rollout) -> int:
-    return rollout.usage.tokens
+        found[f"tokens_{side}"] = mean(lambda rollout: rollout.usage.tokens)
+        found[f"dollars_{side}"] = mean(lambda rollout: rollout.usage.worth) or None
+        found[f"seconds_{side}"] = mean(lambda rollout: rollout.duration)
+    return CostRow.model_validate(found)
 
 
 def noise_of(at_start: Mapping[str, Sequence[Rollout]], rollouts: int) -> float | None:

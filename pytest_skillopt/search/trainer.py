@@ -201,14 +201,12 @@ class Trainer:
     def _within_cost(self, measured: Measured) -> Measured:
         """Refuse an accepted skill that makes a rollout cost more than the user allows."""
         cost = cost_of(measured.before, measured.after)
-        bound = most_increase(self._state.settings.max_cost_increase)
-        if not cost or not measured.verdict.accepted or not cost.tokens_before:
-            return measured
-        more = 100 * (cost.tokens_after / cost.tokens_before - 1)
-        if more <= bound:
+        state = self._state
+        bound = most_increase(state.settings.max_cost_increase, state.skill, state.suite)
+        if not cost or not measured.verdict.accepted or cost.increase <= bound:
             return measured
         reason = (
-            f"a rollout takes {more:.0f} % more tokens ({cost.tokens_before:,.0f} before, "
+            f"a rollout takes {cost.increase:.0f} % more tokens ({cost.tokens_before:,.0f} before, "
             f"{cost.tokens_after:,.0f} after), at most {bound:g} % is allowed "
             f"(skillopt_max_cost_increase); otherwise accepted: {measured.verdict.reason}"
         )

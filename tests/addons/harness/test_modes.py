@@ -112,6 +112,41 @@ def test_a_training_that_was_interrupted_continues(greeter: Project) -> None:
     assert starts.stat().st_size == 20 + result["rollouts"]
 
 
+@pytest.mark.parametrize("bound", ["", "150%"])
+def test_a_document_may_cost_each_session_only_so_much_more(greeter: Project, bound: str) -> None:
+    """It is read in every session; the agent asks twice for one that says Ahoy."""
+    agent = AGENT.replace(".agents/skills/house-greeting/SKILL.md", "AGENTS.md")
+    greeter.use_stub(f"{agent}\nif 'Ahoy' in skill: call(skill)\n")
+    stub = greeter.path / "stub.py"
+    stub.write_text(stub.read_text().replace("tested=", 'memory=["AGENTS.md"],\n    tested='))
+    document = greeter.path / "AGENTS.md"
+    document.write_text(
+        "# House rules\n\nWrite the greeting to greeting.txt as it is usual here.\n"
+    )
+    edit = {"op": "append", "target": "", "content": "Begin every greeting with Ahoy."}
+    greeter.provider.thought = json.dumps({"reasoning": "missing", "edits": [edit]})
+    greeter.settings |= {
+        "skillopt_skill": "AGENTS.md",
+        "skillopt_rollouts": 1,
+        "skillopt_prices": "fake-model=10/0",
+        "skillopt_max_cost_increase": bound,
+    }
+    greeter.pytest("--skillopt-train", "-p", "no:xdist")
+    (result,) = results(greeter)
+    (skill,) = result["skills"]
+    assert skill["written"] is bool(bound)
+    assert ("Ahoy" in document.read_text()) is bool(bound)
+    if not bound:
+        assert "more tokens (1,025 before, 2,050 after), at most 20 % is allowed" in skill["reason"]
+        assert "skillopt_max_cost_increase" in skill["reason"]
+    (summary,) = (greeter.path / ".skillopt" / "runs").glob("*/summary.md")
+    shown = summary.read_text().replace("\u200b", "")
+    assert "1,025 tokens (\\$0.01) and" in shown
+    assert "2,050 tokens (\\$0.02) and" in shown
+    assert "after (tokens +100 %)" in shown
+    assert not [note for note in result["notes"] if "read in no rollout" in note]
+
+
 def test_what_a_program_unpacks_is_shared(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
