@@ -8,11 +8,12 @@ import re
 import shlex
 import subprocess
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from pydantic import BaseModel, Field
 
 from pytest_skillopt.addons.mine import MineError, confirmed
+from pytest_skillopt.addons.mine.grow import Draft, add_drafts
 from pytest_skillopt.addons.mine.sessions import clean, distinct, nearest, read_requests
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.structured import ask_json
@@ -57,16 +58,6 @@ class _Drafts(BaseModel):
     drafts: list[_Draft]
     should_trigger: list[str] = Field([], description="requests for which to use the skill")
     near_misses: list[str] = Field([], description="similar requests for something else")
-
-
-class Draft(NamedTuple):
-    """One drafted test."""
-
-    name: str
-    request: str
-    statements: tuple[str, ...]
-    variations: tuple[str, ...] = ()
-    """Other requests for which the same statements hold."""
 
 
 Queries = tuple[list[str], list[str]]
@@ -141,13 +132,10 @@ def init(
     most_queries = _QUERIES if triggers else 0
     queries = answer.should_trigger[:most_queries], answer.near_misses[:most_queries]
     drafts = _read_drafts(answer, ())[:most]
-    if grow and evals.is_file():
-        from pytest_skillopt.addons.mine.grow import add_drafts
-
-        if said := add_drafts(evals, drafts):
-            sys.stdout.write(shown(f"{said}\n"))
-            command = [sys.executable, "-m", "pytest", "-q", "--skillopt-evals", str(evals)]
-            return subprocess.run(command, cwd=config.rootpath).returncode if run else 0
+    if grow and evals.is_file() and (said := add_drafts(evals, drafts)):
+        sys.stdout.write(shown(f"{said}\n"))
+        command = [sys.executable, "-m", "pytest", "-q", "--skillopt-evals", str(evals)]
+        return subprocess.run(command, cwd=config.rootpath).returncode if run else 0
     return _keep(config, skill, output, drafts, run=run, queries=queries)
 
 

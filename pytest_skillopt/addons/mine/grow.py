@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_skillopt.addons.mine import MineError
 from pytest_skillopt.addons.mine.sessions import distinct
@@ -13,14 +13,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pytest_skillopt.addons.mine.drafts import Draft
-
 SMALL = range(2, 12)
 """Numbers of evals from which a suite is grown: the gate sees only large gains there."""
 REVIEW = "review: drafted by a model; read the request and each statement, then remove this note"
 _LISTS = ("evals", "cases", "tests")
 _STATEMENTS = ("expectations", "assertions", "expected_behavior", "success_criteria", "checks")
 _PROMPTS = ("prompt", "query", "input")
+
+
+class Draft(NamedTuple):
+    """One drafted test."""
+
+    name: str
+    request: str
+    statements: tuple[str, ...]
+    variations: tuple[str, ...] = ()
+    """Other requests for which the same statements hold."""
 
 
 def add_drafts(path: Path, drafts: Sequence[Draft]) -> str:
