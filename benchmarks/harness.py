@@ -110,7 +110,7 @@ class Bench:
             workspace=self.workspace(),
             skill=self.skill,
             recorder=Recorder(RolloutRequest("task", "", "", "", "", "plain", 0)),
-            proxy=self.proxy,
+            provider=self.proxy,
             runner=self.runner,
             replies=replies,
             temporary=self.folder,

@@ -64,6 +64,8 @@ class Plan:
             raise pytest.UsageError(str(error)) from None
         home = Home(self._config.rootpath / self.settings.dir)
         self._lines = list(plan_lines(self.tasks, self.mode, self.settings, notes, others, home))
+        ask = self._config.hook.pytest_skillopt_opened
+        self._lines += filter(None, ask(config=self._config, tasks=self.tasks))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("skillopt plan")

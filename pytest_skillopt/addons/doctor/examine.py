@@ -56,12 +56,7 @@ class Doctor:
         if plan is None or not plan.tasks:
             return
         terminalreporter.section("skillopt doctor")
-        noted = config.hook.pytest_skillopt_opened(config=config, tasks=plan.tasks)
-        for fault, said in [
-            *_skills(config, plan),
-            *((False, said) for said in filter(None, noted)),
-            *_models(config, plan),
-        ]:
+        for fault, said in [*_skills(config, plan), *_models(config, plan)]:
             self.faults += fault
             colour = {"red": True} if fault else {"green": True}
             terminalreporter.write("FAULT  " if fault else "ok     ", **colour)
@@ -120,4 +115,5 @@ def _reach_server(models: Models, role: Role) -> tuple[bool, str]:
     except ModelError as error:
         return True, str(error)
     said = "its server can be reached; coding agents call it in their own protocol"
+    said = getattr(model, "reached", said)
     return bool(fault), f"no answer: {fault}" if fault else f"{model.name}: {said}"

@@ -47,6 +47,7 @@ class Harness:
         speaks: model API: ``messages`` (Anthropic), ``chat``, ``responses`` or ``gemini``.
         explicit: prompt that forces a skill, with ``{name}`` and ``{prompt}``; empty: impossible.
         bundled: ``package/path`` of the executable in an installed Python package.
+        folder: folder of the user that it may read and write in bubblewrap.
         unpacks: folder in the user's cache into which it unpacks itself at ``--version``.
         tested: latest version that was tested.
     """
@@ -64,6 +65,7 @@ class Harness:
     speaks: str = "chat"
     explicit: str = ""
     bundled: str = ""
+    folder: str = ""
     unpacks: str = ""
     tested: str = ""
 
@@ -91,7 +93,18 @@ class Trace:
     """Name and arguments of each successful tool call."""
     waiting: dict[str, Any] = field(default_factory=dict)
     """Calls without a result yet, by id."""
+    spent: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Tokens in and out of each model call, by id."""
+    total: tuple[int, int] | None = None
+    """Tokens in and out of all calls, if the events tell the sum."""
     _more: bool = False
+
+    @property
+    def tokens(self) -> tuple[int, int] | None:
+        """Tokens in and out of the run; None if its events tell none."""
+        each = [self.total] if self.total else list(self.spent.values())
+        found = sum(asked for asked, _ in each), sum(said for _, said in each)
+        return found if any(found) else None
 
     def say(self, text: str, *, more: bool = False) -> None:
         """Record a message of the agent; with ``more`` a chunk of one."""
@@ -129,7 +142,9 @@ class Trace:
     def read(self, harness: Harness, printed: str) -> bool:
         """Read a harness's output; return whether any event was recognised."""
         for line in printed.split("\n"):  # not splitlines(): JSON strings may hold other line ends
-            with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+            with contextlib.suppress(
+                ValueError, LookupError, TypeError, AttributeError, RecursionError
+            ):
                 harness.read(json.loads(line), self)
         return bool(self.turns or self.done or self.error)
 
@@ -143,9 +158,27 @@ def as_text(content: Any) -> str:
     return "" if content is None else str(content)
 
 
+def _sum(usage: Any, *names: str) -> int:
+    """Add up counts of a usage record; a malformed one must not hide the rest of the event."""
+    found = [usage.get(name) for name in names] if isinstance(usage, dict) else []
+    return sum(count for count in found if isinstance(count, int) and count > 0)
+
+
+def _claude_tokens(usage: Any) -> tuple[int, int]:
+    """Return tokens in and out; Claude Code counts cached ones apart, Qwen Code within a total."""
+    said = _sum(usage, "output_tokens")
+    read = _sum(usage, "input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return max(0, _sum(usage, "total_tokens") - said) or read, said
+
+
 def _read_claude(event: dict[str, Any], trace: Trace) -> None:
     """Read an event of Claude Code, or of Qwen Code, which uses the same format."""
     kind = event["type"]
+    if kind == "assistant" and event["message"].get("model") != "<synthetic>":
+        message = event["message"]
+        trace.spent[str(message.get("id"))] = _claude_tokens(message.get("usage"))
+    elif kind == "result":
+        trace.total = _claude_tokens(event.get("usage"))
     if event.get("parent_tool_use_id"):
         return  # event of a subagent
     for block in event["message"]["content"] if kind in ("assistant", "user") else ():
@@ -164,11 +197,19 @@ def _read_claude(event: dict[str, Any], trace: Trace) -> None:
 
 
 def _read_codex(event: dict[str, Any], trace: Trace) -> None:
+    """Read an event of Codex, which tells no calls: each answer and each tool counts as one."""
     kind, item = event["type"], event.get("item") or {}
-    trace.done = trace.done or kind == "turn.completed"
+    if kind == "turn.completed":
+        trace.done, usage = True, event.get("usage")
+        trace.total = _sum(usage, "input_tokens"), _sum(usage, "output_tokens")
     if kind == "turn.failed":
         trace.error = event["error"]["message"]
     what = item["type"] if kind == "item.completed" else ""
+    if kind == "item.started" and item["type"] in ("command_execution", "mcp_tool_call"):
+        trace.waiting[str(item.get("id"))] = (item["type"], {})
+    trace.waiting.pop(str(item.get("id")) if what else "", None)
+    if what not in ("", "error", "reasoning", "todo_list"):
+        trace.spent[str(item.get("id"))] = (0, 0)
     if what == "agent_message":
         trace.say(item["text"])
     elif what == "command_execution":
@@ -190,7 +231,8 @@ def _read_gemini(event: dict[str, Any], trace: Trace) -> None:
         failed = event.get("status") != "success"
         trace.returns(event["tool_id"], event.get("output"), failed=failed)
     elif kind == "result":
-        trace.done = True
+        trace.done, stats = True, event.get("stats")
+        trace.total = _sum(stats, "input_tokens"), _sum(stats, "output_tokens")
         trace.error = "" if event["status"] == "success" else as_text(event.get("error") or kind)
 
 
@@ -203,7 +245,9 @@ def _read_opencode(event: dict[str, Any], trace: Trace) -> None:
         result, failed = state.get("output") or state.get("error"), state["status"] != "completed"
         trace.ran(part["tool"], state.get("input"), result, failed=failed)
     elif kind == "step_finish":
-        trace.done = part["reason"] != "tool-calls"
+        trace.done, told = part["reason"] != "tool-calls", part.get("tokens") or {}
+        asked = _sum(told, "input") + _sum(told.get("cache"), "read", "write")
+        trace.spent[str(part.get("id"))] = asked, _sum(told, "output", "reasoning")
     elif kind == "error":
         error = event.get("error") or {}
         trace.error = as_text(error.get("data") or error.get("name") or "error")
@@ -226,7 +270,9 @@ def _read_pi(event: dict[str, Any], trace: Trace) -> None:
     kind = event["type"]
     trace.done = trace.done or kind == "agent_end"
     if kind == "message_end" and event["message"]["role"] == "assistant":
-        message = event["message"]
+        message, usage = event["message"], event["message"].get("usage")
+        asked = _sum(usage, "input", "cacheRead", "cacheWrite")
+        trace.spent[str(len(trace.spent))] = asked, _sum(usage, "output")
         trace.say("\n".join(b["text"] for b in message["content"] if b["type"] == "text"))
         failed = message.get("stopReason") == "error"
         trace.error = (message.get("errorMessage") or "error") if failed else ""

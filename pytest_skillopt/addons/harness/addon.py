@@ -74,12 +74,36 @@ def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | N
     return identify(item, Models.of(item.config).settings, source, skill)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse a wrong use of the user's own sign-in before any worker is started."""
+    from pytest_skillopt.options import Mode
+
+    is_worker = hasattr(config, "workerinput")
+    if is_worker or not config.getini("skillopt_harness_login") or not Mode.from_config(config):
+        return
+    from pytest_skillopt.addons.harness.binding import check_streams
+    from pytest_skillopt.addons.harness.login import refuse_in_ci
+    from pytest_skillopt.model.types import ModelConfigError
+    from pytest_skillopt.settings import Settings
+
+    settings = Settings.from_config(config)
+    try:
+        refuse_in_ci("skillopt_harness_login")
+    except ModelConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    check_streams(config, settings, settings.of(HarnessSettings).harness)
+
+
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:
     """Make the model for a role set to ``cli:NAME``: a command line that the user signed in to."""
     from pytest_skillopt.model.config import provider_of
     from pytest_skillopt.model.roles import Models
 
     models = Models.of(config)
+    if role == "target" and models.settings.of(HarnessSettings).harness_login:
+        from pytest_skillopt.addons.harness.login import make_target
+
+        return make_target(models)
     if provider_of(models.settings, role) != "cli":
         return None
     from pytest_skillopt.addons.harness.binding import shared_variables
@@ -96,14 +120,21 @@ def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:
 
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
-    """Warn if agents run without a sandbox; a plan also names the sandbox."""
+    """Warn if agents run without a sandbox or signed in; a plan also names the sandbox."""
     if not any(task.agent for task in tasks):
         return None
     from pytest_skillopt.addons.harness.processes import resolve
     from pytest_skillopt.model.roles import Models
 
-    confined = resolve(Models.of(config).settings.of(HarnessSettings).sandbox)
-    if confined != "none":
-        said = f"coding agents are confined by {confined} (skillopt_sandbox)"
-        return said if config.option.collectonly else None
-    return "coding agents ran without a sandbox, with all your permissions (skillopt_sandbox)"
+    ours, said = Models.of(config).settings.of(HarnessSettings), list[str]()
+    confined = resolve(ours.sandbox)
+    if confined == "none":
+        said.append("ran without a sandbox, with all your permissions (skillopt_sandbox)")
+    elif config.option.collectonly:
+        said.append(f"are confined by {confined} (skillopt_sandbox)")
+    if ours.harness_login:
+        said.append(
+            "use your own sign-in and its plan (skillopt_harness_login): no price is known, and "
+            "their commands can reach the sign-in and the network"
+        )
+    return f"coding agents {'; they '.join(said)}" if said else None

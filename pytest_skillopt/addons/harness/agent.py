@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.addons.harness import processes
 from pytest_skillopt.addons.harness.adapters import Harness, Trace, memory_name, placed
 from pytest_skillopt.addons.harness.kept import Run, pack, replay
-from pytest_skillopt.addons.harness.proxy import MARKS, Ticket, marks_of
+from pytest_skillopt.addons.harness.proxy import MARKS, marks_of
 from pytest_skillopt.addons.harness.workspace import Workspace, leaking
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
@@ -28,8 +28,9 @@ from pytest_skillopt.skill.files import skill_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from pytest_skillopt.addons.harness.login import SignedIn
     from pytest_skillopt.addons.harness.processes import Ended, Runner
-    from pytest_skillopt.addons.harness.proxy import Proxy
+    from pytest_skillopt.addons.harness.proxy import Proxy, Ticket
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.suite.context import Recorder, Skill
 
@@ -110,7 +111,7 @@ class HarnessAgent:
     workspace: Path
     skill: Skill
     recorder: Recorder
-    proxy: Proxy
+    provider: Proxy | SignedIn
     runner: Runner
     replies: Replies | None
     temporary: Path
@@ -275,7 +276,7 @@ class HarnessAgent:
 
     def _key(self, laid: Workspace, *parts: Any) -> str:
         """Return the cache key of a run: a hash of everything it depends on."""
-        given = [self.proxy.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
+        given = [self.provider.config.fingerprint, self.runner.sandbox, dict(self.runner.passed)]
         before = [laid.digest, self.recorder.request.sample]
         whole = [
             REVISION,
@@ -298,7 +299,7 @@ class HarnessAgent:
             return None
         run = run.model_copy(update={"usage": run.usage.again()})
         self.recorder.add_usage(run.usage)
-        self.proxy.throttle.note(run.usage, self._account)
+        self.provider.throttle.note(run.usage, self._account)
         return run
 
     @property
@@ -310,13 +311,18 @@ class HarnessAgent:
     ) -> Run:
         """Start the agent, wait for it, and return a record of the run."""
         harness, root = self.harness, str(laid.root)
-        ticket = Ticket(
-            marks_of(
-                self.skill.body,
-                self.skill.text.removesuffix(self.skill.body),
-                prompt,
-                most=_ALL if self.is_document else MARKS,
-            ),
+        marks = marks_of(
+            self.skill.body,
+            self.skill.text.removesuffix(self.skill.body),
+            prompt,
+            most=_ALL if self.is_document else MARKS,
+        )
+        ticket: Any = self.provider.ticket(
+            harness,
+            self.skill.name,
+            prompt,
+            self.is_document,
+            marks=marks,
             account=self._account,
             most_calls=max_turns,
             stop_when_read=only_trigger,
@@ -325,11 +331,14 @@ class HarnessAgent:
         folder = self._folder
         values = {"executable": harness.executable, "prompt": prompt}
         values |= {"workspace": os.path.join(root, folder).rstrip("/")}
-        values |= {"model": self.proxy.config.model, "key": "skillopt"}
+        values |= {"model": self.provider.model, "key": "skillopt"}
         fixed = [laid.root / path for path in laid.placed]
-        with self.proxy.serving(ticket) as url:
-            values["url"] = url
-            ended = self.runner.run(harness, values, laid.root, limit, fixed, ticket, folder)
+
+        def start(url: str) -> Ended:
+            given = values | {"url": url}
+            return self.runner.run(harness, given, laid.root, limit, fixed, ticket, folder)
+
+        ended = self.provider.serve(ticket, prompt, start)
         trace = Trace()
         told = trace.read(harness, ended.out)
         if not laid.is_intact:

@@ -22,6 +22,13 @@ from pytest_skillopt.addons.harness.adapters import (
     find_harness,
     memory_name,
 )
+from pytest_skillopt.addons.harness.login import (
+    SignedIn,
+    check_home,
+    check_sign_in,
+    sign_in,
+    signed_in,
+)
 from pytest_skillopt.addons.harness.processes import Runner, bundled_path, resolve
 from pytest_skillopt.addons.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.addons.harness.settings import HarnessSettings
@@ -43,7 +50,7 @@ _SHARE = 0.9
 """Part of ``skillopt_timeout`` an agent may take, so that the rollout itself is not killed."""
 _USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
 _VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
-_OPENED = pytest.StashKey[tuple[Proxy, Runner]]()
+_OPENED = pytest.StashKey[tuple["Proxy | SignedIn", Runner]]()
 _LOCK = threading.RLock()
 _URLS: dict[Recorder | pytest.Config, str] = {}
 
@@ -75,12 +82,15 @@ def make_agent(
     """
     from pytest_skillopt.addons.harness.agent import HarnessAgent
 
-    models, (proxy, runner) = Models.of(request.config), _opened(request.config)
+    models, (provider, runner) = Models.of(request.config), _opened(request.config)
 
     def find(name: str) -> Harness:
-        harness = installed(name)
+        is_own = isinstance(provider, SignedIn)
+        harness = _checked(name, provider) if is_own else installed(name)
         _check_kind(skill.file, harness)
-        if proxy.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
+        if is_own:
+            return signed_in(harness, provider.model)
+        if provider.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
             raise ModelConfigError(
                 f"{name} cannot use {OPENAI_URL}: set a server with its protocol, as in "
                 "skillopt_target = openai:MODEL@URL, and the variable that holds its key, as in "
@@ -93,7 +103,7 @@ def make_agent(
         workspace=workspace,
         skill=skill,
         recorder=recorder,
-        proxy=proxy,
+        provider=provider,
         runner=runner,
         replies=models.replies,
         temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
@@ -117,10 +127,58 @@ def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> st
     named = {_named(item, settings, params.get("skill_harness")), *_USE.findall(text)}
     named |= {value for value in params.values() if isinstance(value, str) and value in KNOWN}
     resolve(settings.of(HarnessSettings).sandbox)
-    found = [installed(name) for name in sorted(named)]
+    if settings.of(HarnessSettings).harness_login:
+        found = _signed_in(item.config, settings, sorted(named))
+    else:
+        found = [installed(name) for name in sorted(named)]
     for harness in found:
         _check_kind(skill, harness)
     return ", ".join(map(str, found))
+
+
+def _signed_in(config: pytest.Config, settings: Settings, names: list[str]) -> list[Harness]:
+    """Find the harnesses of a task, which the user is signed in to (UsageError)."""
+    try:
+        provider = Models.of(config).get("target")
+        if not isinstance(provider, SignedIn):
+            raise ModelConfigError("skillopt_harness_login: conftest.py must return no target")
+        found = [_checked(name, provider) for name in names]
+    except ModelConfigError as error:
+        raise pytest.UsageError(str(error)) from None
+    for name in names:
+        check_streams(config, settings, name)
+    return found
+
+
+def _checked(name: str, provider: SignedIn) -> Harness:
+    """Find a harness that the user is signed in to.
+
+    Raises:
+        ModelConfigError: there is no sign-in, or the target names another harness.
+    """
+    provider.check(name)
+    harness = installed(name, own=True)
+    check_sign_in(name, harness.executable)
+    check_home(name)
+    return harness
+
+
+def check_streams(config: pytest.Config, settings: Settings, name: str) -> None:
+    """Refuse several rollouts at once if a sign-in serves one run at a time.
+
+    Raises:
+        pytest.UsageError: there are several workers or lanes.
+    """
+    how = sign_in(name)
+    specs = config.getoption("tx", None) or ["popen"]
+    many = sum(int(spec.partition("*")[0]) if "*" in spec else 1 for spec in specs)
+    workers = getattr(config, "workerinput", {"workercount": many})["workercount"]
+    if how is not None and how.home and workers * settings.lanes > 1:
+        raise pytest.UsageError(
+            f"skillopt_harness_login: one sign-in of {name} serves one run at a time, so "
+            f"{workers} workers with {settings.lanes} lanes cannot share it; leave out -n and "
+            "--skillopt-lanes"
+        )
 
 
 def open_url(config: pytest.Config, skill: Skill) -> str:
@@ -134,7 +192,10 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
         if context is not None:
             ticket.account = ("target", context.request.stage, context.request.task)
             ticket.on_usage = context.add_usage
-        serving = _opened(config)[0].serving(ticket)
+        provider = _opened(config)[0]
+        if isinstance(provider, SignedIn):
+            raise ModelConfigError("skill.proxy_url needs skillopt_harness_login = no")
+        serving = provider.serving(ticket)
         _URLS[owner] = serving.__enter__()
 
     def end() -> None:
@@ -149,15 +210,20 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
 
 
 @functools.cache
-def installed(name: str) -> Harness:
+def installed(name: str, own: bool = False) -> Harness:
     """Find a harness with the path and version of its executable.
+
+    Args:
+        name: value of ``skillopt_harness``.
+        own: whether the user's own program comes before the one in a Python package.
 
     Raises:
         pytest.UsageError: it is unknown, not installed, or prints no version.
     """
     harness = find_harness(name)
     command = harness.executable or harness.name
-    path = bundled_path(harness.bundled) or shutil.which(command)
+    found, ours = shutil.which(command) or "", bundled_path(harness.bundled)
+    path = (found or ours) if own else (ours or found)
     if not path:
         raise pytest.UsageError(
             f"skillopt_harness: {name} needs the command {command!r}, which is not installed; "
@@ -169,11 +235,11 @@ def installed(name: str) -> Harness:
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise pytest.UsageError(f"{path} cannot be run: {error}") from None
     said = done.stdout + done.stderr
-    found = _VERSION.search(said)
-    if found is None and not name.startswith("acp:"):
+    version = _VERSION.search(said)
+    if version is None and not name.startswith("acp:"):
         words = said.strip()[:200] or "nothing"
         raise pytest.UsageError(f"{path} --version prints no version, but: {words}")
-    return replace(harness, executable=path, version=found[0] if found else "0")
+    return replace(harness, executable=path, version=version[0] if version else "0")
 
 
 def shared_variables(settings: Settings) -> dict[str, str]:
@@ -194,8 +260,8 @@ def _named(item: Any, settings: Settings, param: object) -> str:
     return str(name)
 
 
-def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
-    """Return the proxy and the runner of this process, made when first needed.
+def _opened(config: pytest.Config) -> tuple[Proxy | SignedIn, Runner]:
+    """Return the provider and the runner of this process, made when first needed.
 
     Raises:
         ModelConfigError: the target is not a model on a server.
@@ -203,7 +269,8 @@ def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
     with _LOCK:
         if _OPENED not in config.stash:
             models = Models.of(config)
-            target = getattr(models.get("target"), "config", None)
+            model = models.get("target")
+            target = getattr(model, "config", None)
             if target is None:
                 raise ModelConfigError(
                     "skill_harness needs a target on a server, and the model that conftest.py "
@@ -213,9 +280,9 @@ def _opened(config: pytest.Config) -> tuple[Proxy, Runner]:
             ours = models.settings.of(HarnessSettings)
             passed = shared_variables(models.settings)
             runner = Runner(resolve(ours.sandbox), config.rootpath, passed)
-            proxy = Proxy(target, models.throttle)
+            provider = model if isinstance(model, SignedIn) else Proxy(target, models.throttle)
             config.add_cleanup(runner.close)
-            config.add_cleanup(proxy.close)
+            config.add_cleanup(provider.close)
             before_the_end(runner.close)
-            config.stash[_OPENED] = proxy, runner
+            config.stash[_OPENED] = provider, runner
         return config.stash[_OPENED]

@@ -11,23 +11,31 @@ import contextlib
 import dataclasses
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
 import tempfile
-import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.harness.adapters import KNOWN, Trace
-from pytest_skillopt.addons.harness.processes import bundled_path
+from pytest_skillopt.addons.harness.login import (
+    PROVIDER,
+    PROXIES,
+    SignIn,
+    check_sign_in,
+    raise_refusal,
+    refuse_in_ci,
+    sign_in,
+    stream,
+)
+from pytest_skillopt.addons.harness.processes import bundled_path, read_text
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.config import Server, model_config
 from pytest_skillopt.model.faults import estimate_tokens
 from pytest_skillopt.model.types import (
     NO_KEY,
-    CapReached,
     Completion,
     ModelConfigError,
     ModelFault,
@@ -41,19 +49,11 @@ if TYPE_CHECKING:
     from pytest_skillopt.model.roles import Models
     from pytest_skillopt.model.types import Role
 
-PROVIDER = "cli"
 _ASK = "You answer one prompt with one text, and nothing else is done with it."
 _KEPT: tuple[str, ...] = (
     *("PATH", "HOME", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "XDG_CONFIG_HOME"),
-    *("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"),
-)
-_CI = ("CI", "GITHUB_ACTIONS", "TF_BUILD")
-_LIMIT = re.compile(
-    r"(?i)\b(?:usage|session|weekly|5-hour|opus|plan)\b.{0,20}\blimit|out of credits"
-)
-"""Words with which the vendors say that a plan's limit is reached."""
-_LOGIN = re.compile(
-    r"(?i)log ?in\b|logged in|sign(?:ed)? in|authenticat|unauthori[sz]ed|\b401\b|api key"
+    *PROXIES,
+    *("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS"),
 )
 
 
@@ -62,15 +62,12 @@ class _CommandLine:
     """How to ask a program once, without tools."""
 
     argv: tuple[str, ...]
-    """Arguments; the prompt is its standard input."""
-    model: tuple[str, ...]
-    """Arguments that choose a model, before its name."""
-    variables: tuple[str, ...]
-    """Environment variables that its vendor documents for a sign-in."""
-    login: str
-    """Command that signs in."""
-    one_stream: bool = False
-    """Whether one sign-in serves one run at a time."""
+    """Arguments; the prompt is its standard input. ``{folder}`` is that of ``files``."""
+    sign_in: SignIn
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Further environment variables, with ``{folder}``."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Contents of files by name."""
 
 
 _TOOLS: tuple[str, ...] = (
@@ -78,6 +75,7 @@ _TOOLS: tuple[str, ...] = (
     *("apps", "plugins", "tool_suggest", "hooks"),
 )
 """Features of Codex that bring tools; all that remains is one that asks the absent user."""
+_NO_TOOLS: dict[str, Any] = {"permission": {"*": "deny"}, "tools": {"*": False}}
 _KNOWN = {
     "claude": _CommandLine(
         (
@@ -85,9 +83,7 @@ _KNOWN = {
             *("--system-prompt", _ASK, "--setting-sources", "", "--strict-mcp-config"),
             *("--disable-slash-commands", "--no-session-persistence"),
         ),
-        ("--model",),
-        ("CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN"),
-        "claude setup-token",
+        SignIn("claude setup-token", ("CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN")),
     ),
     "codex": _CommandLine(
         (
@@ -95,13 +91,66 @@ _KNOWN = {
             *("--ignore-user-config", "--ignore-rules", "-c", 'web_search="disabled"'),
             *(f"--disable={feature}" for feature in _TOOLS),
         ),
-        ("--model",),
-        ("CODEX_HOME",),
-        "codex login",
-        one_stream=True,
+        SignIn("codex login", ("CODEX_HOME",)),
+    ),
+    "gemini": _CommandLine(
+        (
+            *("--output-format", "stream-json", "--approval-mode", "default", "--skip-trust"),
+            *("--extensions", "none", "--allowed-mcp-server-names", "none"),
+            *("--admin-policy", "{folder}/policy.toml"),
+        ),
+        SignIn("gemini", ("GEMINI_CLI_HOME", "GOOGLE_CLOUD_PROJECT")),
+        {
+            "GEMINI_CLI_SYSTEM_SETTINGS_PATH": "{folder}/settings.json",
+            "GEMINI_SYSTEM_MD": "{folder}/system.md",
+            "GEMINI_CLI_NO_RELAUNCH": "true",
+        },
+        {
+            "policy.toml": '[[rule]]\ntoolName = "*"\ndecision = "deny"\npriority = 999\n',
+            "settings.json": json.dumps(
+                {
+                    "context": {"fileName": "no-such-file"},
+                    "hooksConfig": {"enabled": False},
+                    "skills": {"enabled": False},
+                    "general": {"enableAutoUpdate": False},
+                }
+            ),
+            "system.md": _ASK,
+        },
+    ),
+    "copilot": _CommandLine(
+        (
+            *("--output-format", "json", "--stream", "off", "--available-tools=none"),
+            *("--disable-builtin-mcps", "--no-custom-instructions", "--no-ask-user"),
+            *("--no-auto-update", "--log-level", "none"),
+        ),
+        SignIn("copilot login", ("COPILOT_HOME", "COPILOT_GITHUB_TOKEN")),
+    ),
+    "opencode": _CommandLine(
+        ("run", "--format", "json", "--pure", "--title", "task", "--agent", "answer"),
+        SignIn("opencode auth login", ("XDG_DATA_HOME",)),
+        {
+            "OPENCODE_DISABLE_AUTOUPDATE": "1",
+            "OPENCODE_CONFIG_CONTENT": json.dumps(
+                {"agent": {"answer": {**_NO_TOOLS, "mode": "primary", "prompt": _ASK}}, **_NO_TOOLS}
+            ),
+        },
+    ),
+    "pi": _CommandLine(
+        (
+            *("--print", "--mode", "json", "--no-session", "--no-tools", "--no-extensions"),
+            *("--no-skills", "--no-prompt-templates", "--no-themes", "--no-context-files"),
+            *("--system-prompt", _ASK),
+        ),
+        SignIn("pi, then /login", ("PI_CODING_AGENT_DIR",)),
     ),
 }
-_STREAMS = {name: threading.Lock() for name in _KNOWN}
+
+
+_REFUSED = {
+    "qwen": "Qwen Code turns its tools off only with --bare, which ignores your sign-in. Its plans "
+    "give a key: set openai:MODEL@URL",
+}
 
 
 class CommandLineModel(ChatModel):
@@ -119,6 +168,8 @@ class CommandLineModel(ChatModel):
     def __init__(self, config: ModelConfig, shared: Mapping[str, str], **options: Any) -> None:
         super().__init__(config, **options)
         self._program, _, self._model = config.model.partition("/")
+        if self._program in _REFUSED:
+            raise ModelConfigError(f"{config.name}: {_REFUSED[self._program]}")
         if self._program not in _KNOWN:
             names = ", ".join(f"cli:{name}" for name in _KNOWN)
             raise ModelConfigError(f"{config.name!r} is not a command line; write {names}")
@@ -131,10 +182,16 @@ class CommandLineModel(ChatModel):
                 f"install it with: {harness.package}"
             )
         self._path = path
-        kept = (*_KEPT, *self._how.variables)
+        variables = self._how.sign_in.variables
+        kept = (*_KEPT, *variables)
         self._env = {name: os.environ[name] for name in kept if name in os.environ} | dict(shared)
-        protect(name for name in self._how.variables if name.endswith("_TOKEN"))
+        protect(name for name in variables if name.endswith("_TOKEN"))
         self._running: set[subprocess.Popen[bytes]] = set()
+
+    def check(self) -> None:
+        """Raise ModelConfigError if the sign-in is known to be missing, or paid for by the call."""
+        if (how := sign_in(self._program)) and how.home:
+            check_sign_in(self._program, self._path)
 
     def ping(self) -> str:
         """Check nothing: the program is there, and whether it is signed in shows in a call."""
@@ -156,45 +213,56 @@ class CommandLineModel(ChatModel):
         if request.get("tools"):
             raise ModelFault(f"{self.name} answers prompts and has no tools", fatal=True)
         prompt = _prompt(request["messages"], request.get("response_format"))
-        with _STREAMS[self._program] if self._how.one_stream else contextlib.nullcontext():
-            self._check_open()
+        with stream(sign_in(self._program) or self._how.sign_in, self._check_open):
             status, out, err = self._run(prompt)
         trace = Trace()
         trace.read(KNOWN[self._program], out)
-        asked, said = _tokens(out) or (estimate_tokens(prompt), estimate_tokens(trace.text))
-        usage = self.config.usage(asked, said, estimated=not _tokens(out))
+        told = trace.tokens
+        asked, said = told or (estimate_tokens(prompt), estimate_tokens(trace.text))
+        usage = self.config.usage(asked, said, estimated=told is None)
         if trace.done and not trace.error and trace.text.strip():
             return Completion(redact(trace.text), usage=usage)
-        why = redact(" ".join((trace.error or trace.text or err).split())[-300:])
-        why = why or f"no answer, exit status {status}"
-        if _LIMIT.search(why):
-            raise CapReached(f"the limit of the plan behind {self.name} is reached: {why}")
-        if _LOGIN.search(why):
-            raise ModelFault(f"{why}; sign in with: {self._how.login}", fatal=True)
-        raise ModelFault(why, retry=True, answered=bool(_tokens(out)), usage=usage)
+        why = trace.error or trace.text or err
+        raise_refusal(self.name, why, self._how.sign_in.command)
+        why = redact(" ".join(why.split())[-300:]) or f"no answer, exit status {status}"
+        raise ModelFault(why, retry=True, answered=told is not None, usage=usage)
 
     def _run(self, prompt: str) -> tuple[int, str, str]:
         """Return exit status, output and errors of one run in an empty folder."""
-        argv = [self._path, *self._how.argv]
-        argv += [*self._how.model, self._model] if self._model else []
-        pipes = (subprocess.PIPE,) * 3
-        with tempfile.TemporaryDirectory(prefix="skillopt-cli-") as folder:
+        limit, given = self.config.request_timeout, prompt.encode(errors="replace")
+        with contextlib.ExitStack() as stack:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="skillopt-cli-"))
+            argv, env = self._prepared(folder)
+            # Into files, since some programs end before a pipe has taken all that they say.
+            out, err = (stack.enter_context(open(f"{folder}/{n}", "wb+")) for n in ("out", "err"))
+            pipes = subprocess.PIPE, out, err
             try:
-                place: dict[str, Any] = {"cwd": folder, "env": self._env}
-                process = subprocess.Popen(argv, 0, None, *pipes, start_new_session=True, **place)
+                process = subprocess.Popen(
+                    argv, 0, None, *pipes, cwd=f"{folder}/work", env=env, start_new_session=True
+                )
             except OSError as error:
                 raise ModelFault(f"{self._path} cannot be run: {error}", fatal=True) from None
-            with self._tracked(process):
-                try:
-                    given = prompt.encode(errors="replace")
-                    out, err = process.communicate(given, self.config.request_timeout)
-                except subprocess.TimeoutExpired:
-                    limit = f"{self.config.request_timeout:g} s (skillopt_request_timeout)"
-                    used = self.config.usage(estimate_tokens(prompt), 0, estimated=True)
-                    raise ModelFault(
-                        f"no answer within {limit}", retry=True, answered=True, usage=used
-                    ) from None
-        return process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
+            try:
+                with self._tracked(process):
+                    process.communicate(given, limit)
+            except subprocess.TimeoutExpired:
+                raise ModelFault(
+                    f"no answer within {limit:g} s (skillopt_request_timeout)",
+                    retry=True,
+                    answered=True,
+                    usage=self.config.usage(estimate_tokens(prompt), 0, estimated=True),
+                ) from None
+            return process.returncode, read_text(out), read_text(err)
+
+    def _prepared(self, folder: str) -> tuple[list[str], dict[str, str]]:
+        """Fill a run's folder; return command line and environment."""
+        for name, text in self._how.files.items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+        Path(folder, "work").mkdir()
+        argv = [self._path, *(word.replace("{folder}", folder) for word in self._how.argv)]
+        argv += ["--model", self._model] if self._model else []
+        ours = {n: text.replace("{folder}", folder) for n, text in self._how.env.items()}
+        return argv, self._env | ours
 
     @contextlib.contextmanager
     def _tracked(self, process: subprocess.Popen[bytes]) -> Iterator[None]:
@@ -221,15 +289,14 @@ def make_model(models: Models, role: Role, shared: Mapping[str, str]) -> Command
             f"{setting}: a command line is no target, since it has no place for the skill as a "
             "system prompt; use skillopt_harness"
         )
-    if any(os.environ.get(name) for name in _CI):
-        raise ModelConfigError(
-            f"{setting} uses a person's own sign-in, so it is refused in CI; set a model with a key"
-        )
+    refuse_in_ci(setting)
     config = model_config(models.settings, role, Server(PROVIDER, str))
     if config.parameters or config.headers_env or config.key_command:
         raise ModelConfigError(f"{setting} takes nothing of skillopt_requests; limit it to others")
     config = dataclasses.replace(config, key_env=NO_KEY)
-    return CommandLineModel(config, shared, throttle=models.throttle, cache=models.replies)
+    model = CommandLineModel(config, shared, throttle=models.throttle, cache=models.replies)
+    model.check()
+    return model
 
 
 def _prompt(messages: Sequence[dict[str, Any]], form: dict[str, Any] | None) -> str:
@@ -243,21 +310,6 @@ def _prompt(messages: Sequence[dict[str, Any]], form: dict[str, Any] | None) -> 
         schema = json.dumps(form.get("json_schema", {}).get("schema", {}))
         parts.append(f"Reply with one JSON object of this schema, and nothing else:\n{schema}")
     return "\n\n".join(parts) + "\n"
-
-
-def _tokens(out: str) -> tuple[int, int] | None:
-    """Return the tokens in and out that the program's last count tells, None if it tells none."""
-    found = None
-    for line in out.split("\n"):
-        with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
-            event = json.loads(line)
-            if event["type"] in ("result", "turn.completed"):
-                told = event["usage"]
-                # Claude Code counts cached input separately, Codex within the input.
-                names = ["cache_read_input_tokens", "cache_creation_input_tokens"]
-                read = sum(int(told.get(name) or 0) for name in ["input_tokens", *names])
-                found = read, int(told["output_tokens"])
-    return found if found and any(found) else None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

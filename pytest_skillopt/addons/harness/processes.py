@@ -118,6 +118,7 @@ class Runner:
                 disk = workspace.absolute().parent
                 free = shutil.disk_usage(disk).free
                 while why == "exit" and not ticket.stopped and not end.poll(_LOOK_MS):
+                    ticket.follow(out)
                     seconds = time.monotonic() - started - ticket.lost()
                     if 0 < limit < seconds:
                         why = "time"
@@ -130,8 +131,9 @@ class Runner:
                     guard.send(b"end")
                 with contextlib.suppress(OSError):
                     said = guard.recv(32) if end.poll(_PATIENCE * 1_000) else b""
+            ticket.follow(out)
             _LOG.debug("the guard of %s says %r, its end: %s", harness.name, said, why)
-            seconds, texts = time.monotonic() - started, (_text(out), _text(err))
+            seconds, texts = time.monotonic() - started, (read_text(out), read_text(err))
             if not said.isdigit():
                 return Ended(1, "start" if said else "guard", seconds, *texts)
             return Ended(os.waitstatus_to_exitcode(int(said)), why, seconds, *texts)
@@ -216,7 +218,8 @@ class Runner:
             if any(path.is_relative_to(folder) for folder in self.hidden) and path.exists():
                 argv += ["--ro-bind", str(path), str(path)]
         here = str(workspace.resolve())
-        argv += ["--bind", here, here, "--bind", str(home), str(home)]
+        for place in filter(None, (here, str(home), harness.folder)):
+            argv += ["--bind", place, place]
         for path in fixed:
             argv += ["--ro-bind", str(path.resolve()), str(path.resolve())]
         return [*argv, "--chdir", str(start.resolve()), "--"]
@@ -275,6 +278,7 @@ def _unpacked(harness: Harness) -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / harness.unpacks
 
 
-def _text(file: BinaryIO) -> str:
+def read_text(file: BinaryIO) -> str:
+    """Read from its beginning what a program has printed into a file."""
     file.seek(0)
     return file.read(MOST_PRINTED).decode(errors="replace")

@@ -15,7 +15,7 @@ import threading
 import time
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pytest_skillopt.addons.harness.protocols import read_reply
 from pytest_skillopt.model.client import Client
@@ -32,6 +32,8 @@ from pytest_skillopt.untrusted import encodable, logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from pytest_skillopt.addons.harness.adapters import Harness
+    from pytest_skillopt.addons.harness.processes import Ended
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
 
@@ -114,6 +116,9 @@ class Ticket:
             with self._lock:
                 self._pending -= allowed
 
+    def follow(self, out: BinaryIO) -> None:
+        """Look at an agent's output so far: not needed here, since the proxy sees its calls."""
+
     def count(self, used: Usage) -> None:
         self.usage += used
         self.on_usage(used)
@@ -149,6 +154,20 @@ class Proxy:
         finally:
             del self.tickets[ticket.name]
             ticket.over.set()
+
+    @property
+    def model(self) -> str:
+        return self.config.model
+
+    def ticket(
+        self, harness: Harness, skill: str, prompt: str, is_document: bool, **how: Any
+    ) -> Ticket:
+        return Ticket(**how)
+
+    def serve(self, ticket: Ticket, prompt: str, start: Callable[[str], Ended]) -> Ended:
+        """Run an agent, which ``start`` starts with a base URL, and serve its calls."""
+        with self.serving(ticket) as url:
+            return start(url)
 
     def close(self) -> None:
         self._server.shutdown()

@@ -16,6 +16,7 @@ from patience import PATIENCE
 
 from pytest_skillopt.addons.harness.adapters import KNOWN
 from pytest_skillopt.addons.harness.command_line import _KNOWN, CommandLineModel
+from pytest_skillopt.addons.harness.login import _status
 from pytest_skillopt.addons.harness.processes import bundled_path
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import ModelConfig
@@ -32,6 +33,9 @@ FAKE = """#!{python}
 import json, os, pathlib, sys, uuid
 
 here, name = pathlib.Path(__file__).parent, pathlib.Path(__file__).name
+if sys.argv[1:] == ["login", "status"]:
+    print((here / "status").read_text())
+    raise SystemExit("Not" in (here / "status").read_text())
 prompt = sys.stdin.read()
 told = dict(argv=sys.argv[1:], prompt=prompt, env=dict(os.environ), beside=os.listdir("."))
 (here / f"call-{{uuid.uuid4().hex}}.json").write_text(json.dumps(told))
@@ -47,6 +51,24 @@ if name == "claude":
     usage = dict(input_tokens=0, output_tokens=0) if error else usage
     end = dict(type="result", is_error=bool(error), result=error or text, usage=usage)
     print(json.dumps(dict(end, subtype="success")))
+elif name == "gemini":
+    print(json.dumps(dict(type="message", role="assistant", content=text, delta=True)))
+    stats = dict(input_tokens=120, output_tokens=7)
+    print(json.dumps(dict(type="result", status="success", stats=stats)))
+elif name == "copilot":
+    print(json.dumps(dict(type="assistant.message", data=dict(content=text))))
+    print(json.dumps(dict(type="result", exitCode=0)))
+elif name == "opencode":
+    print(json.dumps(dict(type="text", part=dict(text=text))))
+    tokens = dict(input=100, output=5, reasoning=2, cache=dict(read=15, write=5))
+    part = dict(id="prt_1", reason="stop", tokens=tokens)
+    print(json.dumps(dict(type="step_finish", part=part)))
+elif name == "pi":
+    usage = dict(input=100, output=7, cacheRead=15, cacheWrite=5)
+    block = dict(type="text", text=text)
+    message = dict(role="assistant", content=[block], stopReason="stop", usage=usage)
+    print(json.dumps(dict(type="message_end", message=message)))
+    print(json.dumps(dict(type="agent_end", messages=[])))
 elif error:
     print(json.dumps(dict(type="turn.failed", error=dict(message=error))))
 else:
@@ -73,6 +95,7 @@ class Programs:
         self.folder = folder
         folder.mkdir()
         (folder / "error").write_text("")
+        (folder / "status").write_text("Logged in using ChatGPT")
         for name in _KNOWN:
             (folder / name).write_text(FAKE.format(python=sys.executable, thought=THOUGHT))
             (folder / name).chmod(0o755)
@@ -90,7 +113,9 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Programs:
     found = Programs(tmp_path / "programs")
     monkeypatch.setenv("PATH", f"{found.folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("CLAUDE_CODE_OAUTH_TOKEN", TOKEN)
-    monkeypatch.setenv("CODEX_HOME", f"/nowhere/{TOKEN}")
+    (tmp_path / TOKEN).mkdir()
+    monkeypatch.setenv("CODEX_HOME", str(tmp_path / TOKEN))
+    _status.cache_clear()
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-not-of-the-plan")
     monkeypatch.setattr("pytest_skillopt.model.client.FIRST_DELAY", 0.001)
     for name in ("CI", "GITHUB_ACTIONS", "TF_BUILD"):
@@ -130,7 +155,7 @@ def result(project: pytest.Pytester) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", ["claude", "codex"])
+@pytest.mark.parametrize("name", _KNOWN)
 def test_a_training_by_a_plan(project: pytest.Pytester, programs: Programs, name: str) -> None:
     status, shown = train(project, name)
     assert (status, result(project)["status"]) == (0, "accepted"), shown
@@ -138,12 +163,14 @@ def test_a_training_by_a_plan(project: pytest.Pytester, programs: Programs, name
     calls = programs.calls
     rows = [row for row in result(project)["usage"] if row["role"] == "optimizer"]
     assert sum(row["calls"] for row in rows) == len(calls)
-    assert sum(row["input_tokens"] for row in rows) == 120 * len(calls)
-    assert sum(row["output_tokens"] for row in rows) == 7 * len(calls)
+    assert all(row["estimated"] for row in rows) == (name == "copilot")
+    if name != "copilot":
+        assert sum(row["input_tokens"] for row in rows) == 120 * len(calls)
+        assert sum(row["output_tokens"] for row in rows) == 7 * len(calls)
     assert any("it should end with !" in call["prompt"] for call in calls)
     for call in calls:
         assert call["beside"] == []
-        assert TOKEN in json.dumps(call["env"])
+        assert (TOKEN in json.dumps(call["env"])) == (name in ("claude", "codex"))
         assert not call["env"].keys() & {"OPENAI_API_KEY", "ANTHROPIC_API_KEY"}
         assert TOKEN not in json.dumps(call["argv"])
     assert TOKEN not in shown
@@ -184,8 +211,26 @@ def test_a_missing_sign_in_is_said_before_anything_is_sampled(
     assert len(programs.calls) == 1
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        ("Not logged in", "Not logged in; run `codex login`"),
+        ("Logged in using an API key - sk-***", "paid for by the call; run `codex login`"),
+    ],
+)
+def test_codex_without_a_plan_is_refused_at_no_cost(
+    project: pytest.Pytester, programs: Programs, status: str, said: str
+) -> None:
+    (programs.folder / "status").write_text(status)
+    code, shown = train(project, "codex")
+    assert code == pytest.ExitCode.USAGE_ERROR
+    assert said in shown
+    assert programs.calls == []
+
+
 REFUSED = [
-    (("--skillopt-optimizer=cli:gpt",), {}, "write cli:claude, cli:codex"),
+    (("--skillopt-optimizer=cli:gpt",), {}, "write cli:claude, cli:codex, cli:gemini, cli:copilot"),
+    (("--skillopt-optimizer=cli:qwen",), {}, "turns its tools off only with --bare"),
     (("--skillopt-target=cli:claude", "--skillopt-optimizer=cli:claude"), {}, "skillopt_harness"),
     (("--skillopt-optimizer=cli:claude",), {"CI": "true"}, "it is refused in CI"),
     (
@@ -296,33 +341,65 @@ def test_a_time_limit_names_its_setting(programs: Programs) -> None:
         ask(make("claude", timeout=0.1))
 
 
-@pytest.mark.parametrize("name", ["claude", "codex"])
+OTHERS = [name for name in os.environ.get("SKILLOPT_TEST_AGENTS", "").split() if name in _KNOWN]
+"""Command lines that ``.ci/harnesses`` has installed."""
+
+
+@pytest.mark.parametrize("name", ["claude", "codex", *OTHERS])
 def test_the_real_program_answers_without_tools(
     provider: ModelServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Also a prompt that is too long for an argument; nothing is left that could act."""
     path = bundled_path(KNOWN[name].bundled)
-    if not path:
+    if not path and name not in OTHERS:
         pytest.skip(f"{name} is not installed; pip install -e '.[dev]'")
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    if name not in OTHERS:
+        monkeypatch.setenv("PATH", "/usr/bin:/bin")
     url = provider.url().removesuffix("/v1")
-    how = _KNOWN[name]
-    values = {"url": url, "model": "fake-model", "key": "k", "home": str(home)}
-    shared = {n: KNOWN[name].filled(text, values) for n, text in KNOWN[name].env.items()}
+    how, harness, model = _KNOWN[name], KNOWN[name], "fake-model"
+    values = {"url": url, "model": model, "key": "no-real-key", "home": str(home)}
+    shared = {n: harness.filled(text, values) for n, text in harness.env.items()}
+    for place, text in harness.files.items():
+        (home / place).parent.mkdir(parents=True, exist_ok=True)
+        (home / place).write_text(harness.filled(text, values))
     if name == "codex":
-        (home / ".codex").mkdir()
         ours = {"name": "loop", "base_url": f"{url}/v1", "wire_api": "responses"}
         about = ", ".join(f'{key} = "{value}"' for key, value in ours.items())
         told = ("-c", 'model_provider="loop"', "-c", f"model_providers.loop={{{about}}}")
         monkeypatch.setitem(_KNOWN, name, replace(how, argv=(*how.argv, *told)))
+    elif name == "opencode":  # A user's provider is in a file; here both are in one variable.
+        both = "OPENCODE_CONFIG_CONTENT"
+        merged = {**json.loads(shared.pop(both)), **json.loads(how.env[both])}
+        env = {**how.env, both: json.dumps(merged)}
+        monkeypatch.setitem(_KNOWN, name, replace(how, env=env))
+    if name in ("opencode", "pi"):
+        model = f"skillopt/{model}"
     provider.thought = '{"reasoning": "none", "edits": []}'
     monkeypatch.setattr(provider, "decide", lambda *_: ("say", provider.thought, {}))
-    assert ask(make(f"{name}/fake-model", shared=shared), "x" * 300_000) == provider.thought
+    asked = make(f"{name}/{model}", shared=shared)
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": LONG}]
+    said = asked.complete(messages, sample="1", stage="reflect")
+    assert said.text == provider.thought
     (body,) = provider.bodies
-    assert body["model"] == "fake-model"
+    assert body.get("model", "fake-model") == "fake-model"
     assert "Be brief." in json.dumps(body)
-    named = {tool.get("name") or tool["type"] for tool in body.get("tools", ())}
-    assert named <= {"request_user_input"}
+    assert LONG in json.dumps(body)
+    assert set(tools_of(body)) <= {"request_user_input"}
+    assert (said.usage.calls, said.usage.estimated) == (1, name == "copilot")
+    if name != "copilot":
+        assert (said.usage.input_tokens, said.usage.output_tokens) == (1000, 25)
+
+
+LONG = "x" * 300_000
+
+
+def tools_of(body: dict[str, Any]) -> list[str]:
+    """Return the names of the tools that a request brings, in any protocol."""
+    found = []
+    for tool in body.get("tools") or ():
+        nested = tool.get("functionDeclarations") or [tool.get("function") or tool]
+        found += [str(part.get("name") or part.get("type") or "") for part in nested]
+    return [name for name in found if name]

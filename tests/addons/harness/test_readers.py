@@ -114,3 +114,111 @@ def test_a_line_ends_only_where_json_lines_end(end: str) -> None:
     event = json.dumps({"type": "item.completed", "item": item}, ensure_ascii=False)
     assert end in event
     assert read("codex", event)[0].text == f"one{end}two"
+
+
+CLAUDE = {"input_tokens": 7, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 1}
+TOLD: list[tuple[str, list[dict[str, Any]], tuple[int, int], int]] = [
+    (
+        "claude",  # cut off before its end: each call tells its own
+        [
+            {"type": "assistant", "message": {"id": n, "content": [], "usage": usage}}
+            for n, usage in [
+                ("a", CLAUDE | {"output_tokens": 2}),
+                ("a", CLAUDE | {"output_tokens": 3}),
+                ("b", CLAUDE | {"output_tokens": 4}),
+            ]
+        ],
+        (20, 7),
+        2,
+    ),
+    ("claude", [{"type": "result", "usage": CLAUDE | {"output_tokens": 5}}], (10, 5), 0),
+    (
+        "qwen",
+        [
+            {
+                "type": "result",
+                "usage": CLAUDE | {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15},
+            }
+        ],
+        (10, 5),
+        0,
+    ),
+    (
+        "codex",
+        [
+            {"type": "item.completed", "item": {"id": "1", "type": "reasoning"}},
+            {"type": "item.completed", "item": {"id": "2", "type": "agent_message", "text": "x"}},
+            {
+                "type": "turn.completed",
+                "usage": {"input_tokens": 10, "cached_input_tokens": 4, "output_tokens": 5},
+            },
+        ],
+        (10, 5),
+        1,
+    ),
+    (
+        "gemini",
+        [
+            {
+                "type": "result",
+                "status": "success",
+                "stats": {"input_tokens": 10, "output_tokens": 5, "cached": 4},
+            }
+        ],
+        (10, 5),
+        0,
+    ),
+    (
+        "opencode",
+        [
+            {
+                "type": "step_finish",
+                "part": {
+                    "id": str(n),
+                    "reason": "stop",
+                    "tokens": {
+                        "input": 4,
+                        "output": 2,
+                        "reasoning": 1,
+                        "cache": {"read": 1, "write": 0},
+                    },
+                },
+            }
+            for n in range(2)
+        ],
+        (10, 6),
+        2,
+    ),
+    (
+        "pi",
+        [
+            {
+                "type": "message_end",
+                "message": {
+                    "role": "assistant",
+                    "content": [],
+                    "usage": {"input": 4, "output": 3, "cacheRead": 1, "cacheWrite": 0},
+                },
+            }
+        ]
+        * 2,
+        (10, 6),
+        2,
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "events", "tokens", "calls"), TOLD)
+def test_tokens_and_calls_are_told(
+    name: str, events: list[dict[str, Any]], tokens: tuple[int, int], calls: int
+) -> None:
+    trace, _ = read(name, *events)
+    assert (trace.tokens, len(trace.spent)) == (tokens, calls)
+
+
+@pytest.mark.parametrize("usage", [None, [], "many", {"input_tokens": "7"}, {"input_tokens": -7}])
+def test_malformed_counts_hide_nothing_else(usage: Any) -> None:
+    block = [{"type": "text", "text": "Hello."}]
+    message = {"id": "a", "content": block, "usage": usage}
+    trace, _ = read("claude", {"type": "assistant", "message": message})
+    assert (trace.text, trace.tokens) == ("Hello.", None)
