@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from pytest_skillopt.model.structured import Answer, ask_json
 from pytest_skillopt.model.types import CapReached, ModelError, ModelFault
@@ -93,7 +93,9 @@ class Prompts:
         return path.read_text(encoding="utf-8"), str(path)
 
 
-class _Form(BaseModel):
+class Form(BaseModel):
+    """An answer of the optimizer, with its reasoning before its content."""
+
     reasoning: str = ""
 
 
@@ -120,7 +122,7 @@ class PlacedEditForm(EditForm):
         return replace(edit, file=posixpath.normpath(self.file), field=self.field)
 
 
-class Edits(_Form):
+class Edits(Form):
     """Proposed edits of the document."""
 
     edits: Sequence[EditForm]
@@ -130,36 +132,6 @@ class PlacedEdits(Edits):
     """Proposed edits of the document, its description and the files beside it."""
 
     edits: Sequence[PlacedEditForm]
-
-
-class Ranking(_Form):
-    """Numbers of the chosen edits, best first."""
-
-    selected_indices: list[int]
-
-
-class Body(_Form):
-    """A whole new body of the document."""
-
-    body: str = Field(min_length=1)
-
-
-class Reminders(_Form):
-    """Sentences for the appendix."""
-
-    reminders: list[str]
-
-
-class Guidance(_Form):
-    """Text of a slow update, or advice to the editors."""
-
-    text: str
-
-
-class EditCount(_Form):
-    """Number of edits to apply."""
-
-    count: int
 
 
 FormT = TypeVar("FormT", bound=BaseModel)

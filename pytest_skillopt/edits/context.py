@@ -55,10 +55,6 @@ class Context:
     """Tasks in one call of an analyst."""
     repeat: int = 1
     """Calls for each minibatch, each with another draw."""
-    merge_batch: int = 8
-    """Patches that one call merges."""
-    own_budget: bool = False
-    """True if the optimizer decides how many edits are kept."""
     draw: int = 0
     """Number of the first draw; candidates of one step differ in it."""
     at_once: bool = False

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt.edits.calls import NAMES, Calls, Guidance, Prompts, Question
+from pytest_skillopt.addons.published.forms import Guidance
+from pytest_skillopt.edits.calls import NAMES, Calls, Prompts, Question
 from pytest_skillopt.model.types import CacheMiss, CapReached, Completion, ModelFault, Usage
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings

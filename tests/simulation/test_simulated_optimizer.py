@@ -10,8 +10,10 @@ import pytest
 from simulation.conventions import HARMFUL, USELESS, read
 from simulation.server import parse, respond
 
-from pytest_skillopt.edits.calls import Calls, Edits, Prompts, Ranking
-from pytest_skillopt.edits.combine import Patch, aggregate
+from pytest_skillopt.addons.published.forms import Ranking
+from pytest_skillopt.addons.published.merging import aggregate_edits as aggregate
+from pytest_skillopt.edits.calls import Calls, Edits, Prompts
+from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.context import Context
 from pytest_skillopt.edits.records import Memory, TaskRecord
 from pytest_skillopt.edits.reflect import reflect

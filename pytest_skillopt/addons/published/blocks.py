@@ -9,8 +9,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pytest_skillopt.addons.published.forms import Reminders
 from pytest_skillopt.addons.published.settings import PublishedSettings
-from pytest_skillopt.edits.calls import Reminders
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.context import quote
 from pytest_skillopt.edits.reflect import ask_analysts, ids

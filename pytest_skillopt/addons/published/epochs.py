@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt import TaskRecord
 from pytest_skillopt.addons.published.blocks import GUIDANCE, get_block, set_block
+from pytest_skillopt.addons.published.forms import Guidance
 from pytest_skillopt.addons.published.settings import PublishedSettings
-from pytest_skillopt.edits.calls import Guidance
 from pytest_skillopt.edits.context import evidence, quote
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.document import SkillError

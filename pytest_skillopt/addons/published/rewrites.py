@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.edits.calls import Body
+from pytest_skillopt.addons.published.forms import Body
 from pytest_skillopt.edits.combine import Patch, deduplicate, notes, whole_body
 from pytest_skillopt.edits.context import numbered, quote
 from pytest_skillopt.edits.reflect import ask_analysts, ids

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt import TaskRecord
 from pytest_skillopt.addons.published.epochs import learn_from_epoch, slow_update
+from pytest_skillopt.addons.published.merging import select_published
 from pytest_skillopt.addons.published.pruning import prune
 from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.addons.published.stages import (
@@ -123,8 +124,6 @@ class BatchSearch:
             epoch=epoch,
             budget=budget,
             minibatch=own.minibatch_size or _MINIBATCH,
-            merge_batch=own.merge_batch_size,
-            own_budget=own.autonomous_budget,
         )
 
     def _roll_out(self, batch: Sequence[SkillTask]) -> list[TaskRecord]:
@@ -267,7 +266,12 @@ def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: in
 
 
 def _stages() -> Stages:
-    return Stages(reflect=reflect_published, aggregate=aggregate_published, update=update_published)
+    return Stages(
+        reflect=reflect_published,
+        aggregate=aggregate_published,
+        select=select_published,
+        update=update_published,
+    )
 
 
 SEARCH = Search(make=BatchSearch, most=most_of_search, stages=_stages)

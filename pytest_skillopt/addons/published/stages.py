@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.published.blocks import reflect_lapses, with_reminders
+from pytest_skillopt.addons.published.merging import aggregate_edits, by_levels
 from pytest_skillopt.addons.published.rewrites import merge_bodies, reflect_bodies, rewritten
 from pytest_skillopt.addons.published.settings import PublishedSettings
-from pytest_skillopt.edits import combine, reflect
+from pytest_skillopt.edits import reflect
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.update import update
 
@@ -44,8 +45,8 @@ def aggregate_published(patches: Sequence[Patch], context: Context) -> Patch:
     """Aggregate the bodies if there are any, else the edits."""
     bodies = [patch for patch in patches if patch.body is not None]
     if not bodies:
-        return combine.aggregate(patches, context)
-    return combine.by_levels(bodies, context, "merge_rewrites", merge_bodies)
+        return aggregate_edits(patches, context)
+    return by_levels(bodies, context, "merge_rewrites", merge_bodies)
 
 
 def update_published(patch: Patch, context: Context) -> Update:

@@ -39,7 +39,9 @@ def test_what_fits_into_the_budget_needs_no_call(toy: ModuleType) -> None:
 def test_levels_follow_the_batch_size(toy: ModuleType) -> None:
     lines = [f"rule {word} {i}" for i, word in enumerate(["one", "two", "red", "sky", "oak"])]
     model = toy.ToyOptimizer(script=merge_to("rule one 0"))
-    merged = aggregate(patches_of(toy, lines), toy.make_context(model, budget=1, merge_batch=2))
+    merged = aggregate(
+        patches_of(toy, lines), toy.make_context(model, budget=1, merge_batch_size=2)
+    )
     assert sorted(sample for _, sample, _ in model.asked) == [
         "step 1/merge/failures/1/0",
         "step 1/merge/failures/1/1",

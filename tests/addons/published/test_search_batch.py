@@ -349,7 +349,7 @@ def test_a_whole_body_from_a_stage_is_trained_on(toy: ModuleType) -> None:
 def test_a_body_that_is_alone_in_its_batch_is_not_merged(toy: ModuleType) -> None:
     """Three bodies in batches of two: one call for the first two, and one for what is left."""
     model = toy.ToyOptimizer()
-    context = toy.make_context(model, update_mode="full_rewrite_minibatch", merge_batch=2)
+    context = toy.make_context(model, update_mode="full_rewrite_minibatch", merge_batch_size=2)
     bodies = [Patch(body=f"# Toy\n\n{toy.rule(number)}\n") for number in range(3)]
     merged = aggregate_published(bodies, context)
     assert [sample for _, sample, _ in model.asked] == [

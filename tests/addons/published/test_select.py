@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_skillopt.edits.combine import Patch, by_support, select
-from pytest_skillopt.skill.edits import Edit
+from pytest_skillopt.addons.published.merging import select_published as select
+from pytest_skillopt.edits.combine import Patch
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -45,21 +45,21 @@ def test_an_unreadable_ranking_falls_back_to_support(toy: ModuleType) -> None:
 
 def test_the_optimizer_may_say_how_many(toy: ModuleType) -> None:
     model = toy.ToyOptimizer()
-    context = toy.make_context(model, budget=4, own_budget=True)
+    context = toy.make_context(model, budget=4, autonomous_budget=True)
     assert len(select(patch_of(toy), context).edits) == 1
     assert model.forms() == ["EditCount", "Ranking"]
 
 
 def test_the_optimizer_may_say_none(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=lambda form, messages: '{"reasoning": "", "count": 0}')
-    context = toy.make_context(model, budget=4, own_budget=True)
+    context = toy.make_context(model, budget=4, autonomous_budget=True)
     assert select(patch_of(toy), context).edits == ()
     assert model.forms() == ["EditCount"]
 
 
 def test_an_unreadable_count_is_the_schedules(toy: ModuleType) -> None:
     model = toy.ToyOptimizer(script=lambda form, messages: "?" if form == "EditCount" else None)
-    context = toy.make_context(model, budget=3, own_budget=True)
+    context = toy.make_context(model, budget=3, autonomous_budget=True)
     assert len(select(patch_of(toy), context).edits) == 3
 
 
@@ -67,18 +67,6 @@ def test_reminders_do_not_use_up_the_budget(toy: ModuleType) -> None:
     reminder = toy.append("remember", origin="appendix")
     patch = Patch((*patch_of(toy, 2).edits, reminder))
     assert len(select(patch, toy.make_context(budget=2)).edits) == 3
-
-
-@given(
-    st.permutations([(support, origin) for support in (1, 2) for origin in ("failure", "success")])
-)
-def test_support_ranks_failures_first(order: list[tuple[int, str]]) -> None:
-    proposals = [
-        Edit("append", "", "x", support=support, origin=origin)  # type: ignore[arg-type]
-        for support, origin in order
-    ]
-    ranked = [(p.origin, p.support) for p in by_support(proposals)]
-    assert ranked == [("failure", 2), ("failure", 1), ("success", 2), ("success", 1)]
 
 
 @given(

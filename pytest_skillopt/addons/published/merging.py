@@ -1,0 +1,164 @@
+"""Merge patches within the edit budget, by calls of the optimizer, and select the best edits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_skillopt.addons.published.forms import EditCount, Ranking
+from pytest_skillopt.addons.published.settings import PublishedSettings
+from pytest_skillopt.edits.combine import Patch, by_support, deduplicate, notes
+from pytest_skillopt.edits.context import numbered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pytest_skillopt.edits.calls import Edits
+    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.skill.edits import Edit
+
+_WORD = re.compile(r"\w+")
+
+
+def aggregate_edits(patches: Sequence[Patch], context: Context) -> Patch:
+    """Merge the analysts' patches into one.
+
+    Exact and near duplicates become one edit without a call. Edits from failures and edits from
+    successes are merged separately, in batches, level by level; a last merge puts the failures
+    first. A batch that fits into the edit budget needs no call. If a merge call fails, its batch is
+    concatenated without duplicates, and the note of the patch says so.
+    """
+    reminders = [e for patch in patches for e in patch.edits if e.origin == "appendix"]
+    groups = [
+        by_levels(own, context, f"merge/{name}", _merge_edits)
+        for name in ("failures", "successes")
+        if (own := _from(patches, successes=name == "successes"))
+    ]
+    merged = groups[0] if groups else Patch()
+    if len(groups) > 1:
+        (merged,) = _merge_edits([groups], context, "merge/final")
+    ordered = sorted(deduplicate(merged.edits), key=lambda e: e.origin == "success")
+    return replace(
+        merged,
+        edits=(*ordered, *deduplicate(reminders)),
+        note=notes([*groups, merged]),
+        reasoning=merged.reasoning or " ".join(p.reasoning for p in patches)[:2_000],
+    )
+
+
+def _from(patches: Sequence[Patch], *, successes: bool) -> list[Patch]:
+    kept = []
+    for patch in patches:
+        edits = (e for e in patch.edits if e.origin != "appendix")
+        own = tuple(e for e in edits if (e.origin == "success") == successes)
+        if own:
+            kept.append(replace(patch, edits=own))
+    return kept
+
+
+def by_levels(
+    patches: Sequence[Patch],
+    context: Context,
+    name: str,
+    merge: Callable[[Sequence[Sequence[Patch]], Context, str], list[Patch]],
+) -> Patch:
+    """Merge in batches until one patch is left; the calls of a level run concurrently."""
+    size, level, merged = context.settings.of(PublishedSettings).merge_batch_size, 0, list(patches)
+    while len(merged) > 1:
+        level += 1
+        batches = [merged[i : i + size] for i in range(0, len(merged), size)]
+        merged = merge(batches, context, f"{name}/{level}")
+    return merged[0]
+
+
+def _merge_edits(batches: Sequence[Sequence[Patch]], context: Context, name: str) -> list[Patch]:
+    united = [deduplicate(e for patch in batch for e in patch.edits) for batch in batches]
+    need = [i for i, edits in enumerate(united) if len(edits) > context.budget]
+    questions = [
+        context.question(
+            "aggregate",
+            "merge",
+            context.form,
+            ("Proposed edits", numbered(united[i])),
+            label=f"{name}/{i}",
+            budget=context.budget,
+        )
+        for i in need
+    ]
+    answers = dict(zip(need, context.calls.ask(questions), strict=True))
+    return [
+        _merged(edits, answers[i], context, batches[i])
+        if i in answers
+        else Patch(tuple(edits), note=notes(batches[i]))
+        for i, edits in enumerate(united)
+    ]
+
+
+def _merged(
+    sources: Sequence[Edit], answer: Edits | None, context: Context, batch: Sequence[Patch]
+) -> Patch:
+    if answer is None or not answer.edits:
+        note = f"a merge of {len(sources)} edits failed; they were concatenated instead"
+        return Patch(tuple(sources), note=notes([*batch, Patch(note=note)]))
+    edits = (form.read(reason=answer.reasoning) for form in answer.edits[: context.budget])
+    return Patch(
+        tuple(_inherit(edit, sources) for edit in edits), answer.reasoning, note=notes(batch)
+    )
+
+
+def _inherit(edit: Edit, sources: Sequence[Edit]) -> Edit:
+    """Give a merged edit the tasks and support of its sources.
+
+    The form of an answer does not name the sources, so they are found by common words: the most
+    similar edit and all nearly as similar.
+    """
+    words = [_overlap(edit, source) for source in sources]
+    least = max(0.3, 0.8 * max(words))
+    parents = [s for s, w in zip(sources, words, strict=True) if w >= least]
+    parents = parents or [sources[words.index(max(words))]]
+    return replace(
+        edit,
+        tasks=tuple(dict.fromkeys(task for parent in parents for task in parent.tasks)),
+        support=sum(parent.support for parent in parents),
+        origin=min(parents, key=lambda parent: parent.origin == "success").origin,
+        step=parents[0].step,
+    )
+
+
+def _overlap(one: Edit, other: Edit) -> float:
+    """Return the Jaccard similarity of the words, in [0, 1]."""
+    a, b = (set(_WORD.findall(f"{e.target} {e.content}".casefold())) for e in (one, other))
+    return len(a & b) / len(a | b) if a | b else 1.0
+
+
+def select_published(patch: Patch, context: Context) -> Patch:
+    """Keep the best edits, at most the budget; make no call if all of them fit.
+
+    Reminders of the appendix do not count: they have their own bound.
+    """
+    if patch.body is not None:
+        return patch
+    reminders = [e for e in patch.edits if e.origin == "appendix"]
+    edits = [e for e in patch.edits if e.origin != "appendix"]
+    budget = _budget(edits, context)
+    kept = edits if len(edits) <= budget else _rank(edits, budget, context) if budget else ()
+    return replace(patch, edits=(*kept, *reminders))
+
+
+def _budget(edits: Sequence[Edit], context: Context) -> int:
+    """Return the scheduled budget or, with ``autonomous_budget``, a readable optimizer's choice."""
+    chosen = context.settings.of(PublishedSettings).autonomous_budget
+    if not chosen or len(edits) < 2:
+        return context.budget
+    shown = ("Proposed edits", numbered(edits))
+    answer = context.ask("select", "budget", EditCount, shown, limit=len(edits))
+    return context.budget if answer is None else min(max(answer.count, 0), len(edits))
+
+
+def _rank(edits: Sequence[Edit], budget: int, context: Context) -> list[Edit]:
+    shown = ("Proposed edits", numbered(edits))
+    answer = context.ask("select", "rank", Ranking, shown, budget=budget)
+    chosen = dict.fromkeys(answer.selected_indices if answer else ())
+    kept = [edits[i] for i in chosen if 0 <= i < len(edits)]
+    return kept[:budget] or by_support(edits)[:budget]
