@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.propose.adopt import add_adopt
 from pytest_skillopt.addons.propose.publish import Outcome, Publisher
+from pytest_skillopt.addons.propose.receipts import add_receipts
 from pytest_skillopt.addons.propose.schedule import CAPS, add_schedule, training_command
 from pytest_skillopt.report.runs import find_home, pick_run
 from pytest_skillopt.run.directory import RunError
@@ -69,6 +70,7 @@ def add_commands(commands: argparse._SubParsersAction[Any]) -> None:
     text = "arguments of propose, as one string"
     schedule.add_argument("--propose", metavar="ARGUMENTS", default="", help=text)
     add_adopt(commands)
+    add_receipts(commands)
 
 
 def _propose(args: argparse.Namespace) -> int:

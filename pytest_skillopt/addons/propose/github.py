@@ -93,7 +93,7 @@ def login_of(environ: Mapping[str, str]) -> tuple[str, str]:
 
 def push_headers(server: str, login: tuple[str, str], *places: Place | None) -> dict[str, str]:
     """Map URL prefixes to the HTTP header with the token, only for git over HTTPS to ``server``."""
-    if not login[1] or not _encrypted(server):
+    if not login[1] or not encrypted(server):
         return {}
     value = base64.b64encode(":".join(login).encode()).decode()
     return {
@@ -103,7 +103,7 @@ def push_headers(server: str, login: tuple[str, str], *places: Place | None) -> 
     }
 
 
-def _encrypted(url: str) -> bool:
+def encrypted(url: str) -> bool:
     """Return whether a token may be sent there: encrypted, or to this machine."""
     parts = urlsplit(url)
     return parts.scheme == "https" or parts.hostname in ("127.0.0.1", "::1", "localhost")
@@ -178,6 +178,8 @@ class GitHub:
             token.
     """
 
+    _name, _text = "GitHub", "body"
+
     def __init__(self, where: Place | None, environ: Mapping[str, str]) -> None:
         server = server_of(environ)
         repository = first(environ, "GITHUB_REPOSITORY")
@@ -202,7 +204,7 @@ class GitHub:
         api = first(environ, "GITHUB_API_URL") or (
             "https://api.github.com" if server == "https://github.com" else f"{server}/api/v3"
         )
-        if not _encrypted(api):
+        if not encrypted(api):
             raise ProposeError(f"{api} is not encrypted: no token is sent there")
         self._url = f"{api.rstrip('/')}/repos/{quote(repository)}"
         self._token = token
@@ -234,6 +236,16 @@ class GitHub:
             return ""
         self._call("PATCH", f"/pulls/{pull['number']}", {"state": "closed"})
         return _url(pull)
+
+    def open_issue(self, title: str, text: str, marker: str, label: str) -> str:
+        """Open an issue unless one, open or closed, has the marker; return its URL."""
+        query = urlencode({"labels": label, "state": "all", "per_page": 100})
+        for issue in self._call("GET", f"/issues?{query}").data or []:
+            if marker in (issue.get(self._text) or ""):
+                return _url(issue)
+        labels: Any = label if self._text == "description" else [label]
+        payload = {"title": title, self._text: f"{text}\n{marker}\n", "labels": labels}
+        return _url(self._call("POST", "/issues", payload).data)
 
     def _create(self, request: Request) -> dict[str, Any]:
         payload = {
@@ -285,9 +297,9 @@ class GitHub:
             if attempt == ATTEMPTS - 1 or waited > MAX_WAIT:
                 break
             time.sleep(wait)
-        what = f"GitHub answered {reply.status}" if reply.status else "GitHub did not answer"
+        what = f"{self._name} {f'answered {reply.status}' if reply.status else 'did not answer'}"
         if reply.is_limit:
-            what = f"GitHub's rate limit is exhausted for another {wait:.0f} s"
+            what = f"{self._name}'s rate limit is exhausted for another {wait:.0f} s"
         raise ProposeError(
             f"{what} ({reply.message}): run this again later, it continues where it stopped"
         )
@@ -318,7 +330,7 @@ class GitHub:
         if 200 <= reply.status < 300:
             return reply
         raise ProposeError(
-            f"GitHub refused {what} of {self._repository} ({reply.status}: {reply.message})"
+            f"{self._name} refused {what} of {self._repository} ({reply.status}: {reply.message})"
             + _advice(reply)
         )
 
@@ -334,7 +346,7 @@ def _login(host: str) -> str:
 
 
 def _url(pull: dict[str, Any]) -> str:
-    return str(pull.get("html_url") or "")
+    return str(pull.get("html_url") or pull.get("web_url") or "")
 
 
 def _advice(reply: Reply) -> str:

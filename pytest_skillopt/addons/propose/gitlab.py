@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.propose.github import first
+from pytest_skillopt.addons.propose import ProposeError
+from pytest_skillopt.addons.propose.github import GitHub, encrypted, first
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,6 +31,29 @@ def login_of(environ: Mapping[str, str]) -> tuple[str, str]:
     """Return user and token for git over HTTPS; the token may be empty."""
     token = first(environ, "GITLAB_TOKEN")
     return ("oauth2", token) if token else ("gitlab-ci-token", first(environ, "CI_JOB_TOKEN"))
+
+
+class GitLab(GitHub):
+    """Issues of the project of a CI job, by GitLab's REST API.
+
+    Raises:
+        ProposeError: it is no job of GitLab, there is no token, or the API is not encrypted.
+    """
+
+    _name, _text = "GitLab", "description"
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        api, project = first(environ, "CI_API_V4_URL"), first(environ, "CI_PROJECT_ID")
+        self._token = first(environ, "GITLAB_TOKEN")
+        if not (api and project.isdecimal() and self._token):
+            raise ProposeError(
+                "an issue on GitLab needs CI_API_V4_URL, CI_PROJECT_ID, which its jobs have, and "
+                "GITLAB_TOKEN, a project access token with the scopes api and write_repository"
+            )
+        if not encrypted(api):
+            raise ProposeError(f"{api} is not encrypted: no token is sent there")
+        self._repository = f"project {project}"
+        self._url = f"{api.rstrip('/')}/projects/{project}"
 
 
 def push_options(request: Request) -> tuple[str, ...]:

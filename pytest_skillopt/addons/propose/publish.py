@@ -117,7 +117,7 @@ class Publisher:
             branch=f"skillopt/{skill.name}",
             base=self._base,
             title=title(skill),
-            body=compose(skill, proposal.result, _run_url(self._environ)),
+            body=compose(skill, proposal.result, run_url(self._environ)),
             marker=marker(skill),
             draft=draft,
             labels=labels,
@@ -167,7 +167,7 @@ def _forge(where: Place | None, environ: Mapping[str, str]) -> ForgeName:
     return "gitlab" if environ.get("GITLAB_CI") == "true" or there else "github"
 
 
-def _run_url(environ: Mapping[str, str]) -> str:
+def run_url(environ: Mapping[str, str]) -> str:
     """Return the address of this CI run, ``""`` outside of CI."""
     if run := first(environ, "GITHUB_RUN_ID"):
         server, repository = github.server_of(environ), first(environ, "GITHUB_REPOSITORY")

@@ -19,6 +19,8 @@ REPOSITORY = Path(__file__).parents[3]
 ACTION = REPOSITORY / "action.yml"
 WORKFLOW = REPOSITORY / "example_project" / ".github" / "workflows" / "skillopt.yml"
 GITLAB = REPOSITORY / "example_project" / ".gitlab-ci.yml"
+DRIFT = WORKFLOW.with_name("skillopt-drift.yml")
+GITLAB_DRIFT = GITLAB.with_name(".gitlab-ci-drift.yml")
 KEPT = (".skillopt/cache", ".skillopt/openings.txt")
 """Replies, and how often the test split was opened."""
 
@@ -29,7 +31,7 @@ def workflow() -> dict[Any, Any]:
     return loaded
 
 
-@pytest.mark.parametrize("file", [ACTION, WORKFLOW])
+@pytest.mark.parametrize("file", [ACTION, WORKFLOW, DRIFT])
 def test_actions_are_pinned_by_commit_and_name_their_version(file: Path) -> None:
     used = re.findall(r"uses: (.*)", file.read_text(encoding="utf-8"))
     assert used
@@ -37,9 +39,9 @@ def test_actions_are_pinned_by_commit_and_name_their_version(file: Path) -> None
         assert re.fullmatch(r"actions/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
 
 
-def test_both_files_use_the_same_commits() -> None:
+def test_all_files_use_the_same_commits() -> None:
     pins: dict[str, set[str]] = {}
-    for file in (ACTION, WORKFLOW):
+    for file in (ACTION, WORKFLOW, DRIFT):
         for name, commit in re.findall(r"uses: (actions/[\w-]+)[\w/-]*@(\w+)", file.read_text()):
             pins.setdefault(name, set()).add(commit)
     assert {name for name, commits in pins.items() if len(commits) > 1} == set()
@@ -55,9 +57,9 @@ def test_what_the_templates_install_is_there(tmp_path: Path) -> None:
         wheel.writestr(f"{name}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
     project = tmp_path / "pyproject.toml"
     project.write_text((REPOSITORY / "example_project" / "pyproject.toml").read_text())
-    for file in (WORKFLOW, GITLAB):
+    for file, jobs in ((WORKFLOW, 3), (GITLAB, 3), (DRIFT, 2), (GITLAB_DRIFT, 2)):
         installed = re.findall(r"python -m pip install (.*)", file.read_text())
-        assert len(installed) == 3
+        assert len(installed) == jobs
         for command in installed:
             places, what = re.findall(r"--find-links=(\S+)", command), command.split()[-1]
             if what == ".":
@@ -141,3 +143,32 @@ def test_merge_requests_on_gitlab_only_read_the_cache() -> None:
     assert jobs["check"]["cache"]["policy"] == "pull"
     assert "cache" not in jobs["propose"]
     assert all("timeout" in jobs[name] for name in ("train", "propose", "check"))
+
+
+def test_the_monthly_job_measures_without_rights_and_publishes_without_a_key() -> None:
+    drift = yaml.safe_load(DRIFT.read_text())
+    assert set(drift[True]) == {"schedule", "workflow_dispatch"}
+    assert drift["permissions"] == {}
+    assert {name: job["permissions"] for name, job in drift["jobs"].items()} == {
+        "measure": {"contents": "read"},
+        "publish": {"contents": "write", "issues": "write"},
+    }
+    assert all(0 < job["timeout-minutes"] <= 120 for job in drift["jobs"].values())
+    for job in drift["jobs"].values():
+        (checkout,) = [s for s in job["steps"] if s.get("uses", "").startswith("actions/checkout")]
+        assert checkout["with"]["persist-credentials"] is False
+    measure, publish = (yaml.safe_dump(job) for job in drift["jobs"].values())
+    assert re.search(r"--skillopt-drift --skillopt-max-(calls|cost)=\d", measure)
+    assert "GITHUB_TOKEN" not in measure
+    assert "secrets." not in publish
+    assert "install --find-links=vendor ." not in publish, "the project's code does not run"
+
+
+def test_gitlab_measures_drift_in_a_schedule_of_its_own() -> None:
+    jobs, drift = (yaml.safe_load(file.read_text()) for file in (GITLAB, GITLAB_DRIFT))
+    for name in ("train", "propose"):
+        assert jobs[name]["rules"][0] == {"if": "$SKILLOPT_DRIFT", "when": "never"}
+    for name in ("measure-drift", "publish-drift"):
+        (rule,) = drift[name]["rules"]
+        assert rule["if"].endswith("&& $SKILLOPT_DRIFT")
+        assert "timeout" in drift[name]
