@@ -99,9 +99,9 @@ def edits() -> tuple[Edit, ...]:
 
 
 @functools.cache
-def lines() -> tuple[Edit, ...]:
-    """Sets of lines for the suite ``forms`` against none, as a small real model takes them."""
-    data = json.loads((DATA / "real_model.json").read_text())["suites"]["forms"]
+def lines(suite: str = "forms") -> tuple[Edit, ...]:
+    """Sets of lines for a suite against none, as a small real model takes them."""
+    data = json.loads((DATA / "real_model.json").read_text())["suites"][suite]
     rates = {tuple(row["lines"]): tuple(row["rates"]) for row in data["sets"]}
     return tuple(
         Edit(" / ".join(data["pool"][line] for line in chosen), rates[()], rates[chosen])
