@@ -27,7 +27,7 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
     """Provide the skill under test under a name that no project uses for its own fixture."""
     from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
-    from pytest_skillopt.skill.files import read_version
+    from pytest_skillopt.skill.files import Trained, read_version
     from pytest_skillopt.suite.context import Skill, current
     from pytest_skillopt.suite.selection import selected_skill
 
@@ -38,8 +38,8 @@ def _skillopt_skill(request: pytest.FixtureRequest) -> Skill:
     else:
         with without_traceback():
             path = selected_skill(request)
-            patterns = Settings.from_config(config).files
-            found, folder = read_version(path, config.rootpath, patterns), path.parent
+            trained = Trained.of(Settings.from_config(config))
+            found, folder = read_version(path, config.rootpath, trained), path.parent
             file = Path(os.path.relpath(path, config.rootpath)).as_posix()
 
     def open_proxy(skill: Skill) -> str:

@@ -79,6 +79,7 @@ class Settings:
     dir: str = _option(".skillopt", "folder of the runs and the cache")
     files: str = setting("references/*.md", "other trained files, or none", many=",")
     train_description: bool = setting(False, "train descriptions, too, on trigger tasks")
+    train_code: bool = setting(False, "train scripts, too, in the sandbox of skill_harness")
     write: bool = _option(True, "write improved skills; no: only propose")
 
     # models

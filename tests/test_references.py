@@ -17,7 +17,7 @@ from sessions import clean_environment
 
 from pytest_skillopt.run.directory import Home, finish_writing, write_skill
 from pytest_skillopt.skill.document import Document, SkillError
-from pytest_skillopt.skill.files import check_trained, write_version
+from pytest_skillopt.skill.files import Trained, write_version
 
 if TYPE_CHECKING:
     from chat_server import ChatServer
@@ -274,7 +274,7 @@ def test_a_program_is_not_trained(project: Project) -> None:
     )
     result.stderr.fnmatch_lines([words])
     with pytest.raises(SkillError, match="only text documents"):
-        check_trained("scripts/new.py", "scripts/*.py")
+        Trained("scripts/*.py").check("scripts/new.py")
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,9 @@ need them. The core also reads these names:
 ``CASES``
     Readers of ``read_cases``: by the suffix of a file, a function from its path to places and
     cases, each with a ``skill`` (or "").
+``SCRIPTS``
+    Kinds of scripts that can be trained: by suffix, the program that parses them, or "", and a
+    function from a path, the text before and the text after to faults of the change.
 ``history``
     A function from a folder of a project to lines for ``pytest-skillopt show --history``.
 ``add_commands``

@@ -63,7 +63,8 @@ class Context:
     @property
     def form(self) -> type[Edits]:
         """Form of an answer with edits."""
-        several = self.document.files or self.settings.train_description
+        settings = self.settings
+        several = self.document.files or settings.train_description or settings.train_code
         return PlacedEdits if several else Edits
 
     @property
@@ -71,8 +72,10 @@ class Context:
         """Instructions for that form."""
         render = self.calls.prompts.render
         parts = [render("answer_edits")]
-        if self.document.files:
+        if self.document.files or self.settings.train_code:
             parts.append(render("answer_files", files=", ".join(self.document.names)))
+        if self.settings.train_code:
+            parts.append(render("answer_code"))
         if self.settings.train_description:
             parts.append(render("answer_description"))
         return "\n\n".join(parts)
@@ -266,6 +269,8 @@ def _describe_edit(number: int, edit: Edit) -> str:
         lines += ["Target:", quote(edit.target)]
     if edit.content:
         lines += ["Content:", quote(edit.content)]
+    for other in edit.also:
+        lines += [f"Together with {other.op} in {other.file}:", quote(other.content)]
     if edit.reason:
         lines += ["Reason:", quote(" ".join(edit.reason.split()), _REASON_CHARS)]
     return "\n".join(lines)

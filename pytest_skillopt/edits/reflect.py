@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.context import evidence
+from pytest_skillopt.skill.edits import with_links
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -77,7 +78,7 @@ def ask_for_edits(
         edits = [
             edit.read(origin=_origin(batch), **about) for edit in answer.edits[: context.budget]
         ]
-        if edits:
+        if edits := with_links(edits, context.document):
             yield Patch(tuple(edits), answer.reasoning)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.edits import apply
-from pytest_skillopt.skill.files import check_trained
+from pytest_skillopt.skill.files import Trained
 from pytest_skillopt.skill.leaks import LeakIndex
 from pytest_skillopt.skill.lint import allowed, lint, refused, stands_in, warned
 
@@ -47,7 +47,7 @@ class Vetting:
         max_tokens: largest document, in tokens of about four characters; 0: no bound.
         skill: text of the skill at the start; its words are not leaks.
         present: paths of the files in the skill's folder, if they are known.
-        files: patterns of the trained files, with commas between them.
+        trained: the files that are trained.
         description: True if the description is trained.
 
     Raises:
@@ -62,10 +62,10 @@ class Vetting:
         max_tokens: int = 0,
         skill: str = "",
         present: Container[str] | None = None,
-        files: str = "",
+        trained: Trained | None = None,
         description: bool = False,
     ) -> None:
-        self._files, self._description = files, description
+        self._trained, self._description = trained or Trained(), description
         self._leaks = LeakIndex(tasks, skill)
         self._lint = functools.partial(
             lint,
@@ -82,7 +82,7 @@ class Vetting:
             return Refusal(edit, "the description is not trained (skillopt_train_description)")
         try:
             if edit.file not in document.names:
-                check_trained(edit.file, self._files)
+                self._trained.check(edit.file)
             after = apply(document, edit)
         except SkillError as error:
             return Refusal(edit, str(error))

@@ -30,6 +30,7 @@ from pytest_skillopt.search.outcome import (
 from pytest_skillopt.search.samples import sample_of
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import NO_SKILL
+from pytest_skillopt.skill.files import Trained
 from pytest_skillopt.skill.scan import scan_candidate
 from pytest_skillopt.suite.rollouts import Rollout
 from pytest_skillopt.suite.sampler import Stop, StopRun
@@ -275,7 +276,9 @@ def compare(run: Run, display: Display) -> Result:
     first, second = run.mode.argument
     try:
         before, after = (
-            named_skill(run.root, run.home, skill, name, run.documents[skill], run.settings.files)
+            named_skill(
+                run.root, run.home, skill, name, run.documents[skill], Trained.of(run.settings)
+            )
             for name in (first, second)
         )
     except RevisionError as error:
@@ -358,7 +361,7 @@ def check(run: Run, display: Display) -> Result:
 def _check_skill(run: Run, skill: str) -> SkillResult:
     now, ref = run.documents[skill], run.mode.argument
     try:
-        then = at_revision(run.root, skill, ref, run.settings.files)
+        then = at_revision(run.root, skill, ref, Trained.of(run.settings))
     except RevisionError as error:
         raise pytest.UsageError(str(error)) from None
     status: Status = "unmeasured"

@@ -36,7 +36,7 @@ from pytest_skillopt.run.openrun import (
 from pytest_skillopt.search.extensions import notes_on_search
 from pytest_skillopt.search.outcome import most_increase
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.files import skill_files
+from pytest_skillopt.skill.files import Trained, skill_files
 from pytest_skillopt.skill.scan import check_command
 from pytest_skillopt.suite.sampler import Sampler
 
@@ -71,7 +71,7 @@ def opened(
     root = config.rootpath
     home = Home(root / settings.dir)
     tasks, notes = split_tasks(tasks, settings, mode)
-    notes += finish_writing(root, home, skills_of(tasks))
+    notes += finish_writing(root, home, skills_of(tasks), Trained.of(settings))
     documents = read_documents(root, tasks, settings, init=mode.init)
     most_increase(settings.max_cost_increase)
     resumed = None if mode.resume is None else home.find(mode.resume, "training")

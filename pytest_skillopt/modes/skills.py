@@ -11,7 +11,7 @@ import yaml
 from pytest_skillopt.git import Clone, GitError
 from pytest_skillopt.report.advice import full_stop
 from pytest_skillopt.skill.document import NO_SKILL, SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import is_trained, read_version, slug, unnamed
+from pytest_skillopt.skill.files import Trained, read_version, slug, unnamed
 from pytest_skillopt.suite.splits import assign_splits
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def read_documents(
         if init and not path.exists():
             shown = [t for t in tasks if t.skill == skill and t.split in ("train", "both")]
             make_skill(path, shown)
-        found[skill] = read_version(Path(skill), root, settings.files)
+        found[skill] = read_version(Path(skill), root, Trained.of(settings))
     return found
 
 
@@ -93,10 +93,12 @@ class RevisionError(Exception):
     """Unknown git revision or version; the message names it."""
 
 
-def at_revision(root: Path, skill: str, ref: str, patterns: str = "") -> Document | None:
+def at_revision(
+    root: Path, skill: str, ref: str, trained: Trained | None = None
+) -> Document | None:
     """Return the skill at a git revision, None if it did not exist there; ``none`` is no skill.
 
-    ``patterns`` select the files trained with the skill (``skillopt_files``).
+    ``trained`` are the files trained with the skill.
 
     Raises:
         RevisionError: no git, no repository, no such revision, or a conflict in the skill.
@@ -116,9 +118,9 @@ def at_revision(root: Path, skill: str, ref: str, patterns: str = "") -> Documen
         if path not in files:
             return None
         document = Document.from_bytes(git.read(files[path].id, limit=_SKILL_LIMIT))
-        for beside, entry in files.items() if patterns else ():
+        for beside, entry in files.items() if trained else ():
             name = posixpath.relpath(beside, posixpath.dirname(path) or ".")
-            if entry.is_file and is_trained(name, patterns):
+            if trained and entry.is_file and trained.includes(name):
                 text = Document.from_bytes(git.read(entry.id, limit=_SKILL_LIMIT))
                 document = document.with_file(name, text)
         return document
@@ -127,7 +129,7 @@ def at_revision(root: Path, skill: str, ref: str, patterns: str = "") -> Documen
 
 
 def named_skill(
-    root: Path, home: Home, skill: str, name: str, now: Document, patterns: str
+    root: Path, home: Home, skill: str, name: str, now: Document, trained: Trained
 ) -> Document:
     """Return the skill that a user names: by file, git revision, version of a run, or ``none``.
 
@@ -148,7 +150,7 @@ def named_skill(
     if len(kept) > 1:
         raise RevisionError(f"several versions of runs begin with {name!r}: write more characters")
     try:
-        document = at_revision(root, skill, name, patterns)
+        document = at_revision(root, skill, name, trained)
     except RevisionError as error:
         raise _nothing_so_called(home, name, error) from error
     if document is None:

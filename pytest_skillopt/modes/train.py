@@ -19,7 +19,7 @@ from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.skill.diff import attribute, hunks, unified
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.files import read_version
+from pytest_skillopt.skill.files import Trained, read_version
 
 if TYPE_CHECKING:
     import pytest
@@ -131,11 +131,18 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
     if not run.settings.write:
         run.notes.append(f"{outcome.skill} was not written: skillopt_write is no")
         return result
-    path = run.root / outcome.skill
+    if outcome.for_review and run.settings.train_code:
+        files = ", ".join(outcome.for_review)
+        run.notes.append(
+            f"{outcome.skill} was not written: {files} is code or new, which takes a review; open "
+            "a request with: pytest-skillopt propose"
+        )
+        return result
+    path, trained = run.root / outcome.skill, Trained.of(run.settings)
     try:
-        if read_version(path, run.root, run.settings.files) != outcome.after:
+        if read_version(path, run.root, trained) != outcome.after:
             run.journal.write("writing", {"skill": outcome.skill, "version": outcome.after.version})
-            write_skill(run.root, run.home, outcome.skill, outcome.before, outcome.after)
+            write_skill(run.root, run.home, outcome.skill, outcome.before, outcome.after, trained)
     except SkillError as error:
         patch = run.directory.path / "skill.patch"
         run.notes.append(f"{outcome.skill} was not written: {error}; the change is in {patch}")

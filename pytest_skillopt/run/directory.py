@@ -23,6 +23,8 @@ from pytest_skillopt.skill.files import write_version
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
 
+    from pytest_skillopt.skill.files import Trained
+
 JOURNAL = "journal.jsonl"
 OPENINGS = "openings.txt"
 """File with a line for each measurement of a test split: the skill, as JSON, and the run."""
@@ -196,7 +198,14 @@ def replace_file(path: Path, data: bytes) -> None:
         raise
 
 
-def write_skill(root: Path, home: Home, skill: str, before: Document, after: Document) -> None:
+def write_skill(
+    root: Path,
+    home: Home,
+    skill: str,
+    before: Document,
+    after: Document,
+    trained: Trained | None = None,
+) -> None:
     """Write a version of a skill, all its files or none.
 
     Args:
@@ -205,6 +214,7 @@ def write_skill(root: Path, home: Home, skill: str, before: Document, after: Doc
         skill: path of the SKILL.md, relative to ``root``.
         before: the version on disk.
         after: the new version.
+        trained: files that may be written outside of the skill's folder.
 
     Raises:
         SkillError: as ``write_version``; nothing was written.
@@ -216,18 +226,21 @@ def write_skill(root: Path, home: Home, skill: str, before: Document, after: Doc
     except OSError as error:
         raise SkillError(f"{note}: cannot be written ({error.strerror})") from None
     try:
-        write_version(root / skill, before, after)
+        write_version(root / skill, before, after, trained)
     finally:
         note.unlink(missing_ok=True)
 
 
-def finish_writing(root: Path, home: Home, skills: Container[str]) -> Iterator[str]:
+def finish_writing(
+    root: Path, home: Home, skills: Container[str], trained: Trained | None = None
+) -> Iterator[str]:
     """Finish the writes of killed runs; yield notes about them.
 
     Args:
         root: the project's root directory.
         home: its directory ``.skillopt``, which may come from an untrusted cache.
         skills: paths as in ``write_skill``; no other skill is written.
+        trained: as in ``write_skill``.
     """
     for note in sorted(home.path.glob("writing-*.json")):
         try:
@@ -235,7 +248,7 @@ def finish_writing(root: Path, home: Home, skills: Container[str]) -> Iterator[s
             if skill not in skills:
                 continue
             before, after = (Document.unpack(version.encode()) for version in versions)
-            write_version(root / skill, _half_written(root / skill, before, after), after)
+            write_version(root / skill, _half_written(root / skill, before, after), after, trained)
             yield f"{skill}: a run that was killed while it wrote the skill has been finished"
         except (SkillError, OSError, ValueError) as error:
             yield f"{note.name}: a skill stays half written, see git diff: {error}"

@@ -31,7 +31,7 @@ from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.shorten import ShortenSearch, shorten_accepted
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
-from pytest_skillopt.skill.files import file_names
+from pytest_skillopt.skill.files import Trained, file_names
 from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Trainer:
                 max_tokens=settings.max_skill_tokens,
                 skill="\n\n".join(document.file(name).text for name in document.names),
                 present=_present(skill, root),
-                files=settings.files,
+                trained=Trained.of(settings),
                 description=settings.train_description,
             ),
             preferences=read_preferences(settings.preferences, root),

@@ -45,10 +45,12 @@ def unified(before: Document, after: Document, path: str) -> str:
     """
     parts: list[str] = []
     for name, found in groupby(hunks(before, after), key=lambda hunk: hunk.file):
-        where = path if name == SKILL_FILE else posixpath.join(posixpath.dirname(path), name)
+        beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
+        where = path if name == SKILL_FILE else beside
         old, new = _file_name(f"a/{where}"), _file_name(f"b/{where}")
         if name not in before.names:
-            parts.append(f"diff --git {old} {new}\nnew file mode 100644\n")
+            mode = "100755" if after.file(name).data.startswith(b"#!") else "100644"
+            parts.append(f"diff --git {old} {new}\nnew file mode {mode}\n")
             old = "/dev/null"
         parts += [f"--- {old}\n+++ {new}\n", *(hunk.diff for hunk in found)]
     return "".join(parts)
@@ -70,7 +72,10 @@ def attribute(hunks: Sequence[Hunk], edits: Sequence[Edit]) -> tuple[tuple[Edit,
     Their content is among its added lines or, for ``replace`` and ``delete``, their target among
     its removed ones. An edit that a later one overwrote belongs to no hunk.
     """
-    return tuple(tuple(edit for edit in edits if _made(edit, hunk)) for hunk in hunks)
+    return tuple(
+        tuple(edit for edit in edits if any(_made(e, hunk) for e in (edit, *edit.also)))
+        for hunk in hunks
+    )
 
 
 def added_blocks(before: str, after: str) -> list[str]:

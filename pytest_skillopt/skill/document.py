@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import yaml
 
 SKILL_FILE = "SKILL.md"
+TEXTS = (".md", ".markdown", ".mdx", ".txt", ".rst", ".adoc")
+"""Extensions of files that can be trained with a skill."""
 _PACKED = b"\0skillopt-files/1\n"
 MANAGED = ("guidance", "reminders")
 """Blocks that only the trainer writes; ordinary edits may not change them."""
@@ -65,7 +68,9 @@ class Document:
 
     data: bytes
     files: tuple[tuple[str, bytes], ...] = ()
-    """Trained files by their path in the skill's folder, sorted."""
+    """Trained files by their path relative to the skill's folder, sorted."""
+    is_code: bool = field(default=False, compare=False)
+    """Whether it is a script: all of it counts as a code block."""
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Document:
@@ -123,7 +128,10 @@ class Document:
 
     def file(self, name: str) -> Document:
         """Return a file as its own document; empty if the version has no such file."""
-        return Document(self.data if name == SKILL_FILE else dict(self.files).get(name, b""))
+        if name == SKILL_FILE:
+            return Document(self.data)
+        is_code = posixpath.splitext(name)[1].lower() not in TEXTS
+        return Document(dict(self.files).get(name, b""), is_code=is_code)
 
     def with_text(self, text: str) -> Document:
         """Return this version with another text of its SKILL.md."""
@@ -191,6 +199,8 @@ class Document:
     @cached_property
     def fences(self) -> tuple[Region, ...]:
         """Fenced code blocks of the body."""
+        if self.is_code:
+            return (Region("code", 0, len(self.text)),)
         return _find_fences(self.text, self.body_start)
 
     @cached_property

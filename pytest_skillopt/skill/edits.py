@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import yaml
 
@@ -22,6 +22,9 @@ from pytest_skillopt.skill.document import (
     split_lines,
     to_lf,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Op = Literal["append", "insert_after", "replace", "delete"]
 Origin = Literal["failure", "contrast", "success", "slow", "appendix", "rewrite"]
@@ -68,6 +71,8 @@ class Edit:
     file: str = SKILL_FILE
     """Path relative to the skill's folder, with ``/``."""
     field: EditField = "body"
+    also: tuple[Edit, ...] = ()
+    """Edits that are applied before it, all or none: those that link to the file it begins."""
 
     @property
     def adds(self) -> bool:
@@ -107,6 +112,8 @@ def apply(document: Document, edit: Edit) -> Document:
     Raises:
         SkillError: it does not fit; the message says why.
     """
+    for other in edit.also:
+        document = apply(document, other)
     if edit.field == "description":
         if (edit.op, edit.file) != ("replace", SKILL_FILE):
             raise SkillError("only SKILL.md has a description, and it is replaced as a whole")
@@ -151,6 +158,24 @@ def only_description(before: Document, after: Document) -> bool:
     except SkillError:
         return False
     return made.same_frontmatter(after)
+
+
+def with_links(edits: Iterable[Edit], document: Document) -> list[Edit]:
+    """Join each edit that begins a file with the edits of the SKILL.md that link to the file."""
+    edits, known = list(edits), {*document.names, *file_links(document, SKILL_FILE)}
+    joined: list[Edit] = []
+    taken: list[Edit] = []
+    for edit in edits:
+        free = [other for other in edits if other != edit and other not in taken]
+        links = [o for o in free if edit.file not in known and _links(o, edit.file)]
+        taken += links
+        joined.append(replace(edit, also=tuple(links)))
+    return [new for new, edit in zip(joined, edits, strict=True) if edit not in taken]
+
+
+def _links(edit: Edit, file: str) -> bool:
+    added = Document(edit.content.encode(errors="replace"))
+    return edit.place == (SKILL_FILE, "body") and file in file_links(added, SKILL_FILE)
 
 
 def _new_file(document: Document, edit: Edit) -> Document:

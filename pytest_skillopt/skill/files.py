@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+import shutil
 import stat
 import tempfile
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
+from pytest_skillopt.addons import merged
+from pytest_skillopt.skill.document import SKILL_FILE, TEXTS, Document, SkillError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from pytest_skillopt.settings import Settings
 
 MAX_SKILL_BYTES = 1_000_000
 """Maximum bytes of a skill document."""
@@ -25,9 +30,6 @@ _MOST_READ = 200_000
 """Maximum bytes of a file that a model is shown."""
 RESOURCES = ("scripts", "references", "assets")
 """Folders of a skill (Agent Skills specification)."""
-
-TEXTS = (".md", ".markdown", ".mdx", ".txt", ".rst", ".adoc")
-"""Extensions of files that can be trained with a skill."""
 
 _SKIPPED = frozenset(
     {"node_modules", "__pycache__", "build", "dist", "target", "site-packages", "venv", "env"}
@@ -155,59 +157,105 @@ def _check_place(path: Path, root: Path) -> None:
         raise SkillError(f"{path}: is not a regular file; name one, such as a {SKILL_FILE}")
 
 
-def read_version(path: Path, root: Path, patterns: str) -> Document:
-    """Read a skill with the files that are trained with it.
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """The files that are trained with a skill.
 
-    ``patterns`` match paths in the skill's folder (``fnmatch``), with commas between them.
+    ``patterns`` match paths in its folder (``fnmatch``), with commas between them; one that begins
+    with ``../`` names a single document outside. ``code`` includes scripts.
+    """
+
+    patterns: str = ""
+    code: bool = False
+
+    @classmethod
+    def of(cls, settings: Settings) -> Trained:
+        return cls(settings.files, settings.train_code)
+
+    @property
+    def _wanted(self) -> list[str]:
+        return [pattern.strip() for pattern in self.patterns.split(",")]
+
+    @property
+    def outside(self) -> list[str]:
+        """Paths of the documents outside of the skill's folder, relative to it."""
+        return [pattern for pattern in self._wanted if is_outside(pattern)]
+
+    def includes(self, name: str) -> bool:
+        """Check if the patterns name a path."""
+        inside = _stays_inside(name) and any(fnmatchcase(name, p) for p in self._wanted if p)
+        return inside or name in self.outside
+
+    def check(self, name: str) -> None:
+        """Refuse a path (SkillError) that is not trained, or is not of a kind that can be."""
+        if not self.includes(name):
+            raise SkillError(
+                f"{name} is not trained with the skill "
+                f"(skillopt_files = {self.patterns or 'nothing'})"
+            )
+        self.check_kind(name)
+
+    def check_kind(self, name: str) -> None:
+        """Refuse (SkillError) what is neither a text document nor, if scripts are trained, one."""
+        if not name.isprintable() or os.fsencode(name).decode("utf-8", "replace") != name:
+            shown = os.fsencode(name).decode("utf-8", "backslashreplace")
+            raise SkillError(
+                f"{shown}: this name is not UTF-8, or cannot be shown; rename the file"
+            )
+        suffix, scripts = PurePosixPath(name).suffix.lower(), merged("SCRIPTS")
+        if suffix in TEXTS:
+            return
+        if suffix not in scripts or is_outside(name):
+            raise SkillError(f"{name}: only text documents are trained ({', '.join(TEXTS)})")
+        if not self.code:
+            raise SkillError(
+                f"{name}: only text documents are trained ({', '.join(TEXTS)}), and scripts with "
+                "skillopt_train_code = yes"
+            )
+        if (tool := scripts[suffix][0]) and not shutil.which(tool):
+            raise SkillError(f"{name}: {tool}, which has to parse it, is not installed")
+
+
+def is_outside(name: str) -> bool:
+    """Check if a trained file lies outside of the skill's folder, such as the project's AGENTS.md.
+
+    Its path is normal, so that it has one name only.
+    """
+    return name.startswith("../") and posixpath.normpath(name) == name
+
+
+def read_version(path: Path, root: Path, trained: Trained) -> Document:
+    """Read a skill with the files that are trained with it.
 
     Raises:
         SkillError: as ``read_skill``, for any of the files.
     """
     document = read_skill(path, root)
     folder = (root / path).parent
-    for name in file_names(root / path, root):
-        if is_trained(name, patterns) and not (folder / name).is_symlink():
-            try:
-                _check_text(name)
-                document = document.with_file(name, read_skill(folder / name, root))
-            except SkillError as error:
-                raise SkillError(f"{error}, or leave it out of skillopt_files") from None
+    inside = (name for name in file_names(root / path, root) if trained.includes(name))
+    for name in [*(n for n in inside if not (folder / n).is_symlink()), *trained.outside]:
+        try:
+            trained.check_kind(name)
+            if is_outside(name) and (folder / name).is_symlink():
+                raise SkillError(f"{name}: is a link; name the file that it points to")
+            document = document.with_file(name, read_skill(folder / name, root))
+        except SkillError as error:
+            raise SkillError(f"{error}, or leave it out of skillopt_files") from None
     return document
 
 
-def is_trained(name: str, patterns: str) -> bool:
-    """Check if ``skillopt_files`` names a path in a skill's folder."""
-    wanted = (pattern.strip() for pattern in patterns.split(","))
-    return _stays_inside(name) and any(fnmatchcase(name, pattern) for pattern in wanted if pattern)
-
-
-def check_trained(name: str, patterns: str) -> None:
-    """Refuse a path (SkillError) outside of the skill's folder, or not in ``skillopt_files``."""
-    if not is_trained(name, patterns):
-        raise SkillError(
-            f"{name} is not trained with the skill (skillopt_files = {patterns or 'nothing'})"
-        )
-    _check_text(name)
-
-
-def _check_text(name: str) -> None:
-    """Refuse files other than text: a changed program may pass the tests and still be broken."""
-    if not name.isprintable() or os.fsencode(name).decode("utf-8", "replace") != name:
-        shown = os.fsencode(name).decode("utf-8", "backslashreplace")
-        raise SkillError(f"{shown}: this name is not UTF-8, or cannot be shown; rename the file")
-    if PurePosixPath(name).suffix.lower() not in TEXTS:
-        raise SkillError(f"{name}: only text documents are trained ({', '.join(TEXTS)})")
-
-
-def write_version(path: Path, before: Document, after: Document) -> None:
+def write_version(
+    path: Path, before: Document, after: Document, trained: Trained | None = None
+) -> None:
     """Replace the changed files of a skill, each atomically, and all of them or none.
 
     The new content is written beside the files and flushed to disk, then moved into place, the
     SKILL.md last; a file's mode is kept, a link to a SKILL.md is followed. Only a kill between two
-    moves leaves some files unchanged: see ``run.directory``.
+    moves leaves some files unchanged: see ``run.directory``. A script is never written, and outside
+    of the skill's folder only what ``trained`` names.
 
     Raises:
-        SkillError: a file differs from ``before``, or a folder cannot be written; no file was
+        SkillError: a file differs from ``before``, or may not or cannot be written; no file was
             changed.
     """
     targets = {
@@ -215,6 +263,11 @@ def write_version(path: Path, before: Document, after: Document) -> None:
         for name in reversed(after.names)
     }
     changed = [name for name in targets if after.file(name) != before.file(name)]
+    for name in changed:
+        if after.file(name).is_code or (
+            is_outside(name) and name not in (trained or Trained()).outside
+        ):
+            raise SkillError(f"{path.parent / name}: not written, it takes a request and a review")
     written: dict[str, Path] = {}
     moved: list[str] = []
     try:
@@ -256,7 +309,8 @@ def _write_beside(target: Path, data: bytes) -> Path:
 
 def _check_unchanged(folder: Path, name: str, target: Path, before: Document) -> None:
     shown = folder / name
-    if name != SKILL_FILE and not target.resolve().is_relative_to(folder.resolve()):
+    place = (folder / name).parent.resolve() if is_outside(name) else folder.resolve()
+    if name != SKILL_FILE and not target.resolve().is_relative_to(place):
         raise SkillError(f"{shown}: not written, it is now outside of the skill's folder")
     if (target.read_bytes() if target.exists() else b"") != before.file(name).data:
         raise SkillError(f"{shown}: not written, the file was changed during the run")

@@ -19,9 +19,11 @@ import ipaddress
 import re
 import unicodedata
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import unquote
 
+from pytest_skillopt.addons import merged
 from pytest_skillopt.skill.diff import added_blocks
 from pytest_skillopt.skill.document import MANAGED, SKILL_FILE, Document, SkillError, to_lf
 from pytest_skillopt.skill.edits import file_links, only_description, protected_texts
@@ -376,6 +378,7 @@ RULES: dict[str, tuple[Severity, str]] = {
     "file-type": ("refuse", "a change of the byte order mark or the line endings"),
     "fences": ("refuse", "a code block that is never closed and was before"),
     "links": ("refuse", "a link to a file that is not there"),
+    "code": ("refuse", "a script that may not be changed so"),
     "size": ("refuse", "more tokens than skillopt_max_skill_tokens"),
     "command": ("warn", "a shell command that stands neither in the skill nor in its train tasks"),
 }
@@ -466,10 +469,18 @@ def lint(
         if present is not None:
             links = sorted(file_links(after, name) - file_links(before, name))
             judged += [("links", x) for x in links if x not in present and x not in after.names]
+        if new.is_code:
+            _, faults = merged("SCRIPTS").get(PurePosixPath(name).suffix.lower(), ("", _no_script))
+            judged += [("code", fault) for fault in faults(name, old.text, new.text)]
         found += [(rule, "" if name == SKILL_FILE else name, excerpt) for rule, excerpt in judged]
     order = list(RULES)
+    allow -= {"code"}
     unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)
     return sorted(unique, key=lambda finding: order.index(finding.rule))
+
+
+def _no_script(name: str, before: str, after: str) -> Iterator[str]:
+    yield "there is no check for it"
 
 
 def _finding(rule: str, file: str, excerpt: str) -> Finding:

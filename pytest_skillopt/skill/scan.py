@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.skill.document import SkillError
-from pytest_skillopt.skill.files import materialise, skill_files
+from pytest_skillopt.skill.files import is_outside, materialise, skill_files
 from pytest_skillopt.untrusted import bound, environment, printable, redact, secret_variables
 
 if TYPE_CHECKING:
@@ -89,7 +89,8 @@ def scan_candidate(command: str, root: Path, skill: str, candidate: Document) ->
     path = root / skill
     with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
         folder = Path(parent, path.parent.resolve().name or "skill")
-        files = {**skill_files(path, root), **dict(candidate.files)}
+        inside = {name: data for name, data in candidate.files if not is_outside(name)}
+        files = {**skill_files(path, root), **inside}
         materialise(folder, files, path.name, candidate.data)
         return scan(command, root, folder)
 

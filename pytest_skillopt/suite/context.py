@@ -20,6 +20,7 @@ from pytest_skillopt.model.types import (
     Usage,
 )
 from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.files import is_outside
 from pytest_skillopt.suite.rollouts import Message, RolloutRequest, shorten
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Skill:
     @property
     def memory(self) -> str:
         """Text of the document outside of the skill's folder that is trained with it, or ""."""
-        return next((text for name, text in self.files.items() if name.startswith("../")), "")
+        return next((text for name, text in self.files.items() if is_outside(name)), "")
 
     @property
     def proxy_url(self) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock
 
 from pytest_skillopt.skill.document import Document
-from pytest_skillopt.skill.files import materialise
+from pytest_skillopt.skill.files import is_outside, materialise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -205,6 +205,7 @@ class SkillVersions:
         # An agent may check that the directory has the skill's name.
         directory = Path(tempfile.mkdtemp(dir=self._root.path)) / (path.parent.name or "skill")
         document = Document.unpack(self._contents[skill, version])
-        files = {**self.files(skill), **dict(document.files)}
+        inside = {name: data for name, data in document.files if not is_outside(name)}
+        files = {**self.files(skill), **inside}
         materialise(directory, files, path.name, document.data)
         return directory

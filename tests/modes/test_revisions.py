@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_skillopt.modes.skills import RevisionError, at_revision
+from pytest_skillopt.skill.files import Trained
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -59,7 +60,7 @@ def test_the_references_of_a_revision_are_those_of_then(root: Path) -> None:
     commit(root, "two")
     (folder / "a.md").write_text("new")
     commit(root, "three")
-    then = at_revision(root, SKILL, "HEAD~1", "references/*.md")
+    then = at_revision(root, SKILL, "HEAD~1", Trained("references/*.md"))
     assert then is not None
     assert then.text == "two"
     assert then.files == (("references/a.md", b"old"),)

@@ -10,11 +10,12 @@ import pytest
 from pytest_skillopt.addons.harness.settings import HarnessSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from pytest_skillopt import Model, Role, Skill, SkillTask
     from pytest_skillopt.addons.harness.agent import HarnessAgent
+    from pytest_skillopt.settings import Settings
 
 
 SETTINGS = HarnessSettings
@@ -23,6 +24,23 @@ MARKER = {
         lambda value: isinstance(value, str),
         "the name of a coding agent, such as 'codex'",
     )
+}
+
+
+def _check_script(name: str, before: str, after: str) -> Iterator[str]:
+    from pytest_skillopt.addons.harness.code import faults
+
+    return faults(name, before, after)
+
+
+SCRIPTS = {
+    suffix: (tool, _check_script)
+    for tool, suffixes in (
+        ("", (".py",)),
+        ("bash", (".sh", ".bash")),
+        ("node", (".js", ".mjs", ".cjs")),
+    )
+    for suffix in suffixes
 }
 
 
@@ -65,11 +83,17 @@ def _check_system() -> None:
 
 def pytest_skillopt_agent(item: pytest.Item, source: str, skill: str) -> str | None:
     """Name the agents that a task of ``skill_harness`` runs, with their versions."""
-    if "skill_harness" not in getattr(item, "fixturenames", ()):
+    from pytest_skillopt.model.roles import Models
+    from pytest_skillopt.options import Mode
+
+    uses_agent = "skill_harness" in getattr(item, "fixturenames", ())
+    mode = Mode.from_config(item.config)
+    if mode and mode.name in ("train", "try"):
+        _check_confined(item, Models.of(item.config).settings, uses_agent=uses_agent)
+    if not uses_agent:
         return None
     _check_system()
     from pytest_skillopt.addons.harness.binding import identify
-    from pytest_skillopt.model.roles import Models
 
     return identify(item, Models.of(item.config).settings, source, skill)
 
@@ -92,6 +116,24 @@ def pytest_configure(config: pytest.Config) -> None:
     except ModelConfigError as error:
         raise pytest.UsageError(str(error)) from None
     check_streams(config, settings, settings.of(HarnessSettings).harness)
+
+
+def _check_confined(item: pytest.Item, settings: Settings, *, uses_agent: bool) -> None:
+    """Raise UsageError unless scripts that a model wrote would only run in a sandbox."""
+    if not settings.train_code:
+        return
+    from pytest_skillopt.addons.harness.processes import resolve
+
+    if not uses_agent:
+        raise pytest.UsageError(
+            f"skillopt_train_code: {item.nodeid} does not use skill_harness, and a script that a "
+            "model wrote may run in its sandbox only; leave the test out, or train no code"
+        )
+    if resolve(settings.of(HarnessSettings).sandbox) == "none":
+        raise pytest.UsageError(
+            "skillopt_train_code: a script that a model wrote may run in a sandbox only; install "
+            "bubblewrap, or set skillopt_sandbox to a command that confines"
+        )
 
 
 def pytest_skillopt_client(config: pytest.Config, role: Role) -> Model | None:

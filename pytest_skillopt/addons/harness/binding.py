@@ -85,10 +85,9 @@ def make_agent(
     models, (provider, runner) = Models.of(request.config), _opened(request.config)
 
     def find(name: str) -> Harness:
-        is_own = isinstance(provider, SignedIn)
-        harness = _checked(name, provider) if is_own else installed(name)
+        harness = _checked(name, provider) if isinstance(provider, SignedIn) else installed(name)
         _check_kind(skill.file, harness)
-        if is_own:
+        if isinstance(provider, SignedIn):
             return signed_in(harness, provider.model)
         if provider.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
             raise ModelConfigError(

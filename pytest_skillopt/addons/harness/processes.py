@@ -208,7 +208,8 @@ class Runner:
         temporary files appear empty, and other processes are hidden.
         """
         if self.sandbox != "bwrap":
-            return [] if self.sandbox == "none" else shlex.split(self.sandbox)
+            words = [] if self.sandbox == "none" else shlex.split(self.sandbox)
+            return [*(shutil.which(word) or word for word in words[:1]), *words[1:]]
         argv = [find_bwrap(), "--die-with-parent", "--unshare-pid", "--ro-bind", "/", "/"]
         argv += ["--dev", "/dev", "--proc", "/proc"]
         for folder in self.hidden:

@@ -19,7 +19,7 @@ from pytest_skillopt.cli import add_run_arguments, home_of
 from pytest_skillopt.report.runs import pick_run
 from pytest_skillopt.run.directory import replace_file, write_skill
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import check_trained, skill_files
+from pytest_skillopt.skill.files import Trained, skill_files
 from pytest_skillopt.skill.lint import lint, refused, warned
 from pytest_skillopt.untrusted import shown
 
@@ -98,7 +98,7 @@ def _check(path: Path, skill: SkillResult, before: Document, after: Document) ->
     check_evidence(skill)
     try:
         for name in (path.name, *({*before.names, *after.names} - {SKILL_FILE})):
-            check_trained(name, "*")
+            Trained("*").check(name)
         present = {*skill_files(path, path.parent), *after.names}
     except (SkillError, OSError) as error:
         raise Refused(f"{skill.path}: {error}") from None

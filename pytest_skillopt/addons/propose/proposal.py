@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import Result, SkillResult
 
 RESULT = "result.json"
+UP = "~up/"
+"""Folder of a proposal that stands for ``../`` in the path of a file."""
 _ARMS = {"before": {"sample"}, "after": {"sample"}}
 _TRANSCRIPTS: Any = {"skills": {"__all__": {"tasks": {"__all__": _ARMS}}}}
 
@@ -44,7 +46,8 @@ def leave_proposal(root: Path, home: Home, run: Path, result: Result) -> bool:
         files[RESULT] = text.encode("utf-8", "backslashreplace")
     for name, row in accepted.items():
         after = Document.unpack((run / "skills" / f"{row.after}.md").read_bytes())
-        files |= {f"{name}/{file}": after.file(file).data for file in after.names}
+        named = {file: file.replace("../", UP) for file in after.names}
+        files |= {f"{name}/{path}": after.file(file).data for file, path in named.items()}
     if files or os.path.lexists(home.proposal):
         _replace(home.proposal, files)
     return bool(files)

@@ -23,7 +23,6 @@ from pytest_skillopt.addons.propose.git import BRANCHES, Repository
 from pytest_skillopt.addons.propose.github import GitHub, Request, first, place, push_headers
 from pytest_skillopt.addons.propose.validate import beside, load, validate
 from pytest_skillopt.git import Clone, Entry
-from pytest_skillopt.skill.document import SKILL_FILE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -208,10 +207,11 @@ def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
         return Plan("human", name, seen, seen)
     if not skill.changed:
         return Plan("delete" if tip else "nothing", name, seen)
-    blobs = {}
+    blobs, known = {}, git.files(base)
     for file in skill.changed:
-        mode = skill.entry.mode if file == SKILL_FILE else "100644"
-        blobs[beside(skill.path, file)] = Entry(mode, git.write(skill.after.file(file).data))
+        place, data = beside(skill.path, file), skill.after.file(file).data
+        mode = "100755" if data.startswith(b"#!") else "100644"
+        blobs[place] = Entry(known[place].mode if place in known else mode, git.write(data))
     head = f"tree {git.tree_with(base, blobs)}\nparent {base}\n".encode()
     if tip.startswith(head):
         return Plan("keep", name, seen, seen)

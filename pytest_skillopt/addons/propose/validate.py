@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING
 from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.base import MAX_SKILL
 from pytest_skillopt.addons.propose.git import LINK
-from pytest_skillopt.addons.propose.proposal import RESULT, proposed
+from pytest_skillopt.addons.propose.proposal import RESULT, UP, proposed
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.gate.shorter import ShorterGate, non_inferior, worse_by_margin
 from pytest_skillopt.report.words import percent
 from pytest_skillopt.run.result import Result
 from pytest_skillopt.settings import Settings
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import check_trained, materialise
+from pytest_skillopt.skill.files import Trained, is_outside, materialise
 from pytest_skillopt.skill.lint import allowed, lint, refused, warned
 from pytest_skillopt.skill.scan import scan
 
@@ -118,7 +118,7 @@ def load(directory: Path) -> Proposal:
     files: dict[str, dict[str, bytes]] = {name: {} for name in rows}
     for path in sorted(found - {RESULT}):
         name, _, file = path.partition("/")
-        files[name][file] = _read(directory, path, MAX_SKILL)
+        files[name][file.replace(UP, "../")] = _read(directory, path, MAX_SKILL)
     return Proposal(result, {name: (row, files[name]) for name, row in rows.items()})
 
 
@@ -213,10 +213,13 @@ def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[s
     """Read the files beside the skill from the base branch, except new ones."""
     for name in names:
         try:
-            check_trained(name, base.settings.get("files", Settings().files))
+            code = base.settings.get("train_code", "").lower() in _YES
+            Trained(base.settings.get("files", Settings().files), code).check(name)
         except SkillError as error:
             raise Refused(f"{error} on the base branch") from None
         entry = base.files.get(beside(path, name))
+        if entry is None and is_outside(name):
+            raise Refused(f"{name}: the base branch has no such file")
         if entry is not None:
             if not entry.is_file:
                 raise Refused(f"{name}: not a regular file on the base branch")
@@ -225,7 +228,8 @@ def _base_files(path: str, names: Sequence[str], base: Base) -> Iterator[tuple[s
 
 def beside(path: str, name: str) -> str:
     """Return the path of a file in the folder of the SKILL.md at ``path``."""
-    return path if name == SKILL_FILE else posixpath.join(posixpath.dirname(path), name)
+    there = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
+    return path if name == SKILL_FILE else there
 
 
 def _is_shortened(row: SkillResult) -> bool:
@@ -329,7 +333,8 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
         top = Path(parent, "base")
         base.git.check_out(base.commit, top)
         file = top / path
-        materialise(file.parent, dict(after.files), file.name, after.data)
+        inside = {name: data for name, data in after.files if not is_outside(name)}
+        materialise(file.parent, inside, file.name, after.data)
         try:
             said = scan(command, top / base.git.prefix, file.parent)
         except SkillError as error:

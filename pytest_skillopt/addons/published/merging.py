@@ -10,6 +10,7 @@ from pytest_skillopt.addons.published.forms import EditCount, Ranking
 from pytest_skillopt.addons.published.settings import PublishedSettings
 from pytest_skillopt.edits.combine import Patch, by_support, deduplicate, notes
 from pytest_skillopt.edits.context import numbered
+from pytest_skillopt.skill.edits import with_links
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,7 +102,8 @@ def _merged(
     if answer is None or not answer.edits:
         note = f"a merge of {len(sources)} edits failed; they were concatenated instead"
         return Patch(tuple(sources), note=notes([*batch, Patch(note=note)]))
-    edits = (form.read(reason=answer.reasoning) for form in answer.edits[: context.budget])
+    read = (form.read(reason=answer.reasoning) for form in answer.edits[: context.budget])
+    edits = with_links(read, context.document)
     return Patch(
         tuple(_inherit(edit, sources) for edit in edits), answer.reasoning, note=notes(batch)
     )

@@ -35,7 +35,7 @@ from pytest_skillopt.search.extensions import gate_options, gate_tasks
 from pytest_skillopt.skill.diff import unified
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.edits import Edit
-from pytest_skillopt.skill.files import read_version, skill_files
+from pytest_skillopt.skill.files import Trained, read_version, skill_files
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +61,7 @@ def try_change(run: Run, display: Display) -> Result:
     before = run.documents[skill]
     display.begin("comparison")
     try:
-        after = changed(run.root, skill, before, run.mode.argument, run.settings.files)
+        after = changed(run.root, skill, before, run.mode.argument, Trained.of(run.settings))
         result = _judged(run, skill, before, after)
     except (SkillError, GitError, OSError) as error:
         raise pytest.UsageError(f"--skillopt-try={run.mode.argument}: {error}") from None
@@ -131,7 +131,7 @@ def _vetting(
         max_tokens=settings.max_skill_tokens,
         skill="\n\n".join(before.file(name).text for name in before.names),
         present=set(skill_files(path, path.parent)),
-        files=settings.files,
+        trained=Trained.of(settings),
         description=settings.train_description,
     )
 
@@ -152,7 +152,7 @@ def _number(path: Path, skill: str, digest: str) -> tuple[str, int]:
     return day, tries.index(today + digest) + 1
 
 
-def changed(root: Path, skill: str, now: Document, name: str, patterns: str) -> Document:
+def changed(root: Path, skill: str, now: Document, name: str, trained: Trained) -> Document:
     """Return the skill with a change: another SKILL.md, a skill's folder, or a patch.
 
     Args:
@@ -160,7 +160,7 @@ def changed(root: Path, skill: str, now: Document, name: str, patterns: str) -> 
         skill: path of the skill, relative to ``root``.
         now: the skill on disk.
         name: path of the change, relative to ``root`` or absolute.
-        patterns: the files trained with the skill (``skillopt_files``).
+        trained: the files trained with the skill.
 
     Raises:
         SkillError: the change cannot be read or applied, or is in a file that is not trained.
@@ -169,7 +169,7 @@ def changed(root: Path, skill: str, now: Document, name: str, patterns: str) -> 
     """
     path = root / name
     if path.is_dir():
-        return _of_folder(path, root / skill, patterns)
+        return _of_folder(path, root / skill, trained)
     data = path.read_bytes()
     if not re.match(rb"(?:diff --git |--- |Index: )(?!-)", data.lstrip()):
         return now.with_file(SKILL_FILE, Document.from_bytes(data))
@@ -182,16 +182,16 @@ def changed(root: Path, skill: str, now: Document, name: str, patterns: str) -> 
         git.run("apply", "--whitespace=nowarn", f"-p{_strip(data, skill)}", "-", input=data)
         if strays := [p for p in Path(folder).rglob("*") if not _belongs(p, copy)]:
             raise SkillError(f"it changes {strays[0].relative_to(folder)}, outside of the skill")
-        return _of_folder(copy.parent, root / skill, patterns, copy.name)
+        return _of_folder(copy.parent, root / skill, trained, copy.name)
 
 
 def _belongs(path: Path, skill: Path) -> bool:
     return path.is_dir() or path.is_relative_to(skill.parent)
 
 
-def _of_folder(folder: Path, skill: Path, patterns: str, name: str = SKILL_FILE) -> Document:
+def _of_folder(folder: Path, skill: Path, trained: Trained, name: str = SKILL_FILE) -> Document:
     """Read a changed copy of a skill's folder; SkillError if it changes what is not trained."""
-    after = read_version(Path(name), folder, patterns)
+    after = read_version(Path(name), folder, trained)
     theirs, ours = skill_files(folder / name, folder), skill_files(skill, skill.parent)
     others = sorted(
         file for file in theirs.keys() | ours.keys() if theirs.get(file) != ours.get(file)
