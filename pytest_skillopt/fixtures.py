@@ -72,7 +72,8 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
     """Call the target model with the skill as system prompt.
 
     ``skill_agent(prompt)`` returns a ``Reply``. For a skill with files in references/, scripts/ or
-    assets/ the system prompt is the body, and the model has a tool that reads those files.
+    assets/ the system prompt is the body, and the model has a tool that reads those files. A
+    memory document that is trained with the skill stands before it.
     """
     from pytest_skillopt.model.agent import Agent
     from pytest_skillopt.model.roles import Models
@@ -85,7 +86,9 @@ def skill_agent(request: pytest.FixtureRequest, _skillopt_skill: Skill) -> Agent
         models = Models.of(request.config)
         return Agent(
             GuardedModel(models.get("target")),
-            system=skill.body if own_tools else skill.text,
+            system="\n\n".join(
+                filter(None, [skill.memory, skill.body if own_tools else skill.text])
+            ),
             sample=running.request.sample,
             stage=running.request.stage,
             task=request.node.nodeid,

@@ -141,6 +141,98 @@ def test_a_file_that_the_skill_links_to_can_be_begun(project: Project) -> None:
     assert "new file mode 100644" in project.result["skills"][0]["patch"]
 
 
+MEMORY = "../../AGENTS.md"
+
+
+@pytest.fixture
+def remembering(two_files: Project) -> Project:
+    """Its rule belongs into the document of the whole project, its other one into the skill."""
+    two_files.edit = {"op": "append", "file": MEMORY, "content": RULE}
+    two_files.more = [{"op": "append", "file": "SKILL.md", "content": NAMED}]
+    (two_files.folder.parent.parent / "AGENTS.md").write_text("# House\n\nBe kind.\n")
+    two_files.configure(files=f"references/*.md, {MEMORY}")
+    return two_files
+
+
+def test_a_memory_document_is_trained_with_the_skill(remembering: Project) -> None:
+    assert remembering.train().ret == 0
+    document = remembering.folder.parent.parent / "AGENTS.md"
+    assert document.read_text() == f"# House\n\nBe kind.\n\n{RULE}\n"
+    assert remembering.read("SKILL.md") == f"{SKILL}\n{NAMED}\n"
+    (skill,) = remembering.result["skills"]
+    assert skill["written"]
+    assert "+++ b/AGENTS.md\n" in skill["patch"]
+    made = {edit["file"]: edit["content"] for hunk in skill["hunks"] for edit in hunk["edits"]}
+    assert made == {MEMORY: RULE, "SKILL.md": NAMED}
+    (summary,) = remembering.folder.parent.parent.glob(".skillopt/runs/*/summary.md")
+    assert f"in `{MEMORY}`, `{RULE}`" in summary.read_text()
+    told = [str(m["content"]) for m in remembering.server.bodies[-1]["messages"]]
+    assert told[0].startswith("# House\n\nBe kind.")
+    (report,) = remembering.folder.parent.parent.glob(".skillopt/runs/*/report.html")
+    assert f"in <code>{MEMORY}</code>" in report.read_text()
+
+
+def test_tests_are_handed_the_memory_document(remembering: Project) -> None:
+    """The same in an ordinary run and in a rollout; without any skill there is none either."""
+    (remembering.folder.parent.parent / "test_greeting.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.skill_task\n"
+        "@pytest.mark.parametrize('n', range(6))\n"
+        "def test_memory(skill, n):\n"
+        "    assert skill.memory == '# House\\n\\nBe kind.\\n'\n"
+        f"    assert set(skill.files) == {{'references/style.md', {MEMORY!r}}}\n"
+    )
+    remembering._pytester.runpytest_inprocess().assert_outcomes(passed=6)
+    skill = remembering.folder / "SKILL.md"
+    remembering._pytester.runpytest_inprocess("--skillopt-compare", "none", str(skill))
+    (row, *_) = remembering.result["skills"][0]["tasks"]
+    assert row["before"]["passed"] == 0
+    assert row["after"]["passed"] == row["after"]["n"] > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("../../MEMORY.md", "MEMORY.md: no such file"),
+        ("../../../secret.md", "lies outside of the project"),
+        ("../../LINK.md", "LINK.md: is a link; name the file that it points to"),
+        ("../../run.py", "run.py: only text documents are trained"),
+    ],
+)
+def test_a_memory_document_that_cannot_be_trained(
+    remembering: Project, name: str, words: str
+) -> None:
+    top = remembering.folder.parent.parent
+    (top.parent / "secret.md").write_text("x")
+    (top / "run.py").write_text("x = 1\n")
+    (top / "LINK.md").symlink_to("AGENTS.md")
+    remembering.configure(files=name)
+    result = remembering.train()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*{words}*leave it out of skillopt_files*"])
+
+
+def test_a_note_reaches_no_file_outside_that_is_not_trained(tmp_path: Path) -> None:
+    """The folder .skillopt may come from a cache that others can write."""
+    skill = lay_out(tmp_path / "skills" / "a", BEFORE)
+    for name in ("AGENTS.md", ".AGENTS.md.x.tmp"):
+        (tmp_path / name).write_bytes(b"mine\n")
+    home = Home(tmp_path / ".skillopt")
+    home.path.mkdir()
+    versions = [
+        BEFORE.with_file(MEMORY, Document(text)).packed.decode()
+        for text in (b"mine\n", b"theirs\n")
+    ]
+    for trained, said in ((Trained("*"), "outside of the skill's folder"), (Trained(MEMORY), "")):
+        (home.path / "writing-1.json").write_text(json.dumps(["skills/a/SKILL.md", *versions]))
+        (note,) = finish_writing(tmp_path, home, ["skills/a/SKILL.md"], trained)
+        assert said in note
+        text = b"mine\n" if said else b"theirs\n"
+        assert (tmp_path / "AGENTS.md").read_bytes() == text
+        assert (tmp_path / ".AGENTS.md.x.tmp").exists() is bool(said)
+    assert skill.exists()
+
+
 FORBIDDEN = [
     ({"file": "../other/SKILL.md"}, "is not trained with the skill"),
     ({"file": "scripts/run.py"}, "is not trained with the skill"),

@@ -13,6 +13,7 @@ from markupsafe import Markup
 from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
 from pytest_skillopt.report.words import one_line, short
+from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ def _rates(value: Comparison, none: Rate | None = None) -> Markup:
 
 def _why(edit: EditRow) -> Markup:
     """Describe an edit: its text, its reason, and the tasks that asked for it."""
-    said = [code(edit.content or edit.target, 200), prose(edit.reason)]
+    where = f"in {code(edit.file)}, " if edit.file != SKILL_FILE else ""
+    said = [where + code(edit.content or edit.target, 200), prose(edit.reason)]
     named = [code(task) for task in words.ordered(edit.tasks)[:MOST_CALLING]]
     if more := len(edit.tasks) - len(named):
         named[-1] += f" and {more} more"

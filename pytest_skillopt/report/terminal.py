@@ -9,6 +9,7 @@ from pytest_skillopt.report import words
 from pytest_skillopt.report.advice import advise, headline
 from pytest_skillopt.report.live import step_line
 from pytest_skillopt.report.words import Line, clip, columns, one_line, paragraph
+from pytest_skillopt.skill.document import SKILL_FILE
 from pytest_skillopt.untrusted import printable
 
 if TYPE_CHECKING:
@@ -277,6 +278,7 @@ def _edit(row: EditRow) -> str:
     """Describe an edit and its outcome: ``step 2, dropped: append "...": why``."""
     what = f' "{clip(one_line(row.content), MOST_EDIT)}"' if row.content else ""
     where = f' at "{clip(one_line(row.target), MOST_EDIT)}"' if row.target else ""
+    where = f" in {one_line(row.file)}{where}" if row.file != SKILL_FILE else where
     why = row.why or row.reason
     if row.again:
         why += f"; proposed {row.again} times more" if row.again > 1 else "; proposed once more"

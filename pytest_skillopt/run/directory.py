@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
-from pytest_skillopt.skill.files import write_version
+from pytest_skillopt.skill.files import check_names, write_version
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -248,6 +248,7 @@ def finish_writing(
             if skill not in skills:
                 continue
             before, after = (Document.unpack(version.encode()) for version in versions)
+            check_names(after, trained)
             write_version(root / skill, _half_written(root / skill, before, after), after, trained)
             yield f"{skill}: a run that was killed while it wrote the skill has been finished"
         except (SkillError, OSError, ValueError) as error:

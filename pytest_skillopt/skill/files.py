@@ -263,10 +263,9 @@ def write_version(
         for name in reversed(after.names)
     }
     changed = [name for name in targets if after.file(name) != before.file(name)]
+    check_names(after, trained)
     for name in changed:
-        if after.file(name).is_code or (
-            is_outside(name) and name not in (trained or Trained()).outside
-        ):
+        if after.file(name).is_code:
             raise SkillError(f"{path.parent / name}: not written, it takes a request and a review")
     written: dict[str, Path] = {}
     moved: list[str] = []
@@ -289,6 +288,16 @@ def write_version(
     finally:
         for temporary in written.values():
             temporary.unlink(missing_ok=True)
+
+
+def check_names(version: Document, trained: Trained | None) -> None:
+    """Refuse (SkillError) a version with a file outside of the skill's folder that is not trained.
+
+    A version may come from an untrusted cache.
+    """
+    for name in version.names:
+        if not _stays_inside(name) and name not in (trained or Trained()).outside:
+            raise SkillError(f"{name}: not written, it lies outside of the skill's folder")
 
 
 def _write_beside(target: Path, data: bytes) -> Path:

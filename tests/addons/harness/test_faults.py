@@ -383,6 +383,23 @@ def test_a_document_lies_where_the_agent_reads_it(
     assert sorted(project.kept["left"]) == (["CLAUDE.md", "docs"] if "web" in file else ["docs"])
 
 
+def test_a_memory_document_lies_beside_the_skill(project: Project) -> None:
+    """Each where the agent looks for it; the agent starts at the top."""
+    agent = DOCUMENT.format(place="MINE.md").replace(
+        "sorted(", "os.listdir('.agents/skills'), sorted("
+    )
+    project.use_stub(agent)
+    stub = project.path / "stub.py"
+    stub.write_text(stub.read_text().replace("tested=", 'memory=["MINE.md"],\n    tested='))
+    (project.path / "AGENTS.md").write_text("Answer in one word.\n")
+    project.settings["skillopt_files"] = "../../AGENTS.md"
+    project.settings["skillopt_skill"] = "skills/house-greeting/SKILL.md"
+    body = "reply = skill_harness('READ.')\nkeep(text=reply, left=os.listdir(workspace))"
+    assert project.run(body).ret == 0
+    seen = "(['house-greeting'], ['.agents', 'MINE.md']) Answer in one word.\n"
+    assert project.kept == {"text": seen, "left": []}
+
+
 def test_a_document_that_was_not_read_has_no_sample(project: Project) -> None:
     """An agent whose new version reads another name would else have measured nothing."""
     project.use_stub(DOCUMENT.format(place="AGENTS.md"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt.addons.harness.adapters import KNOWN
+from pytest_skillopt.addons.harness.adapters import KNOWN, MEMORY, memory_name
 from pytest_skillopt.addons.harness.processes import bundled_path, find_bwrap
 
 if TYPE_CHECKING:
@@ -63,12 +63,14 @@ def test_the_skill_is_found_read_and_followed(project: Project, agent: str) -> N
 
 
 @ALL
-@pytest.mark.parametrize("file", ["AGENTS.md", "service/CLAUDE.md"])
+@pytest.mark.parametrize(
+    "file", ["AGENTS.md", "service/CLAUDE.md", ".github/copilot-instructions.md"]
+)
 def test_a_document_is_read_in_every_rollout(project: Project, agent: str, file: str) -> None:
     """Under the name that the agent reads, in its folder; other documents there are removed."""
-    folder = os.path.dirname(file)
+    folder = file.removesuffix(memory_name(file))
     for top, word in (("", "Ahoy"), ("fixture", "Old")):
-        for name in ("AGENTS.md", "CLAUDE.md", "GEMINI.md", "QWEN.md"):
+        for name in MEMORY:
             path = project.path / top / folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"# House rules\n\nRULE: the first word of every greeting is {word}\n")
