@@ -88,9 +88,9 @@ def _clean(value: Any) -> Any:
 
 
 def _breakable(text: str) -> Markup:
-    """Allow line breaks between the parts of a node id."""
-    parts = re.split(r"(?<=/)|(?<=::)|(?=\[)|(?<=_)", printable(text))
-    return Markup("<wbr>").join(parts)
+    """Allow line breaks only between the parts of a node id, and in a part wider than the line."""
+    parts = re.split(r"(?<=/)|(?<=::)|(?=\[)", printable(text))
+    return Markup("<wbr>").join(Markup("<bdi>{}</bdi>").format(part) for part in parts)
 
 
 @cache

@@ -153,3 +153,50 @@ def test_no_column_stands_empty_beside_a_long_reason(
     )
     assert boxes
     assert all(why[0] >= lines[1] and why[2] == lines[2] for lines, why in boxes)
+
+
+# Text before and after each break of a line within a node id.
+BREAKS = """(() => [...document.querySelectorAll('.id code, .ids code')].flatMap(code => {
+  const walker = document.createTreeWalker(code, NodeFilter.SHOW_TEXT), found = [];
+  let text = '', last = null;
+  for (let node = walker.nextNode(); node; node = walker.nextNode())
+    for (let i = 0; i < node.length; i++) {
+      const range = document.createRange();
+      range.setStart(node, i); range.setEnd(node, i + 1);
+      const box = range.getBoundingClientRect();
+      if (last && box.top > last.bottom - 2) found.push([text, node.data.slice(i), code.innerText]);
+      text += node.data[i];
+      last = box;
+    }
+  return found;
+}))()"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_node_id_breaks_only_between_its_parts(
+    browser: Any, make_result: MakeResult, tmp_path: Path, width: int
+) -> None:
+    """Only a part that is wider than the line breaks within."""
+    rows = make_result(tasks=40)
+    names = [
+        "tests/some-of-the-units/test_long-winded_module.py::TestEverything::test_one_of_many_names"
+        "[a-name with-several_words]",
+        "tests/test_short.py::test_short",
+        f"tests/test_wide.py::test_wide[{'wide' * 40}]",
+    ]
+    skill = rows.skills[0]
+    tasks = [
+        row.model_copy(update={"id": f"{n}/{names[n % 3]}"}) for n, row in enumerate(skill.tasks)
+    ]
+    skills = [skill.model_copy(update={"tasks": tasks})]
+    file = tmp_path / "report.html"
+    file.write_text(render_html(rows.model_copy(update={"skills": skills})), encoding="utf-8")
+    browser.open(file, width=width)
+    browser.evaluate("for (const e of document.querySelectorAll('details')) e.open = true")
+    breaks = browser.evaluate(BREAKS)
+    assert len(breaks) > 10
+    assert browser.evaluate(SPILLS) == []
+    for before, after, whole in breaks:
+        assert "\n" not in whole
+        inside = "wide" * 3 in before + after
+        assert inside or before.endswith(("/", "::")) or after.startswith("["), (before, after)

@@ -85,10 +85,11 @@ def make_agent(
     models, (provider, runner) = Models.of(request.config), _opened(request.config)
 
     def find(name: str) -> Harness:
-        harness = _checked(name, provider) if isinstance(provider, SignedIn) else installed(name)
+        signed = provider if isinstance(provider, SignedIn) else None
+        harness = installed(name) if signed is None else _checked(name, signed)
         _check_kind(skill.file, harness)
-        if isinstance(provider, SignedIn):
-            return signed_in(harness, provider.model)
+        if signed is not None:
+            return signed_in(harness, signed.model)
         if provider.config.base_url == OPENAI_URL and harness.speaks in ("messages", "gemini"):
             raise ModelConfigError(
                 f"{name} cannot use {OPENAI_URL}: set a server with its protocol, as in "
