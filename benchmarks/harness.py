@@ -31,9 +31,9 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "_support"))
 from harness_project import SKILL
 from model_server import ModelServer
 
-from pytest_skillopt.addons.harness.adapters import KNOWN, Harness
+from pytest_skillopt.addons.harness.adapters import KNOWN, Harness, bundled_path
 from pytest_skillopt.addons.harness.agent import HarnessAgent
-from pytest_skillopt.addons.harness.processes import Runner, bundled_path, resolve
+from pytest_skillopt.addons.harness.processes import Runner, resolve
 from pytest_skillopt.addons.harness.proxy import Proxy
 from pytest_skillopt.model.cache import DiskCache, Replies
 from pytest_skillopt.model.config import ModelConfig

@@ -134,8 +134,8 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
     if outcome.for_review and run.settings.train_code:
         files = ", ".join(outcome.for_review)
         run.notes.append(
-            f"{outcome.skill} was not written: {files} is code or new, which takes a review; open "
-            "a request with: pytest-skillopt propose"
+            f"{outcome.skill} was not written: {files} is code or new, which takes a review: "
+            "merge it by a pull request (docs/ci.md)"
         )
         return result
     path, trained = run.root / outcome.skill, Trained.of(run.settings)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.harness.binding import installed
+from pytest_skillopt.addons.harness.adapters import installed
 
 if TYPE_CHECKING:
     import pytest

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.util
 import json
 import re
+import shutil
+import subprocess
 import tomllib
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -21,7 +25,23 @@ if TYPE_CHECKING:
 
 _SHOWN = 2_000
 """Maximum characters of a tool's result in the transcript: agents print whole files."""
+_VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _BLANK = re.compile(r"\{(executable|python|prompt|model|workspace|home|url|key)\}")
+
+
+class Ended(NamedTuple):
+    """End of a run.
+
+    ``status`` is the exit status, or the negative number of the signal that ended it. ``why`` is
+    ``exit`` (also on request), ``time``, ``printed``, ``disk``, ``guard`` (its guard was killed) or
+    ``start`` (it never ran).
+    """
+
+    status: int
+    why: str
+    seconds: float
+    out: str = ""
+    err: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,6 +361,47 @@ def find_harness(name: str) -> Harness:
     if not isinstance(found, Harness):
         raise pytest.UsageError(f"skillopt_harness: {name!r} is not a Harness")
     return found
+
+
+def bundled_path(place: str) -> str:
+    """Find a file in an installed package by ``package/path``; empty if it is missing."""
+    package, _, rest = place.partition("/")
+    spec = importlib.util.find_spec(package) if package else None
+    paths = [Path(folder) / rest for folder in (spec and spec.submodule_search_locations) or ()]
+    return next((str(path) for path in paths if path.is_file()), "")
+
+
+@functools.cache
+def installed(name: str, own: bool = False) -> Harness:
+    """Find a harness with the path and version of its executable.
+
+    Args:
+        name: value of ``skillopt_harness``.
+        own: whether the user's own program comes before the one in a Python package.
+
+    Raises:
+        pytest.UsageError: it is unknown, not installed, or prints no version.
+    """
+    harness = find_harness(name)
+    command = harness.executable or harness.name
+    found, ours = shutil.which(command) or "", bundled_path(harness.bundled)
+    path = (found or ours) if own else (ours or found)
+    if not path:
+        raise pytest.UsageError(
+            f"skillopt_harness: {name} needs the command {command!r}, which is not installed; "
+            f"install it with: {harness.package}"
+        )
+    ask = functools.partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True)
+    try:
+        done = ask([path, "--version"], text=True, timeout=60)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        raise pytest.UsageError(f"{path} cannot be run: {error}") from None
+    said = done.stdout + done.stderr
+    version = _VERSION.search(said)
+    if version is None and not name.startswith("acp:"):
+        words = said.strip()[:200] or "nothing"
+        raise pytest.UsageError(f"{path} --version prints no version, but: {words}")
+    return replace(harness, executable=path, version=version[0] if version else "0")
 
 
 def memory_name(path: str) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.addons.harness import processes
-from pytest_skillopt.addons.harness.adapters import Harness, Trace, memory_name, placed
+from pytest_skillopt.addons.harness.adapters import Ended, Harness, Trace, memory_name, placed
 from pytest_skillopt.addons.harness.kept import Run, pack, replay
 from pytest_skillopt.addons.harness.proxy import MARKS, marks_of
 from pytest_skillopt.addons.harness.workspace import Workspace, leaking
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_skillopt.addons.harness.login import SignedIn
-    from pytest_skillopt.addons.harness.processes import Ended, Runner
+    from pytest_skillopt.addons.harness.processes import Runner
     from pytest_skillopt.addons.harness.proxy import Proxy, Ticket
     from pytest_skillopt.model.cache import Replies
     from pytest_skillopt.suite.context import Recorder, Skill

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import re
-import shutil
-import subprocess
 import threading
-from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +15,7 @@ from pytest_skillopt.addons.harness.adapters import (
     MEMORY,
     NAMES,
     Harness,
-    find_harness,
+    installed,
     memory_name,
 )
 from pytest_skillopt.addons.harness.login import (
@@ -29,7 +25,7 @@ from pytest_skillopt.addons.harness.login import (
     sign_in,
     signed_in,
 )
-from pytest_skillopt.addons.harness.processes import Runner, bundled_path, resolve
+from pytest_skillopt.addons.harness.processes import Runner, resolve
 from pytest_skillopt.addons.harness.proxy import Proxy, Ticket, marks_of
 from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.config import OPENAI_URL
@@ -49,7 +45,6 @@ if TYPE_CHECKING:
 _SHARE = 0.9
 """Part of ``skillopt_timeout`` an agent may take, so that the rollout itself is not killed."""
 _USE = re.compile(r"""\buse\(\s*["']([^"']+)["']""")
-_VERSION = re.compile(r"\d+(?:\.\d+)+[\w.+-]*")
 _OPENED = pytest.StashKey[tuple["Proxy | SignedIn", Runner]]()
 _LOCK = threading.RLock()
 _URLS: dict[Recorder | pytest.Config, str] = {}
@@ -207,39 +202,6 @@ def open_url(config: pytest.Config, skill: Skill) -> str:
 
     (context.at_end.callback if context is not None else config.add_cleanup)(end)
     return _URLS[owner]
-
-
-@functools.cache
-def installed(name: str, own: bool = False) -> Harness:
-    """Find a harness with the path and version of its executable.
-
-    Args:
-        name: value of ``skillopt_harness``.
-        own: whether the user's own program comes before the one in a Python package.
-
-    Raises:
-        pytest.UsageError: it is unknown, not installed, or prints no version.
-    """
-    harness = find_harness(name)
-    command = harness.executable or harness.name
-    found, ours = shutil.which(command) or "", bundled_path(harness.bundled)
-    path = (found or ours) if own else (ours or found)
-    if not path:
-        raise pytest.UsageError(
-            f"skillopt_harness: {name} needs the command {command!r}, which is not installed; "
-            f"install it with: {harness.package}"
-        )
-    ask = functools.partial(subprocess.run, stdin=subprocess.DEVNULL, capture_output=True)
-    try:
-        done = ask([path, "--version"], text=True, timeout=60)
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        raise pytest.UsageError(f"{path} cannot be run: {error}") from None
-    said = done.stdout + done.stderr
-    version = _VERSION.search(said)
-    if version is None and not name.startswith("acp:"):
-        words = said.strip()[:200] or "nothing"
-        raise pytest.UsageError(f"{path} --version prints no version, but: {words}")
-    return replace(harness, executable=path, version=version[0] if version else "0")
 
 
 def shared_variables(settings: Settings) -> dict[str, str]:

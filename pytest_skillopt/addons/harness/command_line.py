@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_skillopt.addons.harness.adapters import KNOWN, Trace
+from pytest_skillopt.addons.harness.adapters import KNOWN, Trace, bundled_path
 from pytest_skillopt.addons.harness.login import (
     PROVIDER,
     PROXIES,
@@ -30,7 +30,7 @@ from pytest_skillopt.addons.harness.login import (
     sign_in,
     stream,
 )
-from pytest_skillopt.addons.harness.processes import bundled_path, read_text
+from pytest_skillopt.addons.harness.processes import read_text
 from pytest_skillopt.model.client import ChatModel
 from pytest_skillopt.model.config import Server, model_config
 from pytest_skillopt.model.faults import estimate_tokens

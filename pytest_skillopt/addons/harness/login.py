@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from filelock import FileLock, Timeout
 
-from pytest_skillopt.addons.harness.adapters import KNOWN, Harness, Trace
+from pytest_skillopt.addons.harness.adapters import KNOWN, Ended, Harness, Trace
 from pytest_skillopt.addons.harness.proxy import Ticket
 from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.client import Client
@@ -40,7 +40,6 @@ from pytest_skillopt.untrusted import protect, redact
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_skillopt.addons.harness.processes import Ended
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.roles import Models
 
@@ -337,7 +336,7 @@ class SignedIn(Client):
         """Check at no cost that the command line is there and has a sign-in."""
         import pytest
 
-        from pytest_skillopt.addons.harness.binding import installed
+        from pytest_skillopt.addons.harness.adapters import installed
 
         try:
             check_sign_in(self.program, installed(self.program, own=True).executable)

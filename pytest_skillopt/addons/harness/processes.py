@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.util
 import json
 import os
 import select
@@ -17,11 +16,12 @@ import tempfile
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO
 from weakref import WeakSet
 
 import pytest
 
+from pytest_skillopt.addons.harness.adapters import Ended, bundled_path
 from pytest_skillopt.addons.harness.proxy import Ticket
 from pytest_skillopt.suite.folders import TemporaryFolder
 from pytest_skillopt.untrusted import logger
@@ -41,21 +41,6 @@ _PLAIN = {"TERM": "dumb", "NO_COLOR": "1", "CI": "1", "DO_NOT_TRACK": "1"}
 _XDG = {"CONFIG": ".config", "DATA": ".local/share", "STATE": ".local/state", "CACHE": ".cache"}
 _PLACES = {"HOME": "", "TMPDIR": "tmp", "XDG_RUNTIME_DIR": "tmp"}
 _PLACES |= {f"XDG_{name}_HOME": place for name, place in _XDG.items()}
-
-
-class Ended(NamedTuple):
-    """End of a run.
-
-    ``status`` is the exit status, or the negative number of the signal that ended it. ``why`` is
-    ``exit`` (also on request), ``time``, ``printed``, ``disk``, ``guard`` (its guard was killed) or
-    ``start`` (it never ran).
-    """
-
-    status: int
-    why: str
-    seconds: float
-    out: str = ""
-    err: str = ""
 
 
 class Runner:
@@ -252,14 +237,6 @@ def find_bwrap() -> str:
                 subprocess.run([path, *probe], capture_output=True, timeout=20, check=True)
                 return path
     return ""
-
-
-def bundled_path(place: str) -> str:
-    """Find a file in an installed package by ``package/path``; empty if it is missing."""
-    package, _, rest = place.partition("/")
-    spec = importlib.util.find_spec(package) if package else None
-    paths = [Path(folder) / rest for folder in (spec and spec.submodule_search_locations) or ()]
-    return next((str(path) for path in paths if path.is_file()), "")
 
 
 @functools.cache

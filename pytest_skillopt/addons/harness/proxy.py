@@ -32,8 +32,7 @@ from pytest_skillopt.untrusted import encodable, logger
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pytest_skillopt.addons.harness.adapters import Harness
-    from pytest_skillopt.addons.harness.processes import Ended
+    from pytest_skillopt.addons.harness.adapters import Ended, Harness
     from pytest_skillopt.model.config import ModelConfig
     from pytest_skillopt.model.limits import Throttle
 

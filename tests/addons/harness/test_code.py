@@ -230,7 +230,7 @@ def test_an_edited_script_is_proposed_and_not_written(scripted: Project) -> None
     assert [row["file"] for row in skill["edits"]] == ["scripts/greet.py"]
     (note,) = [note for note in scripted.result["notes"] if "was not written" in note]
     assert "scripts/greet.py is code or new" in note
-    assert "pytest-skillopt propose" in note
+    assert "merge it by a pull request" in note
     assert (scripted.skill.parent / "scripts" / "greet.py").read_text() == GREET
     assert scripted.skill.read_text() == before
 

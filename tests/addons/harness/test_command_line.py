@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt.addons.harness.adapters import KNOWN
+from pytest_skillopt.addons.harness.adapters import KNOWN, bundled_path
 from pytest_skillopt.addons.harness.command_line import _KNOWN, CommandLineModel
 from pytest_skillopt.addons.harness.login import _status
-from pytest_skillopt.addons.harness.processes import bundled_path
 from pytest_skillopt.model.cache import Replies
 from pytest_skillopt.model.config import ModelConfig
 from pytest_skillopt.model.types import CapReached, ModelFault

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt.addons.harness.adapters import KNOWN
+from pytest_skillopt.addons.harness.adapters import KNOWN, bundled_path
 from pytest_skillopt.addons.harness.login import _status
-from pytest_skillopt.addons.harness.processes import bundled_path, find_bwrap
+from pytest_skillopt.addons.harness.processes import find_bwrap
 from pytest_skillopt.cli import main
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt.addons.harness.adapters import KNOWN, MEMORY, memory_name
-from pytest_skillopt.addons.harness.processes import bundled_path, find_bwrap
+from pytest_skillopt.addons.harness.adapters import KNOWN, MEMORY, bundled_path, memory_name
+from pytest_skillopt.addons.harness.processes import find_bwrap
 
 if TYPE_CHECKING:
     from harness_project import Project

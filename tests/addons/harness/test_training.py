@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from pytest_skillopt.addons.harness.adapters import KNOWN
-from pytest_skillopt.addons.harness.processes import bundled_path
+from pytest_skillopt.addons.harness.adapters import KNOWN, bundled_path
 
 if TYPE_CHECKING:
     from harness_project import Project
