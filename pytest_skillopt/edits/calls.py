@@ -12,7 +12,7 @@ from collections.abc import Sequence  # noqa: TC003 (pydantic reads it)
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
 
@@ -125,6 +125,8 @@ class PlacedEditForm(EditForm):
 class Edits(Form):
     """Proposed edits of the document."""
 
+    more: ClassVar[str] = ""
+    """Template with further instructions on the answer, if any."""
     edits: Sequence[EditForm]
 
 

@@ -108,6 +108,8 @@ class Context:
         instructions = self.calls.prompts.render(template, **values)
         if issubclass(form, Edits):
             instructions += f"\n\n{self.how_to_answer}"
+            if form.more:
+                instructions += f"\n\n{self.calls.prompts.render(form.more)}"
         where = label or f"{template}/{self.draw}"
         return Question(
             stage, f"{self.label}/{where}", instructions, material(self, *sections), form

@@ -171,21 +171,23 @@ class Memory:
         """Count the failures of each pattern."""
         self._patterns.update(pattern for pattern in patterns if any(pattern))
 
-    def render(self, limit: int = 20, *, accepted: bool = False) -> str:
-        """Write the latest tried edits and the most common failures as text for a prompt.
+    def render(self) -> str:
+        """Write the latest tried edits and the most common failures as text for a prompt."""
+        return "\n".join([*self.tried(), *self._render_patterns()])
+
+    def tried(self, limit: int = 20, *, accepted: bool = False) -> list[str]:
+        """Describe the latest edits that were not accepted, or those that were.
 
         An edit that lost once may have lost by chance, and the optimizer would no longer propose
         it; so only edits that lost twice are shown.
-
-        At most ``limit`` edits; ``accepted`` includes those that the document already contains.
         """
         shown = [
             tried
             for tried in self._tried.values()
             if (tried.status not in ("lost", "dropped") or tried.times > 1)
-            and (accepted or tried.status != "accepted")
+            and accepted == (tried.status == "accepted")
         ]
-        return "\n".join([*map(_describe, shown[-limit:]), *self._render_patterns()])
+        return [_describe(tried) for tried in shown[-limit:]]
 
     def _render_patterns(self) -> list[str]:
         """List the most common failures, as far as ``feedback`` allows."""

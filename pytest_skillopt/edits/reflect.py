@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_skillopt.edits.combine import Patch
 from pytest_skillopt.edits.context import evidence
@@ -11,7 +11,7 @@ from pytest_skillopt.skill.edits import with_links
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from pytest_skillopt.edits.calls import FormT
+    from pytest_skillopt.edits.calls import Edits, FormT
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.records import TaskRecord
     from pytest_skillopt.skill.edits import Origin
@@ -70,11 +70,18 @@ def _informative(record: TaskRecord) -> float:
 
 
 def ask_for_edits(
-    template: str, records: Sequence[TaskRecord], context: Context
+    template: str,
+    records: Sequence[TaskRecord],
+    context: Context,
+    form: type[Edits] | None = None,
+    **more: Any,
 ) -> Iterator[Patch]:
-    """Ask analysts by a template; yield one patch for each that proposed edits."""
-    for batch, answer in ask_analysts(template, context.form, records, context):
-        about = {"reason": answer.reasoning, "tasks": ids(batch), "step": context.step}
+    """Ask analysts by a template; yield one patch for each that proposed edits.
+
+    ``form`` is that of the answers; ``more`` goes to the ``read`` of its edits.
+    """
+    for batch, answer in ask_analysts(template, form or context.form, records, context):
+        about = {"reason": answer.reasoning, "tasks": ids(batch), "step": context.step, **more}
         edits = [
             edit.read(origin=_origin(batch), **about) for edit in answer.edits[: context.budget]
         ]

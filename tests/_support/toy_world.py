@@ -151,8 +151,8 @@ class ToyOptimizer:
     def _answer(self, form: str, prompt: str, luck: random.Random) -> dict[str, Any]:
         if form == "Edits" and "# Proposed edits" in prompt:
             return self._merge(prompt)
-        if form == "Edits":
-            return self._propose(prompt, luck)
+        if form in ("Edits", "CausedEdits"):
+            return self._propose(prompt, luck, causes=form == "CausedEdits")
         if form == "Ranking":
             return {"reasoning": "in order", "selected_indices": list(range(20))}
         if form == "EditCount":
@@ -163,8 +163,14 @@ class ToyOptimizer:
             return {"reasoning": "anew", "body": self._body(prompt)}
         return {"reasoning": "so far", "text": "Short rules work."}
 
-    def _propose(self, prompt: str, luck: random.Random) -> dict[str, Any]:
-        edits = []
+    def _propose(self, prompt: str, luck: random.Random, *, causes: bool = False) -> dict[str, Any]:
+        edits: list[str] = []
+        stated = re.findall(r"^- Convention \d+: .*\.$", prompt, re.MULTILINE)
+        lapses = [
+            {"op": "insert_after", "target": line, "content": f"Mind: {line}", "cause": "lapse"}
+            for line in stated[:1]
+            if causes and "a slip" in prompt
+        ]
         for number in dict.fromkeys(re.findall(r"convention (\d+) is not followed", prompt)):
             draw = luck.random()
             if draw < self.useful:
@@ -175,7 +181,10 @@ class ToyOptimizer:
                 edits.append(f"- Take care over matter {luck.randrange(1000)}.")
         return {
             "reasoning": "what the failures say",
-            "edits": [{"op": "append", "target": "", "content": line} for line in edits],
+            "edits": [
+                *({"op": "append", "target": "", "content": line} for line in edits),
+                *lapses,
+            ],
         }
 
     def _merge(self, prompt: str) -> dict[str, Any]:

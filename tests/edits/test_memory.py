@@ -25,7 +25,7 @@ def test_losses_are_counted(toy: ModuleType) -> None:
     assert "lost, 2 times" in memory.render()
     memory.remember(line, "accepted")
     assert memory.render() == ""
-    assert "accepted" in memory.render(accepted=True)
+    assert "accepted" in memory.tried(accepted=True)[0]
 
 
 def test_what_is_shown_is_bounded(toy: ModuleType) -> None:
@@ -33,7 +33,7 @@ def test_what_is_shown_is_bounded(toy: ModuleType) -> None:
     for number in range(250):
         memory.remember(toy.append(f"- Line {number}. " + "x" * 1000), "rejected")
     memory.remember_patterns(("tests/a.py:3", f"pattern {n // 2}") for n in range(100))
-    shown = memory.render(20).split("\n")
+    shown = memory.render().split("\n")
     assert len(shown) == 25
     assert all(len(line) < 400 for line in shown)
 

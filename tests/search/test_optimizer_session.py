@@ -27,8 +27,10 @@ def project(
 
     def play(body: dict[str, Any]) -> str:
         if body["model"] == "thinker":
-            lapse = "reminders" in body["messages"][0]["content"]
-            answer = {"reminders": [REMINDER]} if lapse else {"edits": [], "text": ""}
+            asked = "`lapse`" in body["messages"][0]["content"]
+            target = "End with an exclamation mark."
+            lapse = {"cause": "lapse", "op": "insert_after", "target": target, "content": REMINDER}
+            answer = {"edits": [lapse] if asked else [], "text": ""}
             return json.dumps({"reasoning": "the rule stands there", **answer})
         reminded = REMINDER in body["messages"][0]["content"]
         return "Hello!" if reminded or next(turn) % 3 else "Hello."

@@ -36,6 +36,7 @@ _SETTINGS = {
     "longitudinal_pair_policy": "slow_update_pairs",
     "use_meta_skill": "meta_skill",
     "use_skill_aware_reflection": "skill_aware",
+    "skill_aware_appendix_source": "appendix_source",
     "skill_aware_consolidate_threshold": "appendix_threshold",
     "gate_metric": "metric",
     "split_ratio": "split",

@@ -6,22 +6,24 @@ Reminders are for lapses in following the skill, and are separate from its rules
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence  # noqa: TC003 (pydantic reads it)
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 from pytest_skillopt.addons.published.forms import Reminders
 from pytest_skillopt.addons.published.settings import PublishedSettings
-from pytest_skillopt.edits.combine import Patch
+from pytest_skillopt.edits.calls import Edits, PlacedEditForm
 from pytest_skillopt.edits.context import quote
-from pytest_skillopt.edits.reflect import ask_analysts, ids
+from pytest_skillopt.edits.reflect import ask_for_edits
 from pytest_skillopt.edits.vetting import Refusal
 from pytest_skillopt.skill.document import SkillError, split_lines, to_lf
 from pytest_skillopt.skill.edits import Edit, protected_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator
 
     from pytest_skillopt import TaskRecord
+    from pytest_skillopt.edits.combine import Patch
     from pytest_skillopt.edits.context import Context
     from pytest_skillopt.edits.update import Update
     from pytest_skillopt.skill.document import Document, Region
@@ -34,16 +36,39 @@ REMINDERS = "reminders"
 """Name of the appendix's block."""
 
 
-def reflect_lapses(records: Sequence[TaskRecord], context: Context) -> Iterator[Patch]:
-    """Propose reminders for tasks that pass only sometimes."""
-    for batch, answer in ask_analysts("reflect_lapses", Reminders, records, context):
-        why, asking, step = answer.reasoning, ids(batch), context.step
-        edits = [
-            Edit("append", "", reminder, why, asking, origin="appendix", step=step)
-            for reminder in answer.reminders[: context.budget]
-        ]
-        if edits:
-            yield Patch(tuple(edits), why)
+class CausedEditForm(PlacedEditForm):
+    """One edit with the cause of the failure: a gap in the document, or a lapse of the agent."""
+
+    cause: Literal["gap", "lapse"] = "gap"
+
+    def read(self, **fields: Any) -> Edit:
+        """Make an edit; an addition for a lapse is a reminder of the target.
+
+        If the ``document`` does not hold the target, nothing shows that it was a lapse.
+        """
+        document: Document = fields.pop("document")
+        edit = super().read(**fields)
+        if self.cause == "gap" or not edit.adds:
+            return edit
+        body = document.file(edit.file).body if edit.file in document.names else ""
+        said = " ".join(edit.target.split())
+        if said and said in " ".join(body.split()):
+            return replace(edit, op="append", origin="appendix")
+        return replace(edit, op="append", target="")
+
+
+class CausedEdits(Edits):
+    """Proposed edits, each with its cause."""
+
+    more = "answer_causes"
+    edits: Sequence[CausedEditForm]
+
+
+def ask_for_causes(
+    template: str, records: Sequence[TaskRecord], context: Context
+) -> Iterator[Patch]:
+    """Ask analysts for edits with their causes; yield patches."""
+    return ask_for_edits(template, records, context, CausedEdits, document=context.document)
 
 
 def reminders_of(document: Document) -> list[str]:

@@ -18,15 +18,14 @@ from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.edits import Edit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from pytest_skillopt.edits.context import Context
+    from pytest_skillopt.edits.context import Context, Section
     from pytest_skillopt.search.state import TrainingState
     from pytest_skillopt.skill.document import Document
 
 _MOST_ADVICE = 2_000
 """Maximum characters of the meta skill's advice."""
-_SAMPLES = 2
+_MOST_EDITS = 20
+"""Maximum accepted edits that are shown; the others are in every prompt."""
 _SHOWN = {
     "mixed": ("regressed", "failing under both", "improved", "stable"),
     "changed": ("regressed", "improved"),
@@ -36,17 +35,45 @@ _SHOWN = {
 _TRANSCRIPTS = 6
 """Number of tasks of which a rollout is shown, regressions first."""
 
+Pairs = dict[str, tuple[TaskRecord, TaskRecord]]
+"""By node id, a task under the previous epoch's document and under the current one."""
 
-def slow_update(state: TrainingState, before: Document, context: Context) -> bool:
-    """Compare the previous epoch's skill with the current one; return if guidance was accepted.
 
-    Some train tasks are sampled under both and grouped into improved, regressed, failing under both
-    and stable. The guidance goes into a protected block and, like every change, through the gate.
+def compare_epochs(state: TrainingState, before: Document, context: Context) -> Pairs:
+    """Sample train tasks once under the previous epoch's document and once under the current one.
+
+    With the policies ``changed`` and ``unchanged`` further tasks are sampled until there are
+    ``slow_update_samples`` of that kind, as far as the train split and the budget reach.
     """
+    own = context.settings.of(PublishedSettings)
+    pairs: Pairs = {}
     if before == state.incumbent:
-        return False
+        return pairs
+    tasks = list(state.train)
+    context.random("slow update").shuffle(tasks)
+    missing = own.slow_update_samples
+    while tasks and missing:
+        wave, tasks = tasks[:missing], tasks[missing:]
+        if pairs and not state.budget.covers(2 * len(wave)):
+            break
+        wanted = {task.id: 1 for task in wave}
+        old, new = state.samples.take_all([(before, wanted), (state.incumbent, wanted)], "train")
+        for task in wave:
+            pairs[task.id] = TaskRecord.of(task, old[task.id]), TaskRecord.of(task, new[task.id])
+        if own.slow_update_pairs == "mixed":
+            break
+        shown = group_pairs(pairs, own.slow_update_pairs).values()
+        missing = own.slow_update_samples - sum(map(len, shown))
+    return pairs
+
+
+def slow_update(state: TrainingState, before: Document, pairs: Pairs, context: Context) -> bool:
+    """Ask for guidance from the compared epochs; return if it was accepted.
+
+    It goes into a protected block and, like every change, through the gate.
+    """
     here = context.at(document=state.incumbent)
-    edit = _ask_for_guidance(_measure_pairs(state, before, here), before, here)
+    edit = _ask_for_guidance(pairs, before, here)
     if edit is None:
         return False
     try:
@@ -64,43 +91,45 @@ def slow_update(state: TrainingState, before: Document, context: Context) -> boo
     return verdict.accepted
 
 
-def _ask_for_guidance(
-    pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], before: Document, context: Context
-) -> Edit | None:
-    """Ask for guidance, from each task's results under the earlier and the current document.
-
-    Returns None if the policy shows no task, or the answer is unreadable or unchanged.
-    """
-    groups = group_pairs(pairs, context.settings.of(PublishedSettings).slow_update_pairs)
-    listed = [(name, task) for name, tasks in groups.items() for task in tasks]
-    if not listed:
+def _ask_for_guidance(pairs: Pairs, before: Document, context: Context) -> Edit | None:
+    """Return None if the policy shows no task, or the answer is unreadable or unchanged."""
+    sections, shown = _describe(pairs, before, context)
+    if not shown:
         return None
-    listing = "\n".join(
-        f"- {name.capitalize()}: {task} ({pairs[task][0].rate:.0%} to {pairs[task][1].rate:.0%})"
-        for name, task in listed
-    )
-    shown = [pairs[task][1] for _, task in listed[:_TRANSCRIPTS]]
     guidance = get_block(context.document, GUIDANCE)
+    current = ("The current guidance in the document", quote(guidance))
     answer = context.ask(
-        "slow update",
-        "slow_update",
-        Guidance,
-        ("The document at the end of the previous epoch", quote(before.text)),
-        ("The current guidance in the document", quote(guidance)),
-        ("Tasks under both", listing),
-        ("Rollouts under the current document", evidence(shown, context)),
-        label="slow_update",
+        "slow update", "slow_update", Guidance, current, *sections, label="slow_update"
     )
     text = answer.text.strip() if answer else ""
     if answer is None or text in ("", guidance.strip()):
         return None
-    asking = tuple(task for name, task in listed if name in ("regressed", "failing under both"))
+    asking = tuple(task for task in shown if pairs[task][1].failed)
     return Edit("append", "", text, answer.reasoning, asking, origin="slow", step=context.step)
 
 
-def group_pairs(
-    pairs: Mapping[str, tuple[TaskRecord, TaskRecord]], policy: str
-) -> dict[str, list[str]]:
+def _describe(pairs: Pairs, before: Document, context: Context) -> tuple[list[Section], list[str]]:
+    """Return the sections of a prompt about compared epochs, and the node ids that it shows."""
+    groups = group_pairs(pairs, context.settings.of(PublishedSettings).slow_update_pairs)
+    listed = [(name, task) for name, tasks in groups.items() for task in tasks]
+    if not listed:
+        return [], []
+    listing = "\n".join(
+        f"- {name.capitalize()}: {task} ({pairs[task][0].rate:.0%} to {pairs[task][1].rate:.0%})"
+        for name, task in listed
+    )
+    shown = [pairs[task] for _, task in listed[:_TRANSCRIPTS]]
+    moved = [old for old, new in shown if old.rate != new.rate]
+    sections = [
+        ("The document at the end of the previous epoch", quote(before.text)),
+        ("Tasks under both", listing),
+        ("Rollouts of tasks that changed, under the previous document", evidence(moved, context)),
+        ("Rollouts under the current document", evidence([new for _, new in shown], context)),
+    ]
+    return sections, [task for _, task in listed]
+
+
+def group_pairs(pairs: Pairs, policy: str) -> dict[str, list[str]]:
     """Return the node ids of each group that the policy shows."""
     groups: dict[str, list[str]] = {name: [] for name in _SHOWN[policy]}
     for task, (old, new) in pairs.items():
@@ -112,26 +141,17 @@ def group_pairs(
     return groups
 
 
-def _measure_pairs(
-    state: TrainingState, before: Document, context: Context
-) -> dict[str, tuple[TaskRecord, TaskRecord]]:
-    count = min(context.settings.of(PublishedSettings).slow_update_samples, len(state.train))
-    tasks = context.random("slow update").sample(state.train, count)
-    wanted = {task.id: _SAMPLES for task in tasks}
-    old, new = state.samples.take_all([(before, wanted), (state.incumbent, wanted)], "train")
-    return {t.id: (TaskRecord.of(t, old[t.id]), TaskRecord.of(t, new[t.id])) for t in tasks}
+def learn_from_epoch(before: Document, pairs: Pairs, context: Context) -> None:
+    """Ask for advice on edits from the compared epochs and from the edits that won and lost.
 
-
-def learn_from_epoch(context: Context) -> None:
-    """Ask for lessons from the edits so far, and keep the answer in the memory.
-
-    It becomes part of later prompts, never of the document. An unreadable answer keeps the old
-    advice; without edits nothing is asked.
+    The advice becomes part of later prompts, never of the document. An unreadable answer keeps the
+    old advice; without tasks and edits nothing is asked.
     """
-    tried = context.memory.render(40, accepted=True)
-    if not tried:
+    sections, _ = _describe(pairs, before, context)
+    if won := context.memory.tried(_MOST_EDITS, accepted=True):
+        sections.append(("Accepted edits", quote("\n".join(won))))
+    if not sections and not context.memory.tried():
         return
-    shown = ("Results of the edits so far", quote(tried))
-    answer = context.ask("meta", "meta", Guidance, shown, label="meta")
+    answer = context.ask("meta", "meta", Guidance, *sections, label="meta")
     if answer is not None and answer.text.strip():
         context.memory.advice = answer.text.strip()[:_MOST_ADVICE]

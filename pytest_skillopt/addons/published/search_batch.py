@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from pytest_skillopt import TaskRecord
-from pytest_skillopt.addons.published.epochs import learn_from_epoch, slow_update
+from pytest_skillopt.addons.published.epochs import compare_epochs, learn_from_epoch, slow_update
 from pytest_skillopt.addons.published.merging import select_published
 from pytest_skillopt.addons.published.pruning import prune
 from pytest_skillopt.addons.published.settings import PublishedSettings
@@ -214,11 +214,19 @@ class BatchSearch:
         return part if part.applied and not state.judged(part.document) else None
 
     def _end_epoch(self, epoch: int, before: Document) -> None:
-        context = self._context(epoch)
-        if self._own.meta_skill:
-            learn_from_epoch(context)
-        if self._own.slow_update and slow_update(self._state, before, context):
+        """Compare the epoch's document with the one before, for the slow update and meta skill.
+
+        After the last epoch nobody would read advice.
+        """
+        own, context = self._own, self._context(epoch)
+        advise = own.meta_skill and epoch < self._settings.epochs
+        if not (own.slow_update or advise):
+            return
+        pairs = compare_epochs(self._state, before, context)
+        if own.slow_update and slow_update(self._state, before, pairs, context):
             self._reset()
+        if advise:
+            learn_from_epoch(before, pairs, context)
 
     def _everything_passes(self) -> bool:
         passing = {task for task, known in self._records.items() if known.n and not known.failed}
@@ -238,8 +246,12 @@ def most_of_search(train: int, val: int, settings: Settings) -> tuple[int, int]:
     size = batch_size(train, settings.batch_size)
     steps = settings.epochs * -(-train // size)
     sampled = size * settings.rollouts * own.accumulation
-    rollouts = sampled + 2 * settings.gate_kmax * val
-    return steps * rollouts, steps * 3 * sampled * own.candidates
+    decided = 2 * settings.gate_kmax * val
+    topped_up = own.slow_update_pairs != "mixed"
+    compared = 2 * (train if topped_up else min(own.slow_update_samples, train))
+    ends = settings.epochs * (own.slow_update or own.meta_skill)
+    rollouts = steps * (sampled + decided) + ends * (compared + decided)
+    return rollouts, steps * 3 * sampled * own.candidates + 2 * ends
 
 
 def edit_budget(schedule: str, step: int, steps: int, *, start: int = 4, end: int = 2) -> int:

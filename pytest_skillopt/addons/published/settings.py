@@ -35,10 +35,11 @@ class PublishedSettings:
     candidates: int = _batch(1, low=1)
     splitting: bool = _batch(True)
     slow_update: bool = _batch(True)
-    slow_update_samples: int = _batch(8, low=1)
+    slow_update_samples: int = _batch(20, low=1)
     slow_update_pairs: str = _batch("mixed", choices=("mixed", "changed", "unchanged"))
     meta_skill: bool = _batch(True)
     skill_aware: bool = _batch(False)
+    appendix_source: str = _batch("both", choices=("both", "failure_only"))
     appendix_threshold: int = _batch(6, low=0)
 
     def check(self, settings: Settings) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_skillopt.addons.published.blocks import reflect_lapses, with_reminders
+from pytest_skillopt.addons.published.blocks import ask_for_causes, with_reminders
 from pytest_skillopt.addons.published.merging import aggregate_edits, by_levels
 from pytest_skillopt.addons.published.rewrites import merge_bodies, reflect_bodies, rewritten
 from pytest_skillopt.addons.published.settings import PublishedSettings
-from pytest_skillopt.edits import reflect
 from pytest_skillopt.edits.combine import Patch
+from pytest_skillopt.edits.reflect import ask_for_edits
 from pytest_skillopt.edits.update import update
 
 if TYPE_CHECKING:
@@ -21,24 +21,26 @@ if TYPE_CHECKING:
 
 
 def reflect_published(records: Sequence[TaskRecord], context: Context) -> list[Patch]:
-    """Reflect, according to ``failure_only``, ``update_mode`` and ``skill_aware``.
+    """Reflect, according to ``failure_only``, ``update_mode``, ``skill_aware`` and ``contrasts``.
 
-    With the latter, tasks that pass only sometimes are lapses and get reminders. With ``contrasts``
-    one more analyst sees the tasks with the widest spread of scores.
+    With ``skill_aware`` analysts tell a gap in the document from a lapse of the agent. With
+    ``contrasts`` one more analyst sees the tasks with the widest spread of scores.
     """
     settings = context.settings.of(PublishedSettings)
     failing = [record for record in records if record.failed]
     passing = [r for r in records if r.n and not r.failed and not settings.failure_only]
     if settings.update_mode == "full_rewrite_minibatch":
         return list(reflect_bodies([*failing, *passing], context))
-    lapses = [r for r in failing if r.mixed and settings.skill_aware]
-    others = [record for record in failing if record not in lapses]
-    edits = reflect.reflect([*others, *passing], context)
     wide = sorted((r for r in records if r.contrasts), key=lambda r: -r.spread)
     wide = wide[: settings.contrasts]
     together = context.at(minibatch=max(1, len(wide)))
-    contrasts = reflect.ask_for_edits("reflect_contrasts", wide, together)
-    return [*edits, *contrasts, *reflect_lapses(lapses, context)]
+    ask = ask_for_causes if settings.skill_aware else ask_for_edits
+    notes_of_passing = settings.appendix_source == "both"
+    return [
+        *ask("reflect_failures", failing, context),
+        *(ask if notes_of_passing else ask_for_edits)("reflect_successes", passing, context),
+        *ask("reflect_contrasts", wide, together),
+    ]
 
 
 def aggregate_published(patches: Sequence[Patch], context: Context) -> Patch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from pytest_skillopt.addons.published.stages import reflect_published as reflect
 from pytest_skillopt.edits.calls import PromptError, Prompts
 from pytest_skillopt.edits.records import Memory
 from pytest_skillopt.edits.reflect import minibatches
+from pytest_skillopt.skill.document import Document
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -161,14 +163,68 @@ def test_text_from_outside_is_fenced_cleaned_bounded_and_redacted(
     assert prompt.rindex("[data ", 0, start) > prompt.rindex("[end of data", 0, start)
 
 
-def test_lapses_yield_reminders_only_where_asked_for(toy: ModuleType) -> None:
-    records = [toy.make_record("lapse", "+-+"), toy.make_record("defect", "--")]
-    patches = reflect(records, toy.make_context(skill_aware=True))
-    assert {p.origin for patch in patches for p in patch.edits} == {"failure", "appendix"}
-    (reminder,) = [p for patch in patches for p in patch.edits if p.origin == "appendix"]
-    assert reminder.tasks == ("lapse",)
-    plain = reflect(records, toy.make_context())
-    assert "appendix" not in {p.origin for patch in plain for p in patch.edits}
+def caused(*edits: dict[str, str]) -> Any:
+    reply = json.dumps({"reasoning": "why", "edits": [{"op": "insert_after", **e} for e in edits]})
+    return lambda form, messages: reply if form == "CausedEdits" else None
+
+
+SAID = {"target": "Do what  is\nasked.", "content": "Do it."}
+
+
+@pytest.mark.parametrize(
+    ("edit", "made"),
+    [
+        ({"cause": "lapse", **SAID}, ("append", SAID["target"], "appendix")),
+        ({"cause": "lapse", **SAID, "op": "append"}, ("append", SAID["target"], "appendix")),
+        ({"cause": "gap", **SAID}, ("insert_after", SAID["target"], "failure")),
+        (SAID, ("insert_after", SAID["target"], "failure")),
+        ({"cause": "lapse", **SAID, "op": "replace"}, ("replace", SAID["target"], "failure")),
+        ({"cause": "lapse", **SAID, "target": "Be on time."}, ("append", "", "failure")),
+        ({"cause": "lapse", **SAID, "target": ""}, ("append", "", "failure")),
+        ({"cause": "lapse", **SAID, "file": "no/such.md"}, ("append", "", "failure")),
+    ],
+)
+def test_an_analyst_tells_a_lapse_from_a_gap_by_what_the_document_says(
+    toy: ModuleType, edit: dict[str, str], made: tuple[str, str, str]
+) -> None:
+    """A lapse leads to a reminder or a rewording, a gap to a new edit."""
+    model = toy.ToyOptimizer(script=caused(edit))
+    context = toy.make_context(model, skill_aware=True)
+    (patch,) = reflect([toy.make_record("a", "--")], context)
+    (found,) = patch.edits
+    assert (found.op, found.target, found.origin) == made
+    assert found.tasks == ("a",)
+    assert "`lapse`: the document says it" in model.asked[0][2]
+    assert all("`lapse`" not in p for p in prompts_of(toy, [toy.make_record("a", "--")]))
+
+
+def test_reminders_come_from_failures_and_as_far_as_set_from_successes(toy: ModuleType) -> None:
+    records = [toy.make_record("red", "--"), toy.make_record("green", "++")]
+    for source, forms in (
+        ("both", ["CausedEdits"] * 2),
+        ("failure_only", ["CausedEdits", "Edits"]),
+    ):
+        model = toy.ToyOptimizer(script=caused({"cause": "lapse", **SAID}))
+        context = toy.make_context(model, skill_aware=True, appendix_source=source)
+        patches = reflect(records, context)
+        assert model.forms() == forms
+        kinds = [edit.origin for patch in patches for edit in patch.edits]
+        assert kinds == ["appendix"] * forms.count("CausedEdits")
+
+
+def test_the_appendix_is_shown_to_later_analysts(toy: ModuleType) -> None:
+    text = (
+        toy.SKILL.decode()
+        + "\n<!-- skillopt:reminders -->\n- Do it.\n<!-- /skillopt:reminders -->\n"
+    )
+    (prompt,) = prompts_of(
+        toy,
+        [toy.make_record("a", "--")],
+        document=Document.from_text(text),
+        skill_aware=True,
+    )
+    assert "- Do it." in prompt
+    assert "A reminder that is already in the document has not helped" in prompt
 
 
 def test_an_analyst_proposes_no_more_than_the_budget(toy: ModuleType) -> None:

@@ -227,15 +227,55 @@ def test_pair_policies(toy: ModuleType, policy: str, shown: dict[str, list[str]]
     assert group_pairs(pairs, policy) == shown
 
 
+def listed(model: Any) -> list[list[str]]:
+    """The tasks in each prompt of the slow update."""
+    return [
+        re.findall(r"# Tasks under both\n\n(.*?)\n\n#", prompt, re.DOTALL)[0].split("\n")
+        for _, sample, prompt in model.asked
+        if sample.endswith("slow_update")
+    ]
+
+
 def test_the_slow_update_samples_as_many_tasks_as_set(toy: ModuleType) -> None:
-    model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
-    train(toy, toy.make_world(), model, slow_update_samples=3, meta_skill=False)
-    (listing,) = [
-        re.findall(r"# Tasks under both\n\n(.*?)\n\n#", prompt, re.DOTALL)[0]
-        for form, _, prompt in model.asked
-        if form == "Guidance"
-    ][:1]
-    assert len(listing.split("\n")) == 3
+    for count in (3, 20):
+        model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
+        train(toy, toy.make_world(), model, slow_update_samples=count, meta_skill=False)
+        assert [len(lines) for lines in listed(model)][:1] == [count]
+
+
+@pytest.mark.parametrize(
+    ("policy", "kinds"),
+    [("changed", ("Improved", "Regressed")), ("unchanged", ("Failing under both", "Stable"))],
+)
+def test_more_tasks_are_sampled_until_enough_have_changed_or_not(
+    toy: ModuleType, policy: str, kinds: tuple[str, str]
+) -> None:
+    """Five of 20 train tasks are wanted; no task is sampled that is not needed for them."""
+    world, model = toy.make_world(), toy.ToyOptimizer(useful=1.0, harmful=0.0)
+    settings = {"slow_update_pairs": policy, "slow_update_samples": 5, "meta_skill": False}
+    train(toy, world, model, **settings, epochs=1)
+    (lines,) = listed(model)
+    assert len(lines) == 5
+    assert all(line.startswith(tuple(f"- {kind}: " for kind in kinds)) for line in lines)
+    (prompt,) = [prompt for _, sample, prompt in model.asked if sample.endswith("slow_update")]
+    assert ("under the previous document" in prompt) is (policy == "changed")
+
+
+def test_the_scan_for_changed_tasks_ends_with_the_train_tasks_or_the_budget(
+    toy: ModuleType,
+) -> None:
+    settings = {"slow_update_pairs": "changed", "meta_skill": False, "epochs": 1}
+    shown = []
+    for count, cap in ((20, 0), (8, 0), (8, 370)):
+        model = toy.ToyOptimizer(useful=1.0, harmful=0.0)
+        more = {"slow_update_samples": count, "max_rollouts": cap}
+        outcome = train(toy, toy.make_world(), model, **settings, **more)
+        assert outcome.samples <= (cap or 1_000)
+        (lines,) = listed(model)
+        shown.append(len(lines))
+    in_all, enough, capped = shown
+    assert 8 < in_all < 20
+    assert 0 < capped < enough == 8
 
 
 def test_the_meta_skill_advises_the_editors_and_is_not_shipped(toy: ModuleType) -> None:
@@ -250,12 +290,35 @@ def test_the_meta_skill_advises_the_editors_and_is_not_shipped(toy: ModuleType) 
         assert "Short rules work." not in outcome.proposal.text
 
 
+def test_the_meta_skill_is_written_from_winners_losers_and_both_epochs(toy: ModuleType) -> None:
+    def script(form: str, messages: Any) -> str | None:
+        if form != "Edits" or "# Rollouts" not in messages[-1]["content"]:
+            return None
+        lines = [toy.rule(number) for number in range(4)]
+        lines = lines if messages[-1]["content"].count("Convention") < 4 else [toy.HARM]
+        edits = [{"op": "append", "target": "", "content": line} for line in lines]
+        return json.dumps({"reasoning": "", "edits": edits})
+
+    for slow in (True, False):
+        model = toy.ToyOptimizer(script=script)
+        settings = {"slow_update": slow, "epochs": 2, "batch_size": 10, "patience": 9}
+        train(toy, toy.make_world(strong=0.8), model, **settings)
+        (prompt,) = [prompt for _, sample, prompt in model.asked if sample.endswith("/meta")]
+        won, lost = prompt.split("# Accepted edits")[1], prompt.split("# Tried before")[1]
+        assert toy.rule(0) in won
+        assert toy.HARM not in won
+        assert f"append {toy.HARM}" in lost.split("\n# ")[0]
+        assert "The document at the end of the previous epoch" in prompt
+        assert "- Improved: " in prompt.split("# Tasks under both")[1]
+
+
 def test_lapses_become_reminders(toy: ModuleType) -> None:
     world = toy.make_world(strong=0.6, weak=0.5)
-    model = toy.ToyOptimizer()
-    outcome = train(toy, world, model, skill_aware=True, gate="off", final_rollouts=1, epochs=1)
-    assert "Reminders" in model.forms()
-    assert "<!-- skillopt:reminders -->" in outcome.proposal.text
+    model = toy.ToyOptimizer(useful=1.0)
+    outcome = train(toy, world, model, skill_aware=True, gate="off", final_rollouts=1, epochs=2)
+    assert "CausedEdits" in model.forms()
+    block = outcome.proposal.text.split("<!-- skillopt:reminders -->")[1]
+    assert "- Mind: - Convention " in block
 
 
 @pytest.mark.parametrize("mode", ["rewrite_from_suggestions", "full_rewrite_minibatch"])
