@@ -43,6 +43,14 @@ _SETTINGS = {
     "split_seed": "split_seed",
     "seed": "seed",
 }
+_POLICIES = {
+    **dict.fromkeys(("mixed", "default", "random", "all"), "mixed"),
+    **dict.fromkeys(("changed", "change", "delta", "10_01", "01_10"), "changed"),
+    **dict.fromkeys(("unchanged", "stable", "same", "00_11"), "unchanged"),
+}
+"""Names that SkillOpt takes for a policy on pairs."""
+_MODES = {"manual": "fixed", "scheduler": "fixed", "scheduled": "fixed", "auto": "autonomous"}
+"""Names that SkillOpt takes for ``lr_control_mode``, beside ``fixed`` and ``autonomous``."""
 _PROMPTS = {
     "analyst_error": "reflect_failures",
     "analyst_success": "reflect_successes",
@@ -80,7 +88,10 @@ def settings_of(config: Any) -> dict[str, Any]:
         given = _flat(config)
     given = {name: value for name, value in given.items() if value not in ("", None, {})}
     found = {f"skillopt_{_SETTINGS[name]}": v for name, v in given.items() if name in _SETTINGS}
+    if pairs := found.get("skillopt_slow_update_pairs"):
+        found["skillopt_slow_update_pairs"] = _POLICIES.get(str(pairs).lower(), pairs)
     mode = given.get("lr_control_mode")
+    mode = _MODES.get(str(mode), mode)
     if "autonomous" in (found.get("skillopt_schedule"), mode):
         found |= {"skillopt_schedule": "constant", "skillopt_autonomous_budget": True}
     if given.get("use_gate") is False:

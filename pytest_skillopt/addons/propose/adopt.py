@@ -78,7 +78,9 @@ def _adopt(args: argparse.Namespace) -> int:
     receipt.parent.mkdir(exist_ok=True)
     text = json.dumps({"run": run.id, "adopted": now, "skills": pins}, indent=1)
     replace_file(receipt, text.encode())
-    sys.stdout.write(shown(f"receipt: {receipt}; pytest-skillopt adopt {run.id} --undo\n"))
+    sys.stdout.write(
+        shown(f"receipt: {receipt}; to undo it: pytest-skillopt adopt {run.id} --undo\n")
+    )
     return 0
 
 

@@ -81,6 +81,9 @@ def _schedule(args: argparse.Namespace) -> int:
     propose = [sys.executable, "-m", "pytest_skillopt", "propose", *options]
     if args.system == "windows":
         _say(_windows_task(hour, minute, home.parent, log, (train, propose)))
+        _advise(
+            f"save it as task.xml, then: schtasks /Create /TN {_label(home.parent)} /XML task.xml"
+        )
         return 0
     command = (
         f"{_beginning(home.parent)}mkdir -p {shlex.quote(str(log.parent))} && "
@@ -93,6 +96,8 @@ def _schedule(args: argparse.Namespace) -> int:
             "StartCalendarInterval": {"Hour": hour, "Minute": minute},
         }
         sys.stdout.write(plistlib.dumps(entry, sort_keys=False).decode())
+        place = _property_list(home.parent)
+        _advise(f"save it as {place}, then: launchctl bootstrap gui/$(id -u) {place}")
         return 0
     if "\n" in command or "\r" in command:
         raise ProposeError(f"a crontab line cannot contain a line break: {command!r}")
@@ -103,8 +108,7 @@ def _schedule(args: argparse.Namespace) -> int:
 def _unschedule(args: argparse.Namespace) -> int:
     project = find_home(Path.cwd()).path.resolve().parent
     if args.system == "launchd":
-        place = f"~/Library/LaunchAgents/{_label(project)}.plist"
-        _say(f"launchctl bootout gui/$(id -u)/{_label(project)}; rm {place}")
+        _say(f"launchctl bootout gui/$(id -u)/{_label(project)}; rm {_property_list(project)}")
     elif args.system == "windows":
         _say(f"schtasks /Delete /F /TN {_label(project)}")
     else:
@@ -119,6 +123,15 @@ def _unschedule(args: argparse.Namespace) -> int:
 
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
+
+
+def _advise(line: str) -> None:
+    """Write to the standard error, so that the entry can be piped into a file."""
+    sys.stderr.write(f"{line}\n")
+
+
+def _property_list(project: Path) -> str:
+    return f"~/Library/LaunchAgents/{_label(project)}.plist"
 
 
 def _beginning(project: Path) -> str:
@@ -139,7 +152,8 @@ def _windows_task(
     hour: int, minute: int, project: Path, log: Path, commands: Sequence[Sequence[str]]
 ) -> str:
     lines = " && ".join(subprocess.list2cmdline(command) for command in commands)
-    command = f'({lines}) >>"{log}" 2>&1'
+    folder = f'(if not exist "{log.parent}" mkdir "{log.parent}")'
+    command = f'{folder} && ({lines}) >>"{log}" 2>&1'
     if "%" in command or "\n" in command:
         raise ProposeError(f"a task of Windows cannot contain % or a line break: {command!r}")
     return _TASK.format(

@@ -433,8 +433,19 @@ def test_a_yaml_configuration_with_its_base_is_settings_here(
     )
     assert autonomous["skillopt_appendix_threshold"] == 0
     assert (autonomous["skillopt_autonomous_budget"], autonomous["skillopt_gate"]) == (True, "off")
+    other = settings_of(
+        {"longitudinal_pair_policy": "10_01", "skill_aware_appendix_source": "failure_only"}
+        | {"lr_control_mode": "auto"}
+    )
+    assert other.pop("skillopt_autonomous_budget")
+    assert other == {
+        "skillopt_search": "batch",
+        "skillopt_slow_update_pairs": "changed",
+        "skillopt_appendix_source": "failure_only",
+        "skillopt_schedule": "constant",
+    }
     project.makepyfile(test_env=QA)
-    flags = [f"-o{key}={value}" for key, value in (keys | autonomous).items()]
+    flags = [f"-o{key}={value}" for key, value in (keys | autonomous | other).items()]
     plan = project.runpytest_inprocess("--collect-only", "-q", "--skillopt-train", *flags)
     assert plan.ret == 0, plan.stderr.str()
     (tmp_path / "base.yaml").write_text("_base_: mine.yaml\n")

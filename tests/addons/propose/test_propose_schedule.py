@@ -108,7 +108,10 @@ def test_launchd_and_windows_get_the_same_commands(
     project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert main(["schedule", CAP, "--system", "launchd", "--at", "4:05"]) == 0
-    entry = plistlib.loads(capsys.readouterr().out.encode())
+    printed = capsys.readouterr()
+    entry = plistlib.loads(printed.out.encode())
+    place = f"~/Library/LaunchAgents/{entry['Label']}.plist"
+    assert f"as {place}, then: launchctl bootstrap gui/$(id -u) {place}\n" in printed.err
     assert entry["StartCalendarInterval"] == {"Hour": 4, "Minute": 5}
     assert entry["ProgramArguments"][2] == command_of(line(capsys))
     assert main(["schedule", CAP, "--system", "windows"]) == 1
@@ -117,14 +120,20 @@ def test_launchd_and_windows_get_the_same_commands(
     (plain / ".skillopt").mkdir(parents=True)
     monkeypatch.chdir(plain)
     assert main(["schedule", CAP, "--system", "windows", "--args=-k 'a b'"]) == 0
-    task = ElementTree.fromstring(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    task = ElementTree.fromstring(printed.out)
     texts = {element.tag.rpartition("}")[2]: element.text or "" for element in task.iter()}
     assert texts["WorkingDirectory"] == str(plain)
     assert texts["StartBoundary"].endswith("T03:17:00")
     assert f'--skillopt-write=no -k "a b" {TO_PYTEST} && ' in texts["Arguments"]
+    runs = plain / ".skillopt" / "runs"
+    assert f'(if not exist "{runs}" mkdir "{runs}") && (' in texts["Arguments"]
     for system in ("launchd", "windows"):
         assert main(["unschedule", "--system", system]) == 0
-        assert " skillopt-r-d-" in capsys.readouterr().out.replace("/", " ")
+        removed = capsys.readouterr().out
+        assert " skillopt-r-d-" in removed.replace("/", " ")
+    name = removed.split()[-1]
+    assert f"schtasks /Create /TN {name} /XML task.xml" in printed.err
 
 
 @pytest.mark.parametrize("at", ["25:00", "3", "03:60", "3:7", "0 3 * * *", ""])
