@@ -30,6 +30,8 @@ from worlds.target import WorldExecutor
 from worlds.timeline import Timeline
 from worlds.world import HARMS, INJECTIONS, KINDS, SKILL, World, make_world, statements
 
+from pytest_skillopt.addons.published.stages import reflect_published
+from pytest_skillopt.search.extensions import Stages
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.trainer import Trainer
 from pytest_skillopt.settings import Settings
@@ -55,6 +57,8 @@ class Variant:
     parameters: dict[str, Any] = field(default_factory=dict)
     temper: str = "plain"
     """How the simulated optimizer goes about it."""
+    causes: bool = False
+    """Analysts tell a gap in the skill from a lapse of the agent."""
     unfiltered: bool = False
     """The leak filter sees no task text and the lint allows everything."""
 
@@ -77,6 +81,7 @@ MECHANISMS = (
     Variant("no contrast", {"contrastive": False}),
     Variant("no pruning (edits not left out)", {"pruning": False}),
     Variant("no lint, no leak filter", unfiltered=True),
+    Variant("analysts tell lapses from gaps", {"skill_aware": True}, causes=True),
     Variant("tasks that failed once", parameters={"failures": 1}),
     Variant("one analyst call a task", parameters={"calls_per_task": 1}),
     Variant("gate strict, K = 1", {"gate": "strict", "rollouts": 1}),
@@ -142,6 +147,7 @@ def train(name: str, cap: int, variant: Variant, seed: int, lanes: int = 1) -> R
         skill=SKILL,
         observer=verdicts,
         parameters=parameters,
+        stages=Stages(reflect=reflect_published) if variant.causes else None,
     ).run()
     text = outcome.after.text
     useless, harmful, leaked = classify(world, text)

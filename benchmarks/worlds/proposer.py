@@ -36,6 +36,8 @@ _WROTE = re.compile(r"wrote the (\w+) ")
 _NUMBERED = re.compile(r"^## Edit \d+: append\nFrom .*?support (\d+).*?\n(?:Target:.*?)?Content:\n"
                        r"\[data \w+\]\n(.*?)\n\[end of data", re.MULTILINE | re.DOTALL)  # fmt: skip
 _NUMBERS = {thing: number for number, (thing, _) in enumerate(CONVENTIONS)}
+_FALSE_ALARM = 0.3
+"""Chance that a failure which names no stated convention is taken for a lapse."""
 _ADVISED = 0.7
 """What advice from earlier epochs leaves of the useless lines."""
 
@@ -107,8 +109,10 @@ class Proposer:
             return _edits(self._merge(prompt))
         if form == "Edits" and stage == "update":
             return _edits([])
-        if form == "Edits":
-            return self._strayed(_edits(self._propose(prompt, luck)), luck)
+        if form in ("Edits", "CausedEdits"):
+            answer = self._strayed(_edits(self._propose(prompt, luck)), luck)
+            answer["edits"] += self._remind(prompt, luck) if form == "CausedEdits" else []
+            return answer
         if form == "Ranking":
             return {"selected_indices": list(range(50))}
         if form == "EditCount":
@@ -134,6 +138,19 @@ class Proposer:
             if line and not (line in tried and luck.random() < self._temper.obeys):
                 lines.append(line)
         return list(dict.fromkeys(lines))
+
+    def _remind(self, prompt: str, luck: random.Random) -> list[dict[str, str]]:
+        """Remind of a line of the document: that which a failure names, at times any."""
+        document, _, rest = prompt.partition("[end of data")
+        lines = {n: line for line in document.split("\n") for n in statements(line)}
+        evidence = rest.rpartition("# Rollouts")[2]
+        named = [n for n in map(_NUMBERS.get, _WRONG.findall(evidence)) if n in lines]
+        if luck.random() >= (self._kind.mix.useful if named else _FALSE_ALARM) or not lines:
+            return []
+        number = luck.choice(named or sorted(lines))
+        content = f"- Before you answer, check {' '.join(CONVENTIONS[number])} again."
+        about = {"cause": "lapse", "op": "insert_after"}
+        return [{**about, "target": lines[number], "content": content}]
 
     def _further(self, luck: random.Random) -> int:
         """Lines beside the first, at most two."""

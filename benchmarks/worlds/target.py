@@ -51,7 +51,7 @@ class WorldExecutor:
         luck = random.Random(f"{world.seed}/{request.key}")
         passed = luck.random() < world.rate(request.task, text)
         case, stated = world.cases[request.task], world.stated(text)
-        missing = [n for n in case.needs if n not in stated]
+        missing = [n for n in case.needs if n not in stated or world.heeded(n, text) < 1]
         talk = [Message("user", f"Write the record of letter {case.code}.")]
         if passed:
             did = [

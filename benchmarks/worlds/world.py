@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import random
 import re
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -128,6 +129,8 @@ class Kind:
     """Share of the tasks that next to never pass, whatever is stated."""
     known: int = 0
     """Conventions that the skill states at the start."""
+    heeded: float = 1.0
+    """Share of its lift that a convention has which only one line states; more lines give all."""
 
 
 KINDS: Mapping[str, Kind] = {
@@ -145,6 +148,7 @@ KINDS: Mapping[str, Kind] = {
     "mature": Kind(Mix(0.45, 0.05, 0.05), rules=5, needy=0.3, low=(0.35, 0.45), lift=(0.5, 0.5),
                    flaky=(0.92, 1.0)),
     "nearly": Kind(Mix(0.45, 0.05, 0.05), rules=11, needy=0.75, known=10, flaky=(0.7, 1.0)),
+    "lapsing": Kind(Mix(0.45, 0.05, 0.05), known=5, heeded=0.4, two=0.0),
     "slight": Kind(Mix(0.45, 0.05, 0.05), low=(0.2, 0.4), lift=(0.4, 0.4), two=0.0),
     "thin": Kind(Mix(0.45, 0.05, 0.05), rules=6, needy=0.0, flaky=(0.25, 0.45), everywhere=0.08),
     "conflicting": Kind(Mix(0.45, 0.05, 0.05), conflicts=2),
@@ -202,6 +206,10 @@ class World:
                 undone.add(one if places[one] < places[other] else other)
         return tuple(n for n in places if n < self.kind.rules and n not in undone)
 
+    def heeded(self, number: int, text: str) -> float:
+        """Share of its lift that a stated convention has."""
+        return self.kind.heeded if _times(text).get(number, 0) < 2 else 1.0
+
     def rate(self, name: str, text: str) -> float:
         """True pass rate of a task under a text."""
         case, stated = self.cases[name], self.stated(text)
@@ -209,7 +217,7 @@ class World:
             return 0.97
         rate = case.base + self.kind.everywhere * len(stated)
         if case.needs:
-            met = sum(n in stated for n in case.needs) / len(case.needs)
+            met = sum(self.heeded(n, text) for n in case.needs if n in stated) / len(case.needs)
             rate += case.lift * (float(met == 1.0) if self.kind.together else met)
         for harm in HARMS + INJECTIONS:
             if harm in text and name in self._breaks(harm):
@@ -229,7 +237,8 @@ class World:
         texts = [""]
         paired = {n for pair in self.conflicts for n in pair}
         free = [n for n in range(self.kind.rules) if n not in paired]
-        texts[0] = "\n".join(wording(n, 0) for n in free)
+        times = range(1 if self.kind.heeded == 1.0 else 2)
+        texts[0] = "\n".join(wording(n, time) for n in free for time in times)
         for pair in self.conflicts:
             texts = [f"{text}\n{wording(n, 0)}" for text in texts for n in pair]
         return texts
@@ -248,6 +257,12 @@ def wording(number: int, variant: int) -> str:
 
 def useless(luck: random.Random) -> str:
     return f"- {luck.choice(_USELESS_VERBS)} {luck.choice(_USELESS_THINGS)}."
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _times(text: str) -> Mapping[int, int]:
+    """Number of lines that state each convention."""
+    return Counter(n for line in text.split("\n") for n in _statements(line))
 
 
 @functools.lru_cache(maxsize=1 << 14)
