@@ -169,6 +169,20 @@ def _convolve(sums: list[float], weights: tuple[float, ...]) -> list[float]:
     return out
 
 
+def pass_hat_k(passed: int, n: int, k: int) -> float:
+    """Estimate without bias the probability that ``k`` samples of a task all pass (pass^k).
+
+    It is C(passed, k) / C(n, k), the share of the subsets of ``k`` samples that passed as a whole
+    (Yao, Shinn, Razavi, Narasimhan 2024, tau-bench, arXiv 2406.12045).
+
+    Args:
+        passed: samples that passed, in [0, n].
+        n: samples.
+        k: size of a subset, in [1, n].
+    """
+    return math.comb(passed, k) / math.comb(n, k)
+
+
 def interval(counts: Sequence[tuple[float, int]], confidence: float = 0.95) -> tuple[float, float]:
     """Return a confidence interval of the suite's pass rate, with the tasks as given.
 

@@ -34,7 +34,7 @@ from pytest_skillopt.run.openrun import (
     earlier_usage,
 )
 from pytest_skillopt.search.extensions import notes_on_search
-from pytest_skillopt.search.outcome import most_increase
+from pytest_skillopt.search.outcome import most_increases
 from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained, skill_files
 from pytest_skillopt.skill.scan import check_command
@@ -73,7 +73,7 @@ def opened(
     tasks, notes = split_tasks(tasks, settings, mode)
     notes += finish_writing(root, home, skills_of(tasks), Trained.of(settings))
     documents = read_documents(root, tasks, settings, init=mode.init)
-    most_increase(settings.max_cost_increase)
+    most_increases(settings)
     resumed = None if mode.resume is None else home.find(mode.resume, "training")
     if resumed is not None:
         check_unfinished(resumed)
@@ -152,7 +152,7 @@ def refuse_early(config: pytest.Config, mode: Mode, settings: Settings) -> None:
             at_revision(root, "the project", mode.argument)
         if settings.scan and mode.splits:  # modes that judge a new version
             check_command(settings.scan, root)
-        most_increase(settings.max_cost_increase)
+        most_increases(settings)
         makers = config.hook.pytest_skillopt_client.get_hookimpls()
         made = any(not m.function.__module__.startswith("pytest_skillopt.") for m in makers)
         if (

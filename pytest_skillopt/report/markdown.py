@@ -101,6 +101,7 @@ def environment(finalize: Callable[[Any], Any]) -> jinja2.Environment:
     )
     made.filters |= words.FILTERS
     made.globals |= {"plural": words.plural, "points": words.points, "move": words.move}
+    made.globals["opened_title"] = words.OPENED
     return made
 
 
@@ -118,6 +119,7 @@ def _environment() -> jinja2.Environment:
         "tasks": _tasks,
         "rates": _rates,
         "ours": Markup,
+        "join_cells": lambda cells: Markup(" | ".join(prose(cell, 120) for cell in cells)),
     }
     made.globals |= {
         "cut": Markup(_CUT),

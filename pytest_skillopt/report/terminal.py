@@ -45,6 +45,10 @@ def lines(
     for skill in result.skills:
         yield Line()
         yield from _skill(result, skill, top, width, verbose)
+    if table := words.opened(result):
+        yield Line()
+        yield from paragraph(f"{words.OPENED}:", width)
+        yield from _table(table[0], table[1:], "l" + "r" * (len(table[0]) - 1))
     yield Line()
     yield from _spent(result, verbose)
     for note in result.notes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import re
 import textwrap
 from collections import Counter
@@ -333,6 +334,11 @@ def precision(skill: SkillResult, mode: str) -> list[str]:
         said.append(f"The rate before of {tasks} is that of the search; all else is fresh.")
     if skill.none is not None:
         said.append(f"Without any skill: as run {skill.none_from} has measured it.")
+    if (suite := skill.suite) and (suite.before.k or 0) > 1:
+        said.append(
+            f"All {suite.before.k} of {suite.before.k} rollouts of a task pass (pass^k): "
+            f"{move(suite.before.all_k, suite.after.all_k if suite.after else None)}."
+        )
     if (cost := skill.cost) and cost.tokens_before:
         took = _took(cost.tokens_before, cost.dollars_before, cost.seconds_before)
         if cost.tokens_after is not None and cost.seconds_after is not None:
@@ -364,6 +370,48 @@ def explained(skill: SkillResult, mode: str) -> str:
     """Explain the pass rates above."""
     said = ["In brackets: 95 % interval over rollouts."] if comparisons(skill) else []
     return " ".join([*said, *(precision(skill, mode) if mode != "aa" else [])])
+
+
+OPENED = "Skills that agents opened (rollouts), by the skill that the trigger tasks wanted"
+MOST_OPENED = 8
+"""Maximum columns of skills in the table of opened skills."""
+
+
+def opened(result: Result) -> list[list[str]]:
+    """Make the table of opened skills: a head, then a row for each wanted skill.
+
+    ``not NAME`` are the tasks that should not open NAME. Empty if no trigger task tells.
+    """
+    counts: dict[str, tuple[Counter[str], Counter[str]]] = {}
+    for skill, trigger in itertools.product(result.skills, (True, False)):
+        name = one_line(skill.name or skill.path)
+        old, new = Counter[str](), Counter[str]()
+        for row in skill.tasks:
+            if row.trigger is trigger:
+                old.update(row.before.opened)
+                new.update(row.after.opened if row.after else {})
+        if old or new:
+            counts[name if trigger else f"not {name}"] = old, new
+    compared = any(new for _, new in counts.values())
+    total = sum((old + new for old, new in counts.values()), Counter[str]())
+    total.pop("", None)
+    names = [name for name, _ in total.most_common(MOST_OPENED)]
+    rest = total.keys() - {*names}
+    head = ["wanted", *map(one_line, names), *(["another"] if rest else []), "none"]
+    columns = [[name] for name in names] + ([list(rest)] if rest else []) + [[""]]
+    return [head] * bool(counts) + [
+        [
+            wanted,
+            *(
+                " -> ".join(
+                    number(sum(arm[name] for name in column))
+                    for arm in ((old, new) if compared else (old,))
+                )
+                for column in columns
+            ),
+        ]
+        for wanted, (old, new) in counts.items()
+    ]
 
 
 def marks(row: TaskRow) -> list[str]:
@@ -444,7 +492,7 @@ FILTERS = {
     function.__name__: function
     for function in (
         comparisons, duration, explained, hunks, interval, moment, money, muted,
-        not_kept, number, ordered, percent, rollouts, scanned, verdict, version,
+        not_kept, number, opened, ordered, percent, precision, rollouts, scanned, verdict, version,
     )
 }  # fmt: skip
 """Filters of the templates."""

@@ -63,6 +63,9 @@ class Arm(_Record):
     """Rollouts in which the skill's body reached the model; null if unknown."""
     judged: int = 0
     """Measured rollouts decided by a judge: every plain assertion passed."""
+    opened: dict[str, int] = Field(default_factory=dict)
+    """For a trigger task, measured rollouts by the name of the skill that was opened, "" for none.
+    """
     sample: RolloutSample | None = None
 
 
@@ -98,6 +101,10 @@ class Rate(_Record):
     high: float
     tasks: int
     samples: int
+    k: int | None = None
+    """Fewest rollouts of a task, under either version of a comparison; null if not recorded."""
+    all_k: float | None = None
+    """pass^k: the mean over tasks of the probability that ``k`` rollouts of it all pass."""
 
 
 class Comparison(_Record):

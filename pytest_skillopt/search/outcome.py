@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from statistics import fmean
 from typing import TYPE_CHECKING
 
 from pytest_skillopt.gate.counts import change_by
-from pytest_skillopt.gate.statistics import interval, log_e, noise_floor
+from pytest_skillopt.gate.statistics import interval, log_e, noise_floor, pass_hat_k
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import Usage
 from pytest_skillopt.run.result import Arm, Comparison, CostRow, Rate, RolloutSample, TaskRow, Turn
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.gate.data import Change, Verdict
     from pytest_skillopt.run.result import EditRow, Status, StepRow
+    from pytest_skillopt.settings import Settings
     from pytest_skillopt.skill.document import Document
     from pytest_skillopt.skill.edits import Edit
     from pytest_skillopt.skill.lint import Finding
@@ -95,8 +97,10 @@ def task_rows(
 
 def comparison(rows: Sequence[TaskRow]) -> Comparison | None:
     """Return the pass rates of both arms; None if no task was measured before."""
-    before = suite_rate((row.before.passed, row.before.n) for row in rows)
-    after = suite_rate((row.after.passed, row.after.n) for row in rows if row.after)
+    old = [(row.before.passed, row.before.n) for row in rows]
+    new = [(row.after.passed, row.after.n) for row in rows if row.after]
+    k = min((n for _, n in (*old, *new) if n), default=0)
+    before, after = suite_rate(old, k), suite_rate(new, k)
     return Comparison(before=before, after=after) if before else None
 
 
@@ -104,24 +108,48 @@ _DOCUMENT_INCREASE = 20.0
 """Percent that studies found context files to cost without any gain: docs/harnesses.md."""
 
 
-def most_increase(setting: str, skill: str = SKILL_FILE, tasks: Sequence[SkillTask] = ()) -> float:
-    """Read ``skillopt_max_cost_increase`` in percent: 20 for ``20%``.
+def most_increases(
+    settings: Settings, skill: str = SKILL_FILE, tasks: Sequence[SkillTask] = ()
+) -> dict[str, float]:
+    """Read the largest allowed increases in percent, 20 for ``20%``, by the name of the setting.
 
-    If it is empty, a document that coding agents read in every session may cost 20 % more, and a
-    skill, which they read on demand, anything.
+    An empty setting allows any increase; only the tokens of a document that coding agents read in
+    every session may then rise by 20 %.
 
     Raises:
-        SkillError: it is not a percentage.
+        SkillError: one is not a percentage.
     """
     always_read = PurePosixPath(skill).name != SKILL_FILE and any(task.agent for task in tasks)
-    usual = _DOCUMENT_INCREASE if always_read else math.inf
-    try:
-        most = float(setting.strip().removesuffix("%")) if setting.strip() else usual
-    except ValueError:
-        most = -1.0
-    if most < 0 or math.isnan(most):
-        raise SkillError(f"skillopt_max_cost_increase: {setting!r} is not a share such as 20%")
-    return most
+    usual = {"max_cost_increase": _DOCUMENT_INCREASE if always_read else math.inf}
+    found = {}
+    for name in ("max_cost_increase", "max_time_increase"):
+        given = getattr(settings, name).strip()
+        try:
+            found[name] = float(given.removesuffix("%")) if given else usual.get(name, math.inf)
+        except ValueError:
+            found[name] = -1.0
+        if not found[name] >= 0:
+            raise SkillError(f"skillopt_{name}: {given!r} is not a share such as 20%")
+    return found
+
+
+def too_dear(
+    cost: CostRow, settings: Settings, skill: str = SKILL_FILE, tasks: Sequence[SkillTask] = ()
+) -> str:
+    """Say by how much a rollout got dearer or slower than the user allows; empty if it did not."""
+    means = {
+        "max_cost_increase": ("tokens", cost.tokens_before, cost.tokens_after, ",.0f"),
+        "max_time_increase": ("seconds", cost.seconds_before, cost.seconds_after, ".2g"),
+    }
+    for name, most in most_increases(settings, skill, tasks).items():
+        unit, old, new, form = means[name]
+        more = 100 * (new / old - 1) if old and new is not None else 0.0
+        if more > most:
+            return (
+                f"a rollout takes {more:.0f} % more {unit} ({old:{form}} before, {new:{form}} "
+                f"after), at most {most:g} % is allowed (skillopt_{name})"
+            )
+    return ""
 
 
 def cost_of(
@@ -160,11 +188,12 @@ def noise_of(at_start: Mapping[str, Sequence[Rollout]], rollouts: int) -> float 
     return noise_floor(counts, rollouts) if any(n for _, n in counts) else None
 
 
-def suite_rate(counts: Iterable[tuple[int, int]]) -> Rate | None:
+def suite_rate(counts: Iterable[tuple[int, int]], k: int = 0) -> Rate | None:
     """Average passed / measured over tasks, with a 95 % interval over repeated rollouts.
 
     Args:
         counts: (passed, measured) of each task; tasks that were never measured are left out.
+        k: of pass^k, at most the fewest samples of a task; 0: these.
 
     Returns:
         None if no task was measured.
@@ -174,12 +203,15 @@ def suite_rate(counts: Iterable[tuple[int, int]]) -> Rate | None:
         return None
     rate = sum(passed / n for passed, n in known) / len(known)
     low, high = interval(known)
+    k = k or min(n for _, n in known)
     return Rate(
         rate=rate,
         low=min(low, rate),
         high=max(high, rate),
         tasks=len(known),
         samples=sum(n for _, n in known),
+        k=k,
+        all_k=fmean(pass_hat_k(passed, n, k) for passed, n in known),
     )
 
 
@@ -233,6 +265,7 @@ def arm_of(rollouts: Sequence[Rollout]) -> Arm:
         errors=len(errors),
         read=sum(told) if told else None,
         judged=sum(rollout.judged for rollout in measured),
+        opened=dict(Counter(r.opened for r in measured if r.opened is not None)),
         sample=_example(shown) if shown else None,
     )
 

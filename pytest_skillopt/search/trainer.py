@@ -23,9 +23,9 @@ from pytest_skillopt.search.outcome import (
     TrainOutcome,
     comparison,
     cost_of,
-    most_increase,
     noise_of,
     task_rows,
+    too_dear,
 )
 from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.shorten import ShortenSearch, shorten_accepted
@@ -199,17 +199,15 @@ class Trainer:
         return self._outcome(_ENDED.get(stopped, "unmeasured"), why)
 
     def _within_cost(self, measured: Measured) -> Measured:
-        """Refuse an accepted skill that makes a rollout cost more than the user allows."""
+        """Refuse an accepted skill that makes a rollout dearer or slower than the user allows."""
         cost = cost_of(measured.before, measured.after)
         state = self._state
-        bound = most_increase(state.settings.max_cost_increase, state.skill, state.suite)
-        if not cost or not measured.verdict.accepted or cost.increase <= bound:
+        if not cost or not measured.verdict.accepted:
             return measured
-        reason = (
-            f"a rollout takes {cost.increase:.0f} % more tokens ({cost.tokens_before:,.0f} before, "
-            f"{cost.tokens_after:,.0f} after), at most {bound:g} % is allowed "
-            f"(skillopt_max_cost_increase); otherwise accepted: {measured.verdict.reason}"
-        )
+        why = too_dear(cost, state.settings, state.skill, state.suite)
+        if not why:
+            return measured
+        reason = f"{why}; otherwise accepted: {measured.verdict.reason}"
         verdict = replace(measured.verdict, decision="rejected", reason=reason)
         return replace(measured, verdict=verdict)
 

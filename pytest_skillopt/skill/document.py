@@ -190,6 +190,12 @@ class Document:
         value = (self.frontmatter or {}).get("name")
         return value if isinstance(value, str) else ""
 
+    @property
+    def description(self) -> str:
+        """``description`` of the frontmatter, else empty."""
+        value = (self.frontmatter or {}).get("description")
+        return value if isinstance(value, str) else ""
+
     @cached_property
     def newline(self) -> str:
         """The most common line ending of the document; LF if it has none."""

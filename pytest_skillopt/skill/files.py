@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -91,6 +92,18 @@ def skill_paths(root: Path) -> list[Path]:
         if SKILL_FILE in names and not _is_ignored(here / SKILL_FILE):
             found.append(here / SKILL_FILE)
     return sorted(found)
+
+
+def catalogue(root: Path) -> dict[str, Document]:
+    """Read every skill of ``skill_paths``, by its path relative to ``root``.
+
+    One that cannot be read is left out.
+    """
+    found = {}
+    for path in skill_paths(root):
+        with contextlib.suppress(SkillError):
+            found[path.relative_to(root).as_posix()] = read_skill(path, root)
+    return found
 
 
 def _is_ignored(path: Path) -> bool:

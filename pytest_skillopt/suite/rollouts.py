@@ -118,6 +118,8 @@ class Rollout:
     """True if a coding agent read the skill's body; None if unknown."""
     judged: bool = False
     """True if a judge's verdict decided it, and every plain assertion passed."""
+    opened: str | None = None
+    """Name of the skill that an agent opened for a trigger task, "" for none; None if unknown."""
     error: InfraError | None = None
     """Set exactly when ``outcome`` is ``error``."""
 

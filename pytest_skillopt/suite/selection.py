@@ -74,7 +74,7 @@ def select_skill(item: pytest.Item) -> None:
     stash = item.config.stash
     stash[_SELECTED] = item
     live = stash.get(_LIVE, None)
-    if live is not None and live[1] != _chosen(item):
+    if live is not None and live[1] != chosen_skill(item):
         from pytest_skillopt.suite.internals import finish_fixture
 
         del stash[_LIVE]
@@ -88,11 +88,11 @@ def selected_skill(request: pytest.FixtureRequest) -> Path:
     item = config.stash.get(_SELECTED, None)
     if item is None:  # requested by name in a test that does not declare it
         return config.rootpath / locate.nearest(config.rootpath)
-    config.stash[_LIVE] = (request, _chosen(item))
+    config.stash[_LIVE] = (request, chosen_skill(item))
     return config.rootpath / locate(item)
 
 
-def _chosen(item: pytest.Item) -> str:
+def chosen_skill(item: pytest.Item) -> str:
     """Return the skill of a test; empty if there is none, which the fixture reports."""
     try:
         return _locator(item.config)(item)

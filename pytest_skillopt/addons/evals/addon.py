@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_skillopt.settings import ini
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -13,18 +15,22 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Declare the option and its ini keys (see ``docs/no-tests-yet.md``)."""
+    """Declare the option (see ``docs/no-tests-yet.md``)."""
     text = "collect the evals.json of skills as tests"
     parser.getgroup("skillopt").addoption("--skillopt-evals", action="store_true", help=text)
-    # pytest --help hides a key with an empty text.
-    parser.addini("skillopt_evals", "", type="bool", default=False)
-    parser.addini("skillopt_evals_pass", "")
+
+
+def pytest_load_initial_conftests(early_config: pytest.Config, parser: pytest.Parser) -> None:
+    """Declare the ini keys, which ``pytest --help`` leaves out."""
+    if not early_config.known_args_namespace.help:
+        parser.addini("skillopt_evals", "", type="bool", default=False)
+        parser.addini("skillopt_evals_pass", "")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Collect eval files if they are requested."""
-    if config.option.skillopt_evals or config.getini("skillopt_evals"):
+    if config.option.skillopt_evals or ini(config, "evals"):
         from pytest_skillopt.addons.evals.collect import Evals
 
         config.pluginmanager.register(Evals(config), "skillopt-evals-files")

@@ -38,7 +38,7 @@ class Evals:
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
         self._harness = str(ini(config, "harness") or "")
-        self.passing = float(config.getini("skillopt_evals_pass") or 1.0)
+        self.passing = float(ini(config, "evals_pass") or 1.0)
         if not 0 < self.passing <= 1:
             raise pytest.UsageError("skillopt_evals_pass: it must be above 0 and at most 1")
         config.stash[_PROBLEMS] = []
@@ -255,6 +255,7 @@ def _trigger(case: Case, skill_harness: Any, rollout: Recorder) -> None:
     _keep(rollout, [Grade(text, asked == case.should_trigger, "", False)])
     if asked != case.should_trigger:
         done = "loaded the skill and should not" if asked else "did not load the skill"
+        done += f" but {rollout.opened}" if rollout.opened and not asked else ""
         pytest.fail(f"the agent {done}: {case.prompt}", pytrace=False)
 
 

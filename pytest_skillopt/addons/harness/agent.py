@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.addons.harness import processes
 from pytest_skillopt.addons.harness.adapters import Ended, Harness, Trace, memory_name, placed
 from pytest_skillopt.addons.harness.kept import Run, pack, replay
-from pytest_skillopt.addons.harness.proxy import MARKS, marks_of
+from pytest_skillopt.addons.harness.proxy import MARKS, marks_of, marks_of_each
 from pytest_skillopt.addons.harness.workspace import Workspace, leaking
 from pytest_skillopt.model.agent import Reply, ReplyError, ToolRun
 from pytest_skillopt.model.types import CacheMiss, Completion, ModelFault
@@ -26,7 +26,7 @@ from pytest_skillopt.skill.document import SKILL_FILE, Document, SkillError
 from pytest_skillopt.skill.files import skill_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pytest_skillopt.addons.harness.login import SignedIn
     from pytest_skillopt.addons.harness.processes import Runner
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 _ALL = 2_000
 """Lines that show that a document was read: agents cut long ones off."""
 _SHELL = Harness("shell", "/bin/sh -c {prompt}", lambda event, trace: None, "")
-REVISION = 6
+REVISION = 7
 """Version of the cached runs' format and of the adapters; raise it to invalidate the cache."""
 _SCRATCH = re.compile(r"[^\s\"'`]*/skillopt-home-[^/\s\"'`]+/home")
 
@@ -103,7 +103,8 @@ class HarnessAgent:
     """Value of the fixture ``skill_harness``. Each call is one run, in the same workspace.
 
     ``replies`` is the cache of whole runs, ``temporary`` pytest's base folder, ``limit`` the
-    default time limit in seconds. ``asked`` counts calls by key: the same prompt twice in one
+    default time limit in seconds; ``rivals`` reads the other skills of the project. ``asked``
+    counts calls by key: the same prompt twice in one
     rollout is two samples.
     """
 
@@ -117,6 +118,7 @@ class HarnessAgent:
     temporary: Path
     find: Callable[[str], Harness]
     limit: float
+    rivals: Callable[[], dict[str, Document]] = dict
     asked: Counter[str] = field(default_factory=Counter)
 
     def use(self, harness: str) -> HarnessAgent:
@@ -154,14 +156,28 @@ class HarnessAgent:
         """Call the agent without blocking the event loop."""
         return await asyncio.to_thread(functools.partial(self, prompt, **options))
 
-    def trigger(self, prompt: str, *, max_turns: int = 3, **options: Any) -> bool:
+    def trigger(
+        self,
+        prompt: str,
+        *,
+        max_turns: int = 3,
+        others: Sequence[Folder] | None = None,
+        **options: Any,
+    ) -> bool:
         """Return whether the agent uses the skill for a task.
 
-        The run is ended once that is known, at the latest after ``max_turns`` model calls.
-        ``options`` are those of a call.
+        The run is ended once that is known, at the latest after ``max_turns`` model calls. The
+        other skills of the project are installed, too; ``others`` are folders of skills in place
+        of these, ``()`` for none. ``options`` are those of a call.
         """
-        run, _ = self._run(prompt, only_trigger=True, max_turns=max_turns, **options)
-        return run.skill_read or run.skill_used
+        run, _ = self._run(prompt, only_trigger=True, max_turns=max_turns, others=others, **options)
+        used = run.skill_read or run.skill_used
+        self.recorder.opened = self._own_name if used else run.opened
+        return used
+
+    @property
+    def _own_name(self) -> str:
+        return self.skill.name or self.skill.path.name
 
     def _run(
         self,
@@ -169,7 +185,7 @@ class HarnessAgent:
         *,
         workspace: Folder | None = None,
         copy: Folder | None = None,
-        others: Sequence[Folder] = (),
+        others: Sequence[Folder] | None = (),
         explicit: bool = False,
         max_turns: int = 0,
         timeout: float | None = None,
@@ -187,10 +203,12 @@ class HarnessAgent:
         self._check_surroundings(root)
         project = self.runner.project
         with _reached(root):
-            tested = "" if self.is_document else self.skill.name or self.skill.path.name
+            tested = "" if self.is_document else self._own_name
             files = {tested: _files(self.skill.path, project)} if tested else {}
-            for folder in (project / other for other in others):
+            for folder in (project / other for other in others or ()):
                 files[_name(folder)] = _files(folder, project)
+            for name, document in self.rivals().items() if others is None else ():
+                files.setdefault(name, {SKILL_FILE: document.data})
             documents, replaced = self._documents(harness)
             laid = Workspace(
                 root,
@@ -202,6 +220,8 @@ class HarnessAgent:
                 replaced=replaced,
             )
         given = (said, max_turns, self.limit if timeout is None else timeout, only_trigger)
+        texts = {name: laid_files[SKILL_FILE] for name, laid_files in list(files.items())[1:]}
+        rivals = {n: Document(text).body for n, text in texts.items()} if only_trigger else {}
         with contextlib.closing(laid), contextlib.ExitStack() as stack:
             run, replies = None, self.replies if cache and laid.digest else None
             if replies is not None:
@@ -214,7 +234,7 @@ class HarnessAgent:
                 raise CacheMiss("this run is not cached, and --skillopt-cache=ro starts no agent")
             is_new = run is None
             if run is None:
-                run = self._make(laid, *given)
+                run = self._make(laid, *given, rivals)
             with _reached(root):
                 laid.look()
                 packed = pack(run, laid) if is_new and replies is not None else None
@@ -307,14 +327,24 @@ class HarnessAgent:
         return "target", self.recorder.request.stage, self.recorder.request.task
 
     def _make(
-        self, laid: Workspace, prompt: str, max_turns: int, limit: float, only_trigger: bool
+        self,
+        laid: Workspace,
+        prompt: str,
+        max_turns: int,
+        limit: float,
+        only_trigger: bool,
+        rivals: Mapping[str, str],
     ) -> Run:
-        """Start the agent, wait for it, and return a record of the run."""
+        """Start the agent, wait for it, and return a record of the run.
+
+        ``rivals`` has the bodies of the competing skills of a trigger task, by name.
+        """
         harness, root = self.harness, str(laid.root)
         marks = marks_of(
             self.skill.body,
             self.skill.text.removesuffix(self.skill.body),
             prompt,
+            *rivals.values(),
             most=_ALL if self.is_document else MARKS,
         )
         ticket: Any = self.provider.ticket(
@@ -323,6 +353,7 @@ class HarnessAgent:
             prompt,
             self.is_document,
             marks=marks,
+            others=marks_of_each(rivals, self.skill.text, prompt),
             account=self._account,
             most_calls=max_turns,
             stop_when_read=only_trigger,
@@ -367,6 +398,7 @@ class HarnessAgent:
             problem=placeless(problem),
             skill_used=ticket.skill_read if self.is_document else trace.used(self.skill.name),
             skill_read=ticket.skill_read,
+            opened=next((n for n in (*ticket.opened, *filter(trace.used, rivals))), ""),
             exit_status=ended.status,
             seconds=round(ended.seconds, 3),
             usage=ticket.usage,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import threading
@@ -32,14 +33,17 @@ from pytest_skillopt.model.config import OPENAI_URL
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import ModelConfigError
 from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.files import catalogue, unnamed
 from pytest_skillopt.suite import context as rollouts
 from pytest_skillopt.suite.interrupts import before_the_end
+from pytest_skillopt.suite.selection import chosen_skill
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pytest_skillopt.addons.harness.agent import HarnessAgent
     from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.context import Recorder, Skill
 
 _SHARE = 0.9
@@ -104,7 +108,21 @@ def make_agent(
         temporary=request.getfixturevalue("tmp_path_factory").getbasetemp(),
         find=find,
         limit=models.settings.timeout * _SHARE,
+        rivals=functools.partial(
+            _rivals,
+            request.config.rootpath,
+            recorder.request.skill or chosen_skill(request.node),
+        ),
     )
+
+
+def _rivals(root: Path, own: str) -> dict[str, Document]:
+    """Read the skills of a project but one, by name."""
+    return {
+        document.name or unnamed(root / path): document
+        for path, document in catalogue(root).items()
+        if path != own
+    }
 
 
 def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> str:

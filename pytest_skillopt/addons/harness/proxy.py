@@ -13,6 +13,7 @@ import re
 import secrets
 import threading
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -30,7 +31,7 @@ from pytest_skillopt.model.types import (
 from pytest_skillopt.untrusted import encodable, logger
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pytest_skillopt.addons.harness.adapters import Ended, Harness
     from pytest_skillopt.model.config import ModelConfig
@@ -63,12 +64,16 @@ class Ticket:
     """Role, stage and task."""
     most_calls: int = 0
     """Calls after which the run is ended; 0: no limit."""
+    others: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Such texts of the competing skills, by name."""
     stop_when_read: bool = False
     """Whether to end the run once the skill was read."""
     on_usage: Callable[[Usage], None] = lambda usage: None
     calls: int = 0
     usage: Usage = Usage()
     skill_read: bool = False
+    opened: list[str] = field(default_factory=list)
+    """Names of the competing skills that were read, in order."""
     out_of_calls: bool = False
     failure: Exception | None = None  # reason to refuse all further calls
     fault: ModelFault | None = None  # error of the last call, if it had no reply
@@ -95,7 +100,10 @@ class Ticket:
         self.lost(seconds)
 
     def look(self, text: str) -> None:
-        """Search a request (JSON) for the skill's body."""
+        """Search a request (JSON) for the bodies of the skills."""
+        for name, marks in self.others.items():
+            if name not in self.opened and any(mark in text for mark in marks):
+                self.opened.append(name)
         self.skill_read = self.skill_read or any(mark in text for mark in self.marks)
         self.stopped = self.stopped or (self.skill_read and self.stop_when_read)
 
@@ -367,13 +375,27 @@ def _request(raw: bytes) -> dict[str, Any]:
     return body
 
 
+def marks_of_each(bodies: Mapping[str, str], *known: str) -> dict[str, tuple[str, ...]]:
+    """Choose such lines of several skills' bodies, none that two of them share."""
+    lines = Counter(line for body in bodies.values() for line in set(_lines(body)))
+    shared = "\n".join(line for line, n in lines.items() if n > 1)
+    return {name: marks_of(body, shared, *known) for name, body in bodies.items()}
+
+
 def marks_of(body: str, *known: str, most: int = MARKS) -> tuple[str, ...]:
     """Choose lines of a skill's body, as in JSON, that show in a request that it was read.
 
     Several, up to ``most``, because a tool may cut off a part; none that is in the ``known`` texts.
     """
-    lines = dict.fromkeys(line.strip() for line in body.split("\n"))
-    new = [line for line in lines if line and not any(line in text for text in known)]
+    new = [
+        line
+        for line in dict.fromkeys(_lines(body))
+        if line and not any(line in text for text in known)
+    ]
     new.sort(key=len, reverse=True)
     best = [line for line in new if len(line) >= _LEAST_MARK][:most] or new[:1]
     return tuple(json.dumps(line)[1:-1] for line in best)
+
+
+def _lines(body: str) -> list[str]:
+    return [line.strip() for line in body.split("\n")]

@@ -1,0 +1,123 @@
+"""Skills that compete for a request. The agent is a stub that chooses by the descriptions."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from harness_project import Project
+
+AGENT = """
+import glob
+
+asked, best, most = set(os.environ["PROMPT"].lower().rstrip(".").split()), "", 0
+for place in sorted(glob.glob(".agents/skills/*/SKILL.md")):
+    text = open(place).read()
+    words = set(text.split("description: ")[1].split("\\n")[0].lower().replace(",", "").split())
+    if len(words & asked) > most:
+        best, most = text, len(words & asked)
+call(best or "Nothing fits.")
+say(text="Done.")
+"""
+"""It reads the skill that shares most words of its description with the request."""
+TRIGGERS = """
+import pytest
+
+@pytest.mark.skill_task(skill="skills/{skill}/SKILL.md")
+@pytest.mark.parametrize(("asked", "wanted"), [
+    pytest.param(text, wanted, marks=pytest.mark.skill_task(trigger=wanted))
+    for text, wanted in {queries}
+])
+def test_{name}(skill_harness, asked, wanted):
+    assert skill_harness.trigger(asked{others}) is wanted
+"""
+GREET = [("Please greet Ada.", True), ("Please greet Ben.", True), ("Please sort letters.", False)]
+SORT = [("Please sort names.", True), ("Please sort Ada.", True), ("Please greet Cleo.", False)]
+
+
+def skill(project: Project, name: str, description: str, body: str = "") -> None:
+    folder = project.path / "skills" / name
+    folder.mkdir(parents=True, exist_ok=True)
+    body = body or f"# About {name}\n\nEverything there is to know on {name}.\n"
+    text = f"---\nname: {name}\ndescription: {description}\n---\n{body}"
+    (folder / "SKILL.md").write_text(text)
+
+
+def triggers(project: Project, name: str, queries: Any, others: str = "") -> None:
+    test = TRIGGERS.format(skill=name, name=name.replace("-", "_"), queries=queries, others=others)
+    (project.path / f"test_{name.replace('-', '_')}.py").write_text(test)
+
+
+@pytest.fixture
+def repository(project: Project) -> Project:
+    """Two skills with trigger tasks; the second one's description takes what the first should."""
+    project.use_stub(AGENT)
+    project.settings |= {"skillopt_sandbox": "none", "skillopt_rollouts": 2}
+    skill(project, "house-greeting", "Use to greet guests")
+    skill(project, "house-sorting", "Use to please, sort, greet and order")
+    triggers(project, "house-greeting", GREET)
+    triggers(project, "house-sorting", SORT)
+    return project
+
+
+def counts(result: dict[str, Any]) -> dict[str, list[dict[str, int]]]:
+    return {
+        found["name"]: [row["before"]["opened"] for row in found["tasks"]]
+        for found in result["skills"]
+    }
+
+
+def test_all_skills_of_the_repository_compete_and_the_report_says_which_one_is_opened(
+    repository: Project,
+) -> None:
+    shown = repository.pytest("--skillopt", "-p", "no:xdist").stdout.str()
+    result = repository.result
+    greeting, sorting = (each["suite"]["before"]["rate"] for each in result["skills"])
+    assert (greeting, sorting) == (pytest.approx(1 / 3), pytest.approx(2 / 3))
+    assert counts(result) == {
+        "house-greeting": [{"house-sorting": 2}] * 3,
+        "house-sorting": [{"house-sorting": 2}] * 3,
+    }
+    table = [line.split() for line in shown.splitlines() if "house-sorting  " in line]
+    wanted = [line.rsplit(maxsplit=2) for line in shown.splitlines()]
+    assert ["  house-greeting", "4", "0"] in wanted
+    assert ["  not house-sorting", "2", "0"] in wanted
+    assert ["wanted", "house-sorting", "none"] in table
+    (run,) = (repository.path / ".skillopt" / "runs").iterdir()
+    assert "| house-greeting | 4 | 0 |" in (run / "summary.md").read_text()
+    page = (run / "report.html").read_text()
+    assert '<td>not house-sorting</td><td class="n">2</td><td class="n">0</td>' in page
+
+
+def test_a_test_may_ask_for_no_competitors(repository: Project) -> None:
+    triggers(repository, "house-greeting", GREET, others=", others=()")
+    repository.pytest("--skillopt", "-p", "no:xdist")
+    found = counts(repository.result)
+    assert found["house-greeting"] == [{"house-greeting": 2}, {"house-greeting": 2}, {"": 2}]
+    assert found["house-sorting"] == [{"house-sorting": 2}] * 3
+
+
+def test_a_competitor_is_known_by_what_only_it_says(repository: Project) -> None:
+    """Skills made from one template share most of their lines."""
+    for name, use in (("house-greeting", "greet guests"), ("house-sorting", "sort and order")):
+        body = f"# Read this first\n\nAlways be polite to everybody.\n\nFor {name} only.\n"
+        skill(repository, name, f"Use to {use}", body)
+    assert repository.pytest("--skillopt", "-p", "no:xdist").ret == 0
+    assert {each["suite"]["before"]["rate"] for each in repository.result["skills"]} == {1.0}
+
+
+def test_an_eval_query_names_the_skill_that_was_opened_instead(repository: Project) -> None:
+    for path in repository.path.glob("test_*.py"):
+        path.unlink()
+    folder = repository.skill.parent / "evals"
+    folder.mkdir()
+    rows = [{"query": text, "should_trigger": wanted} for text, wanted in GREET]
+    (folder / "eval_queries.json").write_text(json.dumps(rows))
+    repository.settings["skillopt_evals"] = "yes"
+    repository.pytest("--skillopt", "-p", "no:xdist")
+    (found,) = repository.result["skills"]
+    said = "the agent did not load the skill but house-sorting: Please greet Ada."
+    assert said in found["tasks"][0]["before"]["sample"]["message"]
