@@ -49,6 +49,7 @@ class Vetting:
         present: paths of the files in the skill's folder, if they are known.
         trained: the files that are trained.
         description: True if the description is trained.
+        beside: characters of the names and descriptions of the project's other skills.
 
     Raises:
         SkillError: ``allow`` names a rule that does not exist.
@@ -64,6 +65,7 @@ class Vetting:
         present: Container[str] | None = None,
         trained: Trained | None = None,
         description: bool = False,
+        beside: int = 0,
     ) -> None:
         self._trained, self._description = trained or Trained(), description
         self._leaks = LeakIndex(tasks, skill)
@@ -74,6 +76,7 @@ class Vetting:
             known=stands_in(*(t.text for t in tasks if t.split in ("train", "both"))),
             present=present,
             description=description,
+            beside=beside,
         )
 
     def try_edit(self, document: Document, edit: Edit) -> Document | Refusal:

@@ -228,6 +228,23 @@ class CostRow(_Record):
         return 100 * (after / self.tokens_before - 1) if self.tokens_before else 0.0
 
 
+class PastRow(_Record):
+    """One of the measurements of a skill over time, for a chart."""
+
+    step: str
+    """Day, ISO 8601."""
+    train: float
+    """Pass rate without the skill, in [0, 1]."""
+    before: float
+    """The same."""
+    after: float
+    """Pass rate with it, in [0, 1]."""
+    verdict: Literal["accepted", "rejected", "unmeasured"]
+    """Sign of the verdict: accepted is the good one."""
+    reason: str
+    """The verdict, with the model."""
+
+
 class SkillResult(_Record):
     """The result for one skill."""
 
@@ -270,6 +287,8 @@ class SkillResult(_Record):
     steps: list[StepRow] = Field(default_factory=list)
     edits: list[EditRow] = Field(default_factory=list)
     tasks: list[TaskRow] = Field(default_factory=list)
+    history: list[PastRow] = Field(default_factory=list)
+    """Measurements of the skill over time, this one last; empty for most modes."""
     cost: CostRow | None = None
     shared_train_val: bool = False
     """True if too few tasks for splits: measured on the tasks that the edits came from."""

@@ -31,7 +31,8 @@ from pytest_skillopt.search.parameters import TrialParameters
 from pytest_skillopt.search.shorten import ShortenSearch, shorten_accepted
 from pytest_skillopt.search.state import TrainingState
 from pytest_skillopt.search.trial_search import TrialSearch
-from pytest_skillopt.skill.files import Trained, file_names
+from pytest_skillopt.skill.files import Trained, catalogue, file_names
+from pytest_skillopt.skill.lint import listed
 from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class Trainer:
                 present=_present(skill, root),
                 trained=Trained.of(settings),
                 description=settings.train_description,
+                beside=_beside(skill, root) if settings.train_description else 0,
             ),
             preferences=read_preferences(settings.preferences, root),
             contracts=contracts_of([task for task in tasks if task.split in ("train", "both")]),
@@ -265,6 +267,12 @@ def _present(skill: str, root: Path | None) -> frozenset[str] | None:
     if root is None or not (root / skill).is_file():
         return None
     return frozenset(file_names(root / skill, root))
+
+
+def _beside(skill: str, root: Path | None) -> int:
+    """Count the characters of the names and descriptions of all skills but one."""
+    others = catalogue(root) if root else {}
+    return listed(document for path, document in others.items() if path != skill)
 
 
 def _check(tasks: Sequence[SkillTask]) -> None:

@@ -30,7 +30,7 @@ from pytest_skillopt.skill.edits import file_links, only_description, protected_
 from pytest_skillopt.untrusted import invisible, printable, redact, secrets, strip_invisible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterator
+    from collections.abc import Callable, Container, Iterable, Iterator
 
 
 _WORD = re.compile(r"[^\W\d_]+")
@@ -380,9 +380,16 @@ RULES: dict[str, tuple[Severity, str]] = {
     "links": ("refuse", "a link to a file that is not there"),
     "code": ("refuse", "a script that may not be changed so"),
     "size": ("refuse", "more tokens than skillopt_max_skill_tokens"),
+    "catalogue": ("refuse", "more text in the descriptions of all skills than agents load"),
     "command": ("warn", "a shell command that stands neither in the skill nor in its train tasks"),
 }
 """Severity and meaning of every rule."""
+
+CATALOGUE = 8_000
+"""Characters of all names and descriptions of a project that agents load; of more they cut some.
+
+Codex: 2 % of the model's window, or 8,000 characters; Claude Code: 1 %, 8,000 of 200,000 tokens.
+"""
 
 _EXCERPT = 120
 _REDACTED = re.compile(r"\[redacted(?: \w+)?\]")
@@ -428,6 +435,11 @@ def warned(findings: list[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.severity == "warn"]
 
 
+def listed(documents: Iterable[Document]) -> int:
+    """Count the characters of the names and descriptions, which agents load at their start."""
+    return sum(len(document.name) + len(document.description) for document in documents)
+
+
 def lint(
     before: Document,
     after: Document,
@@ -437,6 +449,7 @@ def lint(
     known: Callable[[str], bool] | None = None,
     present: Container[str] | None = None,
     description: bool = False,
+    beside: int = 0,
 ) -> list[Finding]:
     """Check the text that a version adds to the one before, in each of its files.
 
@@ -449,6 +462,7 @@ def lint(
             task.
         present: paths of the files in the skill's folder, if they are known.
         description: True if the description may change.
+        beside: characters of the names and descriptions of the project's other skills.
 
     Returns:
         Findings in the order of ``RULES``, each once.
@@ -473,6 +487,9 @@ def lint(
             _, faults = merged("SCRIPTS").get(PurePosixPath(name).suffix.lower(), ("", _no_script))
             judged += [("code", fault) for fault in faults(name, old.text, new.text)]
         found += [(rule, "" if name == SKILL_FILE else name, excerpt) for rule, excerpt in judged]
+    size = beside + listed([after])
+    if size > max(CATALOGUE, beside + listed([before])):
+        found.append(("catalogue", "", f"{size:,} characters, at most {CATALOGUE:,}"))
     order = list(RULES)
     allow -= {"code"}
     unique = dict.fromkeys(_finding(*entry) for entry in found if entry[0] not in allow)

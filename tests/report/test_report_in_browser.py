@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
 from pytest_skillopt.report.html import render_html
-from pytest_skillopt.run.result import Result
+from pytest_skillopt.run.result import PastRow, Result
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,6 +89,59 @@ def test_nothing_overflows_or_overlaps_and_nothing_is_fetched(
         ("Accepted", "Nothing", "Pass rate", "Do not")
     )
     assert browser.complaints() == []
+
+
+EVIL = "<script>document.title='owned'</script><svg onload=document.title='owned'>\u202e"
+
+
+def past(number: int, text: str = "") -> list[PastRow]:
+    signs: tuple[Literal["accepted", "unmeasured", "rejected"], ...]
+    signs = ("accepted", "unmeasured", "rejected")
+    return [
+        PastRow(
+            step=text or f"2026-{i % 12 + 1:02}-02",
+            train=i / number,
+            before=i / number,
+            after=1 - i / (3 * number),
+            verdict=signs[i % 3],
+            reason=text or "still helps (openai:gpt-5)",
+        )
+        for i in range(number)
+    ]
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("number", "text"), [(2, ""), (25, ""), (25, EVIL), (25, "wide" * 400)])
+def test_the_history_is_a_chart_without_a_script(
+    browser: Any, make_result: MakeResult, tmp_path: Path, width: int, number: int, text: str
+) -> None:
+    result = make_result(mode="evaluate", status="measured", tasks=4)
+    skill = result.skills[0].model_copy(update={"history": past(number, text)})
+    file = tmp_path / "report.html"
+    page = render_html(result.model_copy(update={"skills": [skill]}))
+    assert "<script" not in page
+    file.write_text(page, encoding="utf-8")
+    browser.open(file, width=width)
+    chart = (
+        "[...document.querySelectorAll('figure.chart svg.curve')].find(e => e.checkVisibility())"
+    )
+    assert browser.evaluate(f"{chart}.querySelectorAll('g').length") == number
+    top, low = (
+        browser.evaluate(f"{chart}.querySelector('{of}').getBoundingClientRect().{end}")
+        for of, end in (("g:last-of-type > *", "top"), ("polyline", "bottom"))
+    )
+    assert top < low, "with the skill more passes"
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
+    assert browser.evaluate(SPILLS) == []
+    assert browser.evaluate("document.querySelectorAll('script, svg[onload]').length") == 0
+    assert "owned" not in browser.evaluate("document.title")
+    assert browser.complaints() == []
+
+
+def test_one_measurement_is_no_chart(make_result: MakeResult) -> None:
+    result = make_result(mode="evaluate", status="measured", tasks=4)
+    skill = result.skills[0].model_copy(update={"history": past(1)})
+    assert "Over time" not in render_html(result.model_copy(update={"skills": [skill]}))
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,16 @@ import pytest
 
 from pytest_skillopt.skill.document import Document, SkillError
 from pytest_skillopt.skill.edits import Edit, apply
-from pytest_skillopt.skill.lint import RULES, Finding, allowed, lint, refused, stands_in, warned
+from pytest_skillopt.skill.lint import (
+    CATALOGUE,
+    RULES,
+    Finding,
+    allowed,
+    lint,
+    refused,
+    stands_in,
+    warned,
+)
 
 LINES = json.loads((Path(__file__).parent / "data" / "lines.json").read_text("utf-8"))
 SKILL = "---\nname: read-invoices\n---\n\n# Invoices\n\nAnswer with one JSON object.\n"
@@ -102,9 +112,20 @@ def test_a_change_that_damages_the_document_is_refused(rule: str) -> None:
     assert {finding.rule for finding in refused(lint(before, after, max_tokens=100))} == {rule}
 
 
+def test_a_longer_description_is_refused_if_agents_would_cut_the_catalogue() -> None:
+    text = "---\nname: four\ndescription: {}\n---\n# Body\n"
+    old, same, new = (Document.from_text(text.format("x" * n)) for n in (9, 10, 11))
+    judged = partial(lint, description=True)
+    assert judged(old, same, beside=CATALOGUE - 14) == []
+    (found,) = judged(old, new, beside=CATALOGUE - 14)
+    assert (found.rule, found.excerpt) == ("catalogue", "8,001 characters, at most 8,000")
+    assert judged(new, old, beside=CATALOGUE) == [], "a shorter one never makes it worse"
+    assert judged(old, new, frozenset({"catalogue"}), beside=CATALOGUE) == []
+
+
 def test_every_rule_that_refuses_has_a_test() -> None:
     refusing = {rule for rule, (severity, _) in RULES.items() if severity == "refuse"}
-    assert refusing == REFUSED.keys() | BROKEN.keys() | {"links"}
+    assert refusing == REFUSED.keys() | BROKEN.keys() | {"links", "catalogue"}
 
 
 @pytest.mark.parametrize("text", LINES["ordinary"])

@@ -66,7 +66,9 @@ def drift(run: Run, display: Display) -> Result:
     used = then.run if then and gate.then.keys() >= set(gate.tasks) else ""
     receipt = _receipt(run, result, found, gate, hashes, known, used)
     path = receipts.write(run.root, receipt, known).relative_to(run.root)
-    return result.model_copy(update={"notes": [*result.notes, f"the receipt is {path}: commit it"]})
+    found = found.model_copy(update={"history": receipts.chart([*known, receipt])})
+    notes = [*result.notes, f"the receipt is {path}: commit it"]
+    return result.model_copy(update={"notes": notes, "skills": [found]})
 
 
 def _hash(task: SkillTask) -> str:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pytest_skillopt.addons.drift.gate import Word  # noqa: TC001 (pydantic reads it)
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.run.directory import replace_file
-from pytest_skillopt.run.result import Rate  # noqa: TC001 (pydantic reads it)
+from pytest_skillopt.run.result import PastRow, Rate
 from pytest_skillopt.skill.files import slug
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 FOLDER = ".skillopt-drift"
 KEPT = 24
 """Receipts of a skill that are kept, beside the last that said *still helps*."""
+_SIGNS: dict[Word, Literal["accepted", "unmeasured"]] = {
+    "still helps": "accepted",
+    "cannot tell": "unmeasured",
+}
 _COLORS: dict[Word, str] = {
     "still helps": "brightgreen",
     "no longer needed": "orange",
@@ -102,6 +106,21 @@ def _load(path: Path) -> list[Receipt]:
     except (OSError, ValidationError) as error:
         line = str(error).partition("\n")[0]
         raise UserError(f"{path} is not a history: restore or delete it ({line})") from None
+
+
+def chart(receipts: Sequence[Receipt]) -> list[PastRow]:
+    """Return the points of a chart."""
+    return [
+        PastRow(
+            step=each.date[:10],
+            train=each.without.rate,
+            before=each.without.rate,
+            after=each.with_skill.rate,
+            verdict=_SIGNS.get(each.verdict, "rejected"),
+            reason=f"{each.verdict} ({each.model})",
+        )
+        for each in receipts
+    ]
 
 
 def earlier(receipts: Sequence[Receipt], version: str) -> Receipt | None:

@@ -162,9 +162,24 @@ def pytest_skillopt_proxy_url(config: pytest.Config, skill: Skill) -> str:
 
 
 def pytest_skillopt_opened(config: pytest.Config, tasks: Sequence[SkillTask]) -> str | None:
-    """Warn if agents run without a sandbox or signed in; a plan also names the sandbox."""
+    """Warn of agents that are not confined or signed in, and of too long a catalogue of skills."""
     if not any(task.agent for task in tasks):
         return None
+    notes = [_confinement(config)]
+    if any(task.trigger is not None for task in tasks):
+        from pytest_skillopt.skill.files import catalogue
+        from pytest_skillopt.skill.lint import CATALOGUE, listed
+
+        skills = catalogue(config.rootpath).values()
+        if (size := listed(skills)) > CATALOGUE:
+            notes.append(
+                f"the names and descriptions of the {len(skills)} skills have {size:,} characters: "
+                f"agents load about {CATALOGUE:,} and cut or leave out some (lint rule catalogue)"
+            )
+    return "; ".join(filter(None, notes)) or None
+
+
+def _confinement(config: pytest.Config) -> str | None:
     from pytest_skillopt.addons.harness.processes import resolve
     from pytest_skillopt.model.roles import Models
 

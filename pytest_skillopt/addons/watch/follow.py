@@ -172,6 +172,7 @@ class Follower:
             "faults": self._faults.most_common(MOST_FAULTS),
             "stoppable": running and self.controller() is not None,
             "said": result["said"] if result else None,
+            "history": result["history"] if result else [],
         }
         return _clean(summary)  # type: ignore[no-any-return]
 
@@ -196,7 +197,8 @@ class Follower:
         except (OSError, ValueError):
             return None
         said = headline(result)
-        return {"said": [said.answer, said.sentence, said.tone, *said.cautions]}
+        past = [row.model_dump() for skill in result.skills[:1] for row in skill.history]
+        return {"said": [said.answer, said.sentence, said.tone, *said.cautions], "history": past}
 
     def transcript(self, offset: int) -> dict[str, Any] | None:
         """Return one rollout, by its offset in the journal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from patience import PATIENCE
 
-from pytest_skillopt import cli
+from pytest_skillopt import __version__, cli
 from pytest_skillopt.addons.drift.gate import DriftGate
 from pytest_skillopt.addons.drift.receipts import Receipt
 from pytest_skillopt.gate.data import GateTask, Sample
@@ -119,6 +120,10 @@ def test_a_skill_that_a_model_needs_and_the_next_one_does_not(
         "color": "orange",
     }
 
+    pages = [page.read_text() for page in sorted(project.root.glob(".skillopt/runs/*/report.html"))]
+    assert ["Over time" in page for page in pages] == [False, True]
+    assert "with it: no longer needed (openai:new)" in pages[1]
+
     monkeypatch.chdir(project.skill.parent)
     capsys.readouterr()
     assert cli.main(["show", "--history"]) == 0
@@ -126,6 +131,30 @@ def test_a_skill_that_a_model_needs_and_the_next_one_does_not(
     assert skill == PLACE
     assert one.endswith("openai:old  0.0% -> 100.0%  still helps")
     assert two.endswith("openai:new  100.0% -> 100.0%  no longer needed")
+
+
+def test_a_receipt_fits_the_published_schema_and_says_what_was_measured(project: Project) -> None:
+    validator = pytest.importorskip("jsonschema").Draft202012Validator
+    schema = json.loads((Path(__file__).parents[3] / "docs" / "drift.schema.json").read_text())
+    project.measure("old")
+    receipt = json.loads((project.folder / "receipt.json").read_text())
+    validator(schema).validate(receipt)
+    assert not validator(schema).is_valid({**receipt, "verdict": "splendid"})
+    assert not validator(schema).is_valid({k: v for k, v in receipt.items() if k != "skill_sha256"})
+    assert receipt["skill_sha256"] == hashlib.sha256(SKILL.encode()).hexdigest()
+    rows = receipt["tasks"]
+    source = json.dumps(sorted([row["id"], row["sha256"]] for row in rows))
+    assert receipt["suite_sha256"] == hashlib.sha256(source.encode()).hexdigest()
+    assert len({row["sha256"] for row in rows}) == len(NAMES)
+    assert [row["with_passed"] for row in rows] == [row["with_n"] for row in rows]
+    for arm, rate in (("with_skill", 1.0), ("without", 0.0)):
+        found = receipt[arm]
+        assert (found["rate"], found["tasks"], found["samples"]) == (rate, 8, 40)
+        assert 0 <= found["low"] <= rate <= found["high"] <= 1
+        assert (found["k"], found["all_k"]) == (5, rate)
+    asked = (40 + 40) * 1e-6
+    assert receipt["cost"] > asked
+    assert receipt["version"] == __version__
 
 
 def test_a_skill_that_confuses_a_model_hurts(project: Project) -> None:

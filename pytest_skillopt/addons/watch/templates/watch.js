@@ -64,7 +64,7 @@ function head(state) {
   $("fault-list").replaceChildren(...state.faults.map(([text, n]) => make("li", "", n > 1 ? `${text} (${n} times)` : text)));
 }
 
-function curve(steps) {
+function curve(steps, room = 26) {
   const points = steps.filter((step) => step.train !== null);
   $("curve").hidden = points.length < 1;
   if (!points.length) return;
@@ -76,12 +76,12 @@ function curve(steps) {
   };
   const width = Math.max(320, Math.min(1000, $("plot").clientWidth || 640)), height = 220;
   const x = (i) => 44 + ((width - 60) * (i + 0.5)) / steps.length, y = (rate) => 12 + (height - 44) * (1 - rate);
-  const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": points.map((s) => `step ${s.step}: ${percent(s.train)}`).join("; ") });
+  const plot = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": points.map((s) => `${room > 26 ? "" : "step "}${s.step}: ${percent(s.train)}`).join("; ") });
   for (const rate of [0, 0.25, 0.5, 0.75, 1]) {
     plot.append(svg("line", { class: "axis", x1: 44, x2: width - 8, y1: y(rate), y2: y(rate) }));
     plot.append(svg("text", { x: 38, y: y(rate) + 4, "text-anchor": "end" }, `${100 * rate} %`));
   }
-  const every = Math.ceil((steps.length * 26) / (width - 60));
+  const every = Math.ceil((steps.length * room) / (width - 60));
   steps.forEach((step, i) => i % every === 0 && plot.append(svg("text", { x: x(i), y: height - 10, "text-anchor": "middle" }, String(step.step))));
   const line = steps.map((step, i) => [step, i]).filter(([step]) => step.train !== null);
   plot.append(svg("polyline", { class: "train", points: line.map(([step, i]) => `${x(i)},${y(step.train)}`).join(" ") }));
@@ -89,6 +89,11 @@ function curve(steps) {
   steps.forEach((step, i) => step.after !== null && step.after !== undefined && plot.append(svg("circle", { class: step.verdict, cx: x(i), cy: y(step.after), r: 6 })));
   $("plot").replaceChildren(plot);
   const gated = steps.some((step) => step.after !== null && step.after !== undefined);
+  if (room > 26) {
+    $("curve-of").textContent = "of each measurement over time";
+    $("key").textContent = `Line: without the skill. Circles: with it. Last: ${steps.at(-1).reason}.`;
+    return;
+  }
   $("curve-of").textContent = "of the train tasks that each step sampled" + (gated ? ", and of the val tasks if the gate decided" : "");
   $("key").textContent = gated ? "Line: train. Circles: val, full if the gate accepted the candidate, empty if not." : "";
 }
@@ -196,7 +201,8 @@ function table(id, head, body) {
 function show(state) {
   head(state);
   figures(state);
-  curve(state.steps);
+  if (state.history.length > 1) curve(state.history, 76);
+  else curve(state.steps);
   tree(state);
   grid(state);
   table("workers", ["worker", "rollouts", "each", "last"], state.workers.map(([name, n, each, ago]) => [name, String(n), `${each.toFixed(1)} s`, ago < 2 ? "now" : `${duration(ago)} ago`]));
