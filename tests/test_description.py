@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -222,3 +223,173 @@ def test_a_skill_without_a_description_gets_none() -> None:
     for text in ("# Body\n", "---\nname: a\n---\nbody\n"):
         with pytest.raises(SkillError, match="no description to replace"):
             apply(Document.from_text(text), edit)
+
+
+COMPETING = r"""
+import re
+
+import pytest
+
+from pytest_skillopt.addons.harness.binding import _rivals
+from pytest_skillopt.skill.document import Document
+
+WORDS = {"greet": "visitors", "sort": "order"}
+
+def words(text):
+    return {WORDS.get(word, word) for word in re.findall(r"\w+", text.lower())}
+
+class Agent:
+    def __init__(self, skill, rollout):
+        self.name, self.rollout = skill.name, rollout
+        root, own = rollout.config.rootpath, rollout.request.skill
+        self.all = _rivals(root, own, rollout.content)
+        self.all[skill.name] = Document.from_text(skill.text)
+
+    def trigger(self, prompt):
+        fits = {n: len(words(prompt) & words(d.description)) for n, d in self.all.items()}
+        best = max(fits, key=lambda name: (fits[name], len(self.all[name].description)))
+        self.rollout.opened = best if fits[best] else ""
+        return self.rollout.opened == self.name
+
+@pytest.fixture
+def skill_harness(skill, rollout):
+    return Agent(skill, rollout)
+"""
+"""It opens the skill that shares most words with the request, of two the one that says more."""
+TRIGGERS = """
+import pytest
+
+@pytest.mark.skill_task(skill="skills/{skill}/SKILL.md")
+@pytest.mark.parametrize(("asked", "wanted"), [
+    pytest.param(f"Please {{verb}} {{name}}", wanted, marks=pytest.mark.skill_task(trigger=wanted))
+    for verb, wanted in (({verb!r}, True), ({other!r}, False))
+    for name in "Ada Ben Cleo Dan Eve Finn".split()
+])
+def test_{verb}(skill_harness, asked, wanted):
+    assert skill_harness.trigger(asked) is wanted
+"""
+STOLEN = "For visitors and whenever an order matters to anybody in the house or out of it."
+
+
+class Repository:
+    """Two skills: one greets, the other sorts; the optimizer proposes a description for each."""
+
+    def __init__(self, project: pytest.Pytester, server: ChatServer) -> None:
+        self.project, self.path, self.server = project, project.path, server
+        self.proposed = {"greeting": GOOD, "sorting": ""}
+        server.reply = self.reply
+        (self.path / "test_trigger.py").unlink()
+        project.makeconftest(COMPETING)
+        self.write("greeting", "For lists.")
+        self.write("sorting", "Puts things in order.")
+        for skill, verb, other in (("greeting", "greet", "weigh"), ("sorting", "sort", "paint")):
+            test = TRIGGERS.format(skill=f"house-{skill}", verb=verb, other=other)
+            (self.path / f"test_{verb}.py").write_text(test)
+
+    def file(self, skill: str) -> Path:
+        return self.path / "skills" / f"house-{skill}" / "SKILL.md"
+
+    def write(self, skill: str, description: str) -> None:
+        self.file(skill).parent.mkdir(parents=True, exist_ok=True)
+        text = f"---\nname: house-{skill}\ndescription: {description}\n---\n# {skill}\n\nDo it.\n"
+        self.file(skill).write_text(text)
+
+    def reply(self, body: dict[str, Any]) -> str:
+        trained = "greeting" if "# greeting" in str(body["messages"]) else "sorting"
+        edit = {"op": "replace", "target": "", "field": "description"}
+        edits = [{**edit, "content": self.proposed[trained]}] if self.proposed[trained] else []
+        return json.dumps({"reasoning": "nobody asks", "edits": edits})
+
+    def train(self, *arguments: str) -> dict[str, dict[str, Any]]:
+        """Train; the result of each skill."""
+        command = ("--skillopt-train=description", "-p", "no:xdist", *arguments)
+        self.project.runpytest_inprocess(*command)
+        run = max((self.path / ".skillopt" / "runs").iterdir())
+        found = json.loads((run / "result.json").read_text())["skills"]
+        return {each["name"].removeprefix("house-"): each for each in found}
+
+    def described(self, skill: str) -> str:
+        return Document.from_bytes(self.file(skill).read_bytes()).description
+
+
+@pytest.fixture
+def repository(project: pytest.Pytester, chat_server: ChatServer) -> Repository:
+    return Repository(project, chat_server)
+
+
+def test_a_description_is_judged_on_the_requests_of_all_skills(repository: Repository) -> None:
+    found = repository.train()
+    assert repository.described("greeting") == GOOD
+    assert found["sorting"]["status"] == "unchanged"
+    rows = found["greeting"]["tasks"]
+    theirs = [row for row in rows if row["of"] == "skills/house-sorting/SKILL.md"]
+    assert (len(rows), len(theirs)) == (24, 12)
+    assert {row["trigger"] for row in theirs} == {True, False}
+    assert all(row["after"]["passed"] == row["after"]["n"] > 0 for row in rows)
+    assert (
+        found["greeting"]["after"]
+        == Document.from_bytes(repository.file("greeting").read_bytes()).version
+    )
+
+
+def test_a_description_that_takes_requests_from_another_skill_is_refused(
+    repository: Repository,
+) -> None:
+    """Judged on its own requests only, it is accepted."""
+    repository.proposed["greeting"] = STOLEN
+    found = repository.train()
+    assert found["greeting"]["status"] != "accepted"
+    assert repository.described("greeting") == "For lists."
+    alone = repository.train("-k", "test_greet")
+    assert alone["greeting"]["status"] == "accepted"
+    assert repository.described("greeting") == STOLEN
+
+
+@pytest.mark.parametrize(
+    ("description", "accepted"),
+    [("Puts rows into an order.", True), (STOLEN, False)],
+)
+def test_the_next_skill_competes_with_the_new_description(
+    repository: Repository, description: str, accepted: bool
+) -> None:
+    """Nobody opens either skill before, so that only the new one has requests to lose."""
+    repository.write("sorting", "For tables.")
+    repository.proposed["sorting"] = description
+    found = repository.train()
+    assert repository.described("greeting") == GOOD, found["greeting"]["reason"]
+    assert (found["sorting"]["status"] == "accepted") is accepted, found["sorting"]["reason"]
+    assert repository.described("sorting") == (description if accepted else "For tables.")
+    assert [each["written"] for each in found.values()] == [True, accepted]
+
+
+def test_a_description_measured_beside_one_that_cannot_be_written_is_not_written(
+    repository: Repository,
+) -> None:
+    repository.write("sorting", "For tables.")
+    repository.proposed["sorting"] = "Puts rows into an order."
+    reply = repository.reply
+    changed = repository.file("greeting").read_text() + "By hand.\n"
+
+    def meddle(body: dict[str, Any]) -> str:
+        if "# sorting" in str(body["messages"]):
+            repository.file("greeting").write_text(changed)
+        return reply(body)
+
+    repository.reply = meddle  # type: ignore[method-assign]
+    repository.server.reply = meddle
+    found = repository.train()
+    assert [each["status"] for each in found.values()] == ["accepted", "accepted"]
+    assert [each["written"] for each in found.values()] == [False, False]
+    assert repository.file("greeting").read_text() == changed
+    assert repository.described("sorting") == "For tables."
+
+
+def test_a_version_beside_new_skills_is_read_back() -> None:
+    text = "---\nname: a\ndescription: A.\n---\nbody\n"
+    plain = Document.from_text(text)
+    seen = dataclasses.replace(plain, beside=(("skills/b/SKILL.md", b"new"),))
+    assert Document.unpack(seen.packed) == seen
+    assert (seen.data, seen.names) == (plain.data, plain.names)
+    assert seen.version != plain.version
+    both = seen.with_file("references/a.md", Document.from_text("more"))
+    assert Document.unpack(both.packed) == both

@@ -13,7 +13,7 @@ from pytest_skillopt.gate.shorter import LOOKS
 from pytest_skillopt.model.config import model_config
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.model.types import ROLES, ModelConfigError
-from pytest_skillopt.modes.skills import skills_of, split_tasks
+from pytest_skillopt.modes.skills import judged, skills_of, split_tasks
 from pytest_skillopt.report import words
 from pytest_skillopt.run.directory import JOURNAL, Home
 from pytest_skillopt.run.journal import entries_of
@@ -104,7 +104,7 @@ def _hopeless(tasks: Sequence[SkillTask], settings: Settings) -> Iterator[str]:
     skills = skills_of(tasks)
     shared = Caps.of(settings).share(Caps(), len(skills)).put_into(settings)
     for skill in skills:
-        group = [task for task in tasks if task.skill == skill]
+        group = judged(tasks, skill, settings)
         suite = sum(task.split != "test" for task in group)
         if said := shortage(shared, kept_back(shared, suite), group):
             yield f"{skill}: nothing would be trained: {said}"
@@ -122,6 +122,8 @@ class Expected:
 
 def expected(tasks: Sequence[SkillTask], mode: Mode, settings: Settings) -> Expected:
     """Return the upper bounds and, for a training, typical values (``benchmarks/plan.py``)."""
+    if mode.name == "train":
+        tasks = [task for skill in skills_of(tasks) for task in judged(tasks, skill, settings)]
     most = most_rollouts(tasks, mode, settings)
     typical = round(mode.typical * most)
     cap = settings.max_rollouts or most

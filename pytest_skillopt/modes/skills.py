@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,20 @@ def read_documents(
             make_skill(path, shown)
         found[skill] = read_version(Path(skill), root, Trained.of(settings))
     return found
+
+
+def judged(tasks: Sequence[SkillTask], skill: str, settings: Settings) -> list[SkillTask]:
+    """List the tasks that judge a change of a skill.
+
+    If descriptions are trained, these are also the trigger tasks of the other skills, from which an
+    edit of this one may take requests. No edit of this one is made for those, so that they are
+    val tasks here, or of the test split as there.
+    """
+    own = [task for task in tasks if task.skill == skill]
+    if not (settings.train_description and any(task.trigger is not None for task in own)):
+        return own
+    others = [task for task in tasks if task.skill != skill and task.trigger is not None]
+    return own + [task if task.split == "test" else replace(task, split="val") for task in others]
 
 
 def make_skill(path: Path, tasks: Sequence[SkillTask]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pytest_skillopt.gate.shorter import MARGIN
 from pytest_skillopt.model.limits import Caps
 from pytest_skillopt.modes.measure import joined_reasons, scanned, without_skill
+from pytest_skillopt.modes.skills import judged
 from pytest_skillopt.run.directory import write_skill
 from pytest_skillopt.run.journal import JournaledModel
 from pytest_skillopt.run.result import EditRow, Hunk, SkillResult, WarningRow
@@ -22,6 +23,8 @@ from pytest_skillopt.skill.document import SkillError
 from pytest_skillopt.skill.files import Trained, read_version
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     import pytest
 
     from pytest_skillopt.report.live import Display
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_skillopt.run.result import Result, Status, StepRow
     from pytest_skillopt.search.outcome import TrainOutcome
     from pytest_skillopt.settings import Settings
+    from pytest_skillopt.skill.document import Document
 
 _RANK: tuple[Status, ...] = ("interrupted", "unmeasured", "accepted", "rejected", "unchanged")
 """Status of a run by precedence: the first that any of its skills has."""
@@ -42,24 +46,53 @@ def train(run: Run, display: Display) -> Result:
     outcomes: list[TrainOutcome] = []
     caps, spent, parameters = Caps.of(run.settings), Caps(), _parameters(run)
     for number, skill in enumerate(run.documents):
+        start = replace(run.documents[skill], beside=_changed(run, outcomes))
         share = caps.share(spent, len(run.documents) - number)
         if len(run.documents) > 1:
             display.line(f"skillopt: {skill}, skill {number + 1} of {len(run.documents)}")
-        outcome = _train_skill(run, display, skill, share.put_into(run.settings), parameters)
-        outcomes.append(outcome)
+        settings = share.put_into(run.settings)
+        rivals = {**run.documents, **{o.skill: o.after for o in outcomes}}
+        outcome = _train_skill(run, display, start, settings, parameters, skill, rivals)
+        outcomes.append(_alone(run, outcome))
         run.notes += outcome.notes
         spent = spent.plus(outcome.spent)
         if outcome.status == "interrupted":
             break
     margin = MARGIN if run.settings.search == "shorten" else 0.0
-    outcomes, whole = check_together(outcomes, margin)
+    together = bool(_changed(run, outcomes))
+    outcomes, whole = check_together(outcomes, margin, together=together)
     if whole:
         run.notes.append(whole)
-    results = [_written(run, outcome) for outcome in outcomes]
+    results: list[SkillResult] = []
+    for outcome in outcomes:
+        lost = [r.path for r in results if r.status == "accepted" and not r.written]
+        results.append(_written(run, outcome, lost if together else []))
     status = next(s for s in _RANK if any(r.status == s for r in results))
     resumable = any(outcome.resumable for outcome in outcomes)
     resume = run.resume_command if resumable else ""
     return run.result(status, joined_reasons(results), results, resume=resume)
+
+
+def _changed(run: Run, outcomes: Sequence[TrainOutcome]) -> tuple[tuple[str, bytes], ...]:
+    """List the skills with a new description, which the next ones compete with."""
+    if not run.settings.train_description:
+        return ()
+    return tuple(
+        sorted(
+            (outcome.skill, outcome.after.data)
+            for outcome in outcomes
+            if outcome.after.description != outcome.before.description
+        )
+    )
+
+
+def _alone(run: Run, outcome: TrainOutcome) -> TrainOutcome:
+    """Return an outcome without the other skills that its versions were measured with."""
+    names = ("before", "after", "proposal")
+    parts = {name: replace(getattr(outcome, name), beside=()) for name in names}
+    if outcome.before.beside and outcome.status == "accepted":
+        run.sampler.add_version(outcome.skill, parts["after"].packed)
+    return replace(outcome, **parts)
 
 
 def _parameters(run: Run) -> TrialParameters:
@@ -77,12 +110,18 @@ def _parameters(run: Run) -> TrialParameters:
 
 
 def _train_skill(
-    run: Run, display: Display, skill: str, settings: Settings, parameters: TrialParameters
+    run: Run,
+    display: Display,
+    start: Document,
+    settings: Settings,
+    parameters: TrialParameters,
+    skill: str,
+    rivals: Mapping[str, Document],
 ) -> TrainOutcome:
     display.begin("step 1")
     outcome = Trainer(
-        run.documents[skill],
-        run.tasks_of(skill),
+        start,
+        judged(run.tasks, skill, settings),
         run.sampler,
         JournaledModel(run.models.get("optimizer"), run.journal, display.thinking),
         settings,
@@ -91,6 +130,7 @@ def _train_skill(
         stages=Stages.hooked(display.config, settings),
         observer=_Observer(run, display, skill),
         parameters=parameters,
+        rivals={path: document for path, document in rivals.items() if path != skill},
     ).run()
     if outcome.verdict is not None:
         about = {"skill": skill, "candidate": outcome.proposal.version}
@@ -120,8 +160,11 @@ class _Observer(Observer):
         self._run.journal.write(kind, data)
 
 
-def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
-    """Write an accepted skill, if the file is unchanged since the training began."""
+def _written(run: Run, outcome: TrainOutcome, lost: Sequence[str]) -> SkillResult:
+    """Write an accepted skill, if the file is unchanged since the training began.
+
+    ``lost`` are accepted skills that it was measured beside, and that were not written.
+    """
     result = _skill_result(run, outcome)
     if outcome.status != "accepted":
         return result
@@ -137,6 +180,10 @@ def _written(run: Run, outcome: TrainOutcome) -> SkillResult:
             f"{outcome.skill} was not written: {files} is code or new, which takes a review: "
             "merge it by a pull request (docs/ci.md)"
         )
+        return result
+    if lost:
+        beside = f"it was measured beside the new {lost[0]}, which was not written"
+        run.notes.append(f"{outcome.skill} was not written: {beside}")
         return result
     path, trained = run.root / outcome.skill, Trained.of(run.settings)
     try:

@@ -387,7 +387,7 @@ def opened(result: Result) -> list[list[str]]:
         name = one_line(skill.name or skill.path)
         old, new = Counter[str](), Counter[str]()
         for row in skill.tasks:
-            if row.trigger is trigger:
+            if row.trigger is trigger and not row.of:
                 old.update(row.before.opened)
                 new.update(row.after.opened if row.after else {})
         if old or new:
@@ -417,7 +417,8 @@ def opened(result: Result) -> list[list[str]]:
 def marks(row: TaskRow) -> list[str]:
     """List the particular properties of a task, in a word or two each."""
     errors = row.before.errors + (row.after.errors if row.after else 0)
-    said = ["must pass"] if row.must_pass else []
+    said = [f"about {row.of}"] if row.of else []
+    said += ["must pass"] if row.must_pass else []
     said += ["flaky"] if row.flaky else []
     said += ["skipped"] if row.skipped else []
     said += [f"no skill {row.none.passed} of {row.none.n}"] if row.none and row.none.n else []

@@ -77,6 +77,9 @@ class TaskRow(_Record):
     must_pass: bool = False
     trigger: bool | None = None
     """For a trigger task: true if the agent should use the skill."""
+    of: str = ""
+    """Path of the other skill that a trigger task is about, if descriptions are trained together.
+    """
     marks: list[str] = Field(default_factory=list)
     """The project's own markers, ``kind=...`` of the marker, ``role=judge`` if a judge grades."""
     none: Arm | None = None

@@ -279,7 +279,7 @@ def _example(rollout: Rollout) -> RolloutSample:
 
 
 def check_together(
-    outcomes: Sequence[TrainOutcome], margin: float = 0.0
+    outcomes: Sequence[TrainOutcome], margin: float = 0.0, *, together: bool = False
 ) -> tuple[list[TrainOutcome], str]:
     """Withdraw accepted skills that may not be written, considering all skills of the run.
 
@@ -291,6 +291,7 @@ def check_together(
         outcomes: one for each skill.
         margin: fall of a mean pass rate that counts as no worse, in [0, 1), for a search that only
             shortens: the mean over all tasks then has to fall by less.
+        together: if one accepted skill is withdrawn, withdraw all: they were measured together.
 
     Returns:
         The outcomes, and the change of the whole suite in words; empty for fewer than two accepted.
@@ -299,7 +300,8 @@ def check_together(
     if any(outcome.status == "interrupted" for outcome in outcomes):
         why = "a better skill was found; nothing is written before all skills have been trained"
         return [_withdrawn(o, "interrupted", why) for o in outcomes], ""
-    if sum(outcome.status == "accepted" for outcome in outcomes) < 2:
+    accepted = sum(outcome.status == "accepted" for outcome in outcomes)
+    if accepted < 2:
         return outcomes, ""
     why = "accepted by itself, but worse in the counts of the final comparison"
     outcomes = [
@@ -308,6 +310,9 @@ def check_together(
     ]
     gains = [gain for outcome in outcomes for gain in _gains(outcome)]
     kept = [outcome.skill for outcome in outcomes if outcome.status == "accepted"]
+    if together and len(kept) < accepted:
+        outcomes = [_withdrawn(o, "rejected", "it was measured with one that is") for o in outcomes]
+        kept = []
     if kept and _fallen(gains) >= margin - _NOTHING:
         how = f"falls by {100 * margin:g} points or more" if margin else "does not strictly rise"
         why = f"accepted by itself, but the pass rate of the whole suite {how}"

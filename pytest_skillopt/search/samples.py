@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count, islice
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -33,7 +34,15 @@ _UNMEASURED = (("skipped", "were skipped"), ("error", "ended in an infrastructur
 class Samples:
     """Source of all samples, for a search and for gates."""
 
-    def __init__(self, sampler: Sampler, budget: Budget, *, skill: str, start: Document) -> None:
+    def __init__(
+        self,
+        sampler: Sampler,
+        budget: Budget,
+        *,
+        skill: str,
+        start: Document,
+        rivals: Mapping[str, tuple[str, Document]] = {},
+    ) -> None:
         """Create the source.
 
         Args:
@@ -41,7 +50,12 @@ class Samples:
             budget: bounds the samples, and counts them.
             skill: path of the skill as in the tasks.
             start: the skill as it is on disk.
+            rivals: path and document of the skill that a task is about, for tasks that judge how
+                this one competes with it.
         """
+        self._rivals = rivals
+        self._stands_for: dict[str, str] = {}
+        """By version of a rival with one of this skill beside it, the latter."""
         self._sampler = sampler
         self._budget = budget
         self._skill = skill
@@ -113,27 +127,39 @@ class Samples:
         self, document: Document, counts: Mapping[str, int], stream: str
     ) -> list[RolloutRequest]:
         """Return requests for the next samples of a stream, each with a new index."""
-        version = self._add(document)
+        drawn = self._drawn
         return [
-            self._sampler.request(task, version, stream, next(self._drawn[version, task, stream]))
+            self._sampler.request(task, version, stream, next(drawn[version, task, stream]))
             for task, wanted in counts.items()
+            for version in [self._add(document, task)]
             for _ in range(wanted)
         ]
 
-    def _add(self, document: Document) -> str:
+    def _add(self, document: Document, task: str) -> str:
+        """Send a version to the workers, as a task is to see it."""
         version = self._sampler.add_version(self._skill, document.packed)
         self._documents[version] = document
-        return version
+        if task not in self._rivals:
+            return version
+        path, rival = self._rivals[task]
+        seen = {**dict(document.beside), self._skill: document.data}
+        seen.pop(path, None)
+        shown = self._sampler.add_version(
+            path, replace(rival, beside=tuple(sorted(seen.items()))).packed
+        )
+        self._stands_for[shown] = version
+        return shown
 
     def _take(self, requests: Sequence[RolloutRequest]) -> list[Rollout]:
         rollouts = self._sampler.take(requests)
         self._budget.took(rollouts)
         for rollout in rollouts:
             request = rollout.request
-            if request.version == self._start.version:
+            version = self._stands_for.get(request.version, request.version)
+            if version == self._start.version:
                 self._at_start.setdefault(request.task, {})[request.key] = rollout
             if rollout.measured:
-                known = self._outcomes.setdefault(request.version, {})
+                known = self._outcomes.setdefault(version, {})
                 known[request.key] = request.task, rollout.passed
         return rollouts
 
@@ -205,9 +231,11 @@ class Samples:
     def _answer(
         self, gate: Gate, draws: Sequence[Draw], before: Document, after: Document
     ) -> list[tuple[Draw, Rollout]]:
-        versions = {"incumbent": self._add(before), "candidate": self._add(after)}
+        documents = {"incumbent": before, "candidate": after}
         requests = [
-            self._sampler.request(draw.task, versions[draw.arm], draw.stream, draw.index)
+            self._sampler.request(
+                draw.task, self._add(documents[draw.arm], draw.task), draw.stream, draw.index
+            )
             for draw in draws
         ]
         answers = list(zip(draws, self._take(requests), strict=True))

@@ -59,6 +59,7 @@ class TrainingState:
         observer: is told what happens.
         width: rollouts that run at once, at least 1; a search that has many takes its samples in
             fewer rounds.
+        rivals: documents of the other skills that some of the tasks are about, by path.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class TrainingState:
         budget: Budget,
         observer: Observer,
         width: int = 1,
+        rivals: Mapping[str, Document] = {},
     ) -> None:
         self.context = context
         self.skill = skill
@@ -87,7 +89,8 @@ class TrainingState:
         self.train = [task for task in tasks if task.split in ("train", "both")]
         self.val = [task for task in tasks if task.split in ("val", "both")]
         self.test = [task for task in tasks if task.split == "test"]
-        self.samples = Samples(sampler, budget, skill=skill, start=context.document)
+        about = {t.id: (t.skill, rivals[t.skill]) for t in tasks if t.skill in rivals}
+        self.samples = Samples(sampler, budget, skill=skill, start=context.document, rivals=about)
         self.history = History(context.memory, observer)
         self.verdicts: list[Verdict] = []
         self.prior = 1.0

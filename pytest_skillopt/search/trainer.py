@@ -36,7 +36,7 @@ from pytest_skillopt.skill.lint import listed
 from pytest_skillopt.suite.sampler import Sampler, Stop, StopRun
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from pytest_skillopt.model.types import Model
@@ -71,6 +71,7 @@ class Trainer:
         stages: replacements of single stages.
         observer: is told each step and decision.
         parameters: of the search ``trials``; its defaults fit suites of 10 to 200 tests.
+        rivals: documents of the other skills that some of the tasks are about, by path.
 
     Raises:
         ValueError: no train or no val task, or a template or preference that cannot be read.
@@ -89,6 +90,7 @@ class Trainer:
         stages: Stages | None = None,
         observer: Observer | None = None,
         parameters: TrialParameters | None = None,
+        rivals: Mapping[str, Document] = {},
     ) -> None:
         if not isinstance(sampler, Sampler):
             sampler = Sampler(sampler, tasks, settings=settings)
@@ -135,6 +137,7 @@ class Trainer:
             budget=budget,
             observer=observer,
             width=self._parameters.width(sampler.at_once, suite, caps),
+            rivals=rivals,
         )
         self._final = FinalComparison(self._state, observer.begun)
         self._state.history.notes.extend(notes_on_search(settings))
@@ -223,6 +226,10 @@ class Trainer:
         if measured:
             tasks = [t for t in (*state.suite, *state.test) if t.id in measured.before]
             rows = task_rows(tasks, measured.before, measured.after, measured.verdict)
+            rows = [
+                row if task.skill == state.skill else row.model_copy(update={"of": task.skill})
+                for row, task in zip(rows, tasks, strict=True)
+            ]
         return TrainOutcome(
             skill=state.skill,
             before=state.start,

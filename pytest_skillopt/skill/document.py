@@ -69,6 +69,8 @@ class Document:
     data: bytes
     files: tuple[tuple[str, bytes], ...] = ()
     """Trained files by their path relative to the skill's folder, sorted."""
+    beside: tuple[tuple[str, bytes], ...] = ()
+    """SKILL.md of other skills that agents see instead of those on disk, by path in the project."""
     is_code: bool = field(default=False, compare=False)
     """Whether it is a script: all of it counts as a code block."""
 
@@ -107,14 +109,16 @@ class Document:
         if not packed.startswith(_PACKED):
             return cls(packed)
         files = {n: t.encode() for n, t in json.loads(packed[len(_PACKED) :]).items()}
-        return cls(files.pop(SKILL_FILE), tuple(sorted(files.items())))
+        beside = tuple((n[1:], files.pop(n)) for n in sorted(files) if n.startswith("/"))
+        return cls(files.pop(SKILL_FILE), tuple(sorted(files.items())), beside)
 
     @cached_property
     def packed(self) -> bytes:
         """All files in one: the bytes of a single SKILL.md, else JSON after a mark with a NUL."""
-        if not self.files:
+        if not self.files and not self.beside:
             return self.data
         texts = {name: self.file(name).text for name in self.names}
+        texts |= {f"/{path}": data.decode() for path, data in self.beside}
         return _PACKED + json.dumps(texts, ensure_ascii=False).encode()
 
     @property

@@ -32,7 +32,7 @@ from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.config import OPENAI_URL
 from pytest_skillopt.model.roles import Models
 from pytest_skillopt.model.types import ModelConfigError
-from pytest_skillopt.skill.document import SKILL_FILE
+from pytest_skillopt.skill.document import SKILL_FILE, Document
 from pytest_skillopt.skill.files import catalogue, unnamed
 from pytest_skillopt.suite import context as rollouts
 from pytest_skillopt.suite.interrupts import before_the_end
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
     from pytest_skillopt.addons.harness.agent import HarnessAgent
     from pytest_skillopt.settings import Settings
-    from pytest_skillopt.skill.document import Document
     from pytest_skillopt.suite.context import Recorder, Skill
 
 _SHARE = 0.9
@@ -112,17 +111,17 @@ def make_agent(
             _rivals,
             request.config.rootpath,
             recorder.request.skill or chosen_skill(request.node),
+            recorder.content,
         ),
     )
 
 
-def _rivals(root: Path, own: str) -> dict[str, Document]:
-    """Read the skills of a project but one, by name."""
-    return {
-        document.name or unnamed(root / path): document
-        for path, document in catalogue(root).items()
-        if path != own
-    }
+def _rivals(root: Path, own: str, content: bytes) -> dict[str, Document]:
+    """Read the skills of a project but one, by name; ``content`` may hold new ones beside it."""
+    found = catalogue(root)
+    found |= {path: Document(data) for path, data in Document.unpack(content).beside}
+    found.pop(own, None)
+    return {document.name or unnamed(root / path): document for path, document in found.items()}
 
 
 def identify(item: pytest.Item, settings: Settings, text: str, skill: str) -> str:
