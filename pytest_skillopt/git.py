@@ -7,11 +7,9 @@ environment.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,13 +18,12 @@ from pytest_skillopt.errors import UserError
 from pytest_skillopt.untrusted import environment, printable, redact, secret_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 TIMEOUT = 180.0
 """Time limit of one git command, in seconds."""
 
 
-_REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
 _USERINFO = re.compile(r"(?<=://)[^/@\s]+@")
 _REACH = re.compile(
     r"GIT_(ASKPASS|CONFIG_(GLOBAL|NOSYSTEM|SYSTEM)|SSH(_COMMAND|_VARIANT)?|SSL_CA(INFO|PATH))"
@@ -145,43 +142,6 @@ class Git:
             raise GitError(f"git object {blob[:12]} has {size} bytes, more than {limit}")
         return self.run("cat-file", "blob", blob)
 
-    def write(self, data: bytes, kind: str = "blob") -> str:
-        """Store a blob or a commit byte for byte; return its id."""
-        args = ("hash-object", "-w", "--stdin", "--no-filters", "-t", kind)
-        return self.run(*args, input=data).decode().strip()
-
-    def mentions(self, commit: str, text: str) -> bool:
-        """Tell whether a file of a commit contains a text as a separate word, ignoring case."""
-        escaped = re.sub(
-            r"[^\w\s/:@-]", lambda m: rf"\{m[0]}" if m[0] == "^" else f"[{m[0]}]", text
-        )
-        pattern = rf"(^|[^[:alnum:]_.-]){escaped}($|[^[:alnum:]_-])"
-        return bool(self.run("grep", "-l", "-I", "-i", "-E", "-e", pattern, commit, ok=True))
-
-    def check_out(self, commit: str, directory: Path) -> None:
-        """Write every file of a commit under ``directory``."""
-        directory.mkdir()
-        with self._index(commit) as env:
-            env["GIT_WORK_TREE"] = str(directory)
-            self.run("checkout-index", "--all", f"--prefix={directory}/", env=env)
-
-    def tree_with(self, commit: str, files: Mapping[str, Entry]) -> str:
-        """Write the tree of ``commit`` with some files replaced; return its id."""
-        with self._index(commit) as env:
-            lines = [
-                f"{entry.mode} {entry.id}\t".encode() + os.fsencode(path) + b"\0"
-                for path, entry in files.items()
-            ]
-            self.run("update-index", "-z", "--index-info", input=b"".join(lines), env=env)
-            return self.run("write-tree", env=env).decode().strip()
-
-    @contextlib.contextmanager
-    def _index(self, commit: str) -> Iterator[dict[str, str]]:
-        with tempfile.TemporaryDirectory(prefix="skillopt-") as directory:
-            env = {"GIT_INDEX_FILE": str(Path(directory, "index"))}
-            self.run("read-tree", commit, env=env)
-            yield env
-
 
 class Clone(Git):
     """The user's repository around ``directory``; it is only read.
@@ -210,35 +170,6 @@ class Clone(Git):
 
     def is_shallow(self) -> bool:
         return self.run("rev-parse", "--is-shallow-repository").strip() == b"true"
-
-    def branch(self) -> str:
-        """Return the branch that is checked out, ``""`` if the head is detached."""
-        return self.run("symbolic-ref", "-q", "--short", "HEAD", ok=True).decode().strip()
-
-    def remote_url(self, remote: str, *, push: bool = False) -> str:
-        """Return the URL of a remote; the absolute path if it is a local folder.
-
-        Raises:
-            GitError: there is no remote of that name.
-        """
-        known = self.run("remote").decode().split()
-        if not _REMOTE.fullmatch(remote) or remote not in known:
-            there = f"known: {', '.join(known)}" if known else "there is none"
-            raise GitError(
-                f"no git remote named {remote!r} ({there}): `git remote add {remote} URL`, or name "
-                "another with --remote"
-            )
-        flags = ["--push"] if push else []
-        url = self.run("remote", "get-url", *flags, "--", remote).decode().strip()
-        local = is_local(url) and not url.startswith("file://")
-        return str((self.directory / url).resolve()) if local else url
-
-
-def is_local(url: str) -> bool:
-    """Tell whether a remote is a local folder."""
-    if url.startswith("file://"):
-        return True
-    return "://" not in url and (url.startswith(("/", ".")) or ":" not in url.split("/", 1)[0])
 
 
 def scrub(environ: Mapping[str, str]) -> dict[str, str]:

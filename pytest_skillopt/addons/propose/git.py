@@ -9,16 +9,20 @@ with a token they read no configuration file at all.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from pytest_skillopt.addons.propose import BranchMoved, ProposeError
-from pytest_skillopt.git import Clone, Git, GitError, GitFailed, is_local, scrub
+from pytest_skillopt.git import Clone, Git, GitError, GitFailed, scrub
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from pytest_skillopt.git import Entry
 
 BASE = "refs/skillopt/base"
 BRANCHES = "refs/skillopt/branches/"
@@ -36,6 +40,7 @@ _MOVED = (
 )
 """Messages of git if the branch was changed before or during a push."""
 
+_REMOTE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*")
 _FORGE_TOKENS = ("GITHUB_TOKEN", "GH_TOKEN", "GITLAB_TOKEN", "CI_JOB_TOKEN")
 _ALONE = {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
 
@@ -58,7 +63,7 @@ class Repository(Git):
         self._fetch_url, self._push_url = (
             # Redirects are not followed with a token, and GitLab redirects a URL without .git.
             f"{url.rstrip('/')}.git" if headers and not url.endswith(".git") else url
-            for url in (clone.remote_url(remote), clone.remote_url(remote, push=True))
+            for url in (remote_url(clone, remote), remote_url(clone, remote, push=True))
         )
         self._remote_env = self._reach(headers)
         self.directory.mkdir()
@@ -138,6 +143,77 @@ class Repository(Git):
                 ) from None
             raise
         return self.clean(done.stderr)
+
+
+def write(git: Git, data: bytes, kind: str = "blob") -> str:
+    """Store a blob or a commit byte for byte; return its id."""
+    args = ("hash-object", "-w", "--stdin", "--no-filters", "-t", kind)
+    return git.run(*args, input=data).decode().strip()
+
+
+def mentions(git: Git, commit: str, text: str) -> bool:
+    """Tell whether a file of a commit contains a text as a separate word, ignoring case."""
+    escaped = re.sub(r"[^\w\s/:@-]", lambda m: rf"\{m[0]}" if m[0] == "^" else f"[{m[0]}]", text)
+    pattern = rf"(^|[^[:alnum:]_.-]){escaped}($|[^[:alnum:]_-])"
+    return bool(git.run("grep", "-l", "-I", "-i", "-E", "-e", pattern, commit, ok=True))
+
+
+def check_out(git: Git, commit: str, directory: Path) -> None:
+    """Write every file of a commit under ``directory``."""
+    directory.mkdir()
+    with _index(git, commit) as env:
+        env["GIT_WORK_TREE"] = str(directory)
+        git.run("checkout-index", "--all", f"--prefix={directory}/", env=env)
+
+
+def tree_with(git: Git, commit: str, files: Mapping[str, Entry]) -> str:
+    """Write the tree of ``commit`` with some files replaced; return its id."""
+    with _index(git, commit) as env:
+        lines = [
+            f"{entry.mode} {entry.id}\t".encode() + os.fsencode(path) + b"\0"
+            for path, entry in files.items()
+        ]
+        git.run("update-index", "-z", "--index-info", input=b"".join(lines), env=env)
+        return git.run("write-tree", env=env).decode().strip()
+
+
+@contextlib.contextmanager
+def _index(git: Git, commit: str) -> Iterator[dict[str, str]]:
+    with tempfile.TemporaryDirectory(prefix="skillopt-") as directory:
+        env = {"GIT_INDEX_FILE": str(Path(directory, "index"))}
+        git.run("read-tree", commit, env=env)
+        yield env
+
+
+def branch_of(clone: Clone) -> str:
+    """Return the branch that is checked out, ``""`` if the head is detached."""
+    return clone.run("symbolic-ref", "-q", "--short", "HEAD", ok=True).decode().strip()
+
+
+def remote_url(clone: Clone, remote: str, *, push: bool = False) -> str:
+    """Return the URL of a remote; the absolute path if it is a local folder.
+
+    Raises:
+        GitError: there is no remote of that name.
+    """
+    known = clone.run("remote").decode().split()
+    if not _REMOTE.fullmatch(remote) or remote not in known:
+        there = f"known: {', '.join(known)}" if known else "there is none"
+        raise GitError(
+            f"no git remote named {remote!r} ({there}): `git remote add {remote} URL`, or name "
+            "another with --remote"
+        )
+    flags = ["--push"] if push else []
+    url = clone.run("remote", "get-url", *flags, "--", remote).decode().strip()
+    local = is_local(url) and not url.startswith("file://")
+    return str((clone.directory / url).resolve()) if local else url
+
+
+def is_local(url: str) -> bool:
+    """Tell whether a remote is a local folder."""
+    if url.startswith("file://"):
+        return True
+    return "://" not in url and (url.startswith(("/", ".")) or ":" not in url.split("/", 1)[0])
 
 
 def project_prefix(root: Path) -> str | None:

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Literal
 from pytest_skillopt.addons.propose import BranchMoved, ProposeError, github, gitlab
 from pytest_skillopt.addons.propose.base import read_base
 from pytest_skillopt.addons.propose.body import compose, marker, title
-from pytest_skillopt.addons.propose.git import BRANCHES, Repository
+from pytest_skillopt.addons.propose.git import (
+    BRANCHES,
+    Repository,
+    branch_of,
+    remote_url,
+    tree_with,
+    write,
+)
 from pytest_skillopt.addons.propose.github import GitHub, Request, first, place, push_headers
 from pytest_skillopt.addons.propose.validate import beside, load, validate
 from pytest_skillopt.git import Clone, Entry
@@ -82,8 +89,8 @@ class Publisher:
         self._dry_run = dry_run
         self._clone = Clone(root, environ)
         self._base = base or self._checked_out()
-        where = place(self._clone.remote_url(remote))
-        pushed = place(self._clone.remote_url(remote, push=True))
+        where = place(remote_url(self._clone, remote))
+        pushed = place(remote_url(self._clone, remote, push=True))
         self._forge = forge or _forge(where, environ)
         called = self._forge == "github" and not dry_run
         self._github = GitHub(where, environ) if called else None
@@ -151,7 +158,7 @@ class Publisher:
         return self._git.push(made.commit, made.branch, seen=made.seen, options=options)
 
     def _checked_out(self) -> str:
-        branch = self._clone.branch()
+        branch = branch_of(self._clone)
         if branch and not branch.startswith("skillopt/"):
             return branch
         problem = f"{branch} is itself a proposal" if branch else "HEAD is detached"
@@ -211,8 +218,8 @@ def plan(git: Git, base: str, skill: Checked, message: str) -> Plan:
     for file in skill.changed:
         place, data = beside(skill.path, file), skill.after.file(file).data
         mode = "100755" if data.startswith(b"#!") else "100644"
-        blobs[place] = Entry(known[place].mode if place in known else mode, git.write(data))
-    head = f"tree {git.tree_with(base, blobs)}\nparent {base}\n".encode()
+        blobs[place] = Entry(known[place].mode if place in known else mode, write(git, data))
+    head = f"tree {tree_with(git, base, blobs)}\nparent {base}\n".encode()
     if tip.startswith(head):
         return Plan("keep", name, seen, seen)
     return Plan("update" if tip else "create", name, seen, _commit(git, head, message))
@@ -228,7 +235,7 @@ def _commit(git: Git, head: bytes, message: str) -> str:
     person = f"{AUTHOR} <{MAIL}> {int(time.time())} +0000"
     text = message.rstrip("\n")
     body = head + f"author {person}\ncommitter {person}\n\n{text}\n\n".encode()
-    return git.write(body + _trailer(body), "commit")
+    return write(git, body + _trailer(body), "commit")
 
 
 def _trailer(commit: bytes) -> bytes:

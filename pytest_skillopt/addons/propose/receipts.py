@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from pytest_skillopt.addons.propose import BranchMoved, ProposeError, Refused
+from pytest_skillopt.addons.propose.git import tree_with, write
 from pytest_skillopt.addons.propose.gitlab import GitLab
 from pytest_skillopt.addons.propose.publish import AUTHOR, MAIL, Publisher, run_url
 from pytest_skillopt.git import Entry
@@ -113,7 +114,7 @@ class _Receipts(Publisher):
                 yield f"{told.skill}: {told.verdict}, as before"
             for name, data in files.items():
                 place = f"{self._git.prefix}{FOLDER}/{folder}/{name}"
-                blobs[place] = Entry("100644", self._git.write(data))
+                blobs[place] = Entry("100644", write(self._git, data))
         if not self._dry_run:
             self._git.push(self._commit(tip, blobs), self._base, seen=tip)
             yield f"the receipts were pushed to {self._base}"
@@ -158,9 +159,9 @@ class _Receipts(Publisher):
 
     def _commit(self, tip: str, blobs: dict[str, Entry]) -> str:
         person = f"{AUTHOR} <{MAIL}> {int(time.time())} +0000"
-        head = f"tree {self._git.tree_with(tip, blobs)}\nparent {tip}\n"
+        head = f"tree {tree_with(self._git, tip, blobs)}\nparent {tip}\n"
         text = f"{head}author {person}\ncommitter {person}\n\nAdd receipts of the skills\n"
-        return self._git.write(text.encode(), "commit")
+        return write(self._git, text.encode(), "commit")
 
 
 def _read(path: Path) -> bytes:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pytest_skillopt.addons.propose import Refused
 from pytest_skillopt.addons.propose.base import MAX_SKILL
-from pytest_skillopt.addons.propose.git import LINK
+from pytest_skillopt.addons.propose.git import LINK, check_out, mentions
 from pytest_skillopt.addons.propose.proposal import RESULT, UP, proposed
 from pytest_skillopt.errors import UserError
 from pytest_skillopt.gate.shorter import ShorterGate, non_inferior, worse_by_margin
@@ -315,7 +315,7 @@ def _check_document(old: Document, new: Document, base: Base, path: str) -> tupl
         new,
         allow,
         max_tokens=int(size),
-        known=lambda text: base.git.mentions(base.commit, text),
+        known=lambda text: mentions(base.git, base.commit, text),
         present={posixpath.relpath(name, folder or ".") for name in base.files},
         description=base.settings.get("train_description", "").lower() in _YES,
     )
@@ -331,7 +331,7 @@ def _check_scan(path: str, base: Base, after: Document) -> str:
         return ""
     with tempfile.TemporaryDirectory(prefix="skillopt-scan-") as parent:
         top = Path(parent, "base")
-        base.git.check_out(base.commit, top)
+        check_out(base.git, base.commit, top)
         file = top / path
         inside = {name: data for name, data in after.files if not is_outside(name)}
         materialise(file.parent, inside, file.name, after.data)
