@@ -8,8 +8,6 @@ from __future__ import annotations
 import os
 import threading
 
-__all__ = ["serve"]
-
 _lock = threading.Lock()
 _urls: dict[int, str] = {}
 

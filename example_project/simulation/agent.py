@@ -36,7 +36,6 @@ _AMOUNT = re.compile(rf"({_UNIT})?\s*(?P<number>\d[\d.,']*[.,]\d\d)\s?({_UNIT})?
 _CODES = {"€": "EUR", "$": "USD", "£": "GBP"}
 _LEGAL_FORM = re.compile(r"(?i)[\s,]+(?:gmbh|ag|ltd\.?|inc\.?|b\.v\.|sarl|s\.r\.l\.|s\.l\.)$")
 _WORD = re.compile(r"[a-z]{4,}")
-_MONTHS = "janfebmaraprmayjunjulaugsepoctnovdec"
 _TOOLS = {"due_date": ("date", "days"), "supplier_id": ("vat_id",)}
 """Parameters of the tool that serves a field which is not printed."""
 
@@ -113,7 +112,8 @@ def find_date(text: str, *, day_first: bool = False) -> date | None:
     )
     found = next(filter(None, (re.search(pattern, text) for pattern in patterns)), None)
     parts = found.groupdict() if found else {"y": "0000", "d": "0"}
-    month = int(parts.get("m") or _MONTHS.find(parts.get("n", "-").lower()) // 3 + 1)
+    named = "janfebmaraprmayjunjulaugsepoctnovdec".find(parts.get("n", "-").lower())
+    month = int(parts.get("m") or named // 3 + 1)
     try:
         return date(int(parts["y"][-2:]) + 2000, month, int(parts["d"]))
     except ValueError:
@@ -136,8 +136,8 @@ class Clerk:
         """Return the value of a convention that holds in this reply."""
         (habit, luck), stated = HABITS[name], sorted(self._stated[name])
         if not stated:
-            lucky = self._request.uniform(f"luck/{name}") < self._request.temper.luck
-            return luck if lucky else habit
+            temper = self._request.temper
+            return luck if self._request.uniform(f"luck/{name}") < temper.luck else habit
         if self._request.uniform(f"lapse/{name}") < self._lapse:
             return habit
         # A text that contradicts itself leaves it to chance.

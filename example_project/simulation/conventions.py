@@ -36,7 +36,6 @@ _DROP = (
     r"\b(?:drop|omit|remov|without|strip|exclud|cut\b|trim|ignor|no\b|leav\w+\b.{0,60}\b(?:out|off)|"
     r"(?:name|company) (?:only|alone))"
 )
-_KEEP = r"\b(?:keep|includ|retain|preserv|with\b|copy)"
 _PRINTED = r"\b(?:as printed|verbatim|unchanged|as[- ]is\b)"
 _READ = r"\b(?:read|interpret|treat|pars|numeric|slash|input|mean|assum|printed)"
 _DAY_FIRST = (
@@ -60,7 +59,6 @@ _SHIPPING = r"shipping|freight|delivery|postage|handling"
 _NOT_COUNTED = r"exclud|without|ignor|leav\w+\b.{0,40}\bout|omit|skip|\bnot\b|never|n't\b"
 _VAT_ID = r"\b(?:vat|tax)[- ]?(?:ids?|numbers?)\b"
 _NUMBER = r"(?:plain|json|as|are|be)(?: an?)? (?:numbers?|floats?)\b|decimal point"
-_NEGATIVE = r"\bnegativ|\bminus\b|below zero|(?<!\w)-1\b"
 _CREDIT = r"\bcredit|\brefund"
 _TOTAL = r"\btotals?\b"
 
@@ -79,12 +77,12 @@ _READINGS = (
     ("currency", "code", "symbol", r"iso[- ]?4217|\biso (?:currency )?codes?"),
     ("currency", "code", "symbol", r"three-letter|\bcodes?\b|\beur\b", "currenc"),
     ("currency", "symbol", "", rf"\b(?:symbol|sign)s?\b|{_PRINTED}", "currenc"),
-    ("credit_sign", "negative", "positive", _NEGATIVE, _CREDIT),
+    ("credit_sign", "negative", "positive", r"\bnegativ|\bminus\b|below zero|(?<!\w)-1\b", _CREDIT),
     ("credit_sign", "positive", "negative", r"\bpositiv|\babsolute", _CREDIT),
     ("total_basis", "net", "gross", r"net of|(?:before|exclud\w+|without) (?:vat|tax)", _TOTAL),
     ("total_basis", "gross", "net", r"\bgross\b|(?:includ\w+|with) (?:vat|tax)", _TOTAL),
     ("supplier", "bare", "printed", _DROP, _LEGAL),
-    ("supplier", "printed", "bare", _KEEP, _LEGAL),
+    ("supplier", "printed", "bare", r"\b(?:keep|includ|retain|preserv|with\b|copy)", _LEGAL),
     ("supplier", "printed", "", _PRINTED, r"\bsupplier"),
     ("supplier", "capitals", "", r"\bcapital|upper[- ]?case", r"\bsupplier|\bnames?\b"),
     ("order_number", "digits", "printed", _DROP, _ORDER, _SEPARATOR),
@@ -165,8 +163,7 @@ def sentences(text: str) -> list[str]:
     """Return sentences and list items in lower case without markup, each after its heading."""
     heading, found = "", []
     for part in _END.split(_MARKUP.sub("", text)):
-        title = re.match(r"(#+) (.*)\n*", part)
-        if title:
+        if title := re.match(r"(#+) (.*)\n*", part):
             heading = f"{title[2]}: " if len(title[1]) > 1 else ""
         rest = part[title.end() :] if title else part
         if rest.strip(" -*+|\n"):

@@ -85,8 +85,7 @@ class _Editor:
     def _edit(self, cause: Cause) -> dict[str, str]:
         """Replace a line that says otherwise, or add the rule under a heading or at the end."""
         name, value = cause
-        rule = self._worded(cause)
-        place, under = "", False
+        rule, place, under = self._worded(cause), "", False
         for line in map(str.strip, self._body.splitlines()):
             alone = line and self._body.count(line) == 1
             if alone and read(line).get(name, frozenset()) - {value}:
@@ -101,9 +100,8 @@ class _Editor:
 
     def _states(self, cause: Cause) -> bool:
         name, value = cause
-        if name.startswith("tool "):
-            return name.removeprefix("tool ") in self._body
-        return read(self._body)[name] == {value}
+        tool = name.removeprefix("tool ")
+        return tool in self._body if tool != name else read(self._body)[name] == {value}
 
     def _worded(self, cause: Cause) -> str:
         """Word a rule as the prompt has not shown it yet; empty if no wording is left."""
@@ -112,10 +110,9 @@ class _Editor:
         ways = RULES.get(cause) or [rule.format(field=field, tool=tool) for rule in TOOL_RULES]
         fresh = [wording for wording in ways if wording not in self._text]
         # Asked twice, a model often says the same.
-        first = self._request.uniform(f"favourite/{cause}") < 0.6
-        return (
-            fresh[0] if first and fresh else self._request.pick(f"wording/{cause}", fresh or [""])
-        )
+        if fresh and self._request.uniform(f"favourite/{cause}") < 0.6:
+            return fresh[0]
+        return self._request.pick(f"wording/{cause}", fresh or [""])
 
 
 def _causes(task: str) -> Iterator[Cause]:
@@ -188,8 +185,8 @@ def _suggestions(text: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 def _rule(content: str) -> Cause | None:
     """Return the first useful rule that a text states."""
-    stated = ((name, value) for name, values in read(content).items() for value in values)
-    return next((rule for rule in stated if rule in RULES), None)
+    stated = [(name, value) for name, values in read(content).items() for value in values]
+    return next(filter(RULES.get, stated), None)
 
 
 def _appended(rule: str) -> dict[str, str]:

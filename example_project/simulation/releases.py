@@ -42,9 +42,8 @@ def stream(body: dict[str, Any]) -> bytes:
         name = next(name for name in _SHELLS if name in tools)
         key = "cmd" if "cmd" in tools[name]["properties"] else "command"
         listed = tools[name]["properties"][key].get("type") == "array"
-        arguments = json.dumps({key: ["bash", "-lc", said] if listed else said})
-        item = {"type": "function_call", "name": name, "arguments": arguments}
-        item["call_id"] = f"call_{len(results)}"
+        item = {"type": "function_call", "name": name, "call_id": f"call_{len(results)}"}
+        item["arguments"] = json.dumps({key: ["bash", "-lc", said] if listed else said})
     item |= {"id": f"item_{len(results)}", "status": "completed"}
     asked, answered = len(json.dumps(body)) // 4, len(said) // 4 + 1
     usage = {"input_tokens": asked, "output_tokens": answered, "total_tokens": asked + answered}
