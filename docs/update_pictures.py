@@ -39,12 +39,11 @@ def main() -> None:
     threading.Thread(target=server.serve_forever, daemon=True).start()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         browser = Browser("chromium", Path(profile))
-        for name, width, dark in (("watch-light", 1280, False), ("watch-dark", 390, True)):
-            browser.open_url(server.url, width=width, dark=dark)
-            drawn = "document.querySelector('.cells i') && !document.getAnimations().length"
-            while not browser.evaluate(f"Boolean({drawn})"):
-                time.sleep(0.1)
-            take(browser, name, width, 1400)
+        browser.open_url(server.url, width=1280)
+        drawn = "document.querySelector('.cells i') && !document.getAnimations().length"
+        while not browser.evaluate(f"Boolean({drawn})"):
+            time.sleep(0.1)
+        take(browser, "watch-light", 1280, 1400)
         browser.open(run / "report.html", width=1000)
         take(browser, "report", 1000, 912)
         browser.close()
