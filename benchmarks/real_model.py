@@ -7,8 +7,18 @@
     python benchmarks/real_model.py --model FILE.gguf --train tickets --optimizer itself
     python benchmarks/real_model.py --base-url http://localhost:11434/v1 --name qwen3 --train forms
 
-The suites and the lines that an optimizer may offer are in ``real/``, what was measured is in
-``data/real_model.json``. ``learning.py --worlds tickets,forms`` replays it in seconds.
+The suites and the lines that an optimizer may offer are in ``real/``. ``data/real_model.json``
+holds the pass rates of Qwen2.5-Coder-0.5B-Instruct (Q8_0, sha256 ``1d961463...``) on both under 51
+sets of lines: ``learning.py --worlds tickets,forms`` trains on it in seconds, and ``recorded.py
+--real`` lets every gate decide about its lines. A training of the model itself takes 35 minutes on
+two cores.
+
+llama.cpp's server tells the probability of each token at temperature 0.7; an answer that is checked
+to the letter passes with their product. As a check two sets were sampled, 20 times a task: 82 and
+100 passes; 84 and 97 were computed. A set that was not measured has the mean rates of its nearest.
+
+``tickets`` (sort a ticket to one of four invented teams) starts at 0, and two lines are both needed
+(0.25 to 0.44; each of 15 single lines 0). ``forms`` (answers that have a form) starts at 0.42.
 """
 
 from __future__ import annotations

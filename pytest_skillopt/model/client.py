@@ -181,7 +181,7 @@ class _ReadingLock(threading.local):
     """Lets only one of the threads whose replies have arrived read its reply at a time.
 
     Replies that arrive together are then used one after another, each as soon as it is read,
-    instead of all of them after the last one. See docs/decisions/workers.md.
+    instead of all of them after the last one.
     """
 
     _lock = threading.Lock()
