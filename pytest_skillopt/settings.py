@@ -79,7 +79,7 @@ class Settings:
     dir: str = _option(".skillopt", "folder of the runs and the cache")
     files: str = setting("references/*.md", "other trained files, or none", many=",")
     train_description: bool = setting(False, "train descriptions, too, on trigger tasks")
-    train_code: bool = setting(False, "train scripts, too, in the sandbox of skill_harness")
+    train_code: bool = setting(False, "train scripts, too, in the agent's sandbox")
     write: bool = _option(True, "write improved skills; no: only propose")
 
     # models
@@ -148,7 +148,7 @@ class Settings:
     )
     metric: Literal["hard", "soft", "mixed"] = setting(
         "hard",
-        "score of a sample: hard (it passed), soft (rollout.score) or mixed (their mean)",
+        "score: hard, soft (rollout.score), mixed",
         choices=("hard", "soft", "mixed"),
     )
     final_rollouts: int = setting(5, "fresh samples per task before a write", low=1)
@@ -367,7 +367,7 @@ def _ini_type(field: dataclasses.Field[Any]) -> _IniType:
 def _metavar(field: dataclasses.Field[Any]) -> str:
     if field.metadata["choices"]:
         return "NAME"
-    return {bool: "yes|no", int: "N", float: "X"}.get(type(field.default), "TEXT")
+    return {bool: "yes|no", int: "N", float: "X"}.get(type(field.default), "STR")
 
 
 def shown(value: Any) -> str:

@@ -123,9 +123,15 @@ def test_a_longer_description_is_refused_if_agents_would_cut_the_catalogue() -> 
     assert judged(old, new, frozenset({"catalogue"}), beside=CATALOGUE) == []
 
 
+def test_a_script_of_a_kind_that_nothing_checks_is_refused() -> None:
+    before = Document.from_text(SKILL).with_file("run.rb", Document(b"puts 1\n"))
+    after = before.with_file("run.rb", Document(b"puts 2\n"))
+    assert [finding.rule for finding in lint(before, after)] == ["code"]
+
+
 def test_every_rule_that_refuses_has_a_test() -> None:
     refusing = {rule for rule, (severity, _) in RULES.items() if severity == "refuse"}
-    assert refusing == REFUSED.keys() | BROKEN.keys() | {"links", "catalogue"}
+    assert refusing == REFUSED.keys() | BROKEN.keys() | {"links", "catalogue", "code"}
 
 
 @pytest.mark.parametrize("text", LINES["ordinary"])

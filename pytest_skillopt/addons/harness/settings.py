@@ -13,5 +13,5 @@ class HarnessSettings:
 
     harness: str = setting("", "agent of skill_harness: claude, codex, opencode, ...")
     harness_env: str = setting("", "environment variables to share with the agent", many=",")
-    harness_login: bool = setting(False, "run agents under your own sign-in, without a proxy")
+    harness_login: bool = setting(False, "run agents under your own sign-in")
     sandbox: str = setting("auto", "sandbox: auto, bwrap, none or a command")
