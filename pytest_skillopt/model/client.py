@@ -447,11 +447,13 @@ class ChatModel(Client):
             ModelConfigError: the server refuses the model or the key.
         """
         key, request = self._request([{"role": "user", "content": PROBE}], "probe", (), None)
-        if self.simulated or self._replies.mode == "ro" or self._replies.find(key) is not None:
+        if self.simulated or self._replies.mode == "ro":
             return ""
         account = (self.config.role, "probe", "")
         try:
-            self._call(request, account, self._keep(key))
+            with self._replies.claim(key, self._wait):
+                if self._replies.find(key) is None:
+                    self._call(request, account, self._keep(key))
         except ModelFault as fault:
             if fault.fallback is not None:
                 self._replies.keep(key, fault.fallback)

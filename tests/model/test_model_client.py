@@ -594,6 +594,47 @@ def test_who_asks_the_same_at_once_pays_once(
     assert sum(d.usage.cached for d in done) == 11
 
 
+def test_who_probes_the_same_at_once_pays_once(
+    chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sessions, of which the second comes while the first waits for its reply."""
+    replies = [Replies("rw", DiskCache(tmp_path / "cache")) for _ in range(2)]
+    first, second = (make_model(cache=kept) for kept in replies)
+    waiting, came, send = threading.Event(), threading.Event(), first._call
+
+    def hold(*arguments: Any) -> Completion:
+        came.set()
+        assert waiting.wait(PATIENCE)
+        return send(*arguments)
+
+    monkeypatch.setattr(first, "_call", hold)
+    # Locks hold between processes: within this one the second session asks as another would.
+    asked = replies[1].cache
+    assert isinstance(asked, DiskCache)
+    claim, first_cache = asked.claim, replies[0].cache
+    assert isinstance(first_cache, DiskCache)
+
+    def other_process(key: str, owner: str = "") -> bool:
+        if key in first_cache._claimed:
+            waiting.set()
+            return False
+        return claim(key, owner)
+
+    monkeypatch.setattr(asked, "claim", other_process)
+
+    def send_too(*arguments: Any) -> Completion:
+        waiting.set()
+        return send(*arguments)
+
+    monkeypatch.setattr(second, "_call", send_too)
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(first.probe)
+        assert came.wait(PATIENCE)
+        two = pool.submit(second.probe)
+        assert (one.result(PATIENCE), two.result(PATIENCE)) == ("", "")
+    assert len(chat_server.probes) == 1
+
+
 def test_a_failed_call_frees_those_who_wait_for_it(
     chat_server: ChatServer, make_model: ModelMaker, tmp_path: Path
 ) -> None:

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+import pytest
 from filelock import FileLock, Timeout
 
-from pytest_skillopt.addons.harness.adapters import KNOWN, Ended, Harness, Trace
+from pytest_skillopt.addons.harness.adapters import KNOWN, Ended, Harness, Trace, installed
 from pytest_skillopt.addons.harness.proxy import Ticket
 from pytest_skillopt.addons.harness.settings import HarnessSettings
 from pytest_skillopt.model.client import Client
@@ -334,10 +335,6 @@ class SignedIn(Client):
 
     def ping(self) -> str:
         """Check at no cost that the command line is there and has a sign-in."""
-        import pytest
-
-        from pytest_skillopt.addons.harness.adapters import installed
-
         try:
             check_sign_in(self.program, installed(self.program, own=True).executable)
         except (ModelConfigError, pytest.UsageError) as error:
